@@ -1,0 +1,41 @@
+# Penstock. `make` lists what there is.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+export PYTHON
+BIN := .venv/bin
+
+.PHONY: help up demo test check format setup setup-dev clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+up: setup ## set up and run the whole platform here; Ctrl-C stops it
+	@exec $(BIN)/penstock up
+
+demo: setup ## the same, with a gentle load running so that the page is alive
+	@exec $(BIN)/penstock up --demo
+
+test: setup-dev ## set up and run all tests
+	@tools/chromium.sh
+	@$(BIN)/python -m pytest
+
+check: setup-dev ## format, lint, strict types and import layers, then the tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory test
+
+format: setup-dev ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+setup:
+	@tools/setup.sh requirements.txt
+
+setup-dev:
+	@tools/setup.sh requirements-dev.txt
+
+clean: ## remove the environment and the embedded servers' data
+	rm -rf .venv .penstock

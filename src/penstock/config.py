@@ -1,0 +1,108 @@
+"""Settings: typed, read once, from an optional TOML file and `PENSTOCK_*` variables.
+
+Variables win over the file. A key nobody knows is refused, in either place, with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from penstock.errors import ConfigError
+
+PREFIX = "PENSTOCK_"
+FILE_VARIABLE = "PENSTOCK_CONFIG"
+
+
+class Settings(BaseModel):
+    """Everything that can be set. Each field is also the variable `PENSTOCK_<NAME>`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="address the broker listens on")
+    port: int = Field(7480, ge=1, le=65535, description="port of the API and the dashboard")
+    home: Path = Field(Path(".penstock"), description="data, logs and pid files of the embedded servers")
+    workers: int = Field(1, ge=1, le=64, description="broker processes behind the port")
+    postgres_url: str = Field("", description="your PostgreSQL; empty means embedded")
+    redis_url: str = Field("", description="your Redis or Valkey; empty means embedded")
+    clickhouse_url: str = Field("", description="your ClickHouse over HTTP; empty means embedded")
+    spark_master: str = Field("", description="your Spark master; empty means inside this machine")
+    postgres_pool: int = Field(10, ge=2, le=200, description="database connections per broker process")
+    metrics_enabled: bool = Field(True, description="emit metric events to Redis Streams")
+    metrics_buffer: int = Field(50_000, ge=100, description="metric events held while Redis is away")
+    trigger_ms: int = Field(1_000, ge=100, description="how often the pipeline looks for new events")
+    lease_ms: int = Field(300_000, ge=100, description="how long a popped message is leased by default")
+    max_body_bytes: int = Field(
+        32 * 1024 * 1024, ge=1024, description="largest request body that is accepted, in bytes"
+    )
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="log detail")
+
+
+SECRET_URLS = ("postgres_url", "redis_url", "clickhouse_url")
+
+
+def load_settings(environ: Mapping[str, str] | None = None, file: Path | None = None) -> Settings:
+    """The settings in force. Raises ConfigError naming each key that is unknown or does not fit."""
+    env = dict(os.environ if environ is None else environ)
+    chosen = env.pop(FILE_VARIABLE, None)
+    path = file or (Path(chosen) if chosen else None)
+    values: dict[str, Any] = _read_file(path) if path else {}
+    for key, text in env.items():
+        if key.startswith(PREFIX):
+            name = key.removeprefix(PREFIX).lower()
+            _refuse_unknown(name, key)
+            values[name] = text
+    try:
+        settings = Settings(**values)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors()
+        )
+        raise ConfigError(f"these settings do not fit: {problems}") from None
+    return settings.model_copy(update={"home": settings.home.expanduser().absolute()})
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"the settings file {path} does not exist") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the settings file {path} is not valid TOML: {error}") from None
+    for name in values:
+        _refuse_unknown(name, f"{name} in {path}")
+    return values
+
+
+def _refuse_unknown(name: str, shown: str) -> None:
+    known = list(Settings.model_fields)
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = (
+        f": did you mean {PREFIX}{near[0].upper()}?" if near else ": `penstock config` lists the known ones"
+    )
+    raise ConfigError(f"unknown setting {shown}{hint}")
+
+
+def masked(settings: Settings) -> dict[str, Any]:
+    """The settings as plain values with passwords hidden, fit for printing."""
+    values = settings.model_dump(mode="json")
+    for name in SECRET_URLS:
+        values[name] = mask_url(values[name])
+    return values
+
+
+def mask_url(url: str) -> str:
+    parts = urlsplit(url)
+    if not parts.password:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))

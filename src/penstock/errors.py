@@ -1,0 +1,81 @@
+"""Every error a user can meet, as one tree.
+
+Each class fixes a `code` (stable, for programs), a `status` (HTTP) and a `title`; each instance adds a
+`detail` that says what to do next, and typed `fields` for the response body.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class PenstockError(Exception):
+    """Base of all errors Penstock raises on purpose."""
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "Something went wrong"
+
+    def __init__(self, detail: str, **fields: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.fields = fields
+
+
+class ConfigError(PenstockError):
+    code = "config"
+    title = "The configuration cannot be used"
+
+
+class InvalidRequest(PenstockError):
+    code = "invalid_request"
+    status = 422
+    title = "The request is not valid"
+
+
+class MalformedBody(PenstockError):
+    code = "malformed_body"
+    status = 400
+    title = "The body cannot be read"
+
+
+class UnknownQueue(PenstockError):
+    code = "unknown_queue"
+    status = 404
+    title = "There is no such queue"
+
+
+class LeaseLost(PenstockError):
+    code = "lease_lost"
+    status = 409
+    title = "The lease is no longer held"
+
+
+class PayloadTooLarge(PenstockError):
+    code = "payload_too_large"
+    status = 413
+    title = "The request is too large"
+
+
+class DatabaseUnavailable(PenstockError):
+    code = "database_unavailable"
+    status = 503
+    title = "PostgreSQL cannot be reached"
+
+
+class WarehouseUnavailable(PenstockError):
+    code = "warehouse_unavailable"
+    status = 503
+    title = "ClickHouse cannot be reached"
+
+
+class PartFailed(PenstockError):
+    """An embedded part could not be started; the detail says why in words."""
+
+    code = "part_failed"
+    title = "A part of the platform cannot start"
+
+
+class MigrationError(PenstockError):
+    code = "migration"
+    title = "The schema cannot be brought up to date"
