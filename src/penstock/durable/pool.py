@@ -1,0 +1,58 @@
+"""Connections to PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from penstock.durable.faults import translated
+
+SCHEMA = "penstock"
+
+
+class Database:
+    """A pool whose connections see Penstock's schema. Opens lazily; may be closed twice."""
+
+    def __init__(self, url: str, size: int = 10) -> None:
+        self._url = url
+        self.size = size
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def open(self) -> None:
+        with translated():
+            self._pool = await asyncpg.create_pool(
+                self._url,
+                min_size=1,
+                max_size=self.size,
+                timeout=10,
+                command_timeout=60,
+                server_settings={"search_path": SCHEMA, "application_name": "penstock"},
+            )
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[asyncpg.Record]]:
+        if self._pool is None:
+            await self.open()
+        assert self._pool is not None
+        with translated():
+            async with self._pool.acquire() as connection:
+                yield connection
+
+    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
+        async with self.connection() as connection:
+            return await connection.fetch(query, *args)
+
+    async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None:
+        async with self.connection() as connection:
+            return await connection.fetchrow(query, *args)
+
+    async def ping(self) -> None:
+        await self.fetch("SELECT 1")

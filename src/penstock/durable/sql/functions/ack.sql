@@ -1,0 +1,94 @@
+-- ack_v1: settle messages under their leases.
+-- completed: finished. dlq: dead letter now. failed: a failed attempt; retried, or a dead letter past the
+-- queue's retry limit. retry: given back without counting an attempt.
+-- An item whose lease is not the one in force, or has run out, or does not hold the message, fails alone
+-- with a reason and changes nothing.
+-- Locks: position rows by partition and group, whatever order the items come in.
+CREATE OR REPLACE FUNCTION ack_v1(
+    p_partition_ids bigint[], p_group_ids bigint[], p_lease_ids uuid[], p_transaction_ids text[],
+    p_statuses text[], p_errors text[], p_now timestamptz DEFAULT NULL
+) RETURNS TABLE (item int, outcome text, queue text, partition text, lease_released boolean, run_ms bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now      timestamptz;
+    v_position record;
+    v_items    int[];
+    v_outcomes text[];
+    v_offsets  bigint[];
+    v_errors   text[];
+    v_released boolean;
+BEGIN
+    PERFORM 1 FROM positions p
+    WHERE (p.partition_id, p.group_id) IN (SELECT * FROM unnest(p_partition_ids, p_group_ids))
+    ORDER BY p.partition_id, p.group_id FOR UPDATE;
+    v_now := coalesce(p_now, clock_timestamp());
+
+    FOR v_position IN
+        SELECT k.partition_id, k.group_id, k.lease_id, array_agg(k.item::int ORDER BY k.item) AS items,
+               p.lease_from, p.lease_to, p.leased_at, p.attempts, p.done,
+               p.lease_id IS NOT DISTINCT FROM k.lease_id AND p.lease_expires_at > v_now AS held,
+               t.name AS partition, q.name AS queue, q.id AS queue_id, q.retry_limit, q.dead_letter
+        FROM unnest(p_partition_ids, p_group_ids, p_lease_ids)
+             WITH ORDINALITY AS k (partition_id, group_id, lease_id, item)
+        LEFT JOIN positions p ON p.partition_id = k.partition_id AND p.group_id = k.group_id
+        LEFT JOIN partitions t ON t.id = p.partition_id
+        LEFT JOIN queues q ON q.id = t.queue_id
+        GROUP BY k.partition_id, k.group_id, k.lease_id, p.partition_id, p.group_id, t.id, q.id
+        ORDER BY k.partition_id, k.group_id
+    LOOP
+        IF v_position.held IS NOT TRUE THEN
+            RETURN QUERY SELECT i, 'lease_lost', v_position.queue, v_position.partition, false, NULL::bigint
+            FROM unnest(v_position.items) i;
+            CONTINUE;
+        END IF;
+        SELECT array_agg(o.item ORDER BY o.item), array_agg(o.message_offset ORDER BY o.item),
+               array_agg(o.error ORDER BY o.item),
+               array_agg(CASE
+                   WHEN o.message_offset IS NULL THEN 'not_leased'
+                   WHEN o.status = 'failed' THEN CASE
+                       WHEN v_position.dead_letter AND v_position.retry_limit <= coalesce(
+                            (v_position.attempts ->> o.message_offset::text)::int, 0)
+                       THEN 'dead' ELSE 'failed' END
+                   WHEN o.status = 'dlq' THEN 'dead'
+                   ELSE o.status END ORDER BY o.item)
+        INTO v_items, v_offsets, v_errors, v_outcomes
+        FROM (
+            SELECT i AS item, p_statuses[i] AS status, p_errors[i] AS error, held.message_offset
+            FROM unnest(v_position.items) i
+            LEFT JOIN (
+                SELECT s.first_offset + m.n - 1 AS message_offset,
+                       coalesce(s.transaction_ids[m.n], m.id::text) AS transaction_id
+                FROM segments_v1(v_position.partition_id, v_position.lease_from, v_position.lease_to) s
+                CROSS JOIN LATERAL unnest(s.message_ids) WITH ORDINALITY AS m (id, n)
+            ) held ON held.transaction_id = p_transaction_ids[i]
+        ) o;
+
+        IF 'failed' = ANY (v_outcomes) THEN
+            UPDATE positions p SET attempts = p.attempts || (
+                SELECT jsonb_object_agg(o.message_offset,
+                                        coalesce((p.attempts ->> o.message_offset::text)::int, 0) + 1)
+                FROM unnest(v_offsets, v_outcomes) AS o (message_offset, outcome) WHERE o.outcome = 'failed')
+            WHERE p.partition_id = v_position.partition_id AND p.group_id = v_position.group_id;
+        END IF;
+        IF 'dead' = ANY (v_outcomes) THEN
+            PERFORM bury_v1(v_position.partition_id, v_position.group_id,
+                            array_agg(o.message_offset), array_agg(o.error), v_now)
+            FROM unnest(v_offsets, v_outcomes, v_errors) AS o (message_offset, outcome, error)
+            WHERE o.outcome = 'dead';
+        END IF;
+        SELECT finish_v1(
+            v_position.partition_id, v_position.group_id,
+            coalesce(range_agg(int8range(o.message_offset, o.message_offset + 1))
+                     FILTER (WHERE o.outcome IN ('completed', 'dead')), '{}'),
+            coalesce(range_agg(int8range(o.message_offset, o.message_offset + 1))
+                     FILTER (WHERE o.outcome IN ('failed', 'retry')), '{}'), v_now)
+        INTO v_released
+        FROM unnest(v_offsets, v_outcomes) AS o (message_offset, outcome);
+
+        RETURN QUERY
+        SELECT o.item, o.outcome, v_position.queue, v_position.partition, v_released,
+               (extract(epoch FROM v_now - v_position.leased_at) * 1000)::bigint
+        FROM unnest(v_items, v_outcomes) AS o (item, outcome);
+    END LOOP;
+END $$;

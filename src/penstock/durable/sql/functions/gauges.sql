@@ -1,0 +1,43 @@
+-- gauges_v1: depth, messages under live leases and the oldest waiting message, per queue and group.
+-- A row with an empty group speaks for the queue as a whole: its slowest group, or all it holds when it
+-- has none. Cost follows the number of groups and live leases, never messages or partitions.
+CREATE OR REPLACE FUNCTION gauges_v1(p_queue_ids bigint[], p_now timestamptz DEFAULT NULL)
+RETURNS TABLE (queue_id bigint, group_name text, depth bigint, running bigint, oldest_at timestamptz)
+LANGUAGE sql STABLE AS $$
+    WITH moment AS (SELECT coalesce(p_now, clock_timestamp()) AS now),
+    totals AS (
+        SELECT t.queue_id, t.group_id, sum(t.messages)::bigint AS messages
+        FROM tallies t WHERE t.queue_id = ANY (p_queue_ids) GROUP BY t.queue_id, t.group_id
+    ), per_group AS (
+        SELECT g.queue_id, g.name,
+               coalesce(pushed.messages, 0) - coalesce(finished.messages, 0) AS depth,
+               live.running, least(ready.oldest_at, live.oldest_at) AS oldest_at
+        FROM groups g
+        LEFT JOIN totals pushed ON pushed.queue_id = g.queue_id AND pushed.group_id = 0
+        LEFT JOIN totals finished ON finished.queue_id = g.queue_id AND finished.group_id = g.id
+        CROSS JOIN moment
+        LEFT JOIN LATERAL (
+            SELECT min(p.ready_at) AS oldest_at FROM positions p
+            WHERE p.group_id = g.id AND p.ready_at <= moment.now AND p.ready_at > '-infinity'
+        ) ready ON true
+        LEFT JOIN LATERAL (
+            SELECT coalesce(sum(p.lease_to - greatest(p.lease_from, p.cursor)), 0)::bigint AS running,
+                   min((SELECT l.created_at FROM log l
+                        WHERE l.partition_id = p.partition_id AND l.first_offset <= p.lease_to
+                          AND l.last_offset >= p.lease_to
+                        ORDER BY l.first_offset DESC LIMIT 1)) AS oldest_at
+            FROM positions p
+            WHERE p.group_id = g.id AND p.ready_at > moment.now AND p.lease_id IS NOT NULL
+        ) live ON true
+        WHERE g.queue_id = ANY (p_queue_ids)
+    )
+    SELECT queue_id, name, greatest(depth - running, 0), running, CASE WHEN depth > 0 THEN oldest_at END
+    FROM per_group
+    UNION ALL
+    SELECT w.queue_id, '', coalesce(max(greatest(g.depth - g.running, 0)), max(pushed.messages), 0),
+           coalesce(sum(g.running), 0)::bigint, min(CASE WHEN g.depth > 0 THEN g.oldest_at END)
+    FROM unnest(p_queue_ids) AS w (queue_id)
+    LEFT JOIN totals pushed ON pushed.queue_id = w.queue_id AND pushed.group_id = 0
+    LEFT JOIN per_group g ON g.queue_id = w.queue_id
+    GROUP BY w.queue_id
+$$;

@@ -1,0 +1,125 @@
+-- pop_v1: lease the next messages for requests of one group, oldest waiting partition first.
+-- Request r gets up to p_batches[r] messages from up to p_widths[r] partitions under p_lease_ids[r]; with
+-- p_partition_id, from that partition only. Auto-acked messages move the cursor and take no lease.
+-- A lease that ran out held several messages: they come back one per lease, so that a message that kills
+-- its consumer is found without blaming its neighbours. It held one: that message gets a failed attempt.
+-- Returns a row per segment and request; offsets in `done` were finished earlier and are not for delivery.
+-- Locks: position rows SKIP LOCKED; partition rows SKIP LOCKED, only to note that a position ran empty.
+CREATE OR REPLACE FUNCTION pop_v1(
+    p_group_id bigint, p_lease_ids uuid[], p_batches int[], p_widths int[], p_partition_id bigint,
+    p_lease_ms bigint, p_auto_ack boolean, p_now timestamptz DEFAULT NULL
+) RETURNS TABLE (
+    request int, partition_id bigint, partition text, leased_from bigint, leased_to bigint,
+    lease_expires_at timestamptz, first_offset bigint, created_at timestamptz, message_ids uuid[],
+    transaction_ids text[], trace_ids uuid[], payloads bytea[], done int8multirange, attempts jsonb
+)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now     timestamptz := coalesce(p_now, clock_timestamp());
+    v_until   timestamptz := v_now + p_lease_ms * interval '1 millisecond';
+    v_slots   int[];      -- slot k serves request v_slots[k]
+    v_claimed bigint[];
+    v_empty   bigint[];
+    v_seen    bigint[] := '{}';
+    v_taken   bigint[] := '{}';
+    v_queue   bigint;
+    v_poison  record;
+BEGIN
+    SELECT g.queue_id INTO v_queue FROM groups g WHERE g.id = p_group_id;
+    SELECT array_agg(r.n::int ORDER BY r.n) INTO v_slots
+    FROM unnest(p_widths) WITH ORDINALITY AS r (width, n) CROSS JOIN generate_series(1, r.width);
+
+    WHILE cardinality(v_taken) < cardinality(v_slots) LOOP
+        IF p_partition_id IS NULL THEN
+            v_claimed := array(
+                SELECT p.partition_id FROM positions p
+                WHERE p.group_id = p_group_id AND p.ready_at <= v_now AND p.partition_id <> ALL (v_seen)
+                ORDER BY p.ready_at LIMIT cardinality(v_slots) - cardinality(v_taken)
+                FOR UPDATE SKIP LOCKED);
+        ELSE
+            v_claimed := array(
+                SELECT p.partition_id FROM positions p
+                WHERE p.partition_id = p_partition_id AND p.group_id = p_group_id AND p.ready_at <= v_now
+                  AND p.partition_id <> ALL (v_seen)
+                FOR UPDATE SKIP LOCKED);
+        END IF;
+        EXIT WHEN cardinality(v_claimed) = 0;
+        v_seen := v_seen || v_claimed;
+
+        v_empty := array(
+            SELECT t.id FROM positions p JOIN partitions t ON t.id = p.partition_id
+            WHERE p.group_id = p_group_id AND p.partition_id = ANY (v_claimed)
+              AND greatest(p.cursor, t.low_offset) >= t.next_offset);
+        IF cardinality(v_empty) = 0 THEN
+            v_taken := v_taken || v_claimed;
+        ELSE
+            v_taken := v_taken || array(SELECT c FROM unnest(v_claimed) c WHERE c <> ALL (v_empty));
+            -- A partition whose row is locked is being pushed to: its position stays as it is.
+            UPDATE positions p SET ready_at = NULL, lease_id = NULL
+            FROM (SELECT t.id, t.next_offset FROM partitions t WHERE t.id = ANY (v_empty)
+                  FOR NO KEY UPDATE SKIP LOCKED) t
+            WHERE p.group_id = p_group_id AND p.partition_id = t.id AND p.cursor >= t.next_offset;
+        END IF;
+    END LOOP;
+    IF cardinality(v_taken) = 0 THEN
+        RETURN;
+    END IF;
+
+    FOR v_poison IN
+        SELECT p.partition_id, p.lease_from FROM positions p JOIN queues q ON q.id = v_queue
+        WHERE p.group_id = p_group_id AND p.partition_id = ANY (v_taken) AND p.lease_id IS NOT NULL
+          AND p.lease_to - p.lease_from = 1 AND p.cursor = p.lease_from AND q.dead_letter
+          AND coalesce((p.attempts ->> p.lease_from::text)::int, 0) >= q.retry_limit
+    LOOP
+        PERFORM bury_v1(v_poison.partition_id, p_group_id, ARRAY[v_poison.lease_from],
+                        ARRAY['the lease ran out without an answer'], v_now);
+        PERFORM finish_v1(v_poison.partition_id, p_group_id,
+                          int8multirange(int8range(v_poison.lease_from, v_poison.lease_from + 1)), '{}', v_now);
+    END LOOP;
+
+    RETURN QUERY
+    WITH claimed AS MATERIALIZED (
+        SELECT p.*, greatest(p.cursor, t.low_offset) AS head, t.name, t.next_offset,
+               p.lease_id IS NOT NULL AS expired,
+               row_number() OVER (ORDER BY p.ready_at, p.partition_id) AS k
+        FROM positions p JOIN partitions t ON t.id = p.partition_id
+        WHERE p.group_id = p_group_id AND p.partition_id = ANY (v_taken)
+    ), sized AS (
+        SELECT c.*, v_slots[c.k] AS request,
+               least(c.next_offset - c.head,
+                     CASE WHEN c.head < greatest(c.careful_until, CASE WHEN c.expired THEN c.lease_to END)
+                          THEN 1 ELSE p_batches[v_slots[c.k]] END) AS available
+        FROM claimed c
+    ), filled AS (
+        SELECT s.*, sum(s.available) OVER (PARTITION BY s.request ORDER BY s.k)::bigint - s.available AS before
+        FROM sized s
+    ), taken AS MATERIALIZED (
+        SELECT f.*, f.head + least(f.available, p_batches[f.request] - f.before) AS tail
+        FROM filled f WHERE f.before < p_batches[f.request]
+    ), leased AS (
+        UPDATE positions p SET
+            cursor = CASE WHEN p_auto_ack THEN t.tail ELSE t.head END,
+            ready_at = CASE WHEN p_auto_ack THEN v_now ELSE v_until END,
+            lease_id = CASE WHEN p_auto_ack THEN NULL ELSE p_lease_ids[t.request] END,
+            leased_at = v_now, lease_expires_at = v_until, lease_from = t.head, lease_to = t.tail,
+            done = CASE WHEN p_auto_ack THEN p.done * int8multirange(int8range(t.tail, NULL)) ELSE p.done END,
+            returned = '{}',
+            attempts = CASE WHEN t.expired AND t.lease_to - t.lease_from = 1 AND t.lease_from = t.head
+                            THEN bump_v1(p.attempts, t.head) ELSE p.attempts END,
+            careful_until = greatest(p.careful_until, CASE WHEN t.expired THEN t.lease_to END)
+        FROM taken t WHERE p.partition_id = t.partition_id AND p.group_id = p_group_id
+        RETURNING p.partition_id, p.attempts
+    ), counted AS (
+        INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
+        SELECT v_queue, p_group_id, slot_v1(), sum(t.tail - t.cursor) FROM taken t
+        WHERE p_auto_ack HAVING sum(t.tail - t.cursor) > 0
+        ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
+    )
+    SELECT t.request, t.partition_id, t.name, t.head, t.tail, v_until, s.first_offset, s.created_at,
+           s.message_ids, s.transaction_ids, s.trace_ids, s.payloads, t.done, l.attempts
+    FROM taken t
+    JOIN leased l ON l.partition_id = t.partition_id
+    CROSS JOIN LATERAL segments_v1(t.partition_id, t.head, t.tail) s
+    ORDER BY t.k, s.first_offset;
+END $$;

@@ -1,0 +1,76 @@
+-- push_v1: append messages to partitions; one segment per partition named.
+-- The items come flat, in the order of p_partition_ids and p_lengths; a partition is named once. An item
+-- without a transaction id of its own gets its message id.
+-- Returns one row: the first offset per segment (NULL where the partition is gone), and the items left out
+-- as duplicates (1-based) with the id of the message they repeat.
+-- Locks: partition rows by id, then tallies by queue, then positions that wait for a message.
+CREATE OR REPLACE FUNCTION push_v1(
+    p_partition_ids bigint[], p_lengths int[], p_message_ids uuid[], p_transaction_ids text[],
+    p_trace_ids uuid[], p_payloads bytea[], p_now timestamptz DEFAULT NULL,
+    OUT first_offsets bigint[], OUT duplicate_items int[], OUT duplicate_ids uuid[]
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now   timestamptz;
+    v_chunk int;
+    v_keyed boolean := p_transaction_ids IS NOT NULL;
+BEGIN
+    PERFORM 1 FROM partitions WHERE id = ANY (p_partition_ids) ORDER BY id FOR NO KEY UPDATE;
+    -- Read after the locks: time and chunk never run backwards within a partition.
+    v_now := coalesce(p_now, clock_timestamp());
+    SELECT id INTO v_chunk FROM chunks ORDER BY id DESC LIMIT 1;
+
+    IF v_keyed THEN
+        SELECT array_agg(d.item::int ORDER BY d.item), array_agg(d.original ORDER BY d.item)
+        INTO duplicate_items, duplicate_ids
+        FROM duplicates_v1(p_partition_ids, p_lengths, p_message_ids, p_transaction_ids) d;
+        IF duplicate_items IS NOT NULL THEN
+            SELECT array_agg(k.message_id ORDER BY k.item), array_agg(k.transaction_id ORDER BY k.item),
+                   CASE WHEN p_trace_ids IS NOT NULL THEN array_agg(k.trace_id ORDER BY k.item) END,
+                   array_agg(k.payload ORDER BY k.item)
+            INTO p_message_ids, p_transaction_ids, p_trace_ids, p_payloads
+            FROM unnest(p_message_ids, p_transaction_ids, coalesce(p_trace_ids, '{}'), p_payloads)
+                 WITH ORDINALITY AS k (message_id, transaction_id, trace_id, payload, item)
+            WHERE k.item <> ALL (duplicate_items);
+            SELECT array_agg((s.length - (
+                       SELECT count(*) FROM unnest(duplicate_items) d WHERE d > s.hi - s.length AND d <= s.hi
+                   ))::int ORDER BY s.n)
+            INTO p_lengths
+            FROM (SELECT l.length, l.n, sum(l.length) OVER (ORDER BY l.n) AS hi
+                  FROM unnest(p_lengths) WITH ORDINALITY AS l (length, n)) s;
+        END IF;
+    END IF;
+
+    WITH segments AS MATERIALIZED (
+        SELECT s.n, s.partition_id, s.length, sum(s.length) OVER (ORDER BY s.n) AS hi
+        FROM unnest(p_partition_ids, p_lengths) WITH ORDINALITY AS s (partition_id, length, n)
+    ), placed AS (
+        UPDATE partitions p SET next_offset = p.next_offset + s.length
+        FROM segments s WHERE p.id = s.partition_id
+        RETURNING s.n, p.id AS partition_id, p.queue_id, s.length, s.hi, p.next_offset - s.length AS first_offset
+    ), written AS (
+        INSERT INTO log (chunk, partition_id, first_offset, last_offset, created_at, message_ids,
+                         transaction_ids, trace_ids, payloads)
+        SELECT v_chunk, w.partition_id, w.first_offset, w.first_offset + w.length - 1, v_now,
+               p_message_ids[w.hi - w.length + 1:w.hi], p_transaction_ids[w.hi - w.length + 1:w.hi],
+               p_trace_ids[w.hi - w.length + 1:w.hi], p_payloads[w.hi - w.length + 1:w.hi]
+        FROM placed w WHERE w.length > 0
+    ), keyed AS (
+        INSERT INTO message_keys (chunk, partition_id, key, message_offset)
+        SELECT v_chunk, w.partition_id, md5(k.transaction_id)::uuid, w.first_offset + k.i - 1
+        FROM placed w
+        CROSS JOIN LATERAL unnest(p_transaction_ids[w.hi - w.length + 1:w.hi])
+                   WITH ORDINALITY AS k (transaction_id, i)
+        WHERE v_keyed AND k.transaction_id IS NOT NULL
+    ), counted AS (
+        INSERT INTO tallies AS t (queue_id, group_id, slot, messages)
+        SELECT w.queue_id, 0, slot_v1(), sum(w.length) FROM placed w
+        GROUP BY w.queue_id HAVING sum(w.length) > 0 ORDER BY w.queue_id
+        ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = t.messages + excluded.messages
+    ), woken AS (
+        UPDATE positions SET ready_at = v_now
+        WHERE partition_id IN (SELECT w.partition_id FROM placed w WHERE w.length > 0) AND ready_at IS NULL
+    )
+    SELECT array_agg(w.first_offset ORDER BY s.n) INTO first_offsets
+    FROM segments s LEFT JOIN placed w USING (n);
+END $$;
