@@ -1,0 +1,44 @@
+// The bar at the top: health of the parts, freshness of the metrics, and what to do when something is wrong.
+
+import { duration } from "./format.js";
+
+const LATE_S = 15;
+const byId = (id) => document.getElementById(id);
+
+export function showParts(health) {
+  const items = Object.entries(health?.parts ?? {}).map(([name, part]) => {
+    const item = document.createElement("li");
+    item.className = part.status === "ok" ? "ok" : "bad";
+    item.title = part.detail ?? part.status;
+    item.textContent = name;
+    const state = document.createElement("span");
+    state.className = "unseen";
+    state.textContent = `: ${part.status}`;
+    item.append(state);
+    return item;
+  });
+  byId("parts").replaceChildren(...items);
+}
+
+export function showFreshness(freshUntil) {
+  const shown = byId("freshness");
+  shown.hidden = freshUntil === null;
+  if (freshUntil === null) return;
+  const age = Math.max(0, Date.now() / 1_000 - freshUntil);
+  shown.textContent = age < 1 ? "metrics up to date" : `metrics ${duration(age * 1_000)} behind`;
+  shown.classList.toggle("late", age > LATE_S);
+}
+
+/** Each line is a sentence for the reader; none hides the notice. */
+export function showNotice(lines) {
+  const notice = byId("notice");
+  notice.hidden = lines.length === 0;
+  const text = lines.join("\n");
+  if (notice.textContent !== text) notice.textContent = text;
+}
+
+export function partsInTrouble(health) {
+  return Object.entries(health?.parts ?? {})
+    .filter(([, part]) => part.status !== "ok")
+    .map(([name, part]) => `${name}: ${part.detail ?? part.status}`);
+}
