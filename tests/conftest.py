@@ -1,0 +1,76 @@
+"""Real servers for the tests: started when first asked for, in a directory of their own, stopped at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.embedded.clickhouse import ClickHouse
+from penstock.embedded.java import find_java
+from penstock.embedded.part import running
+from penstock.embedded.ports import any_free_port
+from penstock.embedded.postgres import Postgres
+from penstock.embedded.valkey import Valkey
+
+sys.path.insert(0, str(Path(__file__).parent))  # `from waiting import wait_until`
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clean_environment() -> Iterator[None]:
+    """Settings of the person who runs the tests must not steer them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
+            patch.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="session")
+def server_home() -> Iterator[Path]:
+    """The home of this run's servers. Open to all: as root, PostgreSQL runs as another user."""
+    home = Path(tempfile.mkdtemp(prefix="penstock-tests-"))
+    home.chmod(0o755)
+    yield home
+    shutil.rmtree(home)
+
+
+@pytest.fixture
+def open_tmp_path() -> Iterator[Path]:
+    """Like tmp_path, but other users may pass through it."""
+    path = Path(tempfile.mkdtemp(prefix="penstock-test-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def postgres_url(server_home: Path) -> Iterator[str]:
+    """A PostgreSQL whose user may create databases; make your own there when you change the schema."""
+    server = Postgres(server_home, any_free_port())
+    with running(server, server_home / "logs" / "postgres.log"):
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def redis_url(server_home: Path) -> Iterator[str]:
+    server = Valkey(server_home, any_free_port())
+    with running(server, server_home / "logs" / "valkey.log"):
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def clickhouse_url(server_home: Path) -> Iterator[str]:
+    server = ClickHouse(server_home, any_free_port())
+    with running(server, server_home / "logs" / "clickhouse.log"):
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def java_home(server_home: Path) -> str:
+    """Fit for JAVA_HOME, whether or not Java is installed."""
+    return str(find_java(server_home).home)
