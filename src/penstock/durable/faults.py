@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from penstock.errors import DatabaseUnavailable
+from penstock.errors import DatabaseUnavailable, PenstockError
 
 UNAVAILABLE = (
     OSError,
@@ -21,14 +21,28 @@ UNAVAILABLE = (
 )
 """What says that the server is away, restarting or refuses us, not that a statement was wrong."""
 
-DatabaseError = asyncpg.PostgresError
+
+class GroupGone(PenstockError):
+    """The group a caller remembers was deleted; look it up again."""
+
+    code = "group_gone"
+    status = 404
+    title = "There is no such consumer group"
+
+
+RAISED: dict[str, type[PenstockError]] = {"PK001": GroupGone}
+"""The SQLSTATEs that our own functions raise."""
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise DatabaseUnavailable where the server is away; let a statement's own error through."""
+    """Raise DatabaseUnavailable where the server is away, and our functions' errors as their classes."""
     try:
         yield
     except UNAVAILABLE as error:
         reason = str(error) or type(error).__name__
         raise DatabaseUnavailable(f"PostgreSQL did not answer ({reason}); retry shortly") from error
+    except asyncpg.PostgresError as error:
+        if known := RAISED.get(error.sqlstate or ""):
+            raise known(str(error)) from error
+        raise

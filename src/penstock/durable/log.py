@@ -66,8 +66,10 @@ class Ack(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Acked:
     outcome: str
+    queue_id: int | None
     queue: str | None
     partition: str | None
+    group: str | None
     lease_released: bool
     run_ms: int | None
 
@@ -90,8 +92,8 @@ async def ensure_partitions(
     }
 
 
-async def ensure_group(database: Database, scope: Scope, queue: str, group: str) -> GroupId | None:
-    """The group's id, made where missing; None when there is no such queue."""
+async def ensure_group(database: Database, scope: Scope, queue: str, group: str) -> GroupId:
+    """The group's id; the group, and its queue, are made where missing."""
     row = await database.fetchrow(
         "SELECT * FROM ensure_group_v1($1, $2, $3, $4, $5)",
         scope.organization,
@@ -100,7 +102,8 @@ async def ensure_group(database: Database, scope: Scope, queue: str, group: str)
         queue,
         group,
     )
-    return GroupId(row["queue_id"], row["group_id"], row["lease_ms"]) if row else None
+    assert row is not None
+    return GroupId(row["queue_id"], row["group_id"], row["lease_ms"])
 
 
 async def push(database: Database, segments: Sequence[Segment], now: datetime | None = None) -> Pushed:
@@ -161,7 +164,15 @@ async def ack(database: Database, acks: Sequence[Ack], now: datetime | None = No
         now,
     )
     results: dict[int, Acked] = {
-        row["item"]: Acked(row["outcome"], row["queue"], row["partition"], row["lease_released"], row["run_ms"])
+        row["item"]: Acked(
+            row["outcome"],
+            row["queue_id"],
+            row["queue"],
+            row["partition"],
+            row["group_name"],
+            row["lease_released"],
+            row["run_ms"],
+        )
         for row in rows
     }
     return [results[item] for item in range(1, len(acks) + 1)]

@@ -7,7 +7,8 @@
 CREATE OR REPLACE FUNCTION ack_v1(
     p_partition_ids bigint[], p_group_ids bigint[], p_lease_ids uuid[], p_transaction_ids text[],
     p_statuses text[], p_errors text[], p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (item int, outcome text, queue text, partition text, lease_released boolean, run_ms bigint)
+) RETURNS TABLE (item int, outcome text, queue_id bigint, queue text, partition text, group_name text,
+                 lease_released boolean, run_ms bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -28,17 +29,19 @@ BEGIN
         SELECT k.partition_id, k.group_id, k.lease_id, array_agg(k.item::int ORDER BY k.item) AS items,
                p.lease_from, p.lease_to, p.leased_at, p.attempts, p.done,
                p.lease_id IS NOT DISTINCT FROM k.lease_id AND p.lease_expires_at > v_now AS held,
-               t.name AS partition, q.name AS queue, q.id AS queue_id, q.retry_limit, q.dead_letter
+               t.name AS partition, g.name AS group_name, q.name AS queue, q.id AS queue_id, q.retry_limit, q.dead_letter
         FROM unnest(p_partition_ids, p_group_ids, p_lease_ids)
              WITH ORDINALITY AS k (partition_id, group_id, lease_id, item)
         LEFT JOIN positions p ON p.partition_id = k.partition_id AND p.group_id = k.group_id
         LEFT JOIN partitions t ON t.id = p.partition_id
         LEFT JOIN queues q ON q.id = t.queue_id
-        GROUP BY k.partition_id, k.group_id, k.lease_id, p.partition_id, p.group_id, t.id, q.id
+        LEFT JOIN groups g ON g.id = p.group_id
+        GROUP BY k.partition_id, k.group_id, k.lease_id, p.partition_id, p.group_id, t.id, q.id, g.id
         ORDER BY k.partition_id, k.group_id
     LOOP
         IF v_position.held IS NOT TRUE THEN
-            RETURN QUERY SELECT i, 'lease_lost', v_position.queue, v_position.partition, false, NULL::bigint
+            RETURN QUERY SELECT i, 'lease_lost', v_position.queue_id, v_position.queue, v_position.partition,
+                                v_position.group_name, false, NULL::bigint
             FROM unnest(v_position.items) i;
             CONTINUE;
         END IF;
@@ -87,7 +90,8 @@ BEGIN
         FROM unnest(v_offsets, v_outcomes) AS o (message_offset, outcome);
 
         RETURN QUERY
-        SELECT o.item, o.outcome, v_position.queue, v_position.partition, v_released,
+        SELECT o.item, o.outcome, v_position.queue_id, v_position.queue, v_position.partition,
+               v_position.group_name, v_released,
                (extract(epoch FROM v_now - v_position.leased_at) * 1000)::bigint
         FROM unnest(v_items, v_outcomes) AS o (item, outcome);
     END LOOP;

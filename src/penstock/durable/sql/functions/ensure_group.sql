@@ -1,22 +1,20 @@
--- ensure_group_v1: the id of a group, made with a position in every partition of its queue.
+-- ensure_group_v1: the id of a group, made with a position in every partition of its queue. The queue is
+-- made too if it is missing: a consumer may come before the first producer.
 -- Every position starts as ready: a push that is under way cannot see it yet, so only a pop, which looks
 -- under the partition's lock, may find it empty.
 -- Locks: a new group takes the queue's row, so that a partition made meanwhile is not missed.
--- Returns no row when the queue does not exist.
 CREATE OR REPLACE FUNCTION ensure_group_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_group text
 ) RETURNS TABLE (queue_id bigint, group_id bigint, lease_ms bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_queue bigint;
-    v_group bigint;
+    v_environment bigint;
+    v_queue       bigint;
+    v_group       bigint;
 BEGIN
-    SELECT q.id INTO v_queue FROM queues q JOIN environments e ON e.id = q.environment_id
-    WHERE (e.organization, e.project, e.name, q.name) = (p_organization, p_project, p_environment, p_queue);
-    IF v_queue IS NULL THEN
-        RETURN;
-    END IF;
+    v_environment := ensure_queues_v1(p_organization, p_project, p_environment, ARRAY[p_queue]);
+    SELECT q.id INTO v_queue FROM queues q WHERE q.environment_id = v_environment AND q.name = p_queue;
     SELECT g.id INTO v_group FROM groups g WHERE g.queue_id = v_queue AND g.name = p_group;
     IF v_group IS NULL THEN
         PERFORM 1 FROM queues WHERE id = v_queue FOR UPDATE;

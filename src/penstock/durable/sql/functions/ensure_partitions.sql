@@ -7,19 +7,8 @@ CREATE OR REPLACE FUNCTION ensure_partitions_v1(
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_environment bigint;
+    v_environment bigint := ensure_queues_v1(p_organization, p_project, p_environment, p_queues);
 BEGIN
-    INSERT INTO environments (organization, project, name)
-    VALUES (p_organization, p_project, p_environment) ON CONFLICT DO NOTHING;
-    SELECT e.id INTO v_environment FROM environments e
-    WHERE (e.organization, e.project, e.name) = (p_organization, p_project, p_environment);
-
-    INSERT INTO queues (environment_id, name, namespace, task)
-    SELECT DISTINCT v_environment, n, CASE WHEN n LIKE '%.%' THEN split_part(n, '.', 1) ELSE '' END,
-           CASE WHEN n LIKE '%.%' THEN substr(n, strpos(n, '.') + 1) ELSE '' END
-    FROM unnest(p_queues) n ORDER BY n
-    ON CONFLICT DO NOTHING;
-
     PERFORM 1 FROM queues WHERE environment_id = v_environment AND name = ANY (p_queues)
     ORDER BY id FOR KEY SHARE;
 

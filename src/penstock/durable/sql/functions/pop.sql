@@ -4,6 +4,7 @@
 -- A lease that ran out held several messages: they come back one per lease, so that a message that kills
 -- its consumer is found without blaming its neighbours. It held one: that message gets a failed attempt.
 -- Returns a row per segment and request; offsets in `done` were finished earlier and are not for delivery.
+-- Raises: PK001 the group is gone.
 -- Locks: position rows SKIP LOCKED; partition rows SKIP LOCKED, only to note that a position ran empty.
 CREATE OR REPLACE FUNCTION pop_v1(
     p_group_id bigint, p_lease_ids uuid[], p_batches int[], p_widths int[], p_partition_id bigint,
@@ -27,6 +28,9 @@ DECLARE
     v_poison  record;
 BEGIN
     SELECT g.queue_id INTO v_queue FROM groups g WHERE g.id = p_group_id;
+    IF v_queue IS NULL THEN
+        RAISE EXCEPTION 'there is no group %', p_group_id USING ERRCODE = 'PK001';
+    END IF;
     SELECT array_agg(r.n::int ORDER BY r.n) INTO v_slots
     FROM unnest(p_widths) WITH ORDINALITY AS r (width, n) CROSS JOIN generate_series(1, r.width);
 

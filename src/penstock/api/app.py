@@ -1,0 +1,47 @@
+"""The ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from penstock import __version__, dashboard
+from penstock.api import openapi, problems
+from penstock.api.routes import health, messages, metrics, resources
+from penstock.api.services import open_services
+from penstock.config import Settings
+from penstock.errors import PenstockError
+
+
+def make_app(settings: Settings) -> FastAPI:
+    """The application for these settings. Servers are connected to when it starts, lazily."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with open_services(settings) as opened:
+            app.state.services = opened
+            yield
+
+    app = FastAPI(title="Penstock", version=__version__, lifespan=lifespan, redoc_url=None)
+    app.add_exception_handler(PenstockError, problems.on_penstock_error)
+    app.add_exception_handler(HTTPException, problems.on_http_exception)
+    app.add_exception_handler(RequestValidationError, problems.on_validation_error)
+    app.add_exception_handler(Exception, problems.on_unexpected)
+    app.router.routes.extend(messages.ROUTES)
+    for module in (metrics, resources, health):
+        app.include_router(module.router)
+    app.add_route("/", _page, include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=dashboard.STATIC), name="static")
+    openapi.describe(app)
+    return app
+
+
+async def _page(request: Request) -> Response:
+    return FileResponse(dashboard.STATIC / "index.html", headers={"Cache-Control": "no-cache"})

@@ -1,0 +1,70 @@
+"""Reading requests: bodies within bounds, parameters that fit, errors that say what to send instead."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from penstock.errors import InvalidRequest, MalformedBody, PayloadTooLarge
+
+T = TypeVar("T")
+NAME_LIMIT = 255
+
+
+async def body(request: Request, limit: int) -> bytes:
+    """The whole body; PayloadTooLarge as soon as it is clear that it is past the limit."""
+    declared = request.headers.get("content-length")
+    if declared is not None and declared.isdigit() and int(declared) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the body is larger than {limit} bytes; send fewer items per request")
+
+
+def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    """The decoded body; 422 where a field does not fit, 400 where it is not JSON at all."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise MalformedBody(f"the body is not valid JSON: {error}") from None
+
+
+def check_name(what: str, name: str) -> str:
+    """The name, if it can be one: 1 to 255 characters, none of them a control character."""
+    if not name or len(name) > NAME_LIMIT or not name.isprintable():
+        shown = name if len(name) <= 40 else name[:40] + "…"
+        raise InvalidRequest(
+            f"{what} {shown!r} is not a name: use 1 to {NAME_LIMIT} printable characters", field=what
+        )
+    return name
+
+
+def integer(request: Request, name: str, default: int, low: int, high: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+        raise InvalidRequest(f"{name} must be a whole number from {low} to {high}, not {text!r}", field=name)
+    return int(text)
+
+
+def flag(request: Request, name: str, default: bool = False) -> bool:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"{name} must be true or false, not {text!r}", field=name)
+    return text == "true"

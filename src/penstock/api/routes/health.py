@@ -1,0 +1,73 @@
+"""Is it well: every part, asked now, with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from redis.exceptions import RedisError
+from starlette.requests import Request
+
+from penstock.api.services import Services, services
+from penstock.errors import PenstockError
+from penstock.streams.progress import STALE_AFTER_S, read_progress_async
+
+router = APIRouter(tags=["health"])
+
+DEADLINE_S = 2.0
+
+
+@router.get("/health", responses={503: {"description": "at least one part is down"}})
+async def health(request: Request) -> JSONResponse:
+    """Every part with its state: 200 when all are up, 503 otherwise."""
+    given = services(request)
+    names = ("postgres", "redis", "clickhouse", "pipeline")
+    checks = (_postgres(given), _redis(given), _clickhouse(given), _pipeline(given))
+    found = await asyncio.gather(*(_checked(check) for check in checks))
+    parts: dict[str, dict[str, Any]] = {"broker": {"status": "up", "detail": "answering"}}
+    parts.update(zip(names, found, strict=True))
+    healthy = all(part["status"] == "up" for part in parts.values())
+    body = {"status": "ok" if healthy else "degraded", "parts": parts}
+    return JSONResponse(body, 200 if healthy else 503, {"Cache-Control": "no-store"})
+
+
+async def _checked(check: Awaitable[str]) -> dict[str, Any]:
+    started = time.perf_counter()
+    try:
+        detail = await asyncio.wait_for(check, DEADLINE_S)
+    except TimeoutError:
+        return {"status": "down", "detail": f"no answer within {DEADLINE_S:g} s"}
+    except PenstockError as error:
+        return {"status": "down", "detail": error.detail}
+    except (RedisError, OSError) as error:
+        return {"status": "down", "detail": str(error) or type(error).__name__}
+    return {"status": "up", "detail": detail, "ms": round((time.perf_counter() - started) * 1000, 1)}
+
+
+async def _postgres(given: Services) -> str:
+    await given.database.ping()
+    return "answering"
+
+
+async def _redis(given: Services) -> str:
+    await given.redis.ping()
+    return "answering"
+
+
+async def _clickhouse(given: Services) -> str:
+    await asyncio.to_thread(given.warehouse.query, "SELECT 1")
+    return "answering"
+
+
+async def _pipeline(given: Services) -> str:
+    progress = await read_progress_async(given.redis)
+    if progress is None:
+        raise PenstockError("the pipeline has not reported yet")
+    age_s = time.time() - float(progress["at"])
+    if age_s > STALE_AFTER_S:
+        raise PenstockError(f"the pipeline's last report is {age_s:.0f} s old")
+    return str(progress["state"])

@@ -1,0 +1,151 @@
+"""Group commit: requests of one kind that arrive while the database is busy travel together.
+
+There is no waiting window. An idle batcher sends a request at once; while a batch is in flight the next
+one forms. Batches are bounded in items and bytes. Items keep their order within a key; different keys do
+not wait for each other.
+
+A batch that the database refuses is halved until only the culprit fails, so one bad item never costs its
+neighbours. When the database is away every item of the batch gets that error, and nothing is retried
+here: the callers know whether they may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from penstock.errors import PenstockError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class BatchStats:
+    """What a batcher has done so far."""
+
+    batches: int = 0
+    requests: int = 0
+    items: int = 0
+    busy_s: float = 0.0
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class _Entry(Generic[Item, Result]):
+    item: Item
+    items: int
+    size: int
+    future: asyncio.Future[Result]
+
+
+@dataclass(slots=True)
+class _Lane(Generic[Item, Result]):
+    waiting: deque[_Entry[Item, Result]] = field(default_factory=deque)
+    in_flight: int = 0
+
+
+class Batcher(Generic[Item, Result]):
+    """Collects items per key and hands them to `execute`, which returns one result per item."""
+
+    def __init__(
+        self,
+        execute: Callable[[Hashable, Sequence[Item]], Awaitable[Sequence[Result]]],
+        *,
+        max_items: int = 1_000,
+        max_bytes: int = 8 * 1024 * 1024,
+        in_flight: int = 1,
+        abandoned: Callable[[Result], Awaitable[None]] | None = None,
+    ) -> None:
+        self._execute = execute
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._in_flight = in_flight
+        self._abandoned = abandoned
+        self._lanes: dict[Hashable, _Lane[Item, Result]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.stats = BatchStats()
+
+    @property
+    def pending(self) -> int:
+        return sum(len(lane.waiting) for lane in self._lanes.values())
+
+    async def submit(self, key: Hashable, item: Item, *, items: int = 1, size: int = 0) -> Result:
+        """The item's result. Cancelling the caller does not cancel the item: its result is given to
+        `abandoned`, which can undo what nobody is left to receive."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane()
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        lane.waiting.append(_Entry(item, items, size, future))
+        if lane.in_flight < self._in_flight:
+            self._start(key, lane)
+        return await future
+
+    async def drain(self) -> None:
+        """Wait until nothing is waiting or in flight."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, key: Hashable, lane: _Lane[Item, Result]) -> None:
+        lane.in_flight += 1
+        task = asyncio.create_task(self._run(key, lane))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, key: Hashable, lane: _Lane[Item, Result]) -> None:
+        try:
+            while lane.waiting:
+                await self._settle(key, self._take(lane))
+        finally:
+            lane.in_flight -= 1
+            if not lane.in_flight and not lane.waiting:
+                self._lanes.pop(key, None)
+
+    def _take(self, lane: _Lane[Item, Result]) -> list[_Entry[Item, Result]]:
+        taken: list[_Entry[Item, Result]] = []
+        items = size = 0
+        while lane.waiting:
+            entry = lane.waiting[0]
+            if taken and (items + entry.items > self._max_items or size + entry.size > self._max_bytes):
+                break
+            taken.append(lane.waiting.popleft())
+            items += entry.items
+            size += entry.size
+        return taken
+
+    async def _settle(self, key: Hashable, entries: list[_Entry[Item, Result]]) -> None:
+        started = time.perf_counter()
+        try:
+            results = await self._execute(key, [entry.item for entry in entries])
+        except PenstockError as error:
+            self.stats.failures += 1
+            self._fail(entries, error)
+        except Exception as error:  # noqa: BLE001 - narrowed down below, then handed to its caller
+            self.stats.failures += 1
+            if len(entries) == 1:
+                self._fail(entries, error)
+            else:
+                middle = len(entries) // 2
+                await self._settle(key, entries[:middle])
+                await self._settle(key, entries[middle:])
+        else:
+            self.stats.batches += 1
+            self.stats.requests += len(entries)
+            self.stats.items += sum(entry.items for entry in entries)
+            self.stats.busy_s += time.perf_counter() - started
+            for entry, result in zip(entries, results, strict=True):
+                if not entry.future.done():
+                    entry.future.set_result(result)
+                elif self._abandoned is not None:
+                    await self._abandoned(result)
+
+    @staticmethod
+    def _fail(entries: list[_Entry[Item, Result]], error: Exception) -> None:
+        for entry in entries:
+            if not entry.future.done():
+                entry.future.set_exception(error)

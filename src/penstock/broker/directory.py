@@ -1,0 +1,61 @@
+"""Names to ids, remembered: what a push or pop needs to know before it can be batched.
+
+Ids never change, so the only stale answer is one that was deleted; whoever finds out calls `forget`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.durable import log
+from penstock.durable.log import GroupId, PartitionId, PartitionName
+from penstock.durable.pool import Database
+from penstock.model import Scope
+
+LIMIT = 200_000
+"""Names remembered of each kind; past that, start over rather than grow."""
+
+
+class Directory:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._partitions: dict[tuple[Scope, PartitionName], PartitionId] = {}
+        self._groups: dict[tuple[Scope, str, str], GroupId] = {}
+
+    async def partitions(
+        self, scope: Scope, names: Iterable[PartitionName]
+    ) -> dict[PartitionName, PartitionId]:
+        """Ids for the names, made where missing."""
+        found: dict[PartitionName, PartitionId] = {}
+        missing: list[PartitionName] = []
+        for name in names:
+            known = self._partitions.get((scope, name))
+            if known is None:
+                missing.append(name)
+            else:
+                found[name] = known
+        if missing:
+            made = await log.ensure_partitions(self._database, scope, missing)
+            if len(self._partitions) + len(made) > LIMIT:
+                self._partitions.clear()
+            self._partitions.update({(scope, name): ids for name, ids in made.items()})
+            found.update(made)
+        return found
+
+    async def group(self, scope: Scope, queue: str, group: str) -> GroupId:
+        """The group's ids; the group and its queue are made where missing."""
+        key = (scope, queue, group)
+        known = self._groups.get(key)
+        if known is None:
+            known = await log.ensure_group(self._database, scope, queue, group)
+            if len(self._groups) >= LIMIT:
+                self._groups.clear()
+            self._groups[key] = known
+        return known
+
+    def forget(self, scope: Scope, queue: str) -> None:
+        """Drop what is remembered of a queue, because part of it turned out to be gone."""
+        for partition in [k for k in self._partitions if k[0] == scope and k[1].queue == queue]:
+            del self._partitions[partition]
+        for group in [k for k in self._groups if k[0] == scope and k[1] == queue]:
+            del self._groups[group]

@@ -1,0 +1,94 @@
+"""What goes in and out of the broker, independent of HTTP."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(slots=True)
+class NewMessage:
+    """One item of a push."""
+
+    queue: str
+    partition: str
+    payload: bytes
+    transaction_id: str | None = None
+    trace_id: uuid.UUID | None = None
+
+
+@dataclass(slots=True)
+class PushResult:
+    """What became of one item of a push."""
+
+    message_id: uuid.UUID
+    transaction_id: str
+    partition_id: int
+    duplicate: bool
+
+
+@dataclass(slots=True)
+class Message:
+    """A message handed to a consumer."""
+
+    message_id: uuid.UUID
+    transaction_id: str
+    trace_id: uuid.UUID | None
+    payload: bytes
+    created_at: datetime
+    partition_id: int
+    partition: str
+    attempts: int
+
+
+@dataclass(slots=True)
+class Popped:
+    """The answer to a pop. `lease` is empty when nothing was leased."""
+
+    lease: str
+    messages: list[Message]
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease as consumers hold it: the group's id and the lease's own, as `group.uuid` on the wire."""
+
+    group_id: int
+    lease_id: uuid.UUID
+
+    def __str__(self) -> str:
+        return f"{self.group_id}.{self.lease_id}"
+
+    @staticmethod
+    def parse(text: str) -> Lease | None:
+        """The lease a client sent back, or None if the text is none."""
+        group, dot, lease = text.partition(".")
+        try:
+            return Lease(int(group), uuid.UUID(lease)) if dot else None
+        except ValueError:
+            return None
+
+
+@dataclass(slots=True)
+class Settlement:
+    """One ack: what a consumer says about one message."""
+
+    partition_id: int
+    transaction_id: str
+    lease: Lease
+    status: str
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class SettlementResult:
+    outcome: str
+    queue: str | None
+    partition: str | None
+    lease_released: bool
+
+    @property
+    def success(self) -> bool:
+        return self.outcome not in ("lease_lost", "not_leased")
