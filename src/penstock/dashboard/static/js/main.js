@@ -8,6 +8,7 @@ import { partsInTrouble, showFreshness, showNotice, showParts } from "./top.js";
 const EVERY_MS = 2_000;
 const AT_ONCE = 4;
 const PAGE = 100;
+const MOST = 1_000; // what the API lists at once; beyond that, the search is the way
 const PERIODS = ["5m", "30m", "2h", "24h", "7d", "30d"];
 const DEFAULT_PERIOD = "30m";
 
@@ -91,7 +92,7 @@ function showQueues({ queues, total }) {
   });
   if (queues.length === 0) main.append(chosen.search ? nothingFound() : firstSteps());
   byId("count").textContent = total === 0 ? "" : countText(queues.length, total);
-  byId("more").hidden = queues.length >= total;
+  byId("more").hidden = queues.length >= total || limit >= MOST;
 }
 
 function countText(shown, total) {
@@ -169,7 +170,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 byId("more").addEventListener("click", () => {
-  limit += PAGE;
+  limit = Math.min(MOST, limit + PAGE);
   loop.wake();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {

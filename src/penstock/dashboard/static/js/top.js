@@ -3,12 +3,13 @@
 import { duration } from "./format.js";
 
 const LATE_S = 15;
+const isUp = (part) => part.status === "up";
 const byId = (id) => document.getElementById(id);
 
 export function showParts(health) {
   const items = Object.entries(health?.parts ?? {}).map(([name, part]) => {
     const item = document.createElement("li");
-    item.className = part.status === "ok" ? "ok" : "bad";
+    item.className = isUp(part) ? "up" : "down";
     item.title = part.detail ?? part.status;
     item.textContent = name;
     const state = document.createElement("span");
@@ -39,6 +40,6 @@ export function showNotice(lines) {
 
 export function partsInTrouble(health) {
   return Object.entries(health?.parts ?? {})
-    .filter(([, part]) => part.status !== "ok")
+    .filter(([, part]) => !isUp(part))
     .map(([name, part]) => `${name}: ${part.detail ?? part.status}`);
 }

@@ -1,0 +1,87 @@
+"""One message followed through the whole house: pushed, popped, acked, counted and shown."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from waiting import wait_until
+from whole_platform import Platform
+
+SOON_S = 15
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_a_pushed_message_is_in_the_metrics_within_15_seconds(platform: Platform, queue: str) -> None:
+    platform.push(queue, {"number": 1}, {"number": 2})
+
+    wait_until(lambda: platform.counted(queue, "enqueued") == 2, SOON_S, "both pushes are counted")
+    wait_until(lambda: last_depth(platform, queue) == 2, SOON_S, "both wait")
+
+
+def test_a_popped_and_acked_message_is_counted_with_its_wait(platform: Platform, queue: str) -> None:
+    platform.push(queue, {"number": 1})
+    [message] = platform.pop(queue)
+    assert message["data"] == {"number": 1}
+    platform.ack(message)
+
+    wait_until(lambda: platform.counted(queue, "completed") == 1, SOON_S, "the ack is counted")
+    assert platform.counted(queue, "enqueued") == 1
+    assert platform.counted(queue, "dequeued") == 1
+    [wait_ms] = [p["latency"]["avg_wait_ms"] for p in platform.points(queue) if p["throughput"]["dequeued"]]
+    assert 0 <= wait_ms < 60_000
+    wait_until(lambda: last_depth(platform, queue) == 0, SOON_S, "nothing waits any more")
+
+
+def test_an_acked_message_does_not_come_back(platform: Platform, queue: str) -> None:
+    platform.push(queue, {"number": 1})
+    [message] = platform.pop(queue)
+    platform.ack(message)
+
+    assert platform.pop(queue) == []
+
+
+def test_health_names_every_part(platform: Platform) -> None:
+    response = httpx.get(f"{platform.url}/health")
+
+    assert response.status_code == 200, response.text
+    assert response.json()["status"] == "ok"
+    assert {"postgres", "redis", "clickhouse", "pipeline", "broker"} <= response.json()["parts"].keys()
+
+
+def test_the_api_describes_itself(platform: Platform) -> None:
+    paths = httpx.get(f"{platform.url}/openapi.json").raise_for_status().json()["paths"]
+
+    assert {"/api/v1/push", "/api/v1/ack"} <= paths.keys()
+    assert "html" in httpx.get(f"{platform.url}/docs").raise_for_status().headers["content-type"]
+
+
+def test_the_first_command_of_the_readme_works_as_printed(platform: Platform) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    command = first_curl(README.read_text()).replace(":7480", f":{platform.port}")
+    queue = re.search(r'"queue": *"([^"]+)"', command)
+    assert queue is not None, command
+
+    run = subprocess.run(["bash", "-c", f"{command} --fail -sS"], capture_output=True, text=True, check=False)
+
+    assert run.returncode == 0, run.stderr
+    assert "queued" in run.stdout
+    wait_until(lambda: platform.counted(queue[1], "enqueued") == 1, SOON_S, "the README's push is counted")
+
+
+def first_curl(text: str) -> str:
+    """The first curl command at the start of a line, with its continued lines."""
+    found = re.search(r"^curl (?:.*\\\n)*.*$", text, re.MULTILINE)
+    assert found is not None, "the README shows no curl command"
+    return found[0]
+
+
+def last_depth(platform: Platform, queue: str) -> int | None:
+    depth: int | None = platform.points(queue)[-1]["queue_depth"]["last"]
+    return depth
