@@ -153,11 +153,9 @@ def _settlement(body: AckBody) -> Settlement:
         raise InvalidRequest("leaseId is missing: send the one the message was popped with", field="leaseId")
     lease = Lease.parse(body.leaseId)
     if lease is None:
-        raise InvalidRequest(f"leaseId {body.leaseId!r} is not one a pop has given", field="leaseId")
+        raise InvalidRequest(f"leaseId {body.leaseId!r} is not one a pop gave", field="leaseId")
     if not (body.partitionId.isascii() and body.partitionId.isdigit() and len(body.partitionId) < 19):
-        raise InvalidRequest(
-            f"partitionId {body.partitionId!r} is not one a pop has given", field="partitionId"
-        )
+        raise InvalidRequest(f"partitionId {body.partitionId!r} is not one a pop gave", field="partitionId")
     reading.check_name("transactionId", body.transactionId)
     status = "completed" if body.status == "success" else body.status
     error = body.error.replace("\0", "") if body.error else None
