@@ -24,7 +24,11 @@ BEGIN
             SELECT g.id INTO v_group FROM groups g WHERE g.queue_id = v_queue AND g.name = p_group;
         ELSE
             INSERT INTO positions (partition_id, group_id, cursor, ready_at)
-            SELECT p.id, v_group, p.low_offset, '-infinity'
+            SELECT p.id, v_group, p.low_offset,
+                   coalesce((SELECT l.created_at FROM log l
+                             WHERE l.partition_id = p.id AND l.first_offset <= p.low_offset
+                               AND l.last_offset >= p.low_offset
+                             ORDER BY l.first_offset DESC LIMIT 1), '-infinity')
             FROM partitions p WHERE p.queue_id = v_queue;
             INSERT INTO tallies (queue_id, group_id, slot, messages)
             SELECT v_queue, v_group, 0, coalesce(sum(p.low_offset), 0)

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from penstock.durable.pool import Database
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from databases import make_template, new_database
+
+
+@pytest_asyncio.fixture(scope="session")
+async def template(postgres_url: str) -> str:
+    return await make_template(postgres_url)
+
+
+@pytest_asyncio.fixture
+async def database_url(postgres_url: str, template: str) -> AsyncIterator[str]:
+    """A fresh migrated database."""
+    async with new_database(postgres_url, template) as url:
+        yield url
+
+
+@pytest_asyncio.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    opened = Database(database_url, 5)
+    yield opened
+    await opened.close()

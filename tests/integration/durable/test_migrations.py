@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+import pytest_asyncio
+from databases import new_database
+
+from penstock.durable import migrations
+from penstock.errors import DatabaseUnavailable, MigrationError
+
+
+@pytest_asyncio.fixture
+async def empty_url(postgres_url: str) -> AsyncIterator[str]:
+    async with new_database(postgres_url) as url:
+        yield url
+
+
+async def migrate(url: str, limit: int | None = None) -> list[str]:
+    async with migrations.migration_lock(url) as connection:
+        return await migrations.apply(connection, limit)
+
+
+async def described(url: str) -> list[tuple[str, ...]]:
+    """Everything of the schema that a fresh and a migrated database must have alike."""
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch(
+        """SELECT 'column' AS kind, table_name || '.' || column_name AS name,
+                  concat_ws(' ', data_type, udt_name, is_nullable, column_default) AS what
+           FROM information_schema.columns WHERE table_schema = 'penstock'
+           UNION ALL SELECT 'index', indexname, indexdef FROM pg_indexes WHERE schemaname = 'penstock'
+           UNION ALL SELECT 'constraint', conrelid::regclass || '.' || conname, pg_get_constraintdef(oid)
+           FROM pg_constraint WHERE connamespace = 'penstock'::regnamespace
+           UNION ALL SELECT 'function', proname, pg_get_functiondef(oid)
+           FROM pg_proc WHERE pronamespace = 'penstock'::regnamespace
+           ORDER BY 1, 2, 3"""
+    )
+    await connection.close()
+    return [tuple(row) for row in rows]
+
+
+async def test_a_database_migrated_step_by_step_equals_a_fresh_one(postgres_url: str, template: str) -> None:
+    async with new_database(postgres_url) as stepwise, new_database(postgres_url, template) as fresh:
+        for step in range(1, len(migrations.scripts("migrations")) + 1):
+            await migrate(stepwise, step)
+        assert await described(stepwise) == await described(fresh)
+
+
+async def test_a_second_run_finds_nothing_to_do(empty_url: str) -> None:
+    assert "0001_log_and_positions" in await migrate(empty_url)
+    assert await migrate(empty_url) == []
+
+
+async def test_starters_that_collide_wait_for_each_other(empty_url: str) -> None:
+    applied = await asyncio.gather(*(migrate(empty_url) for _ in range(4)))
+    assert sum(bool(names) for names in applied) == 1
+
+
+async def test_a_migration_that_changed_after_it_was_applied_is_refused(empty_url: str) -> None:
+    await migrate(empty_url)
+    connection = await asyncpg.connect(empty_url)
+    await connection.execute("UPDATE penstock.schema_migrations SET checksum = 'x' WHERE kind = 'migration'")
+    await connection.close()
+    with pytest.raises(MigrationError, match="other contents"):
+        await migrate(empty_url)
+
+
+async def test_a_database_from_the_future_is_refused(empty_url: str) -> None:
+    await migrate(empty_url)
+    connection = await asyncpg.connect(empty_url)
+    await connection.execute(
+        "INSERT INTO penstock.schema_migrations (kind, name, checksum) VALUES ('migration', '9999_x', 'x')"
+    )
+    await connection.close()
+    with pytest.raises(MigrationError, match="9999_x"):
+        await migrate(empty_url)
+
+
+async def test_a_server_that_is_away_is_said_in_words() -> None:
+    with pytest.raises(DatabaseUnavailable, match="did not answer"):
+        await migrate("postgresql://penstock@127.0.0.1:1/none")
+
+
+async def test_a_changed_function_is_replaced(empty_url: str) -> None:
+    await migrate(empty_url)
+    connection = await asyncpg.connect(empty_url)
+    await connection.execute("UPDATE penstock.schema_migrations SET checksum = 'old' WHERE name = 'slot'")
+    await connection.close()
+    assert await migrate(empty_url) == ["function slot"]

@@ -1,0 +1,130 @@
+"""One queue under test, with time in the test's hands."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from penstock.durable import log
+from penstock.durable.log import Ack, Acked, PartitionName, PopRequest, Pushed, Segment
+from penstock.durable.pool import Database
+from penstock.ids import new_id
+from penstock.model import DEFAULT_SCOPE
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Delivery:
+    """What one pop gave: partition id, lease, and (offset, transaction id, payload, attempts) in order."""
+
+    lease_id: uuid.UUID
+    messages: list[tuple[int, int, str, bytes, int]]
+
+    @property
+    def payloads(self) -> list[str]:
+        return [payload.decode() for _, _, _, payload, _ in self.messages]
+
+
+class QueueUnderTest:
+    def __init__(self, database: Database, name: str = "orders") -> None:
+        self.database = database
+        self.name = name
+        self.now = START
+        self.lease_ms = 1_000
+
+    def later(self, ms: int) -> None:
+        self.now += timedelta(milliseconds=ms)
+
+    async def partition(self, name: str = "Default") -> log.PartitionId:
+        key = PartitionName(self.name, name)
+        return (await log.ensure_partitions(self.database, DEFAULT_SCOPE, [key]))[key]
+
+    async def group(self, name: str = "g") -> log.GroupId:
+        return await log.ensure_group(self.database, DEFAULT_SCOPE, self.name, name)
+
+    async def configure(self, **options: object) -> None:
+        await self.group()
+        for column, value in options.items():
+            await self.database.fetch(f"UPDATE queues SET {column} = $1 WHERE name = $2", value, self.name)
+
+    async def push(
+        self, *payloads: str, partition: str = "Default", keys: list[str | None] | None = None
+    ) -> Pushed:
+        ids = await self.partition(partition)
+        count = len(payloads)
+        segment = Segment(
+            ids.partition_id,
+            [new_id() for _ in range(count)],
+            list(keys) if keys else [None] * count,
+            [None] * count,
+            [p.encode() for p in payloads],
+        )
+        return await log.push(self.database, [segment], self.now)
+
+    async def pop(
+        self,
+        batch: int = 1,
+        group: str = "g",
+        *,
+        partition: str | None = None,
+        width: int = 1,
+        auto_ack: bool = False,
+    ) -> Delivery:
+        ids = await self.group(group)
+        partition_id = (await self.partition(partition)).partition_id if partition else None
+        lease_id = new_id()
+        rows = await log.pop(
+            self.database,
+            ids.group_id,
+            [PopRequest(lease_id, batch, width)],
+            partition_id=partition_id,
+            lease_ms=self.lease_ms,
+            auto_ack=auto_ack,
+            now=self.now,
+        )
+        return Delivery(lease_id, [message for row in rows for message in delivered(row)])
+
+    async def ack(
+        self,
+        delivery: Delivery,
+        status: str = "completed",
+        *which: int,
+        group: str = "g",
+        error: str | None = None,
+    ) -> list[Acked]:
+        """Settle all messages of a delivery, or those at the given places."""
+        ids = await self.group(group)
+        chosen = [delivery.messages[i] for i in which] if which else delivery.messages
+        acks = [
+            Ack(partition_id, ids.group_id, delivery.lease_id, transaction_id, status, error)
+            for partition_id, _, transaction_id, _, _ in chosen
+        ]
+        return await log.ack(self.database, acks, self.now)
+
+    async def depth(self, group: str = "g") -> tuple[int, int]:
+        """Waiting and running messages of a group."""
+        ids = await self.group(group)
+        rows = await self.database.fetch("SELECT * FROM gauges_v1($1, $2)", [ids.queue_id], self.now)
+        row = next(row for row in rows if row["group_name"] == group)
+        return row["depth"], row["running"]
+
+    async def dead(self) -> list[tuple[str, str | None, int]]:
+        rows = await self.database.fetch("SELECT payload, error, attempts FROM dead_letters ORDER BY id")
+        return [(row["payload"].decode(), row["error"], row["attempts"]) for row in rows]
+
+
+def delivered(row: Any) -> list[tuple[int, int, str, bytes, int]]:
+    attempts = json.loads(row["attempts"])
+    found = []
+    for at, message_id in enumerate(row["message_ids"]):
+        offset = row["first_offset"] + at
+        if any(r.lower <= offset < r.upper for r in row["done"]):
+            continue
+        keys = row["transaction_ids"]
+        key = (keys[at] if keys else None) or str(message_id)
+        found.append((row["partition_id"], offset, key, row["payloads"][at], attempts.get(str(offset), 0)))
+    return found
