@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Page, expect
 
+from browser import needs_browser, open_page
 from waiting import wait_until
 from whole_platform import Platform
 
-CHROMIUM = next(
-    filter(
-        None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))
-    ),
-    None,
-)
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 SOON_MS = 15_000
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: the browser tests are left out"),
-]
+pytestmark = needs_browser
 
 # Counts the painted pixels of a canvas in one colour, which a chart without data does not have.
 COUNT_PIXELS = """
@@ -54,15 +36,12 @@ ENQUEUED_LIGHT = [0x2F, 0x6F, 0xD0]
 @pytest.fixture
 async def page() -> AsyncIterator[Page]:
     """A page that fails its test when the browser's console shows an error."""
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        page = await browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    async with open_page() as page:
         complaints: list[str] = []
         page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         yield page
-        await browser.close()
-        assert complaints == []
+    assert complaints == []
 
 
 async def test_a_pushed_message_is_drawn(platform: Platform, queue: str, page: Page) -> None:

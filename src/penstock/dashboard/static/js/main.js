@@ -102,11 +102,11 @@ function countText(shown, total) {
 
 function firstSteps() {
   const made = byId("empty").content.cloneNode(true).querySelector("section");
-  const item = { queue: "hello", payload: { greeting: "hi" } };
-  const command =
-    `curl -X POST ${location.origin}/api/v1/push \\\n` +
-    `  -H 'content-type: application/json' \\\n` +
-    `  -d '${JSON.stringify({ items: [item] })}'`;
+  const command = [
+    `curl -X POST ${location.origin}/api/v1/push`,
+    `-H 'content-type: application/json'`,
+    `-d '{"items": [{"queue": "hello", "payload": {"greeting": "hi"}}]}'`,
+  ].join(" \\\n  ");
   made.querySelector("code").textContent = command;
   const button = made.querySelector("button");
   button.addEventListener("click", async () => {
