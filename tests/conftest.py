@@ -1,4 +1,4 @@
-"""Real servers for the tests: started when first asked for, in a directory of their own, stopped at the end."""
+"""Real servers for the tests: started when first asked for, in a place of their own, stopped at the end."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ def open_tmp_path() -> Iterator[Path]:
 def postgres_url(server_home: Path) -> Iterator[str]:
     """A PostgreSQL whose user may create databases; make your own there when you change the schema."""
     server = Postgres(server_home, any_free_port())
-    with running(server, server_home / "logs" / "postgres.log"):
+    with running(server):
         yield server.url
 
 
 @pytest.fixture(scope="session")
 def redis_url(server_home: Path) -> Iterator[str]:
     server = Valkey(server_home, any_free_port())
-    with running(server, server_home / "logs" / "valkey.log"):
+    with running(server):
         yield server.url
 
 
 @pytest.fixture(scope="session")
 def clickhouse_url(server_home: Path) -> Iterator[str]:
     server = ClickHouse(server_home, any_free_port())
-    with running(server, server_home / "logs" / "clickhouse.log"):
+    with running(server):
         yield server.url
 
 

@@ -13,7 +13,9 @@ _POLL_S = 0.05
 
 
 def wait_until(condition: Callable[[], T], timeout: float, message: str) -> T:
-    """Return the first true value of `condition`. Fails with `message` and what was last seen after `timeout` s.
+    """Return the first true value of `condition`.
+
+    After `timeout` seconds it fails with `message` and what was last seen.
 
     An exception of the condition counts as "not yet" and is shown if it was the last thing seen.
     """

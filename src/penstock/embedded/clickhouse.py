@@ -10,17 +10,17 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from penstock.embedded.failures import from_os_error, not_here
-from penstock.embedded.part import HEALTHY, Health, Part
+from penstock.embedded.part import HEALTHY, Health, Program
 from penstock.embedded.ports import LOOPBACK
 from penstock.embedded.process import Command
 from penstock.embedded.secret import FILE, password_of
 from penstock.errors import PartFailed
 
 
-class ClickHouse(Part):
+class ClickHouse(Program):
     """ClickHouse as a library behind our HTTP front, its data in `<home>/clickhouse`."""
 
-    name: ClassVar[str] = "clickhouse"
+    name = "clickhouse"
     start_deadline_s: ClassVar[float] = 60.0
 
     def __init__(self, home: Path, port: int) -> None:

@@ -1,6 +1,7 @@
-"""What every part of the platform offers the supervisor: prepare, command, probe, and words for failure.
+"""What every part of the platform offers the supervisor.
 
-A part knows how to run one server and how to tell whether it works. It never restarts anything itself.
+A part can be asked whether it works. A program is a part that is run here: it knows its files, its command
+line, and the words for its failures. Neither ever restarts anything itself.
 """
 
 from __future__ import annotations
@@ -20,25 +21,26 @@ from penstock.errors import PartFailed
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The answer of one probe; `reason` says in words what is wrong when `ok` is False."""
+    """The answer of one probe; `reason` says in words what is wrong when `ok` is False.
+
+    `busy` means it is alive and on its way (recovering, loading): time alone is no reason to give up on it.
+    """
 
     ok: bool
     reason: str = ""
+    busy: bool = False
 
 
 HEALTHY = Health(True)
 
 
 class Part(ABC):
-    """One server or service. Instances hold settings only; the running process belongs to the supervisor."""
+    """Something the platform depends on. `needs` names the parts that must work before it."""
 
-    name: ClassVar[str]
-    needs: ClassVar[tuple[str, ...]] = ()
-    start_deadline_s: ClassVar[float] = 30.0
-    stop_deadline_s: ClassVar[float] = 10.0
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    name: str
+    needs: tuple[str, ...] = ()
+    required: bool = True
+    """Whether the platform is of no use without it: if it cannot start, nothing does, with the reason."""
 
     @property
     @abstractmethod
@@ -46,49 +48,75 @@ class Part(ABC):
         """Where it listens, for people; never with a password."""
 
     @abstractmethod
+    def probe(self) -> Health:
+        """Ask it whether it works. Blocks for two seconds or so at most, and never raises."""
+
+
+class Program(Part):
+    """A part that is run here. Instances hold settings; the running process belongs to the supervisor."""
+
+    start_deadline_s: ClassVar[float] = 30.0
+    stop_deadline_s: ClassVar[float] = 10.0
+    hung_after_s: ClassVar[float] = 60.0
+    """How long it may leave probes unanswered, while all it needs is up, before it is restarted."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    @abstractmethod
     def prepare(self) -> str | None:
         """Make its files ready; called before every start. Returns a line worth telling the user, if any.
 
-        Raises PartFailed saying in words why the part cannot run here.
+        Raises PartFailed saying in words why it cannot run here.
         """
 
     @abstractmethod
     def command(self) -> Command:
         """What to run, once prepared."""
 
-    @abstractmethod
-    def probe(self) -> Health:
-        """Ask the server itself whether it works. Blocks for two seconds at most and never raises."""
-
     def explain(self, exit_code: int, output: str) -> str:
         """Why it ended, in words, from its exit code and the end of its output."""
         return failures.explain(self.name, exit_code, output)
 
+    def not_ready(self, health: Health) -> str:
+        return f"{self.name} did not become ready within {self.start_deadline_s:.0f} s: {health.reason}"
+
+    @property
+    def log(self) -> Path:
+        return self.home / "logs" / f"{self.name}.log"
+
+    @property
+    def mark(self) -> str:
+        return mark_of(self.home, self.name)
+
+
+def start(program: Program) -> Child:
+    """Run a prepared program, its output appended to its log."""
+    program.log.parent.mkdir(parents=True, exist_ok=True)
+    return spawn(program.command(), program.log, program.mark)
+
 
 @contextmanager
-def running(part: Part, log: Path) -> Iterator[Part]:
-    """Run one part on its own, without a supervisor: yields once it is healthy, stops it at the end."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    part.prepare()
-    child = spawn(part.command(), log, mark_of(part.home, part.name))
+def running(program: Program) -> Iterator[Child]:
+    """Run one program on its own, without a supervisor: yields once it is healthy, stops it at the end."""
+    program.prepare()
+    child = start(program)
     try:
-        wait_until_healthy(part, child)
-        yield part
+        wait_until_healthy(program, child)
+        yield child
     finally:
-        stop(child, part.stop_deadline_s)
+        stop(child, program.stop_deadline_s)
 
 
-def wait_until_healthy(part: Part, child: Child) -> None:
+def wait_until_healthy(program: Program, child: Child) -> None:
     """Return once the probe succeeds. Raises PartFailed when the child ends or its deadline passes first."""
-    until = monotonic() + part.start_deadline_s
+    until = monotonic() + program.start_deadline_s
     while True:
         if child.exit_code is not None:
-            raise PartFailed(part.explain(child.exit_code, child.output()))
-        health = part.probe()
+            raise PartFailed(program.explain(child.exit_code, child.output()))
+        health = program.probe()
         if health.ok:
             return
-        if monotonic() > until:
-            raise PartFailed(
-                f"{part.name} did not become ready within {part.start_deadline_s:.0f} s: {health.reason}"
-            )
+        if monotonic() > until and not health.busy:
+            raise PartFailed(program.not_ready(health))
         sleep(0.05)

@@ -14,7 +14,7 @@ from typing import ClassVar
 import psutil
 
 from penstock.embedded.failures import from_os_error, last_line
-from penstock.embedded.part import HEALTHY, Health, Part
+from penstock.embedded.part import HEALTHY, Health, Program
 from penstock.embedded.ports import LOOPBACK
 from penstock.embedded.postgres_place import Place, find_place, open_to_all
 from penstock.embedded.process import Command
@@ -41,10 +41,10 @@ _SETTINGS = {
 }
 
 
-class Postgres(Part):
+class Postgres(Program):
     """PostgreSQL from the Python package, its data in `<home>/postgres`."""
 
-    name: ClassVar[str] = "postgres"
+    name = "postgres"
     start_deadline_s: ClassVar[float] = 60.0
     stop_deadline_s: ClassVar[float] = 20.0
 
@@ -204,15 +204,15 @@ class Postgres(Part):
 
 
 def probe_postgres(host: str, port: int, user: str = USER, timeout_s: float = 2.0) -> Health:
-    """Ask a PostgreSQL for a session as far as its request for a password: it then accepts connections.
+    """Ask a PostgreSQL for a session as far as its first answer, which tells whether it takes connections.
 
-    During start, recovery and shutdown it answers with an error instead, whose words are passed on.
+    While it starts, recovers or shuts down it says so; those words are passed on. Any other answer, even a
+    refusal of this user, comes from a server that works. A host that begins with `/` is a socket's directory.
     """
     words = b"".join(word.encode() + b"\0" for word in ("user", user, "database", "postgres")) + b"\0"
     start = struct.pack("!ii", len(words) + 8, 196608) + words
     try:
-        with socket.create_connection((host, port), timeout_s) as connection:
-            connection.settimeout(timeout_s)
+        with _connect(host, port, timeout_s) as connection:
             connection.sendall(start)
             answer = connection.recv(1024)
             # A polite goodbye keeps the server's log clean.
@@ -222,7 +222,21 @@ def probe_postgres(host: str, port: int, user: str = USER, timeout_s: float = 2.
     if answer[:1] == b"R":
         return HEALTHY
     if answer[:1] == b"E":
-        fields = answer[5:].decode(errors="replace").split("\0")
-        message = next((field[1:] for field in fields if field[:1] == "M"), "an error")
-        return Health(False, message)
+        fields = {field[:1]: field[1:] for field in answer[5:].decode(errors="replace").split("\0")}
+        if not fields.get("C", "").startswith("57P"):
+            return HEALTHY
+        return Health(False, fields.get("M", "it takes no connections"), busy=True)
     return Health(False, f"whatever answers on {host}:{port} is not PostgreSQL")
+
+
+def _connect(host: str, port: int, timeout_s: float) -> socket.socket:
+    if not host.startswith("/"):
+        return socket.create_connection((host, port), timeout_s)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(timeout_s)
+    try:
+        connection.connect(f"{host}/.s.PGSQL.{port}")
+    except OSError:
+        connection.close()
+        raise
+    return connection

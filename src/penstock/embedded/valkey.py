@@ -11,17 +11,17 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from penstock.embedded.failures import from_os_error, not_here
-from penstock.embedded.part import HEALTHY, Health, Part
+from penstock.embedded.part import HEALTHY, Health, Program
 from penstock.embedded.ports import LOOPBACK
 from penstock.embedded.process import Command
 from penstock.embedded.secret import password_of
 from penstock.errors import PartFailed
 
 
-class Valkey(Part):
+class Valkey(Program):
     """Valkey from the Python package, its data in `<home>/valkey`."""
 
-    name: ClassVar[str] = "valkey"
+    name = "valkey"
     start_deadline_s: ClassVar[float] = 60.0
 
     def __init__(self, home: Path, port: int) -> None:
@@ -92,6 +92,8 @@ def probe_redis(url: str, timeout_s: float = 2.0) -> Health:
     )
     try:
         client.ping()
+    except redis.BusyLoadingError as error:
+        return Health(False, str(error), busy=True)
     except (redis.RedisError, OSError) as error:
         return Health(False, str(error))
     finally:

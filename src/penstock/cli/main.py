@@ -1,0 +1,154 @@
+"""The command `penstock`: each subcommand parses, calls and prints; its imports happen when it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from penstock import __version__
+from penstock.config import load_settings
+from penstock.errors import PenstockError
+
+app = typer.Typer(
+    name="penstock",
+    help="Durable ordered queues that measure themselves.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+pipeline = typer.Typer(help="The Spark job that carries metrics into ClickHouse.", no_args_is_help=True)
+app.add_typer(pipeline, name="pipeline")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def main() -> None:
+    """Run the command line. An error of ours is one red line and exit code 2."""
+    try:
+        app()
+    except PenstockError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]{escape(error.detail)}[/red]")
+        sys.exit(2)
+
+
+@app.command()
+def up(demo: Annotated[bool, typer.Option("--demo", help="Run a gentle load too.")] = False) -> None:
+    """Start the whole platform here; Ctrl-C stops it."""
+    from penstock.cli.up import bring_up
+
+    bring_up(load_settings(), demo)
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """Show every part of the running platform; exit code 0 when all are up, else 1."""
+    from penstock.cli.tables import status_json, status_table
+    from penstock.embedded.state import read_state
+
+    settings = load_settings()
+    state = read_state(settings.home)
+    if as_json:
+        print(json.dumps(status_json(state, settings.home), indent=2))
+    elif state is None:
+        print(f"Penstock does not run on {settings.home}. Start it with `penstock up`.")
+    else:
+        Console(highlight=False).print(status_table(state))
+    raise typer.Exit(0 if state is not None and state.all_up else 1)
+
+
+@app.command()
+def logs(
+    part: Annotated[str, typer.Argument(help="The part, as `penstock status` names it, or `supervisor`.")],
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines are written.")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many lines from the end.")] = 50,
+) -> None:
+    """Show the log of one part."""
+    from penstock.cli.reading import log_of
+    from penstock.embedded import logs as files
+
+    log = log_of(load_settings().home, part)
+    for line in files.last_lines(log, lines):
+        print(line)
+    try:
+        for line in files.follow(log) if follow else ():
+            print(line, flush=True)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+@app.command()
+def config(as_json: AsJson = False) -> None:
+    """Show the settings in force and where each one comes from; passwords are hidden."""
+    from penstock.cli.reading import settings_with_sources
+    from penstock.cli.tables import config_table
+
+    rows = settings_with_sources(load_settings())
+    if as_json:
+        print(json.dumps({row.name: {"value": row.value, "from": row.source} for row in rows}, indent=2))
+    else:
+        Console(highlight=False).print(config_table(rows))
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the schemas of PostgreSQL and ClickHouse up to date."""
+    from penstock.broker import schema
+    from penstock.embedded.platform import reach_running
+
+    settings = reach_running(load_settings(), "postgres_url", "clickhouse_url")
+    applied = asyncio.run(schema.migrate(settings))
+    print("\n".join(applied) if applied else "Nothing to do: the schemas are up to date.")
+
+
+@app.command()
+def serve() -> None:
+    """Run the broker alone, against the servers the settings name."""
+    from penstock.api import server
+    from penstock.embedded.platform import reach_running
+
+    server.serve(reach_running(load_settings(), "postgres_url", "redis_url", "clickhouse_url"))
+
+
+@pipeline.command()
+def run() -> None:
+    """Run the pipeline alone, against the servers the settings name."""
+    from penstock.embedded.platform import reach_running
+    from penstock.pipeline import job
+
+    job.run(reach_running(load_settings(), "redis_url", "clickhouse_url"))
+
+
+@pipeline.command("status")
+def pipeline_status(as_json: AsJson = False) -> None:
+    """Show how far the pipeline has come; exit code 0 when it runs, else 1."""
+    from penstock.cli.reading import pipeline_progress
+    from penstock.cli.tables import progress_table
+    from penstock.embedded.platform import reach_running
+    from penstock.streams.progress import STALE_AFTER_S
+
+    progress = pipeline_progress(reach_running(load_settings(), "redis_url").redis_url)
+    if as_json:
+        print(json.dumps(progress, indent=2))
+    elif progress is None:
+        print("The pipeline has never run.")
+    else:
+        Console(highlight=False).print(progress_table(progress))
+    fresh = progress is not None and time.time() - float(progress["at"]) < STALE_AFTER_S
+    raise typer.Exit(0 if fresh else 1)
+
+
+@app.command()
+def version() -> None:
+    """Show the version."""
+    print(__version__)
+
+
+if __name__ == "__main__":
+    main()

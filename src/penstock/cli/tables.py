@@ -1,0 +1,131 @@
+"""How things look in the terminal, and the same as JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.reading import SettingRow
+from penstock.embedded.state import PartState, PlatformState, State
+
+_COLOURS = {
+    State.UP: "green",
+    State.STARTING: "yellow",
+    State.WAITING: "dim",
+    State.STOPPING: "yellow",
+    State.STOPPED: "dim",
+    State.SILENT: "red",
+    State.DOWN: "red",
+}
+
+
+def plain_table(*columns: str) -> Table:
+    """Columns without a frame; long words fold rather than disappear."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def state_text(row: PartState) -> Text:
+    return Text(str(row.state), style=_COLOURS[row.state])
+
+
+def address_text(row: PartState) -> Text:
+    return Text(row.address).append("  yours" if row.yours else "", style="dim")
+
+
+def parts_table(parts: Sequence[PartState]) -> Table:
+    """The short table of `penstock up`."""
+    table = plain_table("Part", "State", "Address")
+    for row in parts:
+        table.add_row(row.name, state_text(row), address_text(row))
+    return table
+
+
+def status_table(state: PlatformState) -> RenderableType:
+    """The long table of `penstock status`, and what failed last."""
+    table = plain_table("Part", "State", "PID", "Address", "Up for", "Restarts")
+    for row in state.parts:
+        pid = str(row.pid) if row.pid else "–"
+        up_for = duration(time.time() - row.up_since) if row.up_since else "–"
+        restarts = "" if row.yours else str(row.restarts)
+        table.add_row(row.name, state_text(row), pid, address_text(row), up_for, restarts)
+    failures = [
+        Text(f"{row.name} failed {_ago(row.last_failure_at)}: {row.last_failure}", style="yellow")
+        for row in state.parts
+        if row.last_failure
+    ]
+    head = Text(f"Penstock at {state.url}, running for {duration(time.time() - state.started_at)}\n")
+    return Group(head, table, *([Text("")] if failures else []), *failures)
+
+
+def status_json(state: PlatformState | None, home: Path) -> dict[str, Any]:
+    """What `penstock status --json` prints; `running` is false when there is nothing else to say."""
+    if state is None:
+        return {"running": False, "home": str(home), "parts": []}
+    now = time.time()
+    return {
+        "running": True,
+        "allUp": state.all_up,
+        "home": state.home,
+        "url": state.url,
+        "supervisorPid": state.supervisor.pid,
+        "uptimeSeconds": round(now - state.started_at, 1),
+        "parts": [_part_json(row, now) for row in state.parts],
+    }
+
+
+def _part_json(row: PartState, now: float) -> dict[str, Any]:
+    fields = asdict(row)
+    return {
+        "name": row.name,
+        "state": str(row.state),
+        "pid": row.pid,
+        "address": row.address,
+        "uptimeSeconds": round(now - row.up_since, 1) if row.up_since else None,
+        "restarts": fields["restarts"],
+        "lastFailure": row.last_failure,
+        "lastFailureAt": row.last_failure_at,
+        "yours": row.yours,
+    }
+
+
+def config_table(rows: Sequence[SettingRow]) -> Table:
+    table = plain_table("Setting", "Value", "From", "Meaning")
+    for row in rows:
+        value = escape(str(row.value)) if row.value != "" else "[dim]–[/dim]"
+        table.add_row(row.name, value, escape(row.source), f"[dim]{escape(row.help)}[/dim]")
+    return table
+
+
+def progress_table(progress: dict[str, Any]) -> Table:
+    """The pipeline's report, one line per value."""
+    table = plain_table("Pipeline", "")
+    for name, value in progress.items():
+        shown = _ago(float(value)) if name in ("at", "started_at", "freshness") and value else str(value)
+        table.add_row(name.replace("_", " "), escape(shown))
+    return table
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `4 min`, `3 h 20 min`, `2 d 5 h`: as much as a person wants to know."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{max(0, int(seconds))} s"
+
+
+def _ago(moment: float | None) -> str:
+    return f"{duration(time.time() - moment)} ago" if moment else ""
