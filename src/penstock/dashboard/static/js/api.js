@@ -43,8 +43,9 @@ export function listQueues({ search, limit }, signal) {
   return getOk(`/api/v1/resources/queues?${query}`, signal);
 }
 
-export function queueMetrics(queue, period, signal) {
-  return getOk(`/api/v1/queues/${encodeURIComponent(queue)}/metrics?period=${period}`, signal);
+export function queueMetrics(queue, period, resolution, signal) {
+  const query = new URLSearchParams({ period, resolution });
+  return getOk(`/api/v1/queues/${encodeURIComponent(queue)}/metrics?${query}`, signal);
 }
 
 /** A degraded platform answers 503 with the same body, which is an answer and not a failure. */

@@ -3,11 +3,12 @@
 import { queueMetrics } from "./api.js";
 import { Chart, CHARTS } from "./charts.js";
 import { count, duration, rate } from "./format.js";
-import { columns, current, highestDepth, STEP_S } from "./series.js";
+import { columns, current, highestDepth } from "./series.js";
 
 // A coarse series changes slowly; asking for it every two seconds would only cost.
 const REFRESH_MS = { "5s": 1_900, "1m": 10_000, "1h": 60_000 };
 // Where the chart is coarser than this, the numbers come from a short period of their own.
+const FINE = "5s";
 const NOW_PERIOD = "5m";
 
 const FACTS = [
@@ -29,7 +30,6 @@ export class Card {
   #series = null;
   #now = null;
   #period = null;
-  #resolution = null;
   #fetchedAt = { series: -Infinity, now: -Infinity };
 
   constructor(queue) {
@@ -90,24 +90,21 @@ export class Card {
   }
 
   /** Fetch what is due. A failure marks the card until a fetch succeeds; the notice above tells the details. */
-  async refresh(period, signal) {
+  async refresh(period, resolution, signal) {
     if (period !== this.#period) {
       this.#period = period;
-      this.#resolution = null;
       this.#fetchedAt = { series: -Infinity, now: -Infinity };
     }
     try {
-      if (this.#due("series", REFRESH_MS[this.#resolution] ?? 0)) {
-        const answer = await queueMetrics(this.name, period, signal);
+      if (this.#due("series", REFRESH_MS[resolution])) {
+        this.#series = columns(await queueMetrics(this.name, period, resolution, signal));
         this.#took("series");
-        this.#resolution = answer.resolution;
-        this.#series = columns(answer);
         if (this.visible) this.#draw();
       }
-      if (STEP_S[this.#resolution] === 5) {
+      if (resolution === FINE) {
         this.#now = this.#series;
-      } else if (this.#due("now", REFRESH_MS["5s"])) {
-        this.#now = columns(await queueMetrics(this.name, NOW_PERIOD, signal));
+      } else if (this.#due("now", REFRESH_MS[FINE])) {
+        this.#now = columns(await queueMetrics(this.name, NOW_PERIOD, FINE, signal));
         this.#took("now");
       }
       this.freshUntil = this.#now.freshUntil;

@@ -9,7 +9,8 @@ const EVERY_MS = 2_000;
 const AT_ONCE = 4;
 const PAGE = 100;
 const MOST = 1_000; // what the API lists at once; beyond that, the search is the way
-const PERIODS = ["5m", "30m", "2h", "24h", "7d", "30d"];
+// Each with a resolution that fits a card's width: finer points would cost much and could not be seen.
+const PERIODS = { "5m": "5s", "30m": "5s", "2h": "1m", "24h": "1m", "7d": "1h", "30d": "1h" };
 const DEFAULT_PERIOD = "30m";
 
 const byId = (id) => document.getElementById(id);
@@ -51,7 +52,7 @@ async function update(signal) {
     return;
   }
   const visible = [...cards.values()].filter((card) => card.visible);
-  await inTurns(visible, (card) => card.refresh(chosen.period, signal));
+  await inTurns(visible, (card) => card.refresh(chosen.period, PERIODS[chosen.period], signal));
   const problems = visible.flatMap((card) => (card.problem ? [card.problem.message] : []));
   showNotice([...troubles, ...new Set(problems)].slice(0, 4));
   const fresh = visible.filter((card) => card.freshUntil !== null && !card.problem);
@@ -129,7 +130,7 @@ function nothingFound() {
 function readChoice() {
   const query = new URLSearchParams(location.search);
   const period = query.get("period");
-  return { period: PERIODS.includes(period) ? period : DEFAULT_PERIOD, search: query.get("search") ?? "" };
+  return { period: Object.hasOwn(PERIODS, period) ? period : DEFAULT_PERIOD, search: query.get("search") ?? "" };
 }
 
 function choose(change) {
@@ -142,7 +143,7 @@ function choose(change) {
 }
 
 function offerPeriods() {
-  for (const period of PERIODS) {
+  for (const period of Object.keys(PERIODS)) {
     const label = document.createElement("label");
     const input = document.createElement("input");
     input.type = "radio";

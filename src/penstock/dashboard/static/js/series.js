@@ -1,6 +1,6 @@
 // From the metrics answer to columns that can be drawn, and to the few numbers on a card.
 
-export const STEP_S = { "5s": 5, "1m": 60, "1h": 3_600 };
+const STEP_S = { "5s": 5, "1m": 60, "1h": 3_600 };
 const DRAWN_STEPS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400];
 
 const seconds = (iso) => Date.parse(iso) / 1_000;
