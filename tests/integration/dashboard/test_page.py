@@ -53,6 +53,12 @@ class Answers:
         status, body = self.answer(path)
         await route.fulfill(status=status, json=body)
 
+    async def wait_for_more(self, path: str, than: int) -> None:
+        async def asked() -> bool:
+            return self.asked[path] > than
+
+        await wait_until_async(asked, 5, f"the page asks for {path}")
+
     def answer(self, path: str) -> Answer:
         if path == "/health":
             return self.health
@@ -181,7 +187,8 @@ async def test_a_slow_broker_is_not_asked_again_before_it_has_answered(page: Pag
     answers.gate.clear()
     await page.clock.install()
     await page.goto(ORIGIN)
-    await page.clock.run_for(20_000)
+    await answers.wait_for_more("/health", than=0)
+    await page.clock.run_for(9_000)  # several polls long, and short of the page's patience
     assert answers.asked["/health"] == 1
 
     answers.gate.set()
@@ -199,11 +206,7 @@ async def test_a_hidden_tab_asks_for_nothing(page: Page, answers: Answers) -> No
     assert answers.asked["/health"] == before
 
     await turn(page, away=False)
-
-    async def asked_again() -> bool:
-        return answers.asked["/health"] > before
-
-    await wait_until_async(asked_again, 2, "polling goes on when the tab is shown")
+    await answers.wait_for_more("/health", than=before)
 
 
 async def turn(page: Page, *, away: bool) -> None:
