@@ -23,6 +23,7 @@ GROUP = "demo"
 TICK_S = 0.5
 RETRY_S = 1.0
 GIVE_BACK_S = 1.0
+TELL_AGAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Demo:
 
     http: httpx.AsyncClient
     held: dict[str, dict[str, Any]] = field(default_factory=dict)
-    away: bool = False
+    told: dict[str, float] = field(default_factory=dict)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -117,18 +118,20 @@ class Demo:
         while True:
             try:
                 response = await self.http.request(method, path, **options)
-                if response.status_code != 429 and response.status_code < 500:
-                    self.note(away=False)
-                    return response
             except httpx.TransportError:
-                pass
-            self.note(away=True)
+                self.tell("waiting for the broker")
+            else:
+                if response.status_code != 429 and response.status_code < 500:
+                    return response
+                self.tell(f"{path} answered {response.status_code}; the broker's log says why")
             await asyncio.sleep(RETRY_S)
 
-    def note(self, *, away: bool) -> None:
-        if away != self.away:
-            self.away = away
-            print("demo: waiting for the broker" if away else "demo: the broker answers", flush=True)
+    def tell(self, words: str) -> None:
+        """Say it, but not every second: trouble tends to last, and to touch every worker."""
+        now = time.monotonic()
+        if now - self.told.get(words, -TELL_AGAIN_S) >= TELL_AGAIN_S:
+            self.told[words] = now
+            print(f"demo: {words}", flush=True)
 
 
 async def run(url: str) -> None:
