@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,8 +31,29 @@ class GroupGone(PenstockError):
     title = "There is no such consumer group"
 
 
-RAISED: dict[str, type[PenstockError]] = {"PK001": GroupGone}
-"""The SQLSTATEs that our own functions raise."""
+class TransactionFailed(PenstockError):
+    """A transaction was not carried out: item `item` (from 0) of its `part`, push or ack, for `reason`."""
+
+    code = "transaction_failed"
+    status = 409
+    title = "The transaction was not carried out"
+
+    def __init__(self, part: str, item: int, reason: str) -> None:
+        super().__init__(f"{part} {item} of the transaction failed: {reason}; nothing was changed")
+        self.part = part
+        self.item = item
+        self.reason = reason
+
+
+def _raised(error: asyncpg.PostgresError) -> PenstockError | None:
+    """The error that one of our own functions meant by its SQLSTATE."""
+    match error.sqlstate:
+        case "PK001":
+            return GroupGone(str(error))
+        case "PK003":
+            detail = json.loads(error.detail)
+            return TransactionFailed(detail["part"], detail["item"] - 1, detail["reason"])
+    return None
 
 
 @contextmanager
@@ -43,6 +65,6 @@ def translated() -> Iterator[None]:
         reason = str(error) or type(error).__name__
         raise DatabaseUnavailable(f"PostgreSQL did not answer ({reason}); retry shortly") from error
     except asyncpg.PostgresError as error:
-        if known := RAISED.get(error.sqlstate or ""):
-            raise known(str(error)) from error
+        if known := _raised(error):
+            raise known from error
         raise

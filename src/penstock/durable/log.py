@@ -20,12 +20,14 @@ class PartitionName(NamedTuple):
 class PartitionId(NamedTuple):
     queue_id: int
     partition_id: int
+    encrypted: bool
 
 
 class GroupId(NamedTuple):
     queue_id: int
     group_id: int
     lease_ms: int | None
+    encrypted: bool
 
 
 @dataclass(slots=True)
@@ -41,10 +43,24 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What became of a push: first offset per segment, and original ids by duplicate item (0-based)."""
+    """What became of a push: first offset per segment, original ids by duplicate item (0-based), and the
+    items refused because their queue is full."""
 
     first_offsets: list[int | None]
     duplicates: dict[int, uuid.UUID]
+    refused: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Transacted:
+    """What became of a transaction: duplicates as in Pushed, and a result per ack."""
+
+    duplicates: dict[int, uuid.UUID]
+    acked: list[Acked]
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [ack.outcome for ack in self.acked]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +93,7 @@ class Acked:
 async def ensure_partitions(
     database: Database, scope: Scope, names: Sequence[PartitionName]
 ) -> dict[PartitionName, PartitionId]:
-    """Ids for the names, made where missing."""
+    """Ids for the names, made where missing; without those past their queue's number of partitions."""
     rows = await database.fetch(
         "SELECT * FROM ensure_partitions_v1($1, $2, $3, $4, $5)",
         scope.organization,
@@ -87,44 +103,107 @@ async def ensure_partitions(
         [name.partition for name in names],
     )
     return {
-        PartitionName(row["queue"], row["partition"]): PartitionId(row["queue_id"], row["partition_id"])
+        PartitionName(row["queue"], row["partition"]): PartitionId(
+            row["queue_id"], row["partition_id"], row["encrypted"]
+        )
         for row in rows
     }
 
 
-async def ensure_group(database: Database, scope: Scope, queue: str, group: str) -> GroupId:
-    """The group's id; the group, and its queue, are made where missing."""
+async def ensure_group(
+    database: Database, scope: Scope, queue: str, group: str, subscription: str = "all"
+) -> GroupId:
+    """The group's id; the group, and its queue, are made where missing.
+
+    A new group starts at `subscription`: `all`, `new`, or a moment in ISO 8601.
+    """
     row = await database.fetchrow(
-        "SELECT * FROM ensure_group_v1($1, $2, $3, $4, $5)",
+        "SELECT * FROM ensure_group_v1($1, $2, $3, $4, $5, $6)",
         scope.organization,
         scope.project,
         scope.environment,
         queue,
         group,
+        subscription,
     )
     assert row is not None
-    return GroupId(row["queue_id"], row["group_id"], row["lease_ms"])
+    return GroupId(row["queue_id"], row["group_id"], row["lease_ms"], row["encrypted"])
 
 
-async def push(database: Database, segments: Sequence[Segment], now: datetime | None = None) -> Pushed:
-    """Append the segments, all or none. A partition may appear once."""
+def _push_arguments(segments: Sequence[Segment]) -> list[Any]:
     keyed = any(t is not None for s in segments for t in s.transaction_ids)
     traced = any(t is not None for s in segments for t in s.trace_ids)
-    row = await database.fetchrow(
-        "SELECT * FROM push_v1($1, $2, $3, $4, $5, $6, $7)",
+    return [
         [s.partition_id for s in segments],
         [len(s.message_ids) for s in segments],
         [m for s in segments for m in s.message_ids],
         [t for s in segments for t in s.transaction_ids] if keyed else None,
         [t for s in segments for t in s.trace_ids] if traced else None,
         [p for s in segments for p in s.payloads],
+    ]
+
+
+def _ack_arguments(acks: Sequence[Ack]) -> list[Any]:
+    return [
+        [a.partition_id for a in acks],
+        [a.group_id for a in acks],
+        [a.lease_id for a in acks],
+        [a.transaction_id for a in acks],
+        [a.status for a in acks],
+        [a.error for a in acks],
+    ]
+
+
+def _duplicates(row: Any) -> dict[int, uuid.UUID]:
+    items, originals = row["duplicate_items"] or (), row["duplicate_ids"] or ()
+    return {item - 1: original for item, original in zip(items, originals, strict=True)}
+
+
+async def push(database: Database, segments: Sequence[Segment], now: datetime | None = None) -> Pushed:
+    """Append the segments, all or none. A partition may appear once."""
+    row = await database.fetchrow(
+        "SELECT * FROM push_v1($1, $2, $3, $4, $5, $6, $7)", *_push_arguments(segments), now
+    )
+    assert row is not None
+    refused = frozenset(item - 1 for item in row["refused_items"] or ())
+    return Pushed(row["first_offsets"], _duplicates(row), refused)
+
+
+async def transaction(
+    database: Database, segments: Sequence[Segment], acks: Sequence[Ack], now: datetime | None = None
+) -> Transacted:
+    """Push and settle, all or nothing. Raises TransactionFailed naming what could not be done."""
+    row = await database.fetchrow(
+        "SELECT * FROM transaction_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+        *_push_arguments(segments),
+        *_ack_arguments(acks),
         now,
     )
     assert row is not None
-    items: list[int] = row["duplicate_items"] or []
-    originals: list[uuid.UUID] = row["duplicate_ids"] or []
-    duplicates = {item - 1: original for item, original in zip(items, originals, strict=True)}
-    return Pushed(row["first_offsets"], duplicates)
+    columns = ("outcomes", "queue_ids", "queues", "partitions", "groups", "run_ms")
+    acked = [
+        Acked(outcome, queue_id, queue, partition, group, False, run_ms)
+        for outcome, queue_id, queue, partition, group, run_ms in zip(
+            *(row[column] or () for column in columns), strict=True
+        )
+    ]
+    return Transacted(_duplicates(row), acked)
+
+
+async def extend(
+    database: Database, leases: Sequence[tuple[int, uuid.UUID, int]], now: datetime | None = None
+) -> list[datetime | None]:
+    """Let leases (group id, lease id, ms) run longer; the new end of each, or None where it is lost."""
+    row = await database.fetchrow(
+        "SELECT extend_v1($1, $2, $3, $4) AS ends",
+        [group_id for group_id, _, _ in leases],
+        [lease_id for _, lease_id, _ in leases],
+        [ms for _, _, ms in leases],
+        now,
+    )
+    assert row is not None
+    ends: list[datetime | None] = row["ends"]
+    return ends
 
 
 async def pop(
@@ -154,14 +233,7 @@ async def pop(
 async def ack(database: Database, acks: Sequence[Ack], now: datetime | None = None) -> list[Acked]:
     """Settle messages; one result per ack, in the order given."""
     rows = await database.fetch(
-        "SELECT * FROM ack_v1($1, $2, $3, $4, $5, $6, $7)",
-        [a.partition_id for a in acks],
-        [a.group_id for a in acks],
-        [a.lease_id for a in acks],
-        [a.transaction_id for a in acks],
-        [a.status for a in acks],
-        [a.error for a in acks],
-        now,
+        "SELECT * FROM ack_v1($1, $2, $3, $4, $5, $6, $7)", *_ack_arguments(acks), now
     )
     results: dict[int, Acked] = {
         row["item"]: Acked(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
+import pytest
 from under_test import QueueUnderTest
 
 from penstock.durable import log
+from penstock.durable.faults import TransactionFailed
 from penstock.durable.log import Ack, PopRequest, Segment
 from penstock.durable.pool import Database
 from penstock.ids import new_id
@@ -167,7 +170,7 @@ async def test_a_failed_batch_is_counted_message_by_message(queue: QueueUnderTes
 
 
 async def test_without_dead_letters_a_failing_message_is_retried_for_ever(queue: QueueUnderTest) -> None:
-    await queue.configure(retry_limit=0, dead_letter=False)
+    await queue.configure(retry_limit=0, dead_after_limit=False)
     await queue.push("a")
     for attempt in range(4):
         delivery = await queue.pop()
@@ -314,3 +317,59 @@ async def test_two_brokers_acking_overlapping_sets_in_opposite_order_do_not_dead
         )
         settled = [sum(r.outcome == "completed" for r in result) for result in results]
         assert sum(settled) == len(names)
+
+
+async def test_a_transaction_does_all_of_it(queue: QueueUnderTest) -> None:
+    await queue.push("in")
+    delivery = await queue.pop()
+    result = await queue.transaction(["out"], delivery, partition="next")
+    assert result.outcomes == ["completed"]
+    assert (await queue.pop(partition="next")).payloads == ["out"]
+    assert (await queue.pop(partition="Default")).payloads == []
+
+
+async def test_a_transaction_whose_lease_is_lost_does_nothing_and_names_the_item(
+    queue: QueueUnderTest,
+) -> None:
+    await queue.push("in")
+    delivery = await queue.pop()
+    queue.later(1_000)
+    with pytest.raises(TransactionFailed) as caught:
+        await queue.transaction(["out"], delivery, partition="next")
+    assert (caught.value.part, caught.value.item, caught.value.reason) == ("ack", 0, "lease_lost")
+    assert (await queue.pop(partition="next")).payloads == []
+    assert (await queue.pop(partition="Default")).payloads == ["in"]
+
+
+async def test_a_duplicate_inside_a_transaction_is_left_out_and_the_rest_is_done(
+    queue: QueueUnderTest,
+) -> None:
+    await queue.push("in")
+    await queue.push("out", partition="next", keys=["k"])
+    delivery = await queue.pop(partition="Default")
+    result = await queue.transaction(["out again"], delivery, partition="next", keys=["k"])
+    assert list(result.duplicates) == [0]
+    assert result.outcomes == ["completed"]
+    assert (await queue.pop(5, partition="next")).payloads == ["out"]
+
+
+async def test_a_lease_can_be_extended_but_not_shortened(queue: QueueUnderTest) -> None:
+    await queue.push("a")
+    delivery = await queue.pop()
+    queue.later(900)
+    assert await queue.extend(delivery, 500) == queue.now + timedelta(milliseconds=500)
+    assert await queue.extend(delivery, 100) == queue.now + timedelta(milliseconds=500)
+    queue.later(499)
+    assert (await queue.pop()).payloads == []
+    queue.later(1)
+    assert await queue.extend(delivery, 500) is None, "it ran out"
+    assert (await queue.pop()).payloads == ["a"]
+
+
+async def test_extending_covers_every_partition_of_the_lease(queue: QueueUnderTest) -> None:
+    for name in "ab":
+        await queue.push(name, partition=name)
+    delivery = await queue.pop(2, width=2)
+    await queue.extend(delivery, 5_000)
+    queue.later(4_999)
+    assert (await queue.pop(2, width=2)).payloads == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,6 +24,7 @@ class Delivery:
 
     lease_id: uuid.UUID
     messages: list[tuple[int, int, str, bytes, int]]
+    expired: int = 0
 
     @property
     def payloads(self) -> list[str]:
@@ -43,8 +45,13 @@ class QueueUnderTest:
         key = PartitionName(self.name, name)
         return (await log.ensure_partitions(self.database, DEFAULT_SCOPE, [key]))[key]
 
-    async def group(self, name: str = "g") -> log.GroupId:
-        return await log.ensure_group(self.database, DEFAULT_SCOPE, self.name, name)
+    async def partitions(self, *names: str) -> list[str]:
+        """Those of the partitions that there are, or could be made."""
+        keys = [PartitionName(self.name, name) for name in names]
+        return [key.partition for key in await log.ensure_partitions(self.database, DEFAULT_SCOPE, keys)]
+
+    async def group(self, name: str = "g", subscription: str = "all") -> log.GroupId:
+        return await log.ensure_group(self.database, DEFAULT_SCOPE, self.name, name, subscription)
 
     async def configure(self, **options: object) -> None:
         await self.group()
@@ -54,16 +61,20 @@ class QueueUnderTest:
     async def push(
         self, *payloads: str, partition: str = "Default", keys: list[str | None] | None = None
     ) -> Pushed:
+        return await log.push(self.database, [await self._segment(payloads, partition, keys)], self.now)
+
+    async def _segment(
+        self, payloads: Sequence[str], partition: str, keys: Sequence[str | None] | None
+    ) -> Segment:
         ids = await self.partition(partition)
         count = len(payloads)
-        segment = Segment(
+        return Segment(
             ids.partition_id,
             [new_id() for _ in range(count)],
             list(keys) if keys else [None] * count,
             [None] * count,
             [p.encode() for p in payloads],
         )
-        return await log.push(self.database, [segment], self.now)
 
     async def pop(
         self,
@@ -86,7 +97,26 @@ class QueueUnderTest:
             auto_ack=auto_ack,
             now=self.now,
         )
-        return Delivery(lease_id, [message for row in rows for message in delivered(row)])
+        expired = sum(row["leased_to"] - row["leased_from"] for row in rows if row["request"] == 0)
+        messages = [message for row in rows if row["request"] for message in delivered(row)]
+        return Delivery(lease_id, messages, expired)
+
+    async def extend(self, delivery: Delivery, ms: int, group: str = "g") -> datetime | None:
+        ids = await self.group(group)
+        [end] = await log.extend(self.database, [(ids.group_id, delivery.lease_id, ms)], self.now)
+        return end
+
+    async def transaction(
+        self, payloads: list[str], delivery: Delivery, *, partition: str, keys: list[str | None] | None = None
+    ) -> log.Transacted:
+        """Push to a partition and complete a delivery in one step."""
+        ids = await self.group()
+        segment = await self._segment(payloads, partition, keys)
+        acks = [
+            Ack(partition_id, ids.group_id, delivery.lease_id, transaction_id, "completed", None)
+            for partition_id, _, transaction_id, _, _ in delivery.messages
+        ]
+        return await log.transaction(self.database, [segment], acks, self.now)
 
     async def ack(
         self,

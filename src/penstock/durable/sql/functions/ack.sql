@@ -29,7 +29,7 @@ BEGIN
         SELECT k.partition_id, k.group_id, k.lease_id, array_agg(k.item::int ORDER BY k.item) AS items,
                p.lease_from, p.lease_to, p.leased_at, p.attempts, p.done,
                p.lease_id IS NOT DISTINCT FROM k.lease_id AND p.lease_expires_at > v_now AS held,
-               t.name AS partition, g.name AS group_name, q.name AS queue, q.id AS queue_id, q.retry_limit, q.dead_letter
+               t.name AS partition, g.name AS group_name, q.name AS queue, q.id AS queue_id, q.retry_limit, q.dead_after_limit
         FROM unnest(p_partition_ids, p_group_ids, p_lease_ids)
              WITH ORDINALITY AS k (partition_id, group_id, lease_id, item)
         LEFT JOIN positions p ON p.partition_id = k.partition_id AND p.group_id = k.group_id
@@ -50,7 +50,7 @@ BEGIN
                array_agg(CASE
                    WHEN o.message_offset IS NULL THEN 'not_leased'
                    WHEN o.status = 'failed' THEN CASE
-                       WHEN v_position.dead_letter AND v_position.retry_limit <= coalesce(
+                       WHEN v_position.dead_after_limit AND v_position.retry_limit <= coalesce(
                             (v_position.attempts ->> o.message_offset::text)::int, 0)
                        THEN 'dead' ELSE 'failed' END
                    WHEN o.status = 'dlq' THEN 'dead'

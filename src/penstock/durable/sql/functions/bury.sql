@@ -1,5 +1,6 @@
 -- bury_v1: write dead letters for offsets of a partition and one group; the caller then finishes them.
--- Runs under the caller's lock on the position. A dead letter is written once, whatever is repeated.
+-- A queue that keeps no dead letters gets none. Runs under the caller's lock on the position; a dead letter
+-- is written once, whatever is repeated.
 CREATE OR REPLACE FUNCTION bury_v1(
     p_partition_id bigint, p_group_id bigint, p_offsets bigint[], p_errors text[], p_now timestamptz
 ) RETURNS void
@@ -11,6 +12,7 @@ LANGUAGE sql AS $$
            coalesce((p.attempts ->> d.message_offset::text)::int, 0) + 1, s.created_at, p_now
     FROM unnest(p_offsets, p_errors) AS d (message_offset, error)
     JOIN partitions t ON t.id = p_partition_id
+    JOIN queues q ON q.id = t.queue_id AND q.keep_dead
     JOIN positions p ON p.partition_id = p_partition_id AND p.group_id = p_group_id
     CROSS JOIN LATERAL segments_v1(p_partition_id, d.message_offset, d.message_offset + 1) s
     ON CONFLICT (partition_id, group_id, message_offset) DO NOTHING;

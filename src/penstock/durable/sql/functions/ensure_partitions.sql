@@ -1,9 +1,10 @@
--- ensure_partitions_v1: ids for queue and partition names, made where missing.
+-- ensure_partitions_v1: ids for queue and partition names, made where missing. A partition that would be
+-- past its queue's limit is not made, and has no row in the answer.
 -- A new partition gets a position in every group its queue has; so a group never has to look for one.
 -- Locks: the queues' rows for key share, so that a group made meanwhile waits, and is not missed.
 CREATE OR REPLACE FUNCTION ensure_partitions_v1(
     p_organization text, p_project text, p_environment text, p_queues text[], p_partitions text[]
-) RETURNS TABLE (queue text, partition text, queue_id bigint, partition_id bigint)
+) RETURNS TABLE (queue text, partition text, queue_id bigint, partition_id bigint, encrypted boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -11,13 +12,21 @@ DECLARE
 BEGIN
     PERFORM 1 FROM queues WHERE environment_id = v_environment AND name = ANY (p_queues)
     ORDER BY id FOR KEY SHARE;
+    PERFORM 1 FROM queues WHERE environment_id = v_environment AND name = ANY (p_queues) AND max_partitions > 0
+    ORDER BY id FOR NO KEY UPDATE;
 
     WITH made AS (
         INSERT INTO partitions (queue_id, name)
-        SELECT DISTINCT q.id, w.partition
-        FROM unnest(p_queues, p_partitions) AS w (queue, partition)
-        JOIN queues q ON q.environment_id = v_environment AND q.name = w.queue
-        ORDER BY q.id, w.partition
+        SELECT n.queue_id, n.partition
+        FROM (SELECT q.id AS queue_id, w.partition, q.max_partitions,
+                     row_number() OVER (PARTITION BY q.id ORDER BY w.partition) AS place
+              FROM (SELECT DISTINCT * FROM unnest(p_queues, p_partitions)) AS w (queue, partition)
+              JOIN queues q ON q.environment_id = v_environment AND q.name = w.queue
+              WHERE NOT EXISTS (SELECT 1 FROM partitions p WHERE p.queue_id = q.id AND p.name = w.partition)
+             ) n
+        WHERE n.max_partitions = 0
+           OR n.place <= n.max_partitions - (SELECT count(*) FROM partitions p WHERE p.queue_id = n.queue_id)
+        ORDER BY n.queue_id, n.partition
         ON CONFLICT DO NOTHING
         RETURNING id, queue_id
     )
@@ -26,7 +35,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
 
     RETURN QUERY
-    SELECT DISTINCT q.name, p.name, q.id, p.id
+    SELECT DISTINCT q.name, p.name, q.id, p.id, q.encrypted
     FROM unnest(p_queues, p_partitions) AS w (queue, partition)
     JOIN queues q ON q.environment_id = v_environment AND q.name = w.queue
     JOIN partitions p ON p.queue_id = q.id AND p.name = w.partition;

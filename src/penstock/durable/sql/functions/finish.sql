@@ -35,10 +35,8 @@ BEGIN
         ready_at = CASE
             WHEN v_open THEN ready_at
             WHEN NOT isempty(v_returned) THEN p_now + v_queue.retry_delay_ms * interval '1 millisecond'
-            ELSE coalesce((SELECT l.created_at FROM log l
-                           WHERE l.partition_id = p_partition_id AND l.first_offset <= v_cursor
-                             AND l.last_offset >= v_cursor
-                           ORDER BY l.first_offset DESC LIMIT 1), p_now) END
+            ELSE coalesce(created_at_v1(p_partition_id, v_cursor)
+                          + v_queue.delay_ms * interval '1 millisecond', p_now) END
     WHERE partition_id = p_partition_id AND group_id = p_group_id;
 
     IF v_cursor > v_position.cursor THEN

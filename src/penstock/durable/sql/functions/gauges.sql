@@ -22,10 +22,7 @@ LANGUAGE sql STABLE AS $$
         ) ready ON true
         LEFT JOIN LATERAL (
             SELECT coalesce(sum(p.lease_to - greatest(p.lease_from, p.cursor)), 0)::bigint AS running,
-                   min((SELECT l.created_at FROM log l
-                        WHERE l.partition_id = p.partition_id AND l.first_offset <= p.lease_to
-                          AND l.last_offset >= p.lease_to
-                        ORDER BY l.first_offset DESC LIMIT 1)) AS oldest_at
+                   min(created_at_v1(p.partition_id, p.lease_to)) AS oldest_at
             FROM positions p
             WHERE p.group_id = g.id AND p.ready_at > moment.now AND p.lease_id IS NOT NULL
         ) live ON true
@@ -34,10 +31,9 @@ LANGUAGE sql STABLE AS $$
     SELECT queue_id, name, greatest(depth - running, 0), running, CASE WHEN depth > 0 THEN oldest_at END
     FROM per_group
     UNION ALL
-    SELECT w.queue_id, '', coalesce(max(greatest(g.depth - g.running, 0)), max(pushed.messages), 0),
+    SELECT w.queue_id, '', coalesce(max(greatest(g.depth - g.running, 0)), size_v1(w.queue_id)),
            coalesce(sum(g.running), 0)::bigint, min(CASE WHEN g.depth > 0 THEN g.oldest_at END)
     FROM unnest(p_queue_ids) AS w (queue_id)
-    LEFT JOIN totals pushed ON pushed.queue_id = w.queue_id AND pushed.group_id = 0
     LEFT JOIN per_group g ON g.queue_id = w.queue_id
     GROUP BY w.queue_id
 $$;

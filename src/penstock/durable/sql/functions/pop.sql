@@ -4,6 +4,7 @@
 -- A lease that ran out held several messages: they come back one per lease, so that a message that kills
 -- its consumer is found without blaming its neighbours. It held one: that message gets a failed attempt.
 -- Returns a row per segment and request; offsets in `done` were finished earlier and are not for delivery.
+-- A row for request 0 tells of messages that outlived their time to live and were passed over.
 -- Raises: PK001 the group is gone.
 -- Locks: position rows SKIP LOCKED; partition rows SKIP LOCKED, only to note that a position ran empty.
 CREATE OR REPLACE FUNCTION pop_v1(
@@ -24,13 +25,17 @@ DECLARE
     v_empty   bigint[];
     v_seen    bigint[] := '{}';
     v_taken   bigint[] := '{}';
-    v_queue   bigint;
+    v_queue   queues;
     v_poison  record;
+    v_ttl_ms  bigint;
+    v_delay   interval;
 BEGIN
-    SELECT g.queue_id INTO v_queue FROM groups g WHERE g.id = p_group_id;
+    SELECT q.* INTO v_queue FROM groups g JOIN queues q ON q.id = g.queue_id WHERE g.id = p_group_id;
     IF v_queue IS NULL THEN
         RAISE EXCEPTION 'there is no group %', p_group_id USING ERRCODE = 'PK001';
     END IF;
+    v_ttl_ms := least(nullif(v_queue.ttl_ms, 0), nullif(v_queue.max_wait_ms, 0));
+    v_delay := v_queue.delay_ms * interval '1 millisecond';
     SELECT array_agg(r.n::int ORDER BY r.n) INTO v_slots
     FROM unnest(p_widths) WITH ORDINALITY AS r (width, n) CROSS JOIN generate_series(1, r.width);
 
@@ -50,6 +55,23 @@ BEGIN
         END IF;
         EXIT WHEN cardinality(v_claimed) = 0;
         v_seen := v_seen || v_claimed;
+        IF v_ttl_ms IS NOT NULL THEN
+            RETURN QUERY
+            SELECT 0, e.partition_id, NULL::text, e.expired_from, e.expired_to, NULL::timestamptz, NULL::bigint,
+                   NULL::timestamptz, NULL::uuid[], NULL::text[], NULL::uuid[], NULL::bytea[],
+                   NULL::int8multirange, NULL::jsonb
+            FROM expire_v1(p_group_id, v_claimed, v_now - v_ttl_ms * interval '1 millisecond', v_now) e;
+        END IF;
+        IF v_queue.window_ms > 0 THEN
+            WITH held AS (
+                UPDATE positions p SET ready_at = t.pushed_at + v_queue.window_ms * interval '1 millisecond'
+                FROM partitions t
+                WHERE p.group_id = p_group_id AND p.partition_id = ANY (v_claimed) AND t.id = p.partition_id
+                  AND t.pushed_at + v_queue.window_ms * interval '1 millisecond' > v_now
+                RETURNING p.partition_id
+            )
+            SELECT array(SELECT unnest(v_claimed) EXCEPT SELECT h.partition_id FROM held h) INTO v_claimed;
+        END IF;
 
         v_empty := array(
             SELECT t.id FROM positions p JOIN partitions t ON t.id = p.partition_id
@@ -71,10 +93,11 @@ BEGIN
     END IF;
 
     FOR v_poison IN
-        SELECT p.partition_id, p.lease_from FROM positions p JOIN queues q ON q.id = v_queue
+        SELECT p.partition_id, p.lease_from FROM positions p
         WHERE p.group_id = p_group_id AND p.partition_id = ANY (v_taken) AND p.lease_id IS NOT NULL
-          AND p.lease_to - p.lease_from = 1 AND p.cursor = p.lease_from AND q.dead_letter
-          AND coalesce((p.attempts ->> p.lease_from::text)::int, 0) >= q.retry_limit
+          AND p.lease_to - p.lease_from = 1 AND p.cursor = p.lease_from
+          AND v_queue.dead_after_limit
+          AND coalesce((p.attempts ->> p.lease_from::text)::int, 0) >= v_queue.retry_limit
     LOOP
         PERFORM bury_v1(v_poison.partition_id, p_group_id, ARRAY[v_poison.lease_from],
                         ARRAY['the lease ran out without an answer'], v_now);
@@ -91,7 +114,11 @@ BEGIN
         WHERE p.group_id = p_group_id AND p.partition_id = ANY (v_taken)
     ), sized AS (
         SELECT c.*, v_slots[c.k] AS request,
-               least(c.next_offset - c.head,
+               least(CASE WHEN v_queue.delay_ms = 0 THEN c.next_offset
+                          ELSE coalesce((SELECT max(s.last_offset) + 1
+                                         FROM segments_v1(c.partition_id, c.head,
+                                                          c.head + p_batches[v_slots[c.k]]) s
+                                         WHERE s.created_at <= v_now - v_delay), c.head) END - c.head,
                      CASE WHEN c.head < greatest(c.careful_until, CASE WHEN c.expired THEN c.lease_to END)
                           THEN 1 ELSE p_batches[v_slots[c.k]] END) AS available
         FROM claimed c
@@ -100,11 +127,12 @@ BEGIN
         FROM sized s
     ), taken AS MATERIALIZED (
         SELECT f.*, f.head + least(f.available, p_batches[f.request] - f.before) AS tail
-        FROM filled f WHERE f.before < p_batches[f.request]
+        FROM filled f WHERE f.available > 0 AND f.before < p_batches[f.request]
     ), leased AS (
         UPDATE positions p SET
             cursor = CASE WHEN p_auto_ack THEN t.tail ELSE t.head END,
-            ready_at = CASE WHEN p_auto_ack THEN v_now ELSE v_until END,
+            ready_at = CASE WHEN p_auto_ack THEN coalesce(created_at_v1(t.partition_id, t.tail) + v_delay, v_now)
+                            ELSE v_until END,
             lease_id = CASE WHEN p_auto_ack THEN NULL ELSE p_lease_ids[t.request] END,
             leased_at = v_now, lease_expires_at = v_until, lease_from = t.head, lease_to = t.tail,
             done = CASE WHEN p_auto_ack THEN p.done * int8multirange(int8range(t.tail, NULL)) ELSE p.done END,
@@ -116,7 +144,7 @@ BEGIN
         RETURNING p.partition_id, p.attempts
     ), counted AS (
         INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
-        SELECT v_queue, p_group_id, slot_v1(), sum(t.tail - t.cursor) FROM taken t
+        SELECT v_queue.id, p_group_id, slot_v1(), sum(t.tail - t.cursor) FROM taken t
         WHERE p_auto_ack HAVING sum(t.tail - t.cursor) > 0
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
     )

@@ -1,19 +1,22 @@
 -- push_v1: append messages to partitions; one segment per partition named.
 -- The items come flat, in the order of p_partition_ids and p_lengths; a partition is named once. An item
 -- without a transaction id of its own gets its message id.
--- Returns one row: the first offset per segment (NULL where the partition is gone), and the items left out
--- as duplicates (1-based) with the id of the message they repeat.
--- Locks: partition rows by id, then tallies by queue, then positions that wait for a message.
+-- Returns one row: the first offset per segment (NULL where the partition is gone), the items left out as
+-- duplicates (1-based) with the id of the message they repeat, and those left out because their queue is
+-- full.
+-- Locks: partition rows by id, then queues that have a size limit, tallies by queue, and positions that
+-- wait for a message.
 CREATE OR REPLACE FUNCTION push_v1(
     p_partition_ids bigint[], p_lengths int[], p_message_ids uuid[], p_transaction_ids text[],
     p_trace_ids uuid[], p_payloads bytea[], p_now timestamptz DEFAULT NULL,
-    OUT first_offsets bigint[], OUT duplicate_items int[], OUT duplicate_ids uuid[]
+    OUT first_offsets bigint[], OUT duplicate_items int[], OUT duplicate_ids uuid[], OUT refused_items int[]
 )
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now   timestamptz;
     v_chunk int;
     v_keyed boolean := p_transaction_ids IS NOT NULL;
+    v_out   int[];
 BEGIN
     PERFORM 1 FROM partitions WHERE id = ANY (p_partition_ids) ORDER BY id FOR NO KEY UPDATE;
     -- Read after the locks: time and chunk never run backwards within a partition.
@@ -24,28 +27,35 @@ BEGIN
         SELECT array_agg(d.item::int ORDER BY d.item), array_agg(d.original ORDER BY d.item)
         INTO duplicate_items, duplicate_ids
         FROM duplicates_v1(p_partition_ids, p_lengths, p_message_ids, p_transaction_ids) d;
-        IF duplicate_items IS NOT NULL THEN
-            SELECT array_agg(k.message_id ORDER BY k.item), array_agg(k.transaction_id ORDER BY k.item),
-                   CASE WHEN p_trace_ids IS NOT NULL THEN array_agg(k.trace_id ORDER BY k.item) END,
-                   array_agg(k.payload ORDER BY k.item)
-            INTO p_message_ids, p_transaction_ids, p_trace_ids, p_payloads
-            FROM unnest(p_message_ids, p_transaction_ids, coalesce(p_trace_ids, '{}'), p_payloads)
-                 WITH ORDINALITY AS k (message_id, transaction_id, trace_id, payload, item)
-            WHERE k.item <> ALL (duplicate_items);
-            SELECT array_agg((s.length - (
-                       SELECT count(*) FROM unnest(duplicate_items) d WHERE d > s.hi - s.length AND d <= s.hi
-                   ))::int ORDER BY s.n)
-            INTO p_lengths
-            FROM (SELECT l.length, l.n, sum(l.length) OVER (ORDER BY l.n) AS hi
-                  FROM unnest(p_lengths) WITH ORDINALITY AS l (length, n)) s;
-        END IF;
+    END IF;
+    IF EXISTS (SELECT 1 FROM partitions p JOIN queues q ON q.id = p.queue_id
+               WHERE p.id = ANY (p_partition_ids) AND q.max_size > 0) THEN
+        refused_items := over_size_v1(p_partition_ids, p_lengths, coalesce(duplicate_items, '{}'));
+    END IF;
+    v_out := coalesce(duplicate_items, '{}') || coalesce(refused_items, '{}');
+    IF cardinality(v_out) > 0 THEN
+        SELECT array_agg(k.message_id ORDER BY k.item),
+               CASE WHEN v_keyed THEN array_agg(k.transaction_id ORDER BY k.item) END,
+               CASE WHEN p_trace_ids IS NOT NULL THEN array_agg(k.trace_id ORDER BY k.item) END,
+               array_agg(k.payload ORDER BY k.item)
+        INTO p_message_ids, p_transaction_ids, p_trace_ids, p_payloads
+        FROM unnest(p_message_ids, coalesce(p_transaction_ids, '{}'), coalesce(p_trace_ids, '{}'), p_payloads)
+             WITH ORDINALITY AS k (message_id, transaction_id, trace_id, payload, item)
+        WHERE k.item <> ALL (v_out);
+        SELECT array_agg((s.length - (
+                   SELECT count(*) FROM unnest(v_out) o WHERE o > s.hi - s.length AND o <= s.hi
+               ))::int ORDER BY s.n)
+        INTO p_lengths
+        FROM (SELECT l.length, l.n, sum(l.length) OVER (ORDER BY l.n) AS hi
+              FROM unnest(p_lengths) WITH ORDINALITY AS l (length, n)) s;
     END IF;
 
     WITH segments AS MATERIALIZED (
         SELECT s.n, s.partition_id, s.length, sum(s.length) OVER (ORDER BY s.n) AS hi
         FROM unnest(p_partition_ids, p_lengths) WITH ORDINALITY AS s (partition_id, length, n)
     ), placed AS (
-        UPDATE partitions p SET next_offset = p.next_offset + s.length
+        UPDATE partitions p SET next_offset = p.next_offset + s.length,
+               pushed_at = CASE WHEN s.length > 0 THEN v_now ELSE p.pushed_at END
         FROM segments s WHERE p.id = s.partition_id
         RETURNING s.n, p.id AS partition_id, p.queue_id, s.length, s.hi, p.next_offset - s.length AS first_offset
     ), written AS (
@@ -68,8 +78,9 @@ BEGIN
         GROUP BY w.queue_id HAVING sum(w.length) > 0 ORDER BY w.queue_id
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = t.messages + excluded.messages
     ), woken AS (
-        UPDATE positions SET ready_at = v_now
-        WHERE partition_id IN (SELECT w.partition_id FROM placed w WHERE w.length > 0) AND ready_at IS NULL
+        UPDATE positions p SET ready_at = v_now + q.delay_ms * interval '1 millisecond'
+        FROM placed w JOIN queues q ON q.id = w.queue_id
+        WHERE p.partition_id = w.partition_id AND w.length > 0 AND p.ready_at IS NULL
     )
     SELECT array_agg(w.first_offset ORDER BY s.n) INTO first_offsets
     FROM segments s LEFT JOIN placed w USING (n);

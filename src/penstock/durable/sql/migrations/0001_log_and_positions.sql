@@ -22,16 +22,28 @@ CREATE TABLE environments (
 );
 
 CREATE TABLE queues (
-    id                bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    environment_id    bigint NOT NULL REFERENCES environments,
-    name              text NOT NULL,
-    namespace         text NOT NULL DEFAULT '',
-    task              text NOT NULL DEFAULT '',
-    lease_ms          bigint,
-    retry_limit       int NOT NULL DEFAULT 3,
-    retry_delay_ms    bigint NOT NULL DEFAULT 0,
-    dead_letter       boolean NOT NULL DEFAULT true,
-    created_at        timestamptz NOT NULL DEFAULT now(),
+    id                     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    environment_id         bigint NOT NULL REFERENCES environments,
+    name                   text NOT NULL,
+    namespace              text NOT NULL DEFAULT '',
+    task                   text NOT NULL DEFAULT '',
+    lease_ms               bigint,                        -- NULL: the broker's default
+    retry_limit            int NOT NULL DEFAULT 3,
+    retry_delay_ms         bigint NOT NULL DEFAULT 0,
+    dead_after_limit       boolean NOT NULL DEFAULT true, -- false: retry for ever
+    keep_dead              boolean NOT NULL DEFAULT true, -- false: what dies is discarded
+    priority               int NOT NULL DEFAULT 0,
+    delay_ms               bigint NOT NULL DEFAULT 0,     -- a message is held back this long
+    window_ms              bigint NOT NULL DEFAULT 0,     -- a partition is held back this long after a push
+    ttl_ms                 bigint NOT NULL DEFAULT 0,     -- 0: messages do not expire
+    max_wait_ms            bigint NOT NULL DEFAULT 0,     -- likewise; the smaller of the two counts
+    max_size               bigint NOT NULL DEFAULT 0,     -- 0: no limit on waiting messages
+    max_partitions         int NOT NULL DEFAULT 0,        -- 0: no limit
+    retention_enabled      boolean NOT NULL DEFAULT false,
+    retention_ms           bigint NOT NULL DEFAULT 0,     -- 0: kept, consumed or not
+    completed_retention_ms bigint NOT NULL DEFAULT 0,     -- 0: kept after every group has finished them
+    encrypted              boolean NOT NULL DEFAULT false,
+    created_at             timestamptz NOT NULL DEFAULT now(),
     UNIQUE (environment_id, name)
 );
 
@@ -41,6 +53,7 @@ CREATE TABLE partitions (
     name         text NOT NULL,
     low_offset   bigint NOT NULL DEFAULT 0,   -- the first offset still kept
     next_offset  bigint NOT NULL DEFAULT 0,   -- the offset the next message gets
+    pushed_at    timestamptz,                 -- when the last one came
     created_at   timestamptz NOT NULL DEFAULT now(),
     UNIQUE (queue_id, name)
 ) WITH (fillfactor = 50);
@@ -49,6 +62,7 @@ CREATE TABLE groups (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue_id     bigint NOT NULL REFERENCES queues ON DELETE CASCADE,
     name         text NOT NULL,
+    subscription text NOT NULL DEFAULT 'all',   -- where it started: all, new, or a moment
     created_at   timestamptz NOT NULL DEFAULT now(),
     UNIQUE (queue_id, name)
 );
@@ -103,8 +117,9 @@ CREATE TABLE message_keys_1 PARTITION OF message_keys FOR VALUES IN (1);
 CREATE INDEX log_segments ON log (partition_id, first_offset);
 CREATE INDEX message_keys_lookup ON message_keys (partition_id, key);
 
--- Running totals: pushed per queue (group_id 0) and finished per queue and group. One row per slot, and
--- a backend always writes the same slot, so no two writers wait for each other; readers add slots up.
+-- Running totals: pushed per queue (group_id 0), dropped by retention (group_id -1) and finished per group.
+-- One row per slot, and a backend always writes the same slot, so writers hardly ever wait for each other;
+-- readers add the slots up.
 CREATE TABLE tallies (
     queue_id  bigint NOT NULL REFERENCES queues ON DELETE CASCADE,
     group_id  bigint NOT NULL,

@@ -1,0 +1,28 @@
+-- expire_v1: pass over the messages of positions that were pushed at or before p_cutoff.
+-- Runs under the caller's lock on the positions, none of which is leased. Looks at each expired segment
+-- once per group, because the cursor moves past it. Returns what was passed over.
+CREATE OR REPLACE FUNCTION expire_v1(
+    p_group_id bigint, p_partition_ids bigint[], p_cutoff timestamptz, p_now timestamptz
+) RETURNS TABLE (partition_id bigint, expired_from bigint, expired_to bigint)
+LANGUAGE sql AS $$
+    WITH stale AS (
+        SELECT p.partition_id, p.cursor, coalesce((
+                   SELECT l.first_offset FROM log l
+                   WHERE l.partition_id = p.partition_id AND l.first_offset > p.cursor AND l.created_at > p_cutoff
+                   ORDER BY l.first_offset LIMIT 1), t.next_offset) AS live, t.queue_id
+        FROM positions p JOIN partitions t ON t.id = p.partition_id
+        WHERE p.group_id = p_group_id AND p.partition_id = ANY (p_partition_ids)
+          AND created_at_v1(p.partition_id, greatest(p.cursor, t.low_offset)) <= p_cutoff
+    ), moved AS (
+        UPDATE positions p SET cursor = s.live, lease_id = NULL,
+               done = p.done * int8multirange(int8range(s.live, NULL)),
+               attempts = '{}'
+        FROM stale s WHERE p.group_id = p_group_id AND p.partition_id = s.partition_id
+        RETURNING p.partition_id
+    ), counted AS (
+        INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
+        SELECT s.queue_id, p_group_id, slot_v1(), sum(s.live - s.cursor) FROM stale s GROUP BY s.queue_id
+        ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
+    )
+    SELECT s.partition_id, s.cursor, s.live FROM stale s JOIN moved USING (partition_id)
+$$;

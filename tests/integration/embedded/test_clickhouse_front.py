@@ -1,0 +1,210 @@
+"""The embedded ClickHouse through the ordinary client."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import clickhouse_connect
+import pyarrow as pa
+import pytest
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import DatabaseError
+
+from penstock.embedded.clickhouse import ClickHouse
+from penstock.embedded.part import running
+from penstock.embedded.ports import any_free_port
+from penstock.errors import PartFailed
+
+
+@pytest.fixture(scope="module")
+def database(clickhouse_url: str) -> Iterator[str]:
+    """A URL of a database of this module's own."""
+    with clickhouse_connect.get_client(dsn=clickhouse_url) as admin:
+        admin.command("CREATE DATABASE front_tests")
+        yield clickhouse_url.replace("/default", "/front_tests")
+        admin.command("DROP DATABASE front_tests")
+
+
+@pytest.fixture
+def client(database: str) -> Iterator[Client]:
+    with clickhouse_connect.get_client(dsn=database) as client:
+        yield client
+
+
+@pytest.fixture
+def numbers(client: Client) -> Iterator[str]:
+    client.command("CREATE TABLE numbers (n UInt64, s String) ENGINE = MergeTree ORDER BY n")
+    yield "numbers"
+    client.command("DROP TABLE numbers")
+
+
+@pytest.mark.parametrize("compress", [False, "lz4", "zstd", "gzip"])
+def test_native_inserts_arrive_in_every_compression(
+    database: str, numbers: str, compress: bool | str
+) -> None:
+    with clickhouse_connect.get_client(dsn=database, compress=compress) as client:
+        rows = [[n, f"ä{n}"] for n in range(1000)]
+        summary = client.insert(numbers, rows, column_names=["n", "s"], settings={"async_insert": 0})
+        assert summary.written_rows == 1000
+        assert client.query(f"SELECT n, s FROM {numbers} ORDER BY n").result_rows == [tuple(r) for r in rows]
+
+
+def test_arrow_goes_in_and_comes_out(client: Client, numbers: str) -> None:
+    table = pa.table({"n": pa.array(range(100_000), pa.uint64()), "s": ["x"] * 100_000})
+    client.insert_arrow(numbers, table, settings={"async_insert": 0, "max_insert_block_size": 1_000_000})
+    back = client.query_arrow(f"SELECT n, s FROM {numbers} ORDER BY n")
+    assert back.num_rows == 100_000
+    assert back.column("n").to_pylist()[-1] == 99_999
+
+
+def test_raw_formats_go_in_and_come_out(client: Client, numbers: str) -> None:
+    client.raw_insert(numbers, ["n", "s"], "1,a\n2,b\n", fmt="CSV")
+    client.command(f"INSERT INTO {numbers} VALUES (3, 'FORMAT Native')")
+    client.command(f"INSERT INTO {numbers} SELECT 4, 'd'")
+    assert (
+        client.raw_query(f"SELECT s FROM {numbers} ORDER BY n", fmt="CSV")
+        == b'"a"\n"b"\n"FORMAT Native"\n"d"\n'
+    )
+
+
+def test_parameters_are_bound_by_the_server(client: Client) -> None:
+    parameters = {"text": "it's \\ a\ttab\nüñ", "list": ["a'b", "c"], "number": -5}
+    sql = "SELECT {text:String}, {list:Array(String)}, {number:Int32}"
+    assert client.query(sql, parameters=parameters).result_rows == [tuple(parameters.values())]
+    long = "x" * 50_000  # too long for a URL: the client sends a form
+    assert client.query("SELECT length({t:String})", parameters={"t": long}).result_rows == [(50_000,)]
+
+
+def test_an_empty_result_is_empty(client: Client) -> None:
+    assert client.query("SELECT 1 AS x WHERE 0").result_rows == []
+    assert client.query("SELECT 1 AS x LIMIT 0").column_names == ("x",)
+    assert client.query_arrow("SELECT 1 AS x WHERE 0").num_rows == 0
+
+
+def test_errors_carry_their_codes(client: Client, numbers: str) -> None:
+    for sql, code in (("SELECT * FROM nowhere", 60), ("SELEC 1", 62), ("SELECT throwIf(1)", 395)):
+        with pytest.raises(DatabaseError) as failed:
+            client.query(sql)
+        assert failed.value.code == code
+    with pytest.raises(DatabaseError) as failed:
+        client.insert("nowhere", [[1]], column_names=["n"], column_type_names=["UInt64"])
+    assert failed.value.code == 60
+    with pytest.raises(DatabaseError) as failed:
+        client.raw_insert(numbers, ["n"], "x\n", fmt="CSV")
+    assert failed.value.code == 117
+    assert client.query("SELECT 1").result_rows == [(1,)], "the connection is as good as before"
+
+
+def test_settings_of_one_request_do_not_reach_the_next(client: Client) -> None:
+    read = "SELECT value FROM system.settings WHERE name = 'max_threads'"
+    before = client.query(read).result_rows
+    assert client.query(read, settings={"max_threads": 1}).result_rows == [("1",)]
+    assert client.query(read).result_rows == before
+    client.command("SET max_threads = 1")
+    client.command("USE system")
+    assert client.query(read).result_rows == before
+    assert client.command("SELECT currentDatabase()") == "front_tests"
+
+
+def test_eight_connections_work_at_the_same_time(database: str, numbers: str) -> None:
+    together = threading.Barrier(8, timeout=20)
+
+    def work(worker: int) -> int:
+        with clickhouse_connect.get_client(dsn=database, autogenerate_session_id=False) as client:
+            together.wait()
+            for turn in range(5):
+                rows = [[worker * 1000 + turn * 100 + n, "x"] for n in range(100)]
+                client.insert(
+                    numbers, rows, column_names=["n", "s"], settings={"max_threads": 1 + worker % 2}
+                )
+                client.query(
+                    "SELECT sum(n) FROM numbers WHERE n < {limit:UInt64}", parameters={"limit": worker}
+                )
+            return worker
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == list(range(8))
+    with clickhouse_connect.get_client(dsn=database) as client:
+        assert client.query(f"SELECT count(), uniqExact(n) FROM {numbers}").result_rows == [(4000, 4000)]
+
+
+def test_a_ping_does_not_wait_for_queries(clickhouse_url: str, client: Client) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        clients = [clickhouse_connect.get_client(dsn=clickhouse_url) for _ in range(8)]
+        slow = [pool.submit(c.query, "SELECT sleepEachRow(1.5) FROM numbers(1)") for c in clients]
+        assert client.ping()
+        assert not any(query.done() for query in slow)
+        for query in slow:
+            query.result()
+    for c in clients:
+        c.close()
+
+
+def test_a_token_counts_once_in_every_view_of_a_landing_table(client: Client) -> None:
+    deduplicated = "SETTINGS non_replicated_deduplication_window = 100"
+    client.command("CREATE TABLE landing (at DateTime('UTC'), n UInt64) ENGINE = Null")
+    for tier, bucket in (("five", "toStartOfInterval(at, INTERVAL 5 SECOND)"), ("hour", "toStartOfHour(at)")):
+        client.command(
+            f"CREATE TABLE {tier} (bucket DateTime('UTC'), n SimpleAggregateFunction(sum, UInt64)) "
+            f"ENGINE = AggregatingMergeTree PARTITION BY toDate(bucket) ORDER BY bucket {deduplicated}"
+        )
+        client.command(
+            f"CREATE MATERIALIZED VIEW {tier}_view TO {tier} AS "
+            f"SELECT {bucket} AS bucket, sum(n) AS n FROM landing GROUP BY bucket"
+        )
+    rows = pa.table(
+        {"at": pa.array([1_700_000_000 + 3600 * hour for hour in range(48)], pa.uint32()), "n": [1] * 48}
+    )
+    settings = {
+        "insert_deduplication_token": "batch-1",
+        "deduplicate_blocks_in_dependent_materialized_views": 1,
+        "insert_deduplicate": 1,
+        "async_insert": 0,
+    }
+    for token in ("batch-1", "batch-1", "batch-2", "batch-1", "batch-2"):
+        client.insert_arrow("landing", rows, settings={**settings, "insert_deduplication_token": token})
+    for tier in ("five", "hour"):
+        assert client.command(f"SELECT sum(n) FROM {tier}") == 96
+
+
+def test_a_wrong_password_is_refused_with_its_code(clickhouse_url: str) -> None:
+    with pytest.raises(DatabaseError) as refused:
+        clickhouse_connect.get_client(dsn=clickhouse_url.replace("@", "x@"))
+    assert refused.value.code == 516
+
+
+def test_an_insert_cut_off_in_the_middle_changes_nothing(
+    clickhouse_url: str, client: Client, numbers: str
+) -> None:
+    port = urlsplit(clickhouse_url).port
+    with socket.create_connection(("127.0.0.1", port)) as cut_off:
+        sql = "INSERT INTO front_tests.numbers FORMAT CSV\n1,a\n"
+        cut_off.sendall(f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{sql}".encode())
+        cut_off.shutdown(socket.SHUT_WR)
+        assert b"400" in cut_off.recv(100)
+    assert client.command(f"SELECT count() FROM {numbers}") == 0
+
+
+def test_data_survives_a_kill_and_one_directory_has_one_owner(tmp_path: Path) -> None:
+    server = ClickHouse(tmp_path, any_free_port())
+    with running(server) as child:
+        with clickhouse_connect.get_client(dsn=server.url) as client:
+            client.command("CREATE TABLE kept (n UInt64) ENGINE = MergeTree ORDER BY n")
+            client.insert("kept", [[n] for n in range(1000)], column_names=["n"])
+        with (
+            pytest.raises(PartFailed, match="another process already uses its data directory"),
+            running(ClickHouse(tmp_path, any_free_port())),
+        ):
+            pass
+        child.process.send_signal(signal.SIGKILL)
+        child.process.wait()
+        assert not server.probe().ok
+    again = ClickHouse(tmp_path, any_free_port())
+    with running(again), clickhouse_connect.get_client(dsn=again.url) as client:
+        assert client.command("SELECT count() FROM kept") == 1000

@@ -1,0 +1,57 @@
+"""The embedded Valkey, started for real."""
+
+from __future__ import annotations
+
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+from redis import AuthenticationError, Redis
+
+from penstock.embedded.part import running
+from penstock.embedded.ports import any_free_port
+from penstock.embedded.valkey import Valkey
+from penstock.errors import PartFailed
+
+
+def test_writes_on_disk_survive_a_kill(tmp_path: Path) -> None:
+    server = Valkey(tmp_path, any_free_port())
+    with running(server) as child, Redis.from_url(server.url) as client:
+        client.xadd("stream", {"a": 1})
+        client.set("kept", "yes")
+        # Once a second means that up to two seconds of writes may still be in memory.
+        assert client.execute_command("WAITAOF", 1, 0, 5000)[0] == 1
+        child.process.send_signal(signal.SIGKILL)
+        child.process.wait()
+        assert not server.probe().ok
+    again = Valkey(tmp_path, any_free_port())
+    with running(again), Redis.from_url(again.url) as client:
+        assert client.get("kept") == b"yes"
+        assert client.xlen("stream") == 1
+
+
+def test_it_is_durable_private_and_never_evicts(redis_url: str, server_home: Path) -> None:
+    with Redis.from_url(redis_url) as client:
+        settings = client.config_get("*")
+    wanted = {"appendonly": "yes", "appendfsync": "everysec", "bind": "127.0.0.1", "save": ""}
+    assert settings | wanted | {"maxmemory-policy": "noeviction"} == settings
+    assert stat.S_IMODE((server_home / "valkey" / "valkey.conf").stat().st_mode) == 0o600
+    with Redis.from_url(redis_url.replace("@", "x@")) as stranger, pytest.raises(AuthenticationError):
+        stranger.ping()
+
+
+def test_a_taken_port_is_told_in_words(tmp_path: Path, redis_url: str) -> None:
+    port = int(redis_url.rpartition(":")[2].split("/")[0])
+    with (
+        pytest.raises(PartFailed, match="valkey: its port was taken by another program"),
+        running(Valkey(tmp_path, port)),
+    ):
+        pass
+
+
+def test_a_home_with_a_space_in_its_name_works(tmp_path: Path) -> None:
+    home = tmp_path / "my home"
+    server = Valkey(home, any_free_port())
+    with running(server):
+        assert server.probe().ok
