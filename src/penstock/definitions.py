@@ -11,6 +11,11 @@ from dataclasses import dataclass, field
 
 STREAM_PREFIX = "penstock:metrics"
 
+TIME_WIRE = "t"
+
+LONGEST_WIRE_NAME = 7
+"""Wire names are short on purpose; up to this length the pipeline compares them as numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measure:
@@ -19,6 +24,15 @@ class Measure:
     name: str
     wire: str
     help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension(Measure):
+    """What a measurement belongs to. `optional`: absent on the wire means empty text, where a required one
+    sets the event aside. `many`: has too many distinct values for a dictionary column."""
+
+    optional: bool = False
+    many: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +46,7 @@ class MetricDefinition:
     """
 
     name: str
-    dimensions: tuple[Measure, ...]
+    dimensions: tuple[Dimension, ...]
     counters: tuple[Measure, ...] = ()
     gauges: tuple[Measure, ...] = ()
     samples: tuple[Measure, ...] = ()
@@ -40,20 +54,33 @@ class MetricDefinition:
     bucket_ms: int = 5_000
     max_stream_length: int = 500_000
     stream_keys: tuple[str, ...] = field(init=False)
+    wire_names: frozenset[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
         keys = tuple(f"{STREAM_PREFIX}:{self.name}:{shard}" for shard in range(self.shards))
         object.__setattr__(self, "stream_keys", keys)
+        wires = [
+            TIME_WIRE,
+            *(m.wire for m in (*self.dimensions, *self.counters, *self.gauges, *self.samples)),
+        ]
+        object.__setattr__(self, "wire_names", frozenset(wire.encode() for wire in wires))
+        if len(set(wires)) != len(wires) or max(map(len, wires)) > LONGEST_WIRE_NAME:
+            raise ValueError(
+                f"metric {self.name}: wire names must differ, must not be {TIME_WIRE} (the event's time) "
+                f"and have at most {LONGEST_WIRE_NAME} letters"
+            )
 
 
 QUEUE = MetricDefinition(
     name="queue",
     dimensions=(
-        Measure("organization", "org", "organization that owns the queue"),
-        Measure("project", "proj", "project that owns the queue"),
-        Measure("environment", "env", "environment the queue lives in"),
-        Measure("queue", "queue", "queue name"),
-        Measure("group", "group", "consumer group; empty for what belongs to the queue as a whole"),
+        Dimension("organization", "org", "organization that owns the queue"),
+        Dimension("project", "proj", "project that owns the queue"),
+        Dimension("environment", "env", "environment the queue lives in"),
+        Dimension("queue", "queue", "queue name", many=True),
+        Dimension(
+            "group", "group", "consumer group; empty for what belongs to the queue as a whole", optional=True
+        ),
     ),
     counters=(
         Measure("enqueued", "eq", "messages accepted"),

@@ -1,0 +1,180 @@
+"""The pipeline process: one Spark session, one streaming query per metric, a heartbeat.
+
+Restart: everything a query needs to go on is in its checkpoint under `<home>/pipeline/checkpoint/<metric>`
+and in ClickHouse's memory of tokens. Killed at any moment, it repeats at most its last batch, which then
+counts once. SIGTERM and SIGINT let a batch under way finish; one that waits for a server is given up and
+repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from redis import Redis
+from redis.exceptions import RedisError
+
+from penstock.config import Settings
+from penstock.definitions import DEFINITIONS, MetricDefinition
+from penstock.errors import ConfigError, PartFailed
+from penstock.pipeline.heartbeat import Heartbeat
+from penstock.pipeline.session import build_session
+from penstock.pipeline.sink import Sink, StoppingError
+from penstock.pipeline.source import FORMAT, packed
+from penstock.warehouse.client import connect
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 2.0
+STOP_S = 20.0
+MOST_FAILURES = 5
+"""In a row, before the process gives up and leaves the next attempt to whoever supervises it."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0
+
+
+def run(settings: Settings, definitions: Iterable[MetricDefinition] = DEFINITIONS) -> None:
+    """Carry metric events into ClickHouse until SIGTERM or SIGINT.
+
+    Raises PartFailed when Spark cannot start or a query keeps failing.
+    """
+    for name in ("redis_url", "clickhouse_url"):
+        if not getattr(settings, name):
+            raise ConfigError(f"the pipeline needs {name}: set PENSTOCK_{name.upper()}")
+    stopping = threading.Event()
+    _stop_on_signals(stopping)
+    home = settings.home / "pipeline"
+    session = build_session(settings.spark_master, home / "spark")
+    pipeline = Pipeline(session, settings, home / "checkpoint", tuple(definitions), stopping)
+    try:
+        pipeline.run()
+    finally:
+        session.stop()
+
+
+class Pipeline:
+    """The queries of one session and their life."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        settings: Settings,
+        checkpoint: Path,
+        definitions: tuple[MetricDefinition, ...],
+        stopping: threading.Event,
+    ) -> None:
+        self._session = session
+        self._settings = settings
+        self._checkpoint = checkpoint
+        self._stopping = stopping
+        self._redis = Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
+        self._warehouse = connect(settings.clickhouse_url)
+        self._sinks = {
+            definition: Sink(definition, self._warehouse, self._redis, stopping) for definition in definitions
+        }
+        self._queries: dict[MetricDefinition, StreamingQuery] = {}
+        self._failures = 0
+        self._heartbeat = Heartbeat(
+            self._redis, {definition: sink.state for definition, sink in self._sinks.items()}
+        )
+
+    def run(self) -> None:
+        """Keep every query running and report, until told to stop."""
+        try:
+            for definition, sink in self._sinks.items():
+                sink.load_totals()
+                self._queries[definition] = self._start(definition)
+            while not self._stopping.wait(BEAT_S):
+                self._beat("running")
+                self._revive()
+        except StoppingError:
+            log.info("told to stop while waiting for a server")
+        finally:
+            self._stop()
+
+    def _start(self, definition: MetricDefinition) -> StreamingQuery:
+        frame = (
+            self._session.readStream.format(FORMAT)
+            .option("redis_url", self._settings.redis_url)
+            .option("definition", packed(definition))
+            .load()
+        )
+        return (
+            frame.writeStream.queryName(definition.name)
+            .option("checkpointLocation", str(self._checkpoint / definition.name))
+            .trigger(processingTime=f"{self._settings.trigger_ms} milliseconds")
+            .foreachBatch(self._sinks[definition])
+            .start()
+        )
+
+    def _revive(self) -> None:
+        """Start again, from its checkpoint, a query that failed."""
+        for definition, query in self._queries.items():
+            if query.isActive:
+                continue
+            self._failures += 1
+            why = _reason(query)
+            log.error("the %s query failed (%d in a row): %s", definition.name, self._failures, why)
+            if self._failures > MOST_FAILURES:
+                raise PartFailed(f"the {definition.name} metrics cannot be processed: {why}")
+            pause_s = min(FIRST_PAUSE_S * 2 ** (self._failures - 1), LONGEST_PAUSE_S)
+            if self._stopping.wait(pause_s):
+                return
+            before = self._sinks[definition].state.batch_id
+            self._queries[definition] = self._start(definition)
+            self._watch_recovery(definition, before)
+
+    def _watch_recovery(self, definition: MetricDefinition, before: int) -> None:
+        deadline = time.monotonic() + LONGEST_PAUSE_S
+        while time.monotonic() < deadline and self._queries[definition].isActive:
+            if self._sinks[definition].state.batch_id > before:
+                self._failures = 0
+                return
+            if self._stopping.wait(0.2):
+                return
+
+    def _beat(self, state: str) -> None:
+        try:
+            self._heartbeat.beat(state)
+        except RedisError as error:
+            # Nobody can read the report either; the source says in the log that it waits.
+            log.warning("no report: Redis does not answer: %s", error)
+
+    def _stop(self) -> None:
+        """Stop between batches, so that none has to be repeated."""
+        self._stopping.set()
+        deadline = time.monotonic() + STOP_S
+        for definition, query in self._queries.items():
+            state = self._sinks[definition].state
+            state.idle.wait(max(0.0, deadline - time.monotonic()))
+            query.stop()
+        self._beat("stopped")
+        self._warehouse.close()
+        self._redis.close()
+
+
+def _reason(query: StreamingQuery) -> str:
+    error = query.exception()
+    if error is None:
+        return "it ended by itself"
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0] if not isinstance(error, StreamingQueryException) else " / ".join(lines[:3])
+
+
+def _stop_on_signals(stopping: threading.Event) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)

@@ -1,0 +1,129 @@
+"""Measurements as columns: the one form in which entries, partial aggregates and their sums travel.
+
+A single event is a row with `events` 1, so folding rows into fewer rows is one operation whatever they stand
+for, and can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.definitions import MetricDefinition
+from penstock.pipeline.digits import Integers
+from penstock.streams.wire import Event
+
+ABSENT = -1
+"""A gauge that was not observed, and the time of an observation that was not made."""
+
+SEQUENCE_BITS = 22
+
+
+@dataclass(slots=True)
+class Lists:
+    """One list of numbers per row: how many each has, and all of them in row order."""
+
+    lengths: Integers
+    values: Integers
+
+
+@dataclass(slots=True)
+class Rows:
+    """Equally long columns, by the definition's names.
+
+    `at_ms` is the start of the bucket (of an event not yet folded: its time), `newest_ms` the newest event's
+    time, `seen_ms` and `seen_id` when a gauge was last observed.
+    """
+
+    dimensions: Sequence[pa.Array]
+    at_ms: Integers
+    newest_ms: Integers
+    events: Integers
+    seen_ms: Integers
+    seen_id: Integers
+    counters: Mapping[str, Integers]
+    gauge_max: Mapping[str, Integers]
+    gauge_last: Mapping[str, Integers]
+    samples: Mapping[str, Lists]
+
+    def __len__(self) -> int:
+        return len(self.at_ms)
+
+
+def id_number(milliseconds: Integers, sequence: Integers) -> Integers:
+    """A stream id as one number in the same order."""
+    number: Integers = (milliseconds << SEQUENCE_BITS) + np.minimum(sequence, (1 << SEQUENCE_BITS) - 1)
+    return number
+
+
+def rows_of_events(definition: MetricDefinition, events: Sequence[Event]) -> Rows:
+    """The columns of events read one by one."""
+
+    def column(values: list[int]) -> Integers:
+        return np.array(values, dtype=np.int64)
+
+    seen = column([bool(event.gauges) for event in events]).astype(bool)
+    at_ms = column([event.at_ms for event in events])
+    ids = id_number(column([e.id_ms for e in events]), column([e.id_sequence for e in events]))
+    gauges = {g.name: column([e.gauges.get(g.name, ABSENT) for e in events]) for g in definition.gauges}
+    samples = {}
+    for sample in definition.samples:
+        lists = [event.samples.get(sample.name, ()) for event in events]
+        samples[sample.name] = Lists(
+            column([len(numbers) for numbers in lists]),
+            column([number for numbers in lists for number in numbers]),
+        )
+    return Rows(
+        dimensions=[
+            pa.array([event.dimensions[i] for event in events], pa.string())
+            for i in range(len(definition.dimensions))
+        ],
+        at_ms=at_ms,
+        newest_ms=at_ms,
+        events=np.ones(len(events), dtype=np.int64),
+        seen_ms=np.where(seen, at_ms, ABSENT),
+        seen_id=np.where(seen, ids, ABSENT),
+        counters={c.name: column([e.counters.get(c.name, 0) for e in events]) for c in definition.counters},
+        gauge_max=gauges,
+        gauge_last=gauges,
+        samples=samples,
+    )
+
+
+def concatenated(parts: Sequence[Rows]) -> Rows:
+    """All rows, in order. At least one part."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+
+    def joined(columns: list[Integers]) -> Integers:
+        return np.concatenate(columns)
+
+    return Rows(
+        dimensions=[
+            pa.concat_arrays([_plain(part.dimensions[i]) for part in parts])
+            for i in range(len(first.dimensions))
+        ],
+        at_ms=joined([part.at_ms for part in parts]),
+        newest_ms=joined([part.newest_ms for part in parts]),
+        events=joined([part.events for part in parts]),
+        seen_ms=joined([part.seen_ms for part in parts]),
+        seen_id=joined([part.seen_id for part in parts]),
+        counters={name: joined([part.counters[name] for part in parts]) for name in first.counters},
+        gauge_max={name: joined([part.gauge_max[name] for part in parts]) for name in first.gauge_max},
+        gauge_last={name: joined([part.gauge_last[name] for part in parts]) for name in first.gauge_last},
+        samples={
+            name: Lists(
+                joined([part.samples[name].lengths for part in parts]),
+                joined([part.samples[name].values for part in parts]),
+            )
+            for name in first.samples
+        },
+    )
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array

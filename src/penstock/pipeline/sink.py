@@ -1,0 +1,183 @@
+"""A batch into ClickHouse, once.
+
+Every insert carries a token: the query's id (which belongs to the checkpoint), the batch, the table and the
+chunk. Spark gives a repeated batch the same id and the same rows, so ClickHouse sees the same tokens and
+drops what it already has, chunk by chunk, in every tier. After the inserts the streams' consumer group is
+moved. If the process dies anywhere in between, the batch is repeated and nothing is counted twice.
+
+While ClickHouse is away the batch waits here; the streams hold what comes after it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from penstock.definitions import MetricDefinition
+from penstock.errors import WarehouseUnavailable
+from penstock.pipeline.batch_rows import ASIDE, POINT, POSITION, UNKNOWN_ENTRIES
+from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
+from penstock.streams.positions import Position, write_positions
+from penstock.streams.wire import Reason
+from penstock.warehouse.client import Warehouse
+from penstock.warehouse.schema import SET_ASIDE, landing_table
+
+log = logging.getLogger(__name__)
+
+CHUNK_ROWS = 100_000
+"""Rows per insert; a fixed number, because the chunk's number is part of the token."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+QUERY_ID = "sql.streaming.queryId"
+
+
+class StoppingError(Exception):
+    """The pipeline was told to stop while a batch could not be finished. It will be repeated."""
+
+
+@dataclass(slots=True)
+class SinkState:
+    """What the sink last did, for the progress report. Replaced field by field, read by another thread."""
+
+    query_id: str | None = None
+    batch_id: int = -1
+    entries: int = 0
+    rows: int = 0
+    batch_ms: float = 0.0
+    freshness: float | None = None
+    rejected: int = 0
+    lost: int = 0
+    waiting: str | None = None
+    total_entries: int = 0
+    idle: threading.Event = field(default_factory=threading.Event)
+    """Set between batches."""
+
+    def __post_init__(self) -> None:
+        self.idle.set()
+
+
+class Sink:
+    """The `foreachBatch` function of one metric's query."""
+
+    def __init__(
+        self, definition: MetricDefinition, warehouse: Warehouse, redis: Redis, stopping: threading.Event
+    ) -> None:
+        self.state = SinkState()
+        self._definition = definition
+        self._warehouse = warehouse
+        self._redis = redis
+        self._stopping = stopping
+        self._columns = landing_columns(definition)
+        self._expressions = landing_expressions(definition)
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        if self._stopping.is_set():
+            raise StoppingError
+        self.state.idle.clear()
+        try:
+            started = time.monotonic()
+            query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+            assert query_id, "the sink must run inside a streaming query"
+            # One action: a second one would read the streams again.
+            table = landing_rows(frame, self._expressions).toArrow()
+            self.write(table, query_id, batch_id)
+            self.state.batch_ms = (time.monotonic() - started) * 1000
+        finally:
+            self.state.idle.set()
+
+    def write(self, table: pa.Table, query_id: str, batch_id: int) -> None:
+        """Insert one batch's rows. Repeating it with the same arguments changes nothing."""
+        points = _of_kind(table, POINT).select(self._columns)
+        self._insert(landing_table(self._definition), points, query_id, batch_id)
+        aside = _of_kind(table, ASIDE)
+        if aside.num_rows:
+            self._insert(SET_ASIDE, self._aside_rows(aside), query_id, batch_id)
+            self.load_totals()
+        positions = _of_kind(table, POSITION)
+        moved = self._positions(positions)
+        self._patiently(partial(write_positions, self._redis, moved), "Redis")
+        entries = sum(int(text) for text in positions["example"].to_pylist())
+        state = self.state
+        state.query_id, state.batch_id, state.entries, state.rows = (
+            query_id,
+            batch_id,
+            entries,
+            points.num_rows,
+        )
+        state.total_entries += entries
+        newest = pc.max(points["newest_ms"]).as_py()
+        if newest is not None:
+            state.freshness = max(newest / 1000, state.freshness or 0.0)
+
+    def load_totals(self) -> None:
+        """Set `rejected` and `lost` from what ClickHouse holds, which is right after any restart."""
+
+        def ask() -> None:
+            found = self._warehouse.query(
+                f"SELECT reason, sum(events) AS events FROM {SET_ASIDE} "
+                "WHERE metric = {metric:String} GROUP BY reason",
+                {"metric": self._definition.name},
+            )
+            counts = {row["reason"]: int(row["events"]) for row in found}
+            self.state.lost = counts.pop(Reason.TRIMMED.value, 0)
+            self.state.rejected = sum(counts.values())
+
+        self._patiently(ask, "ClickHouse")
+
+    def _insert(self, table: str, rows: pa.Table, query_id: str, batch_id: int) -> None:
+        for chunk, start in enumerate(range(0, rows.num_rows, CHUNK_ROWS)):
+            part = rows.slice(start, CHUNK_ROWS).combine_chunks()
+            token = f"{query_id}:{batch_id}:{table}:{chunk}"
+            self._patiently(partial(self._warehouse.insert_once, table, part, token), "ClickHouse")
+
+    def _aside_rows(self, aside: pa.Table) -> pa.Table:
+        keys = self._definition.stream_keys
+        return pa.table(
+            {
+                "metric": pa.repeat(self._definition.name, aside.num_rows),
+                "reason": aside["label"],
+                "stream": pa.array([keys[shard] for shard in aside["shard"].to_pylist()]),
+                "at": aside["at"],
+                "events": aside["events"],
+                "example": aside["example"],
+            }
+        )
+
+    def _positions(self, rows: pa.Table) -> dict[str, Position]:
+        found = {}
+        for row in rows.select(["shard", "label", "events"]).to_pylist():
+            entries = None if row["events"] == UNKNOWN_ENTRIES else row["events"]
+            found[self._definition.stream_keys[row["shard"]]] = Position(row["label"], entries)
+        return found
+
+    def _patiently(self, attempt: Callable[[], None], whom: str) -> None:
+        """Attempt until it succeeds, or until the pipeline is told to stop."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                attempt()
+            except (WarehouseUnavailable, RedisConnectionError, RedisTimeoutError) as error:
+                if self.state.waiting is None:
+                    log.warning("%s: a batch waits for %s: %s", self._definition.name, whom, error)
+                self.state.waiting = f"waiting for {whom}"
+            else:
+                self.state.waiting = None
+                return
+            if self._stopping.wait(pause_s):
+                raise StoppingError
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _of_kind(table: pa.Table, kind: str) -> pa.Table:
+    return table.filter(pc.equal(table["kind"], kind))

@@ -1,0 +1,158 @@
+"""Reading a range of ids from one stream, folded as it is read.
+
+The range (start, end] is fixed before reading begins, so reading it again gives the same rows, as long as
+the stream still holds the entries. Memory is bounded by the number of distinct dimensions and buckets, not
+by the number of entries: each chunk is folded before the next one is fetched.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.retry import Retry
+
+from penstock.definitions import MetricDefinition
+from penstock.pipeline.digits import PADDING
+from penstock.pipeline.fold import fold
+from penstock.pipeline.reply import Chunk, read_reply
+from penstock.pipeline.rows import Rows, concatenated
+from penstock.streams.positions import stream_state
+from penstock.streams.wire import Reason
+
+CHUNK_ENTRIES = 10_000
+FOLD_AGAIN_ROWS = 50_000
+_SPARE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRange:
+    """Entries after `start` up to and including `end` of one stream.
+
+    `start_entries` and `end_entries` are how many entries had ever been added up to there, if known: the
+    difference between that and what is found has been trimmed.
+    """
+
+    shard: int
+    key: str
+    start: str
+    end: str
+    start_entries: int | None = None
+    end_entries: int | None = None
+
+
+@dataclass(slots=True)
+class RangeContent:
+    """What a range held."""
+
+    rows: Rows | None = None
+    entries: int = 0
+    lost: int = 0
+    end_entries: int | None = None
+    """How many entries had ever been added up to the range's end, if it can be told."""
+    set_aside: Counter[Reason] = field(default_factory=Counter)
+    examples: dict[Reason, str] = field(default_factory=dict)
+
+
+class RawConnection:
+    """A connection that hands out replies as bytes. Everything but the reading is the Redis client's."""
+
+    def __init__(self, redis_url: str) -> None:
+        self.client = Redis.from_url(
+            redis_url, protocol=2, socket_timeout=30, socket_connect_timeout=3, retry=Retry(NoBackoff(), 0)
+        )
+        pool: Any = self.client.connection_pool
+        self._connection = pool.get_connection()
+        self._connection.connect()
+        self._socket: socket.socket = self._connection._sock
+        self._mark = token_hex(16).encode()
+
+    def xrange(self, key: str, after: str, upto: str, count: int) -> tuple[bytearray, int, int]:
+        """The reply to XRANGE, as `buffer[begin:end]`. An ECHO behind it shows where the reply ends."""
+        self._connection.send_packed_command(
+            self._connection.pack_commands(
+                [("XRANGE", key, f"({after}", upto, "COUNT", count), ("ECHO", self._mark)]
+            ),
+            check_health=False,
+        )
+        ending = b"$%d\r\n%s\r\n" % (len(self._mark), self._mark)
+        buffer, filled = bytearray(PADDING + _SPARE), PADDING
+        while not (filled >= PADDING + len(ending) and buffer.endswith(ending, PADDING, filled)):
+            if len(buffer) - filled < _SPARE:
+                buffer.extend(bytes(len(buffer)))
+            received = self._socket.recv_into(memoryview(buffer)[filled:])
+            if not received:
+                raise RedisConnectionError("Redis closed the connection while a range was being read")
+            filled += received
+        end = filled - len(ending)
+        if buffer[PADDING : PADDING + 1] == b"-":
+            raise ResponseError(bytes(buffer[PADDING + 1 : end]).decode("utf-8", "replace").strip())
+        return buffer, PADDING, end
+
+    def close(self) -> None:
+        self._connection.disconnect()
+        self.client.close()
+
+
+def read_range(connection: RawConnection, definition: MetricDefinition, wanted: StreamRange) -> RangeContent:
+    """Everything in the range, folded, with what is missing from it counted as lost."""
+    content = RangeContent(end_entries=wanted.end_entries)
+    pending: list[Rows] = []
+    after, position, complete = wanted.start, wanted.start_entries, False
+    while not complete:
+        if wanted.end_entries is not None or position is None:
+            chunk = read_reply(definition, *connection.xrange(wanted.key, after, wanted.end, CHUNK_ENTRIES))
+        else:
+            chunk, lost = _read_counting_lost(connection, definition, wanted, after, position)
+            content.lost += lost
+            position += lost + chunk.entries
+        content.entries += chunk.entries
+        content.set_aside += chunk.set_aside
+        content.examples = {**chunk.examples, **content.examples}
+        if len(chunk.rows):
+            pending.append(fold(chunk.rows, definition.bucket_ms))
+        if sum(map(len, pending)) > FOLD_AGAIN_ROWS:
+            pending = [fold(concatenated(pending), definition.bucket_ms)]
+        complete = chunk.entries < CHUNK_ENTRIES
+        after = chunk.last_id.decode() if chunk.last_id else after
+    if wanted.end_entries is None:
+        content.end_entries = position
+    elif wanted.start_entries is not None:
+        content.lost = max(0, wanted.end_entries - wanted.start_entries - content.entries)
+    if pending:
+        content.rows = fold(concatenated(pending), definition.bucket_ms) if len(pending) > 1 else pending[0]
+    return content
+
+
+def _read_counting_lost(
+    connection: RawConnection, definition: MetricDefinition, wanted: StreamRange, after: str, position: int
+) -> tuple[Chunk, int]:
+    """One chunk, and how many entries after `position` had been trimmed when it was read.
+
+    Trimming takes the oldest first, so the stream's count of removed entries tells, if it was the same before
+    and after the chunk was read. Otherwise the chunk is read again.
+    """
+    while True:
+        before = _trimmed(connection.client, wanted.key)
+        chunk = read_reply(definition, *connection.xrange(wanted.key, after, wanted.end, CHUNK_ENTRIES))
+        trimmed = _trimmed(connection.client, wanted.key)
+        if trimmed <= position:
+            return chunk, 0
+        if chunk.last_id is None:
+            # Nothing is left of the range, and what was trimmed may reach beyond its end. The next range
+            # starts from the same position and counts all of it.
+            return chunk, 0
+        if trimmed == before:
+            return chunk, trimmed - position
+
+
+def _trimmed(client: Redis, key: str) -> int:
+    state = stream_state(client, key)
+    return state.trimmed if state else 0

@@ -1,0 +1,143 @@
+"""Numbered changes of the ClickHouse schema, each applied once and recorded with its checksum.
+
+A migration is a file `sql/NNNN_name.sql` whose text never changes again. What they add up to is what
+`schema` makes of the metric definitions; a test compares the two, so a definition that changed without a
+migration does not pass. To write the next file, start from what `python -m penstock.warehouse.migrations`
+prints: the whole schema as the definitions have it now.
+
+ClickHouse has no transactional DDL. Every statement can be repeated, and a migration is recorded after its
+last one, so a starter that died half-way is completed by the next. Two starters at once are kept apart by a
+lock the caller holds; without it they would do the same work twice, with the same result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import resources
+from urllib.parse import urlsplit, urlunsplit
+
+from penstock.definitions import DEFINITIONS, MetricDefinition
+from penstock.errors import MigrationError
+from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.schema import shared_statements, statements
+
+RECORD = "schema_migrations"
+_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    number: int
+    name: str
+    text: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.number:04}_{self.name}"
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def statements(self) -> list[str]:
+        """Statements end with a semicolon at the end of a line; `--` lines are for readers."""
+        lines = [line for line in self.text.splitlines() if not line.startswith("--")]
+        return [part.strip() for part in re.split(r";\s*$", "\n".join(lines), flags=re.M) if part.strip()]
+
+
+def known_migrations() -> list[Migration]:
+    """The migrations this version knows, in order."""
+    found = []
+    for file in resources.files("penstock.warehouse").joinpath("sql").iterdir():
+        if matched := _NAME.fullmatch(file.name):
+            found.append(Migration(int(matched[1]), matched[2], file.read_text()))
+    return sorted(found, key=lambda migration: migration.number)
+
+
+def migrate(url: str) -> list[str]:
+    """Bring the database that `url` names up to date; returns what was applied, empty if nothing was due.
+
+    Creates the database if need be. Raises MigrationError, having changed nothing, when a recorded migration
+    differs from the one known here or the database is ahead of this version.
+    """
+    warehouse = connect(url)
+    try:
+        _ensure_database(url)
+        return apply(warehouse, known_migrations())
+    finally:
+        warehouse.close()
+
+
+def apply(warehouse: Warehouse, migrations: Iterable[Migration]) -> list[str]:
+    """Apply those of `migrations` that are not recorded yet, in order."""
+    warehouse.command(
+        f"CREATE TABLE IF NOT EXISTS {RECORD} (number UInt32, name String, checksum String, "
+        "applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = ReplacingMergeTree ORDER BY number"
+    )
+    recorded = {
+        int(row["number"]): (str(row["name"]), str(row["checksum"]))
+        for row in warehouse.query(f"SELECT number, name, checksum FROM {RECORD} FINAL ORDER BY number")
+    }
+    planned = list(migrations)
+    _check(recorded, planned)
+    applied = []
+    for migration in planned:
+        if migration.number in recorded:
+            continue
+        for statement in migration.statements:
+            warehouse.command(statement)
+        warehouse.command(
+            f"INSERT INTO {RECORD} (number, name, checksum) "
+            f"VALUES ({migration.number}, '{migration.name}', '{migration.checksum}')",
+            {"async_insert": 0},
+        )
+        applied.append(migration.label)
+    return applied
+
+
+def render(definitions: Iterable[MetricDefinition] = DEFINITIONS) -> str:
+    """The whole schema as the definitions have it, in the form of a migration file."""
+    every = shared_statements()
+    for definition in definitions:
+        every += statements(definition)
+    return "".join(f"{statement};\n\n" for statement in every).rstrip("\n") + "\n"
+
+
+def _check(recorded: dict[int, tuple[str, str]], planned: list[Migration]) -> None:
+    known = {migration.number: migration for migration in planned}
+    for number, (name, checksum) in recorded.items():
+        if number not in known:
+            raise MigrationError(
+                f"ClickHouse has migration {number:04}_{name}, which this version does not know: "
+                "a newer Penstock has used this database. Run that version, or use another database."
+            )
+        if known[number].checksum != checksum:
+            raise MigrationError(
+                f"migration {known[number].label} is not the one that ClickHouse recorded as applied: a "
+                "released migration must never change. Restore the file, and put the change in a new one."
+            )
+
+
+def _ensure_database(url: str) -> None:
+    parts = urlsplit(url)
+    name = parts.path.strip("/")
+    if not name or name == "default":
+        return
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise MigrationError(
+            f"{name!r} cannot be the name of a ClickHouse database; use letters, digits and _"
+        )
+    server = connect(urlunsplit(parts._replace(path="")))
+    try:
+        if not server.query("SELECT 1 FROM system.databases WHERE name = {name:String}", {"name": name}):
+            server.command(f"CREATE DATABASE IF NOT EXISTS {name}")
+    finally:
+        server.close()
+
+
+if __name__ == "__main__":
+    print(render(), end="")
