@@ -80,10 +80,9 @@ class Screen:
 
     def tell(self, part: str, words: str) -> None:
         """Something happened to a part."""
-        if self._live and not self._started and (words.startswith("is up")):
+        if self._live and (" is up" in words or part == "migrations"):
             return  # the table shows it
-        shown = words if words.startswith(part) else f"{part} {words}"
-        self._console.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {escape(shown)}", soft_wrap=True)
+        self._console.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {escape(words)}", soft_wrap=True)
 
     def refresh(self, state: PlatformState) -> None:
         """The state of the parts has changed."""

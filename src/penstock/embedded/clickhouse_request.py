@@ -137,7 +137,10 @@ def decode(body: bytes, encoding: str) -> bytes:
             case "zstd":
                 from backports import zstd
 
-                return bytes(zstd.decompress(body))
+                try:
+                    return bytes(zstd.decompress(body))
+                except zstd.ZstdError as error:
+                    raise ValueError(str(error)) from error
             case "gzip":
                 return gzip.decompress(body)
             case "deflate":

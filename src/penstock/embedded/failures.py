@@ -42,7 +42,7 @@ def explain(name: str, exit_code: int, output: str) -> str:
             return f"{name}: {words}"
     ending = ended_how(exit_code)
     last = last_line(output)
-    return f"{name} {ending}: {last}" if last else f"{name} {ending} without a word"
+    return f"{name} {ending}" + (f": {last}" if last and exit_code > 0 else "")
 
 
 def not_here(what: str, package: str, variable: str) -> str:

@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -215,8 +216,9 @@ def probe_postgres(host: str, port: int, user: str = USER, timeout_s: float = 2.
         with _connect(host, port, timeout_s) as connection:
             connection.sendall(start)
             answer = connection.recv(1024)
-            # A polite goodbye keeps the server's log clean.
-            connection.sendall(b"X\0\0\0\4")
+            # A polite goodbye keeps the server's log clean; it may have hung up first.
+            with suppress(OSError):
+                connection.sendall(b"X\0\0\0\4")
     except OSError as error:
         return Health(False, f"no answer on {host}:{port} ({error.strerror or error})")
     if answer[:1] == b"R":

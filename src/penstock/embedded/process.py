@@ -140,6 +140,7 @@ def end_stray(identity: ProcessIdentity, stop_signal: signal.Signals, deadline_s
     if not identity.alive:
         return False
     os.kill(identity.pid, stop_signal)
+    os.kill(identity.pid, signal.SIGCONT)  # a suspended process could not act on it
     until = time.monotonic() + deadline_s
     while identity.alive:
         if time.monotonic() > until:

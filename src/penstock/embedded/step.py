@@ -62,4 +62,6 @@ class StepWatch(Watch):
             if self._attempts >= FIRST_START_ATTEMPTS:
                 self.given_up = error.detail
             return
-        self._is_up()
+        self.ever_up = True
+        self.state = State.UP
+        self._report(self.part.name, f"{self.part.name}: {self.part.address}")

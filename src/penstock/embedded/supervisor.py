@@ -160,7 +160,7 @@ class Supervisor:
     def _report(self, part: str, words: str) -> None:
         self._tell(part, words)
         with self._files_may_fail(), (self.home / "logs" / "supervisor.log").open("a") as log:
-            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {part}: {words}\n")
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}\n")
 
     @contextmanager
     def _files_may_fail(self) -> Iterator[None]:

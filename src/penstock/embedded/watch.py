@@ -28,7 +28,7 @@ PROBE_STARTING_S = 0.1
 PROBE_UP_S = 1.0
 
 Report = Callable[[str, str], None]
-"""Called with a part's name and words whenever something worth telling happened."""
+"""Called with a part's name and a sentence whenever something worth telling happened."""
 
 
 class Watch:
@@ -84,7 +84,9 @@ class Watch:
         self.ever_up = True
         self.state = State.UP
         self._up_since = self._up_since or time.time()
-        self._report(self.part.name, "is up again" if again else f"is up: {self.part.address}")
+        self._report(
+            self.part.name, f"{self.part.name} is up" + (" again" if again else f": {self.part.address}")
+        )
 
 
 class OwnServerWatch(Watch):
@@ -106,7 +108,7 @@ class OwnServerWatch(Watch):
         words = f"{self.part.name}: the server given by {self._setting} does not answer: {health.reason}"
         if self.state is not State.DOWN:
             self._note_failure(words)
-            self._report(self.part.name, f"does not answer ({self._setting}): {health.reason}")
+            self._report(self.part.name, words)
         self.state = State.DOWN
         self._up_since = None
         if self.part.required and not self.ever_up and now - self._began > OWN_SERVER_PATIENCE_S:
@@ -201,8 +203,9 @@ class ProgramWatch(Watch):
     def _went_silent(self, child: Child, now: float, needs_up: bool, health: Health) -> None:
         """It runs but does not answer. Restarted only when that lasts, and nothing it needs is to blame."""
         if self.state is not State.SILENT:
-            self._note_failure(f"{self.part.name} does not answer: {health.reason}")
-            self._report(self.part.name, f"does not answer: {health.reason}")
+            words = f"{self.part.name} does not answer: {health.reason}"
+            self._note_failure(words)
+            self._report(self.part.name, words)
         self.state = State.SILENT
         if self._silent_since is None or not needs_up or health.busy:
             self._silent_since = now

@@ -163,7 +163,15 @@ def test_a_port_where_nobody_or_somebody_else_answers_is_not_healthy() -> None:
     assert "no answer" in probe_postgres("127.0.0.1", any_free_port()).reason
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
-        greeter = threading.Thread(target=lambda: stranger.accept()[0].sendall(b"220 mail.example ESMTP\r\n"))
+
+        def greet() -> None:
+            connection, _ = stranger.accept()
+            with connection:
+                connection.sendall(b"220 mail.example ESMTP\r\n")
+                while connection.recv(1024):
+                    pass
+
+        greeter = threading.Thread(target=greet)
         greeter.start()
         assert "is not PostgreSQL" in probe_postgres("127.0.0.1", port).reason
         greeter.join()

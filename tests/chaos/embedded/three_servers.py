@@ -1,0 +1,30 @@
+"""The supervisor with the three real servers, in a process of its own, so that a test can kill it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+from penstock.embedded.clickhouse import ClickHouse
+from penstock.embedded.postgres import Postgres
+from penstock.embedded.supervisor import HomeLock, Supervisor, end_strays
+from penstock.embedded.valkey import Valkey
+
+
+def main() -> None:
+    home = Path(sys.argv[1])
+    postgres, valkey, clickhouse = map(int, sys.argv[2:])
+    lock = HomeLock(home)
+    print("ended", *end_strays(home), flush=True)
+    parts = [Postgres(home, postgres), Valkey(home, valkey), ClickHouse(home, clickhouse)]
+    supervisor = Supervisor(
+        home, parts, "http://three-servers", lock, lambda _, words: print(words, flush=True)
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: supervisor.request_stop())
+    supervisor.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Ports: the preferred one, another one, and words about who holds it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.embedded.ports import any_free_port, choose_port, is_free, require_port
+from penstock.errors import PartFailed
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield int(listener.getsockname()[1])
+
+
+def test_the_preferred_port_is_taken_when_it_is_free() -> None:
+    port = any_free_port()
+    assert choose_port(port) == port
+
+
+def test_another_port_is_chosen_when_the_preferred_one_is_taken(taken_port: int) -> None:
+    chosen = choose_port(taken_port)
+    assert chosen != taken_port
+    assert is_free(chosen)
+
+
+def test_a_port_promised_to_another_part_is_avoided() -> None:
+    port = any_free_port()
+    assert choose_port(port, frozenset({port})) != port
+
+
+def test_a_port_beyond_the_last_one_is_not_tried() -> None:
+    assert choose_port(65536) <= 65535
+
+
+def test_a_taken_port_is_refused_naming_its_holder_and_what_to_set(taken_port: int) -> None:
+    with pytest.raises(PartFailed) as refused:
+        require_port(taken_port)
+    assert f"port {taken_port} is already taken by " in refused.value.detail
+    assert f"(pid {os.getpid()})" in refused.value.detail
+    assert "PENSTOCK_PORT" in refused.value.detail
