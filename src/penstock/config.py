@@ -42,6 +42,9 @@ class Settings(BaseModel):
     max_body_bytes: int = Field(
         32 * 1024 * 1024, ge=1024, description="largest request body that is accepted, in bytes"
     )
+    encryption_keys: str = Field(
+        "", description="keys of encrypted queues: id:base64[,id:base64], 32 bytes each, the newest first"
+    )
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="log detail")
 
 
@@ -97,6 +100,9 @@ def masked(settings: Settings) -> dict[str, Any]:
     values = settings.model_dump(mode="json")
     for name in SECRET_URLS:
         values[name] = mask_url(values[name])
+    values["encryption_keys"] = ",".join(
+        f"{entry.partition(':')[0]}:***" for entry in settings.encryption_keys.split(",") if entry
+    )
     return values
 
 

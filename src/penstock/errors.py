@@ -51,6 +51,12 @@ class LeaseLost(PenstockError):
     title = "The lease is no longer held"
 
 
+class QueueFull(PenstockError):
+    code = "queue_full"
+    status = 429
+    title = "The queue takes no more"
+
+
 class PayloadTooLarge(PenstockError):
     code = "payload_too_large"
     status = 413

@@ -38,7 +38,7 @@ def problem(
 
 async def on_penstock_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PenstockError)
-    headers = {"Retry-After": "1"} if error.status == 503 else None
+    headers = {"Retry-After": "1"} if error.status in (429, 503) else None
     return problem(error.status, error.title, error.detail, error.code, headers, **error.fields)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
@@ -68,3 +69,21 @@ def flag(request: Request, name: str, default: bool = False) -> bool:
     if text not in ("true", "false"):
         raise InvalidRequest(f"{name} must be true or false, not {text!r}", field=name)
     return text == "true"
+
+
+def subscription(request: Request) -> str:
+    """Where a new group starts: `all`, `new`, or the moment of `subscriptionFrom` in ISO 8601."""
+    moment = request.query_params.get("subscriptionFrom")
+    if moment == "now":
+        return "new"
+    if moment:
+        try:
+            return datetime.fromisoformat(moment).astimezone(UTC).isoformat()
+        except ValueError:
+            raise InvalidRequest(
+                f"subscriptionFrom must be now or an ISO 8601 time, not {moment!r}", field="subscriptionFrom"
+            ) from None
+    mode = request.query_params.get("subscriptionMode") or "all"
+    if mode not in ("all", "new", "new-only"):
+        raise InvalidRequest(f"subscriptionMode must be all or new, not {mode!r}", field="subscriptionMode")
+    return "all" if mode == "all" else "new"

@@ -31,7 +31,8 @@ class LoosePushBody(Struct):
 
 class PushItemResult(Struct, omit_defaults=True):
     index: int
-    status: Literal["queued", "duplicate", "failed"]
+    status: str
+    """queued, duplicate or failed"""
     transaction_id: str | None = None
     message_id: uuid.UUID | None = None
     partition_id: str | None = None
@@ -85,8 +86,65 @@ class AckResult(Struct):
     dlq: bool
 
 
+class AckBatchBody(Struct):
+    acknowledgments: list[AckBody]
+    consumerGroup: str | None = None
+
+
+class ExtendBody(Struct):
+    seconds: int = 60
+
+
+class Extended(Struct):
+    success: bool
+    leaseId: str
+    newExpiresAt: str
+    lease_expires_at: str
+
+
+class PushOperation(Struct, tag_field="type", tag="push"):
+    items: list[PushItem]
+
+
+class AckOperation(Struct, tag_field="type", tag="ack"):
+    transactionId: str
+    partitionId: str
+    leaseId: str | None = None
+    status: Status = "completed"
+    error: str | None = None
+    consumerGroup: str | None = None
+
+
+class TransactionBody(Struct):
+    operations: list[PushOperation | AckOperation]
+    requiredLeases: list[str] = []
+
+
+class TransactionStep(Struct):
+    index: int
+    type: str
+    success: bool = False
+    transactionId: str | None = None
+    messageId: uuid.UUID | None = None
+    partitionId: str | None = None
+    queueName: str | None = None
+    duplicate: bool = False
+    error: str | None = None
+    dlq: bool = False
+
+
+class TransactionResponse(Struct):
+    transactionId: str
+    success: bool
+    error: str | None
+    results: list[TransactionStep]
+
+
 push_body = msgspec.json.Decoder(PushBody)
 loose_push_body = msgspec.json.Decoder(LoosePushBody)
 push_item = msgspec.json.Decoder(PushItem)
 ack_body = msgspec.json.Decoder(AckBody)
+ack_batch_body = msgspec.json.Decoder(AckBatchBody)
+extend_body = msgspec.json.Decoder(ExtendBody)
+transaction_body = msgspec.json.Decoder(TransactionBody)
 encode = msgspec.json.Encoder().encode

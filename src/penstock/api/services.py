@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from penstock.broker.broker import Broker
 from penstock.broker.metrics import QueueMetrics
+from penstock.broker.sealing import Sealer
 from penstock.config import Settings
 from penstock.durable.pool import Database
 from penstock.streams.emitter import Emitter
@@ -37,15 +38,17 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     database = Database(settings.postgres_url, settings.postgres_pool)
     emitter = Emitter(settings.redis_url, buffer=settings.metrics_buffer, enabled=settings.metrics_enabled)
     metrics = QueueMetrics(emitter, database)
-    broker = Broker(database, metrics, lease_ms=settings.lease_ms)
+    sealer = Sealer(settings.encryption_keys)
+    broker = Broker(database, metrics, lease_ms=settings.lease_ms, sealer=sealer)
     client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
     warehouse = connect(settings.clickhouse_url)
     emitter.start()
     await metrics.start()
+    await broker.start()
     try:
         yield Services(settings, database, broker, metrics, emitter, client, warehouse)
     finally:
-        await broker.close()
+        await broker.stop()
         await metrics.stop()
         await emitter.stop(timeout_s=2)
         await client.aclose()

@@ -59,7 +59,7 @@ class Batcher(Generic[Item, Result]):
         max_items: int = 1_000,
         max_bytes: int = 8 * 1024 * 1024,
         in_flight: int = 1,
-        abandoned: Callable[[Result], Awaitable[None]] | None = None,
+        abandoned: Callable[[Hashable, Item, Result], Awaitable[None]] | None = None,
     ) -> None:
         self._execute = execute
         self._max_items = max_items
@@ -142,7 +142,7 @@ class Batcher(Generic[Item, Result]):
                 if not entry.future.done():
                     entry.future.set_result(result)
                 elif self._abandoned is not None:
-                    await self._abandoned(result)
+                    await self._abandoned(key, entry.item, result)
 
     @staticmethod
     def _fail(entries: list[_Entry[Item, Result]], error: Exception) -> None:

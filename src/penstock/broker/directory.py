@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.durable import log
+from penstock.durable import catalog, log
 from penstock.durable.log import GroupId, PartitionId, PartitionName
 from penstock.durable.pool import Database
 from penstock.model import Scope
@@ -25,7 +25,7 @@ class Directory:
     async def partitions(
         self, scope: Scope, names: Iterable[PartitionName]
     ) -> dict[PartitionName, PartitionId]:
-        """Ids for the names, made where missing."""
+        """Ids for the names, made where missing; without those past their queue's number of partitions."""
         found: dict[PartitionName, PartitionId] = {}
         missing: list[PartitionName] = []
         for name in names:
@@ -42,12 +42,12 @@ class Directory:
             found.update(made)
         return found
 
-    async def group(self, scope: Scope, queue: str, group: str) -> GroupId:
-        """The group's ids; the group and its queue are made where missing."""
+    async def group(self, scope: Scope, queue: str, group: str, subscription: str = "all") -> GroupId:
+        """The group's ids; the group, starting at `subscription`, and its queue are made where missing."""
         key = (scope, queue, group)
         known = self._groups.get(key)
         if known is None:
-            known = await log.ensure_group(self._database, scope, queue, group)
+            known = await log.ensure_group(self._database, scope, queue, group, subscription)
             if len(self._groups) >= LIMIT:
                 self._groups.clear()
             self._groups[key] = known
@@ -59,3 +59,15 @@ class Directory:
             del self._partitions[partition]
         for group in [k for k in self._groups if k[0] == scope and k[1] == queue]:
             del self._groups[group]
+
+    def forget_queue(self, queue_id: int) -> None:
+        """The same by id, because the queue's options changed somewhere."""
+        for partition in [k for k, ids in self._partitions.items() if ids.queue_id == queue_id]:
+            del self._partitions[partition]
+        for group in [k for k, ids in self._groups.items() if ids.queue_id == queue_id]:
+            del self._groups[group]
+
+    async def matching(self, scope: Scope, namespace: str | None, task: str | None) -> dict[int, str]:
+        """The queues of a namespace and task, by id: higher priority first, then by name."""
+        rows = await catalog.matching_queues(self._database, scope, namespace, task)
+        return {row["id"]: row["name"] for row in rows}

@@ -22,10 +22,12 @@ class NewMessage:
 class PushResult:
     """What became of one item of a push."""
 
-    message_id: uuid.UUID
-    transaction_id: str
-    partition_id: int
-    duplicate: bool
+    status: str
+    """queued, duplicate or failed"""
+    transaction_id: str | None
+    message_id: uuid.UUID | None
+    partition_id: int | None
+    error: str | None = None
 
 
 @dataclass(slots=True)
@@ -46,7 +48,9 @@ class Message:
 class Popped:
     """The answer to a pop. `lease` is empty when nothing was leased."""
 
+    queue: str
     lease: str
+    group: str
     messages: list[Message]
     partitions: int
 

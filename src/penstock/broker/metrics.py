@@ -61,12 +61,14 @@ class QueueMetrics:
         tally.waits.extend(waits_ms)
 
     def settled(
-        self, scope: Scope, queue_id: int, queue: str, group: str, outcome: str, run_ms: int | None
+        self, scope: Scope, queue_id: int, queue: str, group: str, outcome: str, runs_ms: list[int]
     ) -> None:
         tally = self._tally(scope, queue_id, queue, group)
-        tally.add(COUNTERS[outcome], 1)
-        if run_ms is not None:
-            tally.runs.append(run_ms)
+        tally.add(COUNTERS[outcome], len(runs_ms))
+        tally.runs.extend(runs_ms)
+
+    def expired(self, scope: Scope, queue_id: int, queue: str, group: str, messages: int) -> None:
+        self._tally(scope, queue_id, queue, group).add("ex", messages)
 
     async def start(self) -> None:
         if self._task is None:

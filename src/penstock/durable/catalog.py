@@ -33,3 +33,20 @@ async def queue_exists(database: Database, scope: Scope, queue: str) -> bool:
         queue,
     )
     return row is not None
+
+
+async def matching_queues(
+    database: Database, scope: Scope, namespace: str | None, task: str | None
+) -> list[Any]:
+    """The queues of a namespace and task (None matches any): rows of id and name, priority first."""
+    return await database.fetch(
+        """SELECT q.id, q.name FROM queues q JOIN environments e ON e.id = q.environment_id
+           WHERE (e.organization, e.project, e.name) = ($1, $2, $3)
+             AND ($4::text IS NULL OR q.namespace = $4) AND ($5::text IS NULL OR q.task = $5)
+           ORDER BY q.priority DESC, q.name""",
+        scope.organization,
+        scope.project,
+        scope.environment,
+        namespace,
+        task,
+    )

@@ -51,7 +51,7 @@ def _raised(error: asyncpg.PostgresError) -> PenstockError | None:
         case "PK001":
             return GroupGone(str(error))
         case "PK003":
-            detail = json.loads(error.detail)
+            detail = json.loads(error.detail or "{}")
             return TransactionFailed(detail["part"], detail["item"] - 1, detail["reason"])
     return None
 

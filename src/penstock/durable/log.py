@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -253,3 +253,37 @@ async def ack(database: Database, acks: Sequence[Ack], now: datetime | None = No
 async def gauges(database: Database, queue_ids: Sequence[int]) -> list[Any]:
     """Depth, running and oldest waiting message per queue and group; rows as `gauges_v1` describes them."""
     return await database.fetch("SELECT * FROM gauges_v1($1)", list(queue_ids))
+
+
+async def next_ready(database: Database, group_id: int) -> float | None:
+    """Seconds until the next lease or delay of a group ends, None if there is none."""
+    row = await database.fetchrow(
+        """SELECT extract(epoch FROM min(ready_at) - clock_timestamp())::float8 AS delay_s FROM positions
+           WHERE group_id = $1 AND ready_at IS NOT NULL""",
+        group_id,
+    )
+    return row["delay_s"] if row else None
+
+
+async def release(
+    database: Database, group_id: int, lease_id: uuid.UUID, partition_ids: Collection[int]
+) -> int:
+    """Give back a lease that nobody received; the number of partitions that were still held."""
+    row = await database.fetchrow(
+        "SELECT release_v1($1, $2, $3) AS released", group_id, lease_id, sorted(partition_ids)
+    )
+    assert row is not None
+    released: int = row["released"]
+    return released
+
+
+async def leases_in_force(
+    database: Database, partition_ids: Sequence[int], lease_ids: Sequence[uuid.UUID]
+) -> list[Any]:
+    """Which of the leases hold which of the partitions: rows of partition_id, group_id, lease_id."""
+    return await database.fetch(
+        "SELECT partition_id, group_id, lease_id FROM positions "
+        "WHERE partition_id = ANY ($1) AND lease_id = ANY ($2)",
+        list(partition_ids),
+        list(lease_ids),
+    )

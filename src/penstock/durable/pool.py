@@ -17,14 +17,14 @@ class Database:
     """A pool whose connections see Penstock's schema. Opens lazily; may be closed twice."""
 
     def __init__(self, url: str, size: int = 10) -> None:
-        self._url = url
+        self.url = url
         self.size = size
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def open(self) -> None:
         with translated():
             self._pool = await asyncpg.create_pool(
-                self._url,
+                self.url,
                 min_size=1,
                 max_size=self.size,
                 timeout=10,

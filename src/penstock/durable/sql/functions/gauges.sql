@@ -31,7 +31,8 @@ LANGUAGE sql STABLE AS $$
     SELECT queue_id, name, greatest(depth - running, 0), running, CASE WHEN depth > 0 THEN oldest_at END
     FROM per_group
     UNION ALL
-    SELECT w.queue_id, '', coalesce(max(greatest(g.depth - g.running, 0)), size_v1(w.queue_id)),
+    SELECT w.queue_id, '', coalesce(max(greatest(g.depth - g.running, 0)) FILTER (WHERE g.queue_id IS NOT NULL),
+                    size_v1(w.queue_id)),
            coalesce(sum(g.running), 0)::bigint, min(CASE WHEN g.depth > 0 THEN g.oldest_at END)
     FROM unnest(p_queue_ids) AS w (queue_id)
     LEFT JOIN per_group g ON g.queue_id = w.queue_id

@@ -1,0 +1,223 @@
+"""Pop: requests of one group merged into one call, and parked while there is nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.broker.batcher import Batcher
+from penstock.broker.directory import Directory
+from penstock.broker.messages import Lease, Message, Popped
+from penstock.broker.metrics import QueueMetrics
+from penstock.broker.ready import Ready
+from penstock.broker.sealing import Sealer
+from penstock.clock import Clock
+from penstock.durable import log
+from penstock.durable.faults import GroupGone
+from penstock.durable.log import GroupId, PartitionName, PopRequest
+from penstock.durable.pool import Database
+from penstock.ids import new_id
+from penstock.model import Scope
+
+RESOLVE_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PopOptions:
+    """What a consumer asks for."""
+
+    batch: int = 1
+    partition: str | None = None
+    partitions: int = 1
+    auto_ack: bool = False
+    subscription: str = "all"
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    group_id: int
+    partition_id: int | None
+    lease_ms: int
+    auto_ack: bool
+
+
+class Pops:
+    def __init__(
+        self,
+        database: Database,
+        directory: Directory,
+        metrics: QueueMetrics,
+        ready: Ready,
+        sealer: Sealer,
+        lease_ms: int,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._directory = directory
+        self._metrics = metrics
+        self._ready = ready
+        self._sealer = sealer
+        self._lease_ms = lease_ms
+        self._clock = clock
+        self.batcher: Batcher[PopRequest, list[Any]] = Batcher(
+            self._execute, max_items=200, abandoned=self._abandoned
+        )
+
+    async def pop(self, scope: Scope, queue: str, group: str, options: PopOptions) -> Popped:
+        """Lease the next messages, or take them for good with `auto_ack`.
+
+        With `wait_s`, wait that long for the first one. Cancelling a pop gives back what it had leased.
+        """
+        if not options.wait_s:
+            return await self._once(scope, queue, group, options)
+        ids = await self._directory.group(scope, queue, group, options.subscription)
+        return await self._waiting(scope, {ids.queue_id: queue}, group, options)
+
+    async def pop_any(
+        self, scope: Scope, namespace: str | None, task: str | None, group: str, options: PopOptions
+    ) -> Popped:
+        """The same from whichever queue of a namespace and task has something: higher priority first."""
+        queues = await self._directory.matching(scope, namespace, task)
+        if not options.wait_s:
+            return await self._first(scope, queues, group, options)
+        return await self._waiting(scope, queues, group, options)
+
+    async def _waiting(self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions) -> Popped:
+        waiters = self._ready.waiters
+        deadline = time.monotonic() + options.wait_s
+        with waiters.watch(queues, group) as watch:
+            while True:
+                popped = await self._first(scope, queues, group, options)
+                if popped.messages:
+                    # There may be more than this one could take.
+                    for queue_id in queues:
+                        waiters.wake_group(queue_id, group)
+                    return popped
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return popped
+                if not watch.signalled:
+                    await self._set_timers(scope, queues, group)
+                if not await waiters.park(watch, left_s):
+                    return popped
+
+    async def _set_timers(self, scope: Scope, queues: dict[int, str], group: str) -> None:
+        """Have the group woken when a lease or a delay that is in the way now ends."""
+        for queue_id, queue in queues.items():
+            ids = await self._directory.group(scope, queue, group)
+            delay_s = await log.next_ready(self._database, ids.group_id)
+            if delay_s is not None:
+                # Something already due is held by another transaction: look again shortly.
+                self._ready.waiters.wake_in(queue_id, group, max(delay_s, 0.02))
+
+    async def _first(self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions) -> Popped:
+        popped = Popped("", "", group, [], 0)
+        for queue in queues.values():
+            popped = await self._once(scope, queue, group, options)
+            if popped.messages:
+                break
+        return popped
+
+    async def _once(self, scope: Scope, queue: str, group: str, options: PopOptions) -> Popped:
+        lease_id = new_id()
+        rows: list[Any] = []
+        ids = None
+        for _ in range(RESOLVE_ATTEMPTS):
+            ids = await self._directory.group(scope, queue, group, options.subscription)
+            partition_id = None
+            if options.partition is not None:
+                name = PartitionName(queue, options.partition)
+                found = (await self._directory.partitions(scope, [name])).get(name)
+                if found is None:
+                    break
+                partition_id = found.partition_id
+            key = _Key(ids.group_id, partition_id, ids.lease_ms or self._lease_ms, options.auto_ack)
+            width = 1 if options.partition is not None else options.partitions
+            try:
+                rows = await self.batcher.submit(key, PopRequest(lease_id, options.batch, width))
+                break
+            except GroupGone:
+                self._directory.forget(scope, queue)
+        assert ids is not None
+        messages = self._messages(rows)
+        self._count(scope, queue, group, ids, rows, messages, options.auto_ack)
+        lease = "" if options.auto_ack or not messages else str(Lease(ids.group_id, lease_id))
+        return Popped(queue, lease, group, messages, len({m.partition_id for m in messages}))
+
+    def _count(
+        self,
+        scope: Scope,
+        queue: str,
+        group: str,
+        ids: GroupId,
+        rows: list[Any],
+        messages: list[Message],
+        auto_ack: bool,
+    ) -> None:
+        expired = sum(row["leased_to"] - row["leased_from"] for row in rows if not row["request"])
+        if expired:
+            self._metrics.expired(scope, ids.queue_id, queue, group, expired)
+        if messages:
+            now = self._clock()
+            waits = [max(0, int((now - message.created_at.timestamp()) * 1000)) for message in messages]
+            self._metrics.popped(scope, ids.queue_id, queue, group, waits)
+            if auto_ack:
+                self._metrics.settled(scope, ids.queue_id, queue, group, "completed", [0] * len(messages))
+
+    def _messages(self, rows: list[Any]) -> list[Message]:
+        """The rows of one pop as messages, without those that were finished earlier."""
+        messages: list[Message] = []
+        for row in rows:
+            if not row["request"]:
+                continue
+            attempts = json.loads(row["attempts"]) if row["attempts"] != "{}" else {}
+            done = row["done"]
+            transaction_ids = row["transaction_ids"]
+            trace_ids = row["trace_ids"]
+            payloads = row["payloads"]
+            for at, message_id in enumerate(row["message_ids"]):
+                offset = row["first_offset"] + at
+                if done and any(r.lower <= offset < r.upper for r in done):
+                    continue
+                chosen = transaction_ids[at] if transaction_ids else None
+                messages.append(
+                    Message(
+                        message_id,
+                        chosen or str(message_id),
+                        trace_ids[at] if trace_ids else None,
+                        self._sealer.open(payloads[at]),
+                        row["created_at"],
+                        row["partition_id"],
+                        row["partition"],
+                        attempts.get(str(offset), 0) if attempts else 0,
+                    )
+                )
+        return messages
+
+    async def _execute(self, key: Hashable, requests: Sequence[PopRequest]) -> list[list[Any]]:
+        assert isinstance(key, _Key)
+        rows = await log.pop(
+            self._database,
+            key.group_id,
+            requests,
+            partition_id=key.partition_id,
+            lease_ms=key.lease_ms,
+            auto_ack=key.auto_ack,
+        )
+        per_request: list[list[Any]] = [[] for _ in requests]
+        for row in rows:
+            # What expired was nobody's; the first request reports it.
+            per_request[max(row["request"] - 1, 0)].append(row)
+        return per_request
+
+    async def _abandoned(self, key: Hashable, request: PopRequest, rows: list[Any]) -> None:
+        """Give back at once what was leased for a consumer that has left."""
+        assert isinstance(key, _Key)
+        partitions = {row["partition_id"] for row in rows if row["request"]}
+        if partitions and not key.auto_ack:
+            await asyncio.shield(log.release(self._database, key.group_id, request.lease_id, partitions))

@@ -1,0 +1,156 @@
+"""Ack, lease extension and transactions: what a consumer says about messages it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from penstock.broker.batcher import Batcher
+from penstock.broker.directory import Directory
+from penstock.broker.messages import Lease, NewMessage, PushResult, Settlement, SettlementResult
+from penstock.broker.metrics import QueueMetrics
+from penstock.broker.push import Part, Pushes, outcome, refusal
+from penstock.broker.ready import Ready
+from penstock.durable import log
+from penstock.durable.faults import TransactionFailed
+from penstock.durable.log import Ack, Acked, PartitionName
+from penstock.durable.pool import Database
+from penstock.ids import new_id
+from penstock.model import Scope
+
+REFUSED = ("lease_lost", "not_leased")
+
+
+@dataclass(slots=True)
+class TransactionResult:
+    pushed: list[PushResult]
+    settled: list[SettlementResult]
+
+
+class Settlements:
+    def __init__(
+        self,
+        database: Database,
+        directory: Directory,
+        metrics: QueueMetrics,
+        ready: Ready,
+        pushes: Pushes,
+    ) -> None:
+        self._database = database
+        self._directory = directory
+        self._metrics = metrics
+        self._ready = ready
+        self._pushes = pushes
+        self.acks: Batcher[list[Ack], list[Acked]] = Batcher(self._execute_acks, in_flight=2)
+        self.extends: Batcher[tuple[Lease, int], datetime | None] = Batcher(self._execute_extends)
+        self.transactions = 0
+
+    async def ack(self, scope: Scope, settlements: Sequence[Settlement]) -> list[SettlementResult]:
+        """Settle messages; one result each, in order. One that is refused changes nothing."""
+        acks = [_ack(settlement) for settlement in settlements]
+        results = await self.acks.submit(None, acks, items=len(acks))
+        self._count(scope, results)
+        return [_result(result) for result in results]
+
+    async def extend(self, lease: Lease, ms: int) -> datetime | None:
+        """When the lease ends now, at least `ms` from here; None if it is not in force any more."""
+        return await self.extends.submit(None, (lease, ms))
+
+    async def transaction(
+        self,
+        scope: Scope,
+        messages: Sequence[NewMessage],
+        settlements: Sequence[Settlement],
+    ) -> TransactionResult:
+        """Push and settle in one step. Raises TransactionFailed, and then nothing has changed."""
+        self.transactions += 1
+        todo: dict[PartitionName, list[int]] = {}
+        for index, message in enumerate(messages):
+            todo.setdefault(PartitionName(message.queue, message.partition), []).append(index)
+        known = await self._directory.partitions(scope, todo)
+        for name, indexes in todo.items():
+            if name not in known:
+                raise TransactionFailed("push", indexes[0], "the queue has all the partitions it may have")
+        ids = [new_id() for _ in messages]
+        segments = [self._pushes.segment(known[name], messages, ids, todo[name]) for name in todo]
+        flat = [index for indexes in todo.values() for index in indexes]
+        try:
+            done = await log.transaction(self._database, segments, [_ack(s) for s in settlements])
+        except TransactionFailed as failure:
+            if failure.part == "push":
+                for name in todo:
+                    self._directory.forget(scope, name.queue)
+                raise TransactionFailed("push", flat[failure.item], failure.reason) from None
+            raise
+        pushed = [refusal(message, "") for message in messages]
+        at = 0
+        for name, segment in zip(todo, segments, strict=True):
+            indexes = todo[name]
+            span = range(at, at + len(indexes))
+            part = Part(
+                segment, duplicates={i - at: done.duplicates[i] for i in span if i in done.duplicates}
+            )
+            for place, index in enumerate(indexes):
+                pushed[index] = outcome(part, place, messages[index], ids[index], known[name].partition_id)
+            self._pushes.count(scope, name, known[name], len(indexes) - len(part.duplicates))
+            at += len(indexes)
+        self._count(scope, done.acked)
+        return TransactionResult(pushed, [_result(result) for result in done.acked])
+
+    async def leases_of(self, partition_ids: Sequence[int], leases: Sequence[Lease]) -> dict[int, Lease]:
+        """Which of the leases holds each partition, for acks that do not say."""
+        if len(leases) == 1:
+            return dict.fromkeys(partition_ids, leases[0])
+        rows = await log.leases_in_force(self._database, partition_ids, [lease.lease_id for lease in leases])
+        return {row["partition_id"]: Lease(row["group_id"], row["lease_id"]) for row in rows}
+
+    def _count(self, scope: Scope, results: Sequence[Acked]) -> None:
+        """Tell the metrics what was settled, and waiting pops that a partition is free again."""
+        runs: dict[tuple[int, str, str, str], list[int]] = {}
+        freed: set[tuple[int, str | None, str | None]] = set()
+        for result in results:
+            if result.outcome in REFUSED or result.queue_id is None:
+                continue
+            assert result.queue is not None
+            assert result.group is not None
+            key = (result.queue_id, result.queue, result.group, result.outcome)
+            runs.setdefault(key, []).append(result.run_ms or 0)
+            if result.lease_released:
+                freed.add((result.queue_id, result.partition, result.group))
+        for (queue_id, queue, group, what), run_ms in runs.items():
+            self._metrics.settled(scope, queue_id, queue, group, what, run_ms)
+        for queue_id in {queue_id for queue_id, _, _ in freed}:
+            self._ready.announce(queue_id, sum(1 for one in freed if one[0] == queue_id))
+
+    async def _execute_acks(self, key: Hashable, requests: Sequence[list[Ack]]) -> list[list[Acked]]:
+        results = await log.ack(self._database, [ack for request in requests for ack in request])
+        split: list[list[Acked]] = []
+        at = 0
+        for request in requests:
+            split.append(results[at : at + len(request)])
+            at += len(request)
+        return split
+
+    async def _execute_extends(
+        self, key: Hashable, requests: Sequence[tuple[Lease, int]]
+    ) -> Sequence[datetime | None]:
+        return await log.extend(
+            self._database, [(lease.group_id, lease.lease_id, ms) for lease, ms in requests]
+        )
+
+
+def _ack(settlement: Settlement) -> Ack:
+    lease = settlement.lease
+    return Ack(
+        settlement.partition_id,
+        lease.group_id,
+        lease.lease_id,
+        settlement.transaction_id,
+        settlement.status,
+        settlement.error,
+    )
+
+
+def _result(acked: Acked) -> SettlementResult:
+    return SettlementResult(acked.outcome, acked.queue, acked.partition, acked.lease_released)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import httpx
+import pytest_asyncio
+from fastapi import FastAPI
+
+from penstock.api.app import make_app
+from penstock.config import Settings
+from waiting import wait_until_async
+
+
+@pytest_asyncio.fixture
+async def settings(database_url: str, redis_url: str, clickhouse_url: str) -> Settings:
+    key = base64.b64encode(bytes(range(32))).decode()
+    return Settings(
+        postgres_url=database_url,
+        redis_url=redis_url,
+        clickhouse_url=clickhouse_url,
+        encryption_keys=f"k1:{key}",
+    )
+
+
+@pytest_asyncio.fixture
+async def app(settings: Settings) -> AsyncIterator[FastAPI]:
+    made = make_app(settings)
+    async with made.router.lifespan_context(made):
+        yield made
+
+
+@pytest_asyncio.fixture
+async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """The application on real servers, without a socket in between."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture
+async def parked(app: FastAPI) -> Callable[[int], Awaitable[None]]:
+    """Waits until so many pops are parked."""
+    waiters = app.state.services.broker.waiters
+
+    async def wait(count: int) -> None:
+        async def enough() -> bool:
+            return waiters.parked >= count
+
+        await wait_until_async(enough, 10, f"{count} pops are parked")
+
+    return wait
