@@ -241,7 +241,7 @@ async def test_more_points_than_room_are_merged_without_hiding_peaks(page: Page)
 
 async def test_a_bucket_that_has_only_begun_has_no_rate(page: Page) -> None:
     answer = series([(1, False), (1, False), (1, False)])
-    answer["freshness"] = "2026-01-01T00:00:11.000Z"
+    answer["freshness"] = "2026-01-01T00:00:09.000Z"
     drawn = await drawable(page, answer, room=100)
 
     assert drawn["enqueued"] == [2, 2, None]

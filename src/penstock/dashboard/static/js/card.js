@@ -22,7 +22,7 @@ const FACTS = [
 
 export class Card {
   visible = false;
-  freshUntil = null;
+  newest = null;
   problem = null;
   #facts = {};
   #charts = [];
@@ -107,7 +107,7 @@ export class Card {
         this.#now = columns(await queueMetrics(this.name, NOW_PERIOD, FINE, signal));
         this.#took("now");
       }
-      this.freshUntil = this.#now.freshUntil;
+      this.newest = this.#now.newest;
       this.problem = null;
       this.#tell();
     } catch (error) {

@@ -55,8 +55,8 @@ async function update(signal) {
   await inTurns(visible, (card) => card.refresh(chosen.period, PERIODS[chosen.period], signal));
   const problems = visible.flatMap((card) => (card.problem ? [card.problem.message] : []));
   showNotice([...troubles, ...new Set(problems)].slice(0, 4));
-  const fresh = visible.filter((card) => card.freshUntil !== null && !card.problem);
-  showFreshness(fresh.length ? Math.max(...fresh.map((card) => card.freshUntil)) : null);
+  const newest = visible.flatMap((card) => (card.problem ? [] : [card.newest ?? 0]));
+  showFreshness(Math.max(0, ...newest));
   main.setAttribute("aria-busy", "false");
 }
 

@@ -3,6 +3,9 @@
 const STEP_S = { "5s": 5, "1m": 60, "1h": 3_600 };
 const DRAWN_STEPS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400];
 
+// How long after it happened an event can be expected in the answer: tallies, stream, batch, insert.
+const ON_ITS_WAY_S = 4;
+
 const seconds = (iso) => Date.parse(iso) / 1_000;
 const sum = (values) => values.reduce((total, v) => total + (v ?? 0), 0);
 const highest = (values) => values.reduce((top, v) => (v !== null && (top === null || v > top) ? v : top), null);
@@ -17,9 +20,10 @@ export function columns(answer) {
   const points = answer.timeseries;
   const step = STEP_S[answer.resolution] ?? 5;
   const end = seconds(answer.period.end);
-  const freshUntil = answer.freshness ? seconds(answer.freshness) : end;
+  const newest = answer.freshness ? seconds(answer.freshness) : null;
+  const knownUntil = Math.max(newest ?? 0, end - ON_ITS_WAY_S);
   const x = points.map((p) => seconds(p.timestamp));
-  const covered = x.map((start) => coveredSeconds(start, step, freshUntil));
+  const covered = x.map((start) => coveredSeconds(start, step, knownUntil));
   const perSecond = (key) =>
     points.map((p, i) => (covered[i] === null ? null : (p.throughput[key] ?? 0) / covered[i]));
 
@@ -27,7 +31,7 @@ export function columns(answer) {
     step,
     start: seconds(answer.period.start),
     end,
-    freshUntil,
+    newest,
     x,
     waiting: points.map((p) => (p.carried ? p.queue_depth.last : p.queue_depth.max) ?? null),
     isCarried: points.map((p) => Boolean(p.carried)),
@@ -47,8 +51,8 @@ export function columns(answer) {
 }
 
 /** A bucket still being filled has a rate only once half of it has arrived; before that it would lie. */
-function coveredSeconds(start, step, freshUntil) {
-  const covered = Math.min(step, freshUntil - start);
+function coveredSeconds(start, step, knownUntil) {
+  const covered = Math.min(step, knownUntil - start);
   return covered >= step / 2 ? covered : null;
 }
 

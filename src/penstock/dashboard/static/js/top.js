@@ -2,7 +2,6 @@
 
 import { duration } from "./format.js";
 
-const LATE_S = 15;
 const isUp = (part) => part.status === "up";
 const byId = (id) => document.getElementById(id);
 
@@ -21,13 +20,12 @@ export function showParts(health) {
   byId("parts").replaceChildren(...items);
 }
 
-export function showFreshness(freshUntil) {
+/** `newest` is when the newest counted event happened, in seconds; 0 when there is none. */
+export function showFreshness(newest) {
   const shown = byId("freshness");
-  shown.hidden = freshUntil === null;
-  if (freshUntil === null) return;
-  const age = Math.max(0, Date.now() / 1_000 - freshUntil);
-  shown.textContent = age < 1 ? "metrics up to date" : `metrics ${duration(age * 1_000)} behind`;
-  shown.classList.toggle("late", age > LATE_S);
+  shown.hidden = newest === 0;
+  const age = Math.max(0, Date.now() / 1_000 - newest);
+  shown.textContent = age < 1 ? "newest metric just now" : `newest metric ${duration(age * 1_000)} ago`;
 }
 
 /** Each line is a sentence for the reader; none hides the notice. */
