@@ -14,7 +14,7 @@ MOST_POINTS = 11_000
 """More than any row of the routing needs (7 days in minutes: 10,080), and more than a chart can show."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-_DURATION = re.compile(r"([1-9]\d{0,8})([smhdw])")
+_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
 PERIOD_FORMS = "a whole number with s, m, h, d or w, up to 400d, such as 30m, 2h, 24h, 7d or 30d"
 RESOLUTION_FORMS = "a multiple of 5s written like a period, such as 5s, 1m, 15m or 1h"
 

@@ -59,10 +59,12 @@ def quickly(entries: list[Entry]) -> tuple[list[tuple[object, ...]], Counter[Rea
 numbers = st.one_of(
     st.integers(0, 10**15).map(lambda n: b"%d" % n),
     st.integers(-5, 200).map(lambda n: b"%d" % n),
-    st.sampled_from([b"", b"-", b"x", b"1.5", b"1e9", b" 1", b"007", b"9" * 15, b"9" * 16, b"-0", "٣".encode()]),
+    st.sampled_from([b"", b"-", b"x", b"1.5", b"1e9", b" 1", b"007", b"9" * 15, b"9" * 16, b"-0"]),
+    st.just("٣".encode()),
 )
 texts = st.one_of(
-    st.sampled_from([b"a", b"b", b"default", b"", b"*2", b"*", b"$3", b"a:b", b"\xff\xfe", b"x\r\ny", b"a\0"]),
+    st.sampled_from([b"a", b"b", b"default", b"", b"*2", b"*", b"$3", b"a:b", b"a\0"]),
+    st.sampled_from([b"\xff\xfe", b"x\r\ny"]),
     st.text(min_size=1, max_size=8).map(lambda text: text.encode("utf-8", "replace")),
 )
 lists = st.lists(numbers, max_size=4).map(b",".join)
@@ -132,7 +134,8 @@ def test_an_entry_that_cannot_be_counted_is_set_aside_alone(
     pairs: list[tuple[bytes, bytes]], reason: Reason
 ) -> None:
     good: list[tuple[bytes, bytes]] = [*BASE, (b"eq", b"1")]
-    chunk = read_reply(QUEUE, *encoded([(b"%d-%d" % (NOW_MS, i), b) for i, b in enumerate((good, pairs, good))]))
+    entries = [(b"%d-%d" % (NOW_MS, i), body) for i, body in enumerate((good, pairs, good))]
+    chunk = read_reply(QUEUE, *encoded(entries))
     assert chunk.set_aside == {reason: 1}
     assert chunk.examples[reason].startswith(f"{NOW_MS}-1 org=o")
     assert len(chunk.rows) == 2

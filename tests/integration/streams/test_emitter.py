@@ -1,0 +1,205 @@
+"""The emitter against a real Valkey: what is emitted arrives once, in order, or is counted as dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import pytest
+from redis.asyncio import Redis
+
+from penstock.definitions import QUEUE, MetricDefinition
+from penstock.embedded.part import running
+from penstock.embedded.ports import any_free_port
+from penstock.embedded.valkey import Valkey
+from penstock.streams.emitter import Emitter
+from penstock.streams.shards import shard_of
+from waiting import wait_until_async
+
+
+@pytest.fixture
+def metric() -> MetricDefinition:
+    """A metric with streams of its own."""
+    return replace(QUEUE, name=f"test-{uuid4().hex[:8]}")
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    async with Redis.from_url(redis_url) as client:
+        yield client
+
+
+async def entries(redis: Redis, metric: MetricDefinition) -> list[dict[bytes, bytes]]:
+    return [fields for key in metric.stream_keys for _, fields in await redis.xrange(key)]
+
+
+async def test_an_event_arrives_on_the_stream_of_its_key(
+    redis_url: str, redis: Redis, metric: MetricDefinition
+) -> None:
+    emitter = Emitter(redis_url, buffer=100)
+    emitter.start()
+    emitter.emit(metric, {"queue": "orders", "eq": 2, "wt": "1,2"}, shard_key="orders")
+    await emitter.stop(5)
+    key = metric.stream_keys[shard_of("orders", metric.shards)]
+    [(entry_id, fields)] = await redis.xrange(key)
+    time_ms = int(fields.pop(b"t"))
+    assert fields == {b"queue": b"orders", b"eq": b"2", b"wt": b"1,2"}
+    assert abs(time_ms - int(entry_id.split(b"-")[0])) < 5_000
+    assert (emitter.emitted, emitter.dropped, emitter.failures, emitter.pending) == (1, 0, 0, 0)
+
+
+async def test_events_of_one_key_keep_their_order_and_others_go_round(
+    redis_url: str, redis: Redis, metric: MetricDefinition
+) -> None:
+    emitter = Emitter(redis_url, buffer=10_000)
+    emitter.start()
+    for number in range(2_500):
+        emitter.emit(metric, {"eq": number}, shard_key="one")
+    await emitter.stop(10)
+    assert [int(fields[b"eq"]) for fields in await entries(redis, metric)] == list(range(2_500))
+    again = Emitter(redis_url, buffer=10_000)
+    again.start()
+    for number in range(10):
+        again.emit(metric, {"dq": number})
+    await again.stop(10)
+    lengths = [await redis.xlen(key) for key in metric.stream_keys]
+    assert sorted(lengths) == [5, 2_505]
+
+
+async def test_a_given_time_is_kept(redis_url: str, redis: Redis, metric: MetricDefinition) -> None:
+    emitter = Emitter(redis_url, buffer=10)
+    emitter.start()
+    emitter.emit(metric, {"eq": 1, "t": 1_790_000_000_000})
+    await emitter.stop(5)
+    assert [fields[b"t"] for fields in await entries(redis, metric)] == [b"1790000000000"]
+
+
+async def test_a_full_buffer_drops_the_oldest_and_counts_it(
+    redis_url: str, redis: Redis, metric: MetricDefinition
+) -> None:
+    emitter = Emitter(redis_url, buffer=10)
+    for number in range(25):
+        emitter.emit(metric, {"eq": number}, shard_key="one")
+    assert (emitter.pending, emitter.dropped) == (10, 15)
+    emitter.start()
+    await emitter.stop(5)
+    assert [int(fields[b"eq"]) for fields in await entries(redis, metric)] == list(range(15, 25))
+    assert (emitter.emitted, emitter.dropped) == (10, 15)
+
+
+async def test_events_wait_for_a_redis_that_is_away(open_tmp_path: Path, metric: MetricDefinition) -> None:
+    server = Valkey(open_tmp_path, any_free_port())
+    emitter = Emitter(server.url, buffer=4)
+    emitter.start()
+    for number in range(6):
+        emitter.emit(metric, {"eq": number}, shard_key="one")
+    await wait_until_async(lambda: _value(emitter.failures > 1), 10, "the emitter tries again")
+    assert emitter.pending == 4
+    with running(server):
+        await wait_until_async(lambda: _value(emitter.emitted == 4), 15, "what was kept is written")
+        async with Redis.from_url(server.url) as client:
+            assert [int(f[b"eq"]) for f in await entries(client, metric)] == [2, 3, 4, 5]
+        await emitter.stop(5)
+    assert emitter.dropped == 2
+
+
+async def test_stopping_without_redis_takes_no_longer_than_allowed(metric: MetricDefinition) -> None:
+    emitter = Emitter(f"redis://127.0.0.1:{any_free_port()}/0", buffer=10)
+    emitter.start()
+    emitter.emit(metric, {"eq": 1})
+    began = asyncio.get_running_loop().time()
+    await emitter.stop(0.3)
+    await emitter.stop(0.3)
+    assert asyncio.get_running_loop().time() - began < 2
+    assert (emitter.pending, emitter.dropped) == (0, 1)
+    emitter.emit(metric, {"eq": 1})
+    assert emitter.dropped == 2
+
+
+async def test_a_refused_event_does_not_take_its_neighbours_along(
+    redis_url: str, redis: Redis, metric: MetricDefinition
+) -> None:
+    wrong, right = metric.stream_keys
+    await redis.set(wrong, "not a stream")
+    emitter = Emitter(redis_url, buffer=100)
+    for number in range(6):
+        emitter.emit(metric, {"eq": number, "queue": "\ud800 is no text"})
+    emitter.start()
+    await emitter.stop(5)
+    assert await redis.xlen(right) == 3
+    assert (emitter.emitted, emitter.dropped) == (3, 3)
+
+
+async def test_a_switched_off_emitter_does_nothing(redis_url: str, metric: MetricDefinition) -> None:
+    emitter = Emitter(redis_url, buffer=10, enabled=False)
+    emitter.start()
+    emitter.emit(metric, {"eq": 1})
+    assert (emitter.pending, emitter.dropped) == (0, 0)
+    await emitter.stop(1)
+
+
+@pytest.mark.parametrize("executed", [True, False], ids=["before the answer", "before the request"])
+async def test_a_batch_enters_once_when_the_connection_breaks(
+    redis_url: str, redis: Redis, metric: MetricDefinition, executed: bool
+) -> None:
+    broken = 0
+
+    def breaks(data: bytes) -> bool:
+        nonlocal broken
+        broken += b"EXEC" in data
+        return b"EXEC" in data and broken == 1
+
+    async with proxy(redis_url, breaks, forward_first=executed) as url:
+        emitter = Emitter(url, buffer=100)
+        emitter.start()
+        for number in range(20):
+            emitter.emit(metric, {"eq": number}, shard_key="one")
+        await wait_until_async(lambda: _value(emitter.emitted == 20), 10, "the batch is written")
+        await emitter.stop(5)
+    assert emitter.failures >= 1
+    assert [int(fields[b"eq"]) for fields in await entries(redis, metric)] == list(range(20))
+
+
+async def _value(value: bool) -> bool:
+    return value
+
+
+@asynccontextmanager
+async def proxy(
+    redis_url: str, breaks: Callable[[bytes], bool], *, forward_first: bool
+) -> AsyncIterator[str]:
+    """A way to Redis that cuts a connection at a chosen request, before or after Redis got it."""
+    parts = urlsplit(redis_url)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection(parts.hostname, parts.port)
+        answers = asyncio.create_task(_pump(up_reader, writer))
+        while data := await reader.read(1 << 20):
+            if breaks(data):
+                answers.cancel()
+                if forward_first:
+                    up_writer.write(data)
+                    await up_writer.drain()
+                    await up_reader.read(1)
+                break
+            up_writer.write(data)
+        answers.cancel()
+        for side in (up_writer, writer):
+            side.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 20)
+    port = server.sockets[0].getsockname()[1]
+    host = parts.netloc.rpartition(":")[0]
+    async with server:
+        yield urlunsplit(parts._replace(netloc=f"{host}:{port}"))
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Any:
+    while data := await reader.read(1 << 20):
+        writer.write(data)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from redis import Redis
+
+from penstock.streams.positions import (
+    Position,
+    read_lag,
+    read_position,
+    stream_state,
+    write_positions,
+)
+from penstock.streams.progress import PROGRESS_KEY, read_progress, write_progress
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def key() -> str:
+    return f"positions-{uuid4().hex}"
+
+
+def test_a_stream_that_does_not_exist_has_no_state_and_no_position(redis: Redis, key: str) -> None:
+    assert stream_state(redis, key) is None
+    assert read_position(redis, key) is None
+    assert read_lag(redis, key) == 0
+
+
+def test_a_position_is_kept_as_a_group_whose_lag_redis_knows(redis: Redis, key: str) -> None:
+    ids = [redis.xadd(key, {"n": n}).decode() for n in range(10)]
+    assert read_lag(redis, key) == 10
+    write_positions(redis, {key: Position(ids[3], 4)})
+    assert read_position(redis, key) == Position(ids[3], 4)
+    assert read_lag(redis, key) == 6
+    write_positions(redis, {key: Position(ids[9], 10)})
+    assert read_lag(redis, key) == 0
+
+
+def test_what_was_trimmed_is_the_difference_between_added_and_left(redis: Redis, key: str) -> None:
+    for n in range(10):
+        redis.xadd(key, {"n": n})
+    redis.xtrim(key, maxlen=4, approximate=False)
+    state = stream_state(redis, key)
+    assert state is not None
+    assert (state.added, state.length, state.trimmed) == (10, 4, 6)
+
+
+async def test_progress_is_read_as_it_was_written(redis: Redis, redis_url: str) -> None:
+    redis.delete(PROGRESS_KEY)
+    assert read_progress(redis_url) is None
+    write_progress(redis, {"at": 1.5, "lag": {"a": 3}})  # type: ignore[typeddict-item]
+    assert read_progress(redis_url) == {"at": 1.5, "lag": {"a": 3}}
+    redis.delete(PROGRESS_KEY)

@@ -1,0 +1,110 @@
+"""The ClickHouse schema: what migrations add up to, and when they refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+
+from penstock.definitions import DEFINITIONS, QUEUE
+from penstock.errors import MigrationError, WarehouseUnavailable
+from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.migrations import RECORD, Migration, apply, known_migrations, migrate, render
+from penstock.warehouse.schema import tier_table
+from penstock.warehouse.tiers import TIERS
+
+
+def described(warehouse: Warehouse) -> dict[str, object]:
+    """Everything of the schema that a user of it could notice."""
+    database = urlsplit(warehouse.url).path[1:]
+    tables = warehouse.query(
+        "SELECT name, engine, partition_key, sorting_key, create_table_query FROM system.tables "
+        "WHERE database = currentDatabase()"
+    )
+    columns = warehouse.query(
+        "SELECT table, name, type, compression_codec, default_expression FROM system.columns "
+        "WHERE database = currentDatabase() ORDER BY table, position"
+    )
+    return {
+        "tables": {
+            table["name"]: {key: str(value).replace(f"{database}.", "") for key, value in table.items()}
+            for table in tables
+            if table["name"] != RECORD
+        },
+        "columns": [column for column in columns if column["table"] != RECORD],
+    }
+
+
+def test_migrations_one_by_one_give_what_the_definitions_ask_for(
+    clickhouse_url: str, empty_url: str, request: pytest.FixtureRequest
+) -> None:
+    migrate(empty_url)
+    stepwise = connect(empty_url)
+    at_once = connect(empty_url + "_at_once")
+    stepwise.command(f"CREATE DATABASE {urlsplit(at_once.url).path[1:]}")
+    request.addfinalizer(lambda: stepwise.command(f"DROP DATABASE {urlsplit(at_once.url).path[1:]}"))
+    for statement in Migration(1, "everything", render(DEFINITIONS)).statements:
+        at_once.command(statement)
+    assert described(stepwise) == described(at_once)
+    assert len(described(at_once)["tables"]) == 2 + len(DEFINITIONS) * 8  # type: ignore[arg-type]
+
+
+def test_migrating_again_does_nothing(empty_url: str) -> None:
+    assert migrate(empty_url) == [migration.label for migration in known_migrations()]
+    before = described(connect(empty_url))
+    assert migrate(empty_url) == []
+    assert described(connect(empty_url)) == before
+
+
+def test_a_migration_that_was_cut_short_is_completed(empty_url: str) -> None:
+    migrate(empty_url)
+    warehouse = connect(empty_url)
+    complete = described(warehouse)
+    warehouse.command(f"TRUNCATE TABLE {RECORD}")
+    warehouse.command("DROP VIEW queue_1h_view")
+    assert migrate(empty_url) == [migration.label for migration in known_migrations()]
+    assert described(warehouse) == complete
+
+
+def test_numbers_follow_each_other_from_one() -> None:
+    numbers = [migration.number for migration in known_migrations()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_changed_migration_is_refused(empty_url: str) -> None:
+    migrate(empty_url)
+    changed = [replace(migration, text=migration.text + "\n-- more") for migration in known_migrations()]
+    with pytest.raises(MigrationError, match="must never change"):
+        apply(connect(empty_url), changed)
+
+
+def test_a_database_ahead_of_the_code_is_refused(empty_url: str) -> None:
+    migrate(empty_url)
+    warehouse = connect(empty_url)
+    apply(warehouse, [*known_migrations(), Migration(9999, "from_the_future", "SELECT 1;")])
+    with pytest.raises(MigrationError, match="a newer Penstock"):
+        migrate(empty_url)
+
+
+def test_a_database_name_that_is_none_is_refused(clickhouse_url: str) -> None:
+    with pytest.raises(MigrationError, match="cannot be the name"):
+        migrate(clickhouse_url + "-x;y")
+
+
+def test_a_clickhouse_that_is_away_is_said_to_be(free_port: int) -> None:
+    with pytest.raises(WarehouseUnavailable, match=f"127.0.0.1:{free_port}"):
+        migrate(f"http://user:secret@127.0.0.1:{free_port}/default")
+
+
+def test_every_tier_has_daily_partitions_and_drops_them_whole(warehouse: Warehouse) -> None:
+    for tier in TIERS:
+        [row] = warehouse.query(
+            "SELECT partition_key, create_table_query AS made FROM system.tables "
+            "WHERE database = currentDatabase() AND name = {name:String}",
+            {"name": tier_table(QUEUE, tier)},
+        )
+        assert row["partition_key"] == "toDate(bucket)"
+        assert f"TTL bucket + toIntervalDay({tier.days})" in row["made"]
+        assert "ttl_only_drop_parts = 1" in row["made"]
+        assert "non_replicated_deduplication_window = 1000" in row["made"]
