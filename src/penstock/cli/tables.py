@@ -30,7 +30,7 @@ _COLOURS = {
 
 def plain_table(*columns: str) -> Table:
     """Columns without a frame; long words fold rather than disappear."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
@@ -112,7 +112,15 @@ def progress_table(progress: dict[str, Any]) -> Table:
     """The pipeline's report, one line per value."""
     table = plain_table("Pipeline", "")
     for name, value in progress.items():
-        shown = _ago(float(value)) if name in ("at", "started_at", "freshness") and value else str(value)
+        match name, value:
+            case "metrics", _:
+                continue  # the same again, metric by metric: for --json
+            case "at" | "started_at" | "freshness", float() | int():
+                shown = _ago(float(value))
+            case _, dict():
+                shown = ", ".join(f"{key} {number}" for key, number in value.items())
+            case _:
+                shown = "–" if value is None else str(value)
         table.add_row(name.replace("_", " "), escape(shown))
     return table
 

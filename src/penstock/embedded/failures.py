@@ -31,6 +31,10 @@ _KNOWN: tuple[tuple[str, str], ...] = (
         r"Cannot allocate memory|MemoryError|OutOfMemoryError|could not map anonymous shared memory",
         "there is not enough memory",
     ),
+    (
+        r"could not look up effective user ID",
+        "the user it runs as has no entry in /etc/passwd, which it insists on: run as a user that has one",
+    ),
     (r"error while loading shared libraries", "its program lacks a library of this system"),
 )
 

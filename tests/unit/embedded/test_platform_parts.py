@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,14 @@ def test_the_password_is_made_once_and_kept_private(tmp_path: Path) -> None:
     password = password_of(tmp_path / "home")
     assert len(password) >= 24
     assert password_of(tmp_path / "home") == password
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["password"]
     assert stat.S_IMODE((tmp_path / "home" / "password").stat().st_mode) == 0o600
+
+
+def test_many_at_once_agree_on_the_password(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for turn in range(20):
+            assert len(set(pool.map(password_of, [tmp_path / str(turn)] * 16))) == 1
 
 
 def test_a_command_on_its_own_says_how_to_get_a_server(tmp_path: Path) -> None:
