@@ -5,21 +5,34 @@ from __future__ import annotations
 import logging
 
 import uvicorn
+from fastapi import FastAPI
 
 from penstock.api.app import make_app
-from penstock.config import Settings
+from penstock.config import Settings, load_settings
 
 
 def serve(settings: Settings) -> None:
-    """Blocks; SIGTERM or SIGINT finishes what is in flight and returns."""
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    """Blocks; SIGTERM or SIGINT finishes what is in flight and returns.
+
+    With several workers each is a process of its own, and all share the port; one that dies is replaced.
+    They read their settings from the environment, as this process did.
+    """
     uvicorn.run(
-        make_app(settings),
+        "penstock.api.server:make_app_from_environment",
+        factory=True,
         host=settings.host,
         port=settings.port,
+        workers=settings.workers,
         log_level=settings.log_level,
         access_log=False,
         timeout_graceful_shutdown=10,
     )
+
+
+def make_app_from_environment() -> FastAPI:
+    """The application for the settings in force: what each worker process runs."""
+    settings = load_settings()
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    return make_app(settings)
