@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from penstock import __version__, dashboard
 from penstock.api import openapi, problems
-from penstock.api.routes import health, messages, metrics, resources, settle
+from penstock.api.routes import batching, health, messages, metrics, resources, settle
 from penstock.api.services import open_services
 from penstock.config import Settings
 from penstock.errors import PenstockError
@@ -35,7 +35,7 @@ def make_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(RequestValidationError, problems.on_validation_error)
     app.add_exception_handler(Exception, problems.on_unexpected)
     app.router.routes.extend([*messages.ROUTES, *settle.ROUTES])
-    for module in (metrics, resources, health):
+    for module in (batching, metrics, resources, health):
         app.include_router(module.router)
     app.add_route("/", _page, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=dashboard.STATIC), name="static")

@@ -34,6 +34,12 @@ class BatchStats:
     busy_s: float = 0.0
     failures: int = 0
 
+    def add(self, requests: int, items: int, busy_s: float) -> None:
+        self.batches += 1
+        self.requests += requests
+        self.items += items
+        self.busy_s += busy_s
+
 
 @dataclass(slots=True)
 class _Entry(Generic[Item, Result]):
@@ -69,6 +75,10 @@ class Batcher(Generic[Item, Result]):
         self._lanes: dict[Hashable, _Lane[Item, Result]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.stats = BatchStats()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._tasks)
 
     @property
     def pending(self) -> int:
@@ -134,10 +144,8 @@ class Batcher(Generic[Item, Result]):
                 await self._settle(key, entries[:middle])
                 await self._settle(key, entries[middle:])
         else:
-            self.stats.batches += 1
-            self.stats.requests += len(entries)
-            self.stats.items += sum(entry.items for entry in entries)
-            self.stats.busy_s += time.perf_counter() - started
+            items = sum(entry.items for entry in entries)
+            self.stats.add(len(entries), items, time.perf_counter() - started)
             for entry, result in zip(entries, results, strict=True):
                 if not entry.future.done():
                     entry.future.set_result(result)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from penstock.broker.batcher import Batcher
 from penstock.broker.directory import Directory
 from penstock.broker.metrics import QueueMetrics
 from penstock.broker.pop import Pops
@@ -40,6 +43,12 @@ class Broker:
         self.pushes = Pushes(database, self.directory, metrics, ready, self.sealer)
         self.pops = Pops(database, self.directory, metrics, ready, self.sealer, lease_ms, clock)
         self.settlements = Settlements(database, self.directory, metrics, ready, self.pushes)
+        self.batchers: dict[str, Batcher[Any, Any]] = {
+            "push": self.pushes.batcher,
+            "pop": self.pops.batcher,
+            "ack": self.settlements.acks,
+            "extend": self.settlements.extends,
+        }
         self.push = self.pushes.push
         self.pop = self.pops.pop
         self.pop_any = self.pops.pop_any
@@ -51,12 +60,7 @@ class Broker:
         await self.news.start()
 
     async def stop(self) -> None:
-        """Let parked pops go and finish what is in flight."""
+        """Finish what is in flight."""
         await self.news.stop()
-        for batcher in (
-            self.pushes.batcher,
-            self.pops.batcher,
-            self.settlements.acks,
-            self.settlements.extends,
-        ):
+        for batcher in self.batchers.values():
             await batcher.drain()

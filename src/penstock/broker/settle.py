@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from penstock.broker.batcher import Batcher
+from penstock.broker.batcher import Batcher, BatchStats
 from penstock.broker.directory import Directory
 from penstock.broker.messages import Lease, NewMessage, PushResult, Settlement, SettlementResult
 from penstock.broker.metrics import QueueMetrics
@@ -44,7 +45,7 @@ class Settlements:
         self._pushes = pushes
         self.acks: Batcher[list[Ack], list[Acked]] = Batcher(self._execute_acks, in_flight=2)
         self.extends: Batcher[tuple[Lease, int], datetime | None] = Batcher(self._execute_extends)
-        self.transactions = 0
+        self.transactions = BatchStats()
 
     async def ack(self, scope: Scope, settlements: Sequence[Settlement]) -> list[SettlementResult]:
         """Settle messages; one result each, in order. One that is refused changes nothing."""
@@ -64,7 +65,6 @@ class Settlements:
         settlements: Sequence[Settlement],
     ) -> TransactionResult:
         """Push and settle in one step. Raises TransactionFailed, and then nothing has changed."""
-        self.transactions += 1
         todo: dict[PartitionName, list[int]] = {}
         for index, message in enumerate(messages):
             todo.setdefault(PartitionName(message.queue, message.partition), []).append(index)
@@ -75,14 +75,17 @@ class Settlements:
         ids = [new_id() for _ in messages]
         segments = [self._pushes.segment(known[name], messages, ids, todo[name]) for name in todo]
         flat = [index for indexes in todo.values() for index in indexes]
+        started = time.perf_counter()
         try:
             done = await log.transaction(self._database, segments, [_ack(s) for s in settlements])
         except TransactionFailed as failure:
+            self.transactions.failures += 1
             if failure.part == "push":
                 for name in todo:
                     self._directory.forget(scope, name.queue)
                 raise TransactionFailed("push", flat[failure.item], failure.reason) from None
             raise
+        self.transactions.add(1, len(messages) + len(settlements), time.perf_counter() - started)
         pushed = [refusal(message, "") for message in messages]
         at = 0
         for name, segment in zip(todo, segments, strict=True):

@@ -54,5 +54,12 @@ class Database:
         async with self.connection() as connection:
             return await connection.fetchrow(query, *args)
 
+    @property
+    def connections(self) -> tuple[int, int]:
+        """How many connections are open, and how many of them are busy."""
+        if self._pool is None:
+            return 0, 0
+        return self._pool.get_size(), self._pool.get_size() - self._pool.get_idle_size()
+
     async def ping(self) -> None:
         await self.fetch("SELECT 1")
