@@ -239,12 +239,21 @@ async def test_more_points_than_room_are_merged_without_hiding_peaks(page: Page)
     assert drawn["enqueued"] == [2, 2]
 
 
-async def test_a_bucket_that_has_only_begun_has_no_rate(page: Page) -> None:
+async def test_a_bucket_that_is_not_over_has_no_rate_yet(page: Page) -> None:
     answer = series([(1, False), (1, False), (1, False)])
-    answer["freshness"] = "2026-01-01T00:00:09.000Z"
+    answer["freshness"] = "2026-01-01T00:00:14.000Z"
     drawn = await drawable(page, answer, room=100)
 
     assert drawn["enqueued"] == [2, 2, None]
+
+
+async def test_a_long_bucket_has_a_rate_over_what_is_known_of_it(page: Page) -> None:
+    answer = series([(1, False)])
+    answer["resolution"] = "1m"
+    answer["period"]["end"] = answer["freshness"] = "2026-01-01T00:00:40.000Z"
+    drawn = await drawable(page, answer, room=100)
+
+    assert drawn["enqueued"] == [0.25]
 
 
 async def drawable(page: Page, answer: dict[str, Any], room: int) -> dict[str, Any]:

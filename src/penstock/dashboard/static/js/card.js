@@ -24,6 +24,7 @@ export class Card {
   visible = false;
   newest = null;
   problem = null;
+  #depth = null;
   #facts = {};
   #charts = [];
   #chartHost;
@@ -65,6 +66,7 @@ export class Card {
     const { partitions, depth } = queue;
     this.element.querySelector(".about").textContent =
       `${count(partitions)} ${partitions === 1 ? "partition" : "partitions"}`;
+    this.#depth = depth;
     this.#say("depth", count(depth));
   }
 
@@ -139,7 +141,7 @@ export class Card {
     this.#say("in", rate(now.inRate));
     this.#say("out", rate(now.outRate));
     this.#say("wait", duration(now.p95Wait));
-    this.#say("oldest", duration(now.oldest));
+    this.#say("oldest", duration(this.#depth === 0 ? null : now.oldest));
     this.#say("failed", count(retried + dead + expired));
     const row = this.#facts.failed.parentElement;
     row.classList.toggle("some", retried > 0);

@@ -14,6 +14,11 @@ const DURATION_STEPS_MS = [
   ...[1, 2, 4, 6, 12].map((h) => h * 3_600_000),
   ...[1, 2, 5, 10, 20, 50, 100].map((d) => d * 86_400_000),
 ];
+const TIME_STEPS_S = [
+  5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800,
+  ...[1, 2, 3, 4, 6, 8, 12].map((h) => h * 3_600),
+  ...[1, 2, 5, 10].map((d) => d * 86_400),
+];
 const WHOLE_STEPS = [1, 2, 5].flatMap((n) => Array.from({ length: 10 }, (_, e) => n * 10 ** e)).sort((a, b) => a - b);
 
 // `top` is the smallest top of the scale: a quiet queue shows as a flat line near zero, not as noise.
@@ -25,10 +30,10 @@ export const CHARTS = [
     axis: { values: count, incrs: WHOLE_STEPS },
     top: 4,
     lines: [
-      { key: "carried", color: "--depth", dash: [3, 3], alpha: 0.55, fill: 0.05, quiet: true },
-      { key: "depth", color: "--depth", fill: 0.16, width: 1.6, quiet: true },
+      { key: "carried", color: "--depth", dash: [3, 3], alpha: 0.55, fill: 0.05 },
+      { key: "depth", color: "--depth", fill: 0.16, width: 1.6 },
     ],
-    legend: [{ label: "waiting", key: "waiting", color: "--depth" }],
+    legend: [{ label: "max", key: "waiting", color: "--depth" }],
   },
   {
     title: "Throughput",
@@ -155,9 +160,12 @@ export class Chart {
             ...axis,
             size: 22,
             gap: 4,
-            space: 64,
+            space: 60,
+            incrs: TIME_STEPS_S,
             grid: { show: false },
-            values: (_plot, splits, _axis, _space, increment) => splits.map((s) => axisMoment(s, increment)),
+            // Not in the corner, where the other axis has its zero.
+            values: (plot, splits, _axis, _space, increment) =>
+              splits.map((s) => (plot.valToPos(s, "x") < 16 ? "" : axisMoment(s, increment))),
           },
           {
             ...axis,
@@ -177,7 +185,7 @@ export class Chart {
             width: line.width ?? 1.2,
             dash: line.dash,
             alpha: line.alpha ?? 1,
-            points: { show: false, filter: line.quiet ? () => null : isolated, size: 3.5 },
+            points: { show: false, filter: isolated, size: 3.5 },
           })),
         ],
         hooks: {

@@ -14,7 +14,7 @@ export function count(n) {
 export function rate(n) {
   if (!known(n)) return UNKNOWN;
   if (n === 0) return "0";
-  if (n < 0.1) return n < 0.01 ? "<0.01" : n.toFixed(2);
+  if (n < 0.1) return n < 0.005 ? "≈0" : n.toFixed(2);
   return n < 100 ? n.toFixed(1) : count(n);
 }
 

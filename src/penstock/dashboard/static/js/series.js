@@ -5,6 +5,7 @@ const DRAWN_STEPS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_20
 
 // How long after it happened an event can be expected in the answer: tallies, stream, batch, insert.
 const ON_ITS_WAY_S = 4;
+const ENOUGH_S = 30;
 
 const seconds = (iso) => Date.parse(iso) / 1_000;
 const sum = (values) => values.reduce((total, v) => total + (v ?? 0), 0);
@@ -50,10 +51,10 @@ export function columns(answer) {
   };
 }
 
-/** A bucket still being filled has a rate only once half of it has arrived; before that it would lie. */
+/** A bucket still being filled has a rate once enough of it is known; a rate over a moment would be noise. */
 function coveredSeconds(start, step, knownUntil) {
   const covered = Math.min(step, knownUntil - start);
-  return covered >= step / 2 ? covered : null;
+  return covered >= Math.min(step, ENOUGH_S) ? covered : null;
 }
 
 /**
