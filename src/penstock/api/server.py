@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 import uvicorn
-from fastapi import FastAPI
 
 from penstock.api.app import make_app
+from penstock.api.hot import HotRoutes
 from penstock.config import Settings, load_settings
 
 
@@ -25,14 +25,17 @@ def serve(settings: Settings) -> None:
         workers=settings.workers,
         log_level=settings.log_level,
         access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
         timeout_graceful_shutdown=10,
     )
 
 
-def make_app_from_environment() -> FastAPI:
+def make_app_from_environment() -> HotRoutes:
     """The application for the settings in force: what each worker process runs."""
     settings = load_settings()
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    return make_app(settings)
+    return HotRoutes(make_app(settings))
