@@ -5,7 +5,7 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: help up demo test check format setup setup-dev clean
+.PHONY: help up demo test check format reference setup setup-dev clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ check: setup-dev ## format, lint, strict types and import layers, then the tests
 format: setup-dev ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+reference: setup-dev ## rewrite the reference pages that follow from the code
+	@$(BIN)/python tools/reference.py
 
 setup:
 	@tools/setup.sh requirements.txt

@@ -1,0 +1,82 @@
+"""Write the reference pages that follow from the code: settings and metrics. `make reference` runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.config import PREFIX, Settings
+from penstock.definitions import DEFINITIONS, MetricDefinition
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+
+
+def settings_page() -> str:
+    rows = []
+    for name, field in Settings.model_fields.items():
+        default = field.default
+        shown = (
+            "empty" if default == "" else f"`{str(default).lower() if default in (True, False) else default}`"
+        )
+        rows.append(f"| `{PREFIX}{name.upper()}` | `{name}` | {shown} | {field.description} |")
+    return "\n".join(
+        [
+            "# Settings",
+            "",
+            "Each setting is an environment variable, or a key of a TOML file that `PENSTOCK_CONFIG` names.",
+            "A variable wins over the file. An unknown key is refused, with the nearest known one.",
+            "`penstock config` prints what is in force and where each value comes from, secrets masked.",
+            "",
+            "| Variable | TOML key | Default | What it is |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def metrics_page() -> str:
+    lines = [
+        "# Metrics",
+        "",
+        "What Penstock measures, as declared in `penstock/definitions.py`. A counter is summed; a gauge",
+        "keeps its largest and its last value; of samples the sum, count, maximum and a T-Digest are kept.",
+        "There are three tiers: 5 seconds for 2 days, 1 minute for 31 days, 1 hour for 400 days.",
+        "",
+    ]
+    for definition in DEFINITIONS:
+        lines += _definition(definition)
+    return "\n".join(lines)
+
+
+def _definition(definition: MetricDefinition) -> list[str]:
+    kinds = {
+        "dimension": definition.dimensions,
+        "counter": definition.counters,
+        "gauge": definition.gauges,
+        "samples": definition.samples,
+    }
+    return [
+        f"## `{definition.name}`",
+        "",
+        f"Streams `{definition.stream_keys[0]}` to `{definition.stream_keys[-1]}`, "
+        f"at most about {definition.max_stream_length:,} entries each; "
+        f"{definition.bucket_ms // 1000}-second buckets.",
+        "",
+        "| Kind | Name | On the wire | What it is |",
+        "|---|---|---|---|",
+        *(
+            f"| {kind} | `{measure.name}` | `{measure.wire}` | {measure.help} |"
+            for kind, measures in kinds.items()
+            for measure in measures
+        ),
+        "",
+    ]
+
+
+PAGES = {"settings.md": settings_page, "metrics.md": metrics_page}
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for file_name, page in PAGES.items():
+        (FOLDER / file_name).write_text(page())
+        print(f"wrote docs/reference/{file_name}")
