@@ -241,8 +241,9 @@ function isolated(plot, seriesIndex) {
   return alone.length ? alone : null;
 }
 
+/** The style sheet gives colours as #rrggbb; two more digits make one see-through on every canvas. */
 function translucent(color, alpha) {
-  return `color-mix(in srgb, ${color} ${alpha * 100}%, transparent)`;
+  return color + Math.round(alpha * 255).toString(16).padStart(2, "0");
 }
 
 function element(tag, className = "", text = "") {

@@ -92,7 +92,8 @@ function showQueues({ queues, total }) {
     watcher.observe(card.element);
   });
   if (queues.length === 0) main.append(chosen.search ? nothingFound() : firstSteps());
-  byId("count").textContent = total === 0 ? "" : countText(queues.length, total);
+  const counted = total === 0 ? "" : countText(queues.length, total);
+  if (byId("count").textContent !== counted) byId("count").textContent = counted;
   byId("more").hidden = queues.length >= total || limit >= MOST;
 }
 

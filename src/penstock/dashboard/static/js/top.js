@@ -5,8 +5,15 @@ import { duration } from "./format.js";
 const isUp = (part) => part.status === "up";
 const byId = (id) => document.getElementById(id);
 
+let shownParts = "";
+
+/** Touched only when something changed, so that a tooltip stays while it is read. */
 export function showParts(health) {
-  const items = Object.entries(health?.parts ?? {}).map(([name, part]) => {
+  const parts = Object.entries(health?.parts ?? {});
+  const now = JSON.stringify(parts.map(([name, { status, detail }]) => [name, status, detail]));
+  if (now === shownParts) return;
+  shownParts = now;
+  const items = parts.map(([name, part]) => {
     const item = document.createElement("li");
     item.className = isUp(part) ? "up" : "down";
     item.title = part.detail ?? part.status;
