@@ -44,7 +44,7 @@ class ClickHouse(Program):
             raise PartFailed(not_here("ClickHouse", "chdb", "PENSTOCK_CLICKHOUSE_URL"))
         password_of(self.home)
         try:
-            self._data.mkdir(parents=True, exist_ok=True)
+            self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise PartFailed(from_os_error("preparing ClickHouse", error, self._data)) from error
         return None

@@ -92,7 +92,7 @@ class Program(Part):
 
 def start(program: Program) -> Child:
     """Run a prepared program, its output appended to its log."""
-    program.log.parent.mkdir(parents=True, exist_ok=True)
+    program.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return spawn(program.command(), program.log, program.mark)
 
 

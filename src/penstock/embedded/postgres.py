@@ -130,8 +130,9 @@ class Postgres(Program):
         self._single_user(place, cluster, "postgres", f"CREATE DATABASE {DATABASE}")
         cluster.replace(place.data)
         shutil.rmtree(fresh)
-        if place.data.parent != self.home:
-            (self.home / "postgres").symlink_to(place.data)
+        link = self.home / "postgres"
+        if place.data.parent != self.home and not link.is_symlink():
+            link.symlink_to(place.data)
 
     def _single_user(self, place: Place, data: Path, database: str, statement: str) -> None:
         program = str(place.programs / "postgres")

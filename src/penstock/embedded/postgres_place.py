@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import itertools
 import os
 import pwd
 import shutil
@@ -62,7 +63,7 @@ def find_place(home: Path) -> Place:
     if os.geteuid() != 0:
         return Place(programs, data, None)
     account = _unprivileged()
-    outside = data.resolve().parent if data.is_symlink() else OUTSIDE / _short_hash(home)
+    outside = data.resolve().parent if data.is_symlink() else _unused_outside(home)
     if data.is_symlink() or not _may_enter(home, account):
         if data.exists() and not data.is_symlink():
             raise PartFailed(
@@ -83,6 +84,13 @@ def _unprivileged() -> Account:
             "ordinary user, or set PENSTOCK_POSTGRES_URL to a server of your own"
         ) from None
     return Account("nobody", entry.pw_uid, entry.pw_gid)
+
+
+def _unused_outside(home: Path) -> Path:
+    """A directory outside without data: a new home neither finds nor touches what an earlier one left."""
+    first = OUTSIDE / _short_hash(home)
+    later = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
+    return next(place for place in itertools.chain((first,), later) if not (place / "postgres").exists())
 
 
 def _short_hash(home: Path) -> str:

@@ -47,6 +47,8 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
     account: Account | None = None
     stop_signal: signal.Signals = signal.SIGTERM
+    death_signal: signal.Signals | None = None
+    """What it gets when its parent dies; the stop signal unless given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,12 @@ def spawn(command: Command, log: Path, mark: str) -> Child:
     account = command.account
     parent = os.getpid()
     prctl = _prctl()
+    death_signal = int(command.death_signal or command.stop_signal)
 
     def in_the_child() -> None:
         # Runs after the change of user, which would have cleared the death signal.
         if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, int(command.stop_signal), 0, 0, 0)
+            prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
             if os.getppid() != parent:
                 os._exit(125)
 

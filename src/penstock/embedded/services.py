@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ from penstock.streams.progress import STALE_AFTER_S, read_progress
 class Service(Program):
     """A command of Penstock itself, told everything it needs through PENSTOCK_* variables."""
 
+    death_signal: ClassVar[signal.Signals | None] = None
+
     def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
         super().__init__(settings.home)
         self.settings = settings
@@ -34,7 +37,7 @@ class Service(Program):
 
     def command(self) -> Command:
         argv = (sys.executable, "-m", *self.module())
-        return Command(argv=argv, cwd=self.home, env=self.environment)
+        return Command(argv=argv, cwd=self.home, env=self.environment, death_signal=self.death_signal)
 
 
 class Broker(Service):
@@ -77,6 +80,9 @@ class Pipeline(Service):
     start_deadline_s: ClassVar[float] = 180.0
     stop_deadline_s: ClassVar[float] = 20.0
     hung_after_s: ClassVar[float] = 120.0
+    # When the supervisor dies, Redis and ClickHouse do too: nothing could be finished. Spark's JVM ends with
+    # its driver, and a batch cut short is repeated and counts once.
+    death_signal: ClassVar[signal.Signals | None] = signal.SIGKILL
     _prepared_at = 0.0
     """A heartbeat older than this is of an earlier run."""
 

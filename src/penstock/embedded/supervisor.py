@@ -43,15 +43,23 @@ class AlreadyRunning(PartFailed):
     code = "already_running"
 
 
+def make_home(home: Path) -> None:
+    """Make the home and its directories: private ones, in a home that lets the user of PostgreSQL pass."""
+    if not home.exists():
+        home.mkdir(parents=True)
+        if os.geteuid() == 0:
+            home.chmod(0o755)
+    for directory in (home / "run", home / "logs"):
+        directory.mkdir(mode=0o700, exist_ok=True)
+
+
 class HomeLock:
     """The right to run on a home. Held until closed, or until the process ends in any way."""
 
     def __init__(self, home: Path) -> None:
-        run = home / "run"
         try:
-            for directory in (home, run, home / "logs"):
-                directory.mkdir(parents=True, exist_ok=True)
-            self._file: IO[str] = (run / "lock").open("a")
+            make_home(home)
+            self._file: IO[str] = (home / "run" / "lock").open("a")
         except OSError as error:
             raise PartFailed(from_os_error("preparing PENSTOCK_HOME", error, home)) from error
         try:

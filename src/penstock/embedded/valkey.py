@@ -59,7 +59,7 @@ class Valkey(Program):
             "loglevel": "notice",
         }
         try:
-            self._data.mkdir(parents=True, exist_ok=True)
+            self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self._data / "valkey.conf"
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.writelines(f"{key} {value}\n" for key, value in settings.items())

@@ -158,6 +158,11 @@ def test_a_home_that_nobody_may_enter_keeps_its_data_outside(
     with running(again):
         assert (moved / "postgres").resolve() == data, "a home that was renamed finds its data"
 
+    home.mkdir()
+    Postgres(home, any_free_port()).prepare()
+    assert (home / "postgres").resolve() != data, "a new home in the old place begins anew"
+    assert (data / "PG_VERSION").exists()
+
 
 def test_a_port_where_nobody_or_somebody_else_answers_is_not_healthy() -> None:
     assert "no answer" in probe_postgres("127.0.0.1", any_free_port()).reason
