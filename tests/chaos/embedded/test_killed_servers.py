@@ -21,6 +21,7 @@ from penstock.embedded.identity import ProcessIdentity, identify, write_pid_file
 from penstock.embedded.part import start
 from penstock.embedded.ports import any_free_port
 from penstock.embedded.postgres import Postgres
+from penstock.embedded.state import PartState, State, read_state
 from penstock.embedded.valkey import Valkey
 from waiting import wait_until
 
@@ -28,7 +29,7 @@ NAMES = ("postgres", "valkey", "clickhouse")
 
 
 class ThreeServers:
-    """A supervisor process on a home, asked how it is through `penstock status` as a person would."""
+    """A supervisor process on a home, asked how it is by its state file and by `penstock status`."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -44,7 +45,7 @@ class ThreeServers:
         argv = [sys.executable, str(script), str(self.home), *map(str, self.ports)]
         with self.output.open("w") as output:
             self.process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, text=True)
-        wait_until(lambda: self.status()[0] == 0, 60, "all three servers are up")
+        wait_until(self.all_up, 60, "all three servers are up")
 
     def status(self) -> tuple[int, dict[str, Any]]:
         done = subprocess.run(
@@ -56,11 +57,17 @@ class ThreeServers:
         )
         return done.returncode, json.loads(done.stdout)
 
-    def part(self, name: str) -> dict[str, Any]:
-        return next(part for part in self.status()[1]["parts"] if part["name"] == name)
+    def all_up(self) -> bool:
+        state = read_state(self.home)
+        return state is not None and state.all_up
+
+    def part(self, name: str) -> PartState:
+        state = read_state(self.home)
+        assert state is not None
+        return next(part for part in state.parts if part.name == name)
 
     def identities(self) -> dict[str, ProcessIdentity]:
-        found = {name: identify(self.part(name)["pid"]) for name in NAMES}
+        found = {name: identify(self.part(name).pid or 0) for name in NAMES}
         assert all(found.values())
         return {name: identity for name, identity in found.items() if identity}
 
@@ -115,15 +122,17 @@ async def test_a_killed_server_is_noticed_reported_and_repaired(servers: ThreeSe
     number = NAMES.index(name)
     await remember(servers, number)
     before = servers.part(name)
-    os.kill(before["pid"], signal.SIGKILL)
-
-    def repaired() -> dict[str, Any] | None:
-        code, _ = servers.status()
-        part = servers.part(name)
-        return part if code == 0 and part["restarts"] == before["restarts"] + 1 else None
-
-    after = wait_until(repaired, 30, f"{name} is up again")
-    assert after["pid"] != before["pid"]
+    assert before.pid is not None
+    os.kill(before.pid, signal.SIGKILL)
+    wait_until(
+        lambda: servers.all_up() and servers.part(name).restarts == before.restarts + 1,
+        30,
+        f"{name} is up again",
+    )
+    code, status = servers.status()
+    after = next(part for part in status["parts"] if part["name"] == name)
+    assert code == 0
+    assert after["pid"] != before.pid
     assert after["lastFailure"] == f"{name} was ended by SIGKILL"
     assert f"{name} is up again" in servers.output.read_text()
     assert all(number in numbers for numbers in await remembered(servers))
@@ -131,15 +140,16 @@ async def test_a_killed_server_is_noticed_reported_and_repaired(servers: ThreeSe
 
 def test_a_part_that_is_down_is_reported_as_such_meanwhile(servers: ThreeServers) -> None:
     """Suspended, it neither dies nor answers; status says so and ends with 1."""
-    pid = servers.part("valkey")["pid"]
+    pid = servers.part("valkey").pid
+    assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: servers.part("valkey")["state"] == "not answering", 15, "the silence is noticed")
+        wait_until(lambda: servers.part("valkey").state is State.SILENT, 15, "the silence is noticed")
         assert servers.status()[0] == 1
     finally:
         os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: servers.status()[0] == 0, 15, "it answers again, without a restart")
-    assert servers.part("valkey")["pid"] == pid
+    wait_until(servers.all_up, 15, "it answers again, without a restart")
+    assert servers.part("valkey").pid == pid
 
 
 @pytest.mark.skipif(
