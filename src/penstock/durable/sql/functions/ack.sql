@@ -19,11 +19,35 @@ DECLARE
     v_offsets  bigint[];
     v_errors   text[];
     v_released boolean;
+    v_others   bigint[];
 BEGIN
     PERFORM 1 FROM positions p
     WHERE (p.partition_id, p.group_id) IN (SELECT * FROM unnest(p_partition_ids, p_group_ids))
     ORDER BY p.partition_id, p.group_id FOR UPDATE;
     v_now := coalesce(p_now, clock_timestamp());
+
+    -- Nearly everything is completed, and goes in one statement; a position that also has anything else
+    -- is settled by itself below.
+    v_others := array(SELECT DISTINCT k.partition_id
+                      FROM unnest(p_partition_ids, p_statuses) AS k (partition_id, status)
+                      WHERE k.status <> 'completed');
+    IF cardinality(v_others) = 0 THEN
+        RETURN QUERY
+        SELECT * FROM complete_v1(array(SELECT generate_series(1, cardinality(p_partition_ids))),
+                                  p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids, v_now);
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT c.* FROM (
+        SELECT array_agg(k.item::int) AS items, array_agg(k.partition_id) AS partition_ids,
+               array_agg(k.group_id) AS group_ids, array_agg(k.lease_id) AS lease_ids,
+               array_agg(k.transaction_id) AS transaction_ids
+        FROM unnest(p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids)
+             WITH ORDINALITY AS k (partition_id, group_id, lease_id, transaction_id, item)
+        WHERE k.partition_id <> ALL (v_others)
+    ) k CROSS JOIN LATERAL complete_v1(k.items, k.partition_ids, k.group_ids, k.lease_ids,
+                                       k.transaction_ids, v_now) c
+    WHERE k.items IS NOT NULL;
 
     FOR v_position IN
         SELECT k.partition_id, k.group_id, k.lease_id, array_agg(k.item::int ORDER BY k.item) AS items,
@@ -36,6 +60,7 @@ BEGIN
         LEFT JOIN partitions t ON t.id = p.partition_id
         LEFT JOIN queues q ON q.id = t.queue_id
         LEFT JOIN groups g ON g.id = p.group_id
+        WHERE k.partition_id = ANY (v_others)
         GROUP BY k.partition_id, k.group_id, k.lease_id, p.partition_id, p.group_id, t.id, q.id, g.id
         ORDER BY k.partition_id, k.group_id
     LOOP

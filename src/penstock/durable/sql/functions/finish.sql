@@ -28,13 +28,12 @@ BEGIN
         cursor = v_cursor,
         done = v_done * int8multirange(int8range(v_cursor, NULL)),
         returned = CASE WHEN v_open THEN v_returned ELSE '{}' END,
-        attempts = CASE WHEN attempts = '{}' THEN attempts ELSE (
-            SELECT coalesce(jsonb_object_agg(a.key, a.value), '{}') FROM jsonb_each(attempts) a
-            WHERE NOT v_done @> a.key::bigint AND a.key::bigint >= v_cursor) END,
+        attempts = CASE WHEN attempts = '{}' THEN attempts
+                        ELSE attempts_left_v1(attempts, v_done, v_cursor) END,
         lease_id = CASE WHEN v_open THEN lease_id END,
         ready_at = CASE
             WHEN v_open THEN ready_at
-            WHEN NOT isempty(v_returned) THEN p_now + v_queue.retry_delay_ms * interval '1 millisecond'
+            WHEN NOT isempty(v_returned) THEN retry_at_v1(v_queue.id, p_now)
             ELSE coalesce(created_at_v1(p_partition_id, v_cursor)
                           + v_queue.delay_ms * interval '1 millisecond', p_now) END
     WHERE partition_id = p_partition_id AND group_id = p_group_id;
