@@ -1,0 +1,137 @@
+"""The servers of a benchmark: one PostgreSQL for all, Valkey for Penstock's metric events, and brokers.
+
+Everything runs on loopback out of a temporary directory and is gone at the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import psutil
+
+from penstock.broker.schema import migrate
+from penstock.config import Settings
+from penstock.embedded.part import running
+from penstock.embedded.platform import environment_of
+from penstock.embedded.ports import any_free_port
+from penstock.embedded.postgres import Postgres
+from penstock.embedded.process import Command
+from penstock.embedded.services import Broker
+from penstock.embedded.valkey import Valkey
+
+NOWHERE = "http://127.0.0.1:9"
+"""ClickHouse is only read by the metrics routes, which no benchmark of the broker asks."""
+
+
+class RoomyPostgres(Postgres):
+    """The embedded PostgreSQL as it is shipped, with room for every contestant's connections at once."""
+
+    extra: tuple[str, ...] = ("max_connections=400",)
+
+    def command(self) -> Command:
+        command = super().command()
+        flags = tuple(word for setting in self.extra for word in ("-c", setting))
+        return replace(command, argv=(*command.argv, *flags))
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBroker:
+    port: int
+    database_url: str
+    processes: Processes
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """A process and all it started."""
+
+    leader: psutil.Process
+
+    def all(self) -> list[psutil.Process]:
+        return [self.leader, *self.leader.children(recursive=True)]
+
+    def cpu_s(self) -> float:
+        """CPU seconds used so far, including what ended children had used."""
+        total = 0.0
+        for process in self.all():
+            try:
+                times = process.cpu_times()
+            except psutil.NoSuchProcess:
+                continue
+            total += times.user + times.system
+            if process.pid == self.leader.pid:
+                total += times.children_user + times.children_system
+        return total
+
+    def resident_mb(self) -> list[float]:
+        """Resident memory of each process, largest first."""
+        return sorted((process.memory_info().rss / 2**20 for process in self.all()), reverse=True)
+
+
+class Servers:
+    """What is running; `database` and `broker` add to it. Ends with the `with` block of `servers()`."""
+
+    def __init__(self, home: Path, stack: ExitStack) -> None:
+        self._home = home
+        self._stack = stack
+        self.postgres = RoomyPostgres(home, any_free_port())
+        self.postgres_processes: Processes | None = None
+        self._valkey = Valkey(home, any_free_port())
+
+    def start(self) -> None:
+        child = self._stack.enter_context(running(self.postgres))
+        self.postgres_processes = Processes(psutil.Process(child.process.pid))
+        self._stack.enter_context(running(self._valkey))
+
+    async def database(self, name: str) -> str:
+        """The URL of a new database."""
+        connection = await asyncpg.connect(self.postgres.url)
+        try:
+            await connection.execute(f"CREATE DATABASE {name}")
+        finally:
+            await connection.close()
+        return urlunsplit(urlsplit(self.postgres.url)._replace(path=f"/{name}"))
+
+    async def broker(self, name: str, workers: int = 1) -> RunningBroker:
+        """A broker on a new database of that name, listening on a port of its own."""
+        home = self._home / name
+        home.mkdir()
+        settings = Settings(
+            home=home,
+            port=any_free_port(),
+            workers=workers,
+            postgres_url=await self.database(name),
+            redis_url=self._valkey.url,
+            clickhouse_url=NOWHERE,
+            log_level="warning",
+        )
+        await migrate(settings.model_copy(update={"clickhouse_url": ""}))
+        child = self._stack.enter_context(running(Broker(settings, environment_of(settings))))
+        processes = Processes(psutil.Process(child.process.pid))
+        return RunningBroker(settings.port, settings.postgres_url, processes)
+
+
+@contextmanager
+def servers() -> Iterator[Servers]:
+    """PostgreSQL and Valkey, started; all that was added is stopped at the end and its data removed."""
+    home = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+    home.chmod(0o755)  # as root, PostgreSQL runs as another user and must pass through
+    try:
+        with ExitStack() as stack:
+            made = Servers(home, stack)
+            made.start()
+            yield made
+    finally:
+        shutil.rmtree(home)
+
+
+async def wal_position(connection: asyncpg.Connection) -> int:
+    """Bytes of write-ahead log written so far by the whole server."""
+    return await connection.fetchval("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
