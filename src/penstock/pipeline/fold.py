@@ -1,7 +1,8 @@
 """Rows of one metric summed up per dimensions and bucket.
 
-Pure, and free of order: folding parts and then their results gives what folding everything at once gives,
-except that the numbers inside a sample list may stand in another order.
+Pure, and in one go or in steps: folding pieces of a stream and then their results gives what folding it whole
+gives, except that the numbers inside a sample list may stand in another order. (Pieces whose ids interleave
+would not: a row remembers one place in the stream for all its gauges.)
 """
 
 from __future__ import annotations
@@ -17,15 +18,14 @@ from penstock.pipeline.rows import ABSENT, Lists, Rows
 def fold(rows: Rows, bucket_ms: int) -> Rows:
     """One row per dimensions and bucket: counters summed, gauges with maximum and last, samples gathered.
 
-    The last value of a gauge is the one with the newest time among those observed, and among equal times the
-    one whose stream id is highest. Groups come out in order of first appearance of their dimensions' values,
-    so equal input gives equal output.
+    The last value of a gauge is the one with the highest stream id among those observed in the bucket. Equal
+    input gives equal output, in the same order.
     """
     if not len(rows):
         return rows
     bucket = rows.at_ms // bucket_ms * bucket_ms
     group, dimensions = _groups(rows, bucket)
-    order = np.lexsort((rows.seen_id, rows.seen_ms, group))
+    order = np.lexsort((rows.seen_id, group))
     sizes = np.bincount(group)
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     first = order[starts]

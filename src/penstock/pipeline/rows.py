@@ -35,7 +35,7 @@ class Rows:
     """Equally long columns, by the definition's names.
 
     `at_ms` is the start of the bucket (of an event not yet folded: its time), `newest_ms` the newest event's
-    time, `seen_ms` and `seen_id` when a gauge was last observed.
+    time, `seen_ms` and `seen_id` time and stream id of the last observation of a gauge.
     """
 
     dimensions: Sequence[pa.Array]

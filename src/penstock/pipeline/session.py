@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -32,11 +33,12 @@ def build_session(master: str, work: Path, name: str = "penstock") -> SparkSessi
     Raises PartFailed when there is no Java. Spark keeps one session per process.
     """
     _require_java()
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     work.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging = resources.files("penstock.pipeline").joinpath("log4j2.properties")
-    options = (*JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging}", f"-Djava.io.tmpdir={work}")
+    quiet = resources.files("penstock.pipeline").joinpath("log4j2.properties")
+    options = (*JVM_OPTIONS, f"-Dlog4j2.configurationFile={quiet}", f"-Djava.io.tmpdir={work}")
     settings = {
         "spark.master": master or LOCAL_MASTER,
         "spark.driver.memory": "1g",
@@ -49,13 +51,13 @@ def build_session(master: str, work: Path, name: str = "penstock") -> SparkSessi
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
+        "spark.sql.debug.maxToStringFields": "200",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.codegen.wholeStage": "true",
         "spark.python.worker.reuse": "true",
         "spark.task.maxFailures": "4",
     }

@@ -73,9 +73,13 @@ class RawConnection:
         self._connection.connect()
         self._socket: socket.socket = self._connection._sock
         self._mark = token_hex(16).encode()
+        self._buffer = bytearray(PADDING + 2 * _SPARE)
 
     def xrange(self, key: str, after: str, upto: str, count: int) -> tuple[bytearray, int, int]:
-        """The reply to XRANGE, as `buffer[begin:end]`. An ECHO behind it shows where the reply ends."""
+        """The reply to XRANGE, as `buffer[begin:end]`. An ECHO behind it shows where the reply ends.
+
+        The buffer is used again by the next call.
+        """
         self._connection.send_packed_command(
             self._connection.pack_commands(
                 [("XRANGE", key, f"({after}", upto, "COUNT", count), ("ECHO", self._mark)]
@@ -83,10 +87,10 @@ class RawConnection:
             check_health=False,
         )
         ending = b"$%d\r\n%s\r\n" % (len(self._mark), self._mark)
-        buffer, filled = bytearray(PADDING + _SPARE), PADDING
+        buffer, filled = self._buffer, PADDING
         while not (filled >= PADDING + len(ending) and buffer.endswith(ending, PADDING, filled)):
             if len(buffer) - filled < _SPARE:
-                buffer.extend(bytes(len(buffer)))
+                self._buffer = buffer = buffer + bytes(len(buffer))
             received = self._socket.recv_into(memoryview(buffer)[filled:])
             if not received:
                 raise RedisConnectionError("Redis closed the connection while a range was being read")

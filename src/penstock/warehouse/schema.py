@@ -5,9 +5,9 @@ from the landing table. So one insert reaches every tier, under one deduplicatio
 depends on another. Nothing is averaged on the way: sums, maxima, last values and digests merge without error.
 
 The landing row is the contract with the pipeline: the dimensions, `at` (the bucket's start), `events`,
-`newest_ms` (the newest event's time), `seen_ms` and `seen_id` (when the gauges were last observed, and the
-stream id that breaks ties), the counters, `<gauge>_max` and `<gauge>_last` (null: not
-observed), and each sample as an array.
+`newest_ms` (the newest event's time), `seen_ms` and `seen_id` (time and stream id of the last
+observation of a gauge), the counters, `<gauge>_max` and `<gauge>_last` (null: not observed), and
+each sample as an array.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def _view(definition: MetricDefinition, tier: Tier) -> str:
         "max(landing.seen_ms) AS seen_ms",
         *(f"sum(landing.{counter.name}) AS {counter.name}" for counter in definition.counters),
     ]
-    order = "bitShiftLeft(toUInt128(assumeNotNull(landing.seen_ms)), 64) + assumeNotNull(landing.seen_id)"
+    # Newest bucket first, and within it the order in which the stream received the observations.
+    order = "bitShiftLeft(toUInt128(toUnixTimestamp(landing.at)), 64) + assumeNotNull(landing.seen_id)"
     for gauge in definition.gauges:
         columns += [
             f"max(landing.{gauge.name}_max) AS {gauge.name}_max",

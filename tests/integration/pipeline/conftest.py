@@ -1,0 +1,60 @@
+"""A Spark session for all pipeline tests, and places of their own in Redis and ClickHouse."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+from redis import Redis
+
+from penstock.pipeline.session import build_session
+from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.migrations import migrate
+
+REDIS_DATABASE = 9
+
+
+@pytest.fixture(scope="session")
+def spark(java_home: str, server_home: Path) -> Iterator[SparkSession]:
+    os.environ["JAVA_HOME"] = java_home
+    session = build_session("local[1]", server_home / "spark", name="tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def stream_url(redis_url: str) -> str:
+    """An empty Redis database."""
+    url = urlunsplit(urlsplit(redis_url)._replace(path=f"/{REDIS_DATABASE}"))
+    with Redis.from_url(url) as client:
+        client.flushdb()
+    return url
+
+
+@pytest.fixture
+def redis(stream_url: str) -> Iterator[Redis]:
+    with Redis.from_url(stream_url) as client:
+        yield client
+
+
+@pytest.fixture
+def warehouse_url(clickhouse_url: str) -> Iterator[str]:
+    """A migrated ClickHouse database."""
+    url = urlunsplit(urlsplit(clickhouse_url)._replace(path=f"/pipeline_{uuid4().hex[:12]}"))
+    migrate(url)
+    yield url
+    server = connect(clickhouse_url)
+    server.command(f"DROP DATABASE {urlsplit(url).path[1:]}")
+    server.close()
+
+
+@pytest.fixture
+def warehouse(warehouse_url: str) -> Iterator[Warehouse]:
+    opened = connect(warehouse_url)
+    yield opened
+    opened.close()

@@ -1,0 +1,203 @@
+"""The whole pipeline on the shared session: from XADD to the tiers, with servers that come and go."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from events import event, fill, totals
+from pyspark.sql import SparkSession
+from redis import Redis
+
+from penstock.config import Settings
+from penstock.definitions import DEFINITIONS, QUEUE, Dimension, Measure, MetricDefinition
+from penstock.embedded.clickhouse import ClickHouse
+from penstock.embedded.part import running
+from penstock.embedded.ports import any_free_port
+from penstock.embedded.valkey import Valkey
+from penstock.errors import ConfigError, PartFailed
+from penstock.pipeline import job
+from penstock.pipeline.job import Pipeline, run
+from penstock.pipeline.session import build_session
+from penstock.streams.progress import PROGRESS_KEY, read_progress
+from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.migrations import migrate
+from penstock.warehouse.schema import statements
+from waiting import wait_until
+
+Start = Callable[..., AbstractContextManager[None]]
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Run the pipeline beside the test; leaving the context stops it and shows what it died of."""
+    monkeypatch.setattr(job, "BEAT_S", 0.3)
+
+    @contextmanager
+    def start(
+        redis_url: str, clickhouse_url: str, definitions: tuple[MetricDefinition, ...] = DEFINITIONS
+    ) -> Iterator[None]:
+        settings = Settings(redis_url=redis_url, clickhouse_url=clickhouse_url, trigger_ms=200)
+        stopping = threading.Event()
+        failed: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                Pipeline(spark, settings, tmp_path / "checkpoint", definitions, stopping).run()
+            except BaseException as error:  # noqa: BLE001 - handed to the test
+                failed.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            thread.join(PATIENCE_S)
+        assert not failed, failed
+        assert not thread.is_alive()
+
+    return start
+
+
+def until_events(warehouse: Warehouse, count: int) -> None:
+    wait_until(lambda: totals(warehouse)[2][0] >= count, PATIENCE_S, f"{count} events are in the hour tier")
+
+
+def progress_where(redis_url: str, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        found = read_progress(redis_url)
+        assert found is None or condition(found), found
+        return found
+
+    found = wait_until(look, PATIENCE_S, what)
+    assert found is not None
+    return found
+
+
+def test_what_enters_the_streams_is_counted_once_in_every_tier(
+    pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
+) -> None:
+    total = fill(redis, 300)
+    with pipeline(stream_url, warehouse.url):
+        until_events(warehouse, 300)
+        total += fill(redis, 700, start=300)
+        redis.xadd(QUEUE.stream_keys[0], event(eq="not a number"))
+        until_events(warehouse, 1_000)
+        found = progress_where(
+            stream_url,
+            lambda p: p["rejected"] == 1 and set(p["lag"].values()) == {0},
+            "the report says that everything is counted and one entry was set aside",
+        )
+    waits = sum(n % 3 + n % 11 for n in range(1_000))
+    assert totals(warehouse) == [(1_000, total, 2_000, waits)] * 3
+    assert found["lost"] == 0
+    assert found["batch_id"] >= 1
+    assert found["query_id"]
+    assert found["freshness"] is not None
+    assert abs(found["freshness"] - found["at"]) < 60
+
+
+def test_a_pipeline_that_was_stopped_goes_on_where_it_was(
+    pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
+) -> None:
+    total = fill(redis, 100)
+    with pipeline(stream_url, warehouse.url):
+        until_events(warehouse, 100)
+    assert (read_progress(stream_url) or {})["state"] == "stopped"
+    total += fill(redis, 100, start=100)
+    with pipeline(stream_url, warehouse.url):
+        until_events(warehouse, 200)
+    assert [tier[:2] for tier in totals(warehouse)] == [(200, total)] * 3
+
+
+def test_an_idle_pipeline_still_reports(
+    pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
+) -> None:
+    with pipeline(stream_url, warehouse.url):
+        first = progress_where(stream_url, lambda p: p["state"] == "running", "a first report")
+        second = progress_where(stream_url, lambda p: p["at"] > first["at"], "another report")
+    assert second["batch_id"] == -1
+    assert second["lag"] == dict.fromkeys(QUEUE.stream_keys, 0)
+
+
+def test_a_batch_waits_for_a_clickhouse_that_is_away(
+    pipeline: Start, redis: Redis, stream_url: str, open_tmp_path: Path
+) -> None:
+    server = ClickHouse(open_tmp_path, any_free_port())
+    with running(server):
+        migrate(server.url)
+    total = fill(redis, 50)
+    with pipeline(stream_url, server.url):
+        # The very first thing it asks is ClickHouse's; it waits there, and then for its batch.
+        with running(server):
+            until_events(connect(server.url), 50)
+        total += fill(redis, 50, start=50)
+        progress_where(
+            stream_url, lambda p: p["state"] == "waiting for ClickHouse", "it says what it waits for"
+        )
+        with running(server):
+            until_events(connect(server.url), 100)
+            assert [tier[:2] for tier in totals(connect(server.url))] == [(100, total)] * 3
+
+
+def test_it_waits_for_a_redis_that_is_away(
+    pipeline: Start, warehouse: Warehouse, open_tmp_path: Path
+) -> None:
+    server = Valkey(open_tmp_path, any_free_port())
+    with pipeline(server.url, warehouse.url):
+        with running(server), Redis.from_url(server.url) as client:
+            total = fill(client, 50)
+            until_events(warehouse, 50)
+        with running(server), Redis.from_url(server.url) as client:
+            client.delete(PROGRESS_KEY)
+            total += fill(client, 50, start=50)
+            until_events(warehouse, 100)
+            progress_where(server.url, lambda p: p["state"] == "running", "it reports again")
+    assert [tier[:2] for tier in totals(warehouse)] == [(100, total)] * 3
+
+
+def test_another_metric_needs_nothing_but_its_definition(
+    pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
+) -> None:
+    ovens = MetricDefinition(
+        name="oven",
+        dimensions=(Dimension("bakery", "bk", "where it stands"),),
+        counters=(Measure("loaves", "lv", "loaves baked"),),
+        gauges=(Measure("heat", "ht", "degrees"),),
+        shards=1,
+    )
+    for statement in statements(ovens):
+        warehouse.command(statement)
+    for number in range(10):
+        redis.xadd(ovens.stream_keys[0], {"bk": "north", "lv": number, "ht": 200 - number})
+    fill(redis, 10)
+    with pipeline(stream_url, warehouse.url, (*DEFINITIONS, ovens)):
+        until_events(warehouse, 10)
+        wait_until(
+            lambda: warehouse.query("SELECT sum(loaves) AS n FROM oven_1h")[0]["n"] == 45,
+            PATIENCE_S,
+            "the loaves are counted",
+        )
+    [row] = warehouse.query("SELECT max(heat_max) AS high, argMaxMerge(heat_last) AS last FROM oven_1m")
+    assert (row["high"], row["last"]) == (200, 191)
+
+
+def test_the_pipeline_says_which_setting_it_misses() -> None:
+    with pytest.raises(ConfigError, match="PENSTOCK_REDIS_URL"):
+        run(Settings(clickhouse_url="http://127.0.0.1:9/default"))
+
+
+def test_without_java_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PartFailed, match="Spark needs Java"):
+        build_session("local[1]", tmp_path)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(PartFailed, match="no bin/java"):
+        build_session("local[1]", tmp_path)

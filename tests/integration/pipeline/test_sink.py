@@ -1,0 +1,169 @@
+"""The sink: a batch counts once, in every tier, however often it is written."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from events import event, fill, totals
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from redis import Redis
+
+from penstock.definitions import QUEUE
+from penstock.pipeline import sink as sink_module
+from penstock.pipeline.batch_rows import batch_schema
+from penstock.pipeline.sink import Sink, StoppingError
+from penstock.pipeline.source import StreamsReader
+from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
+from penstock.streams.positions import read_lag
+from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.schema import landing_table
+
+NOTHING = {"0": "0-0", "1": "0-0"}
+
+
+@pytest.fixture
+def sink(warehouse: Warehouse, redis: Redis) -> Sink:
+    return Sink(QUEUE, warehouse, redis, threading.Event())
+
+
+def batch_of(spark: SparkSession, stream_url: str) -> pa.Table:
+    """What the streams hold now, as the query would hand it to the sink."""
+    reader = StreamsReader(stream_url, QUEUE)
+    end = reader.latestOffset(NOTHING, ReadAllAvailable())
+    batches = [batch for task in reader.partitions(NOTHING, end) for batch in reader.read(task)]
+    frame = spark.createDataFrame(pa.Table.from_batches(batches), schema=batch_schema(QUEUE))
+    return landing_rows(frame, landing_expressions(QUEUE)).toArrow()
+
+
+def expected(count: int, total: int) -> list[tuple[int, int, int, int]]:
+    waits = sum(number % 3 + number % 11 for number in range(count))
+    return [(count, total, 2 * count, waits)] * 3
+
+
+def test_rows_get_the_landing_tables_columns_and_times(spark: SparkSession) -> None:
+    row: dict[str, Any] = dict.fromkeys(batch_schema(QUEUE).fieldNames())
+    row |= {
+        "kind": "point",
+        "shard": 1,
+        "queue": "q",
+        "at_ms": 1_790_000_003_999,
+        "events": 2,
+        "wait_ms": [1],
+    }
+    frame = spark.createDataFrame([row], schema=batch_schema(QUEUE))
+    made = landing_rows(frame, landing_expressions(QUEUE))
+    assert made.columns == ["kind", "shard", "label", "example", *landing_columns(QUEUE)]
+    [out] = made.toArrow().to_pylist()
+    assert out["at"] == datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
+    assert (out["events"], out["wait_ms"], out["queue"], out["depth_max"]) == (2, [1], "q", None)
+
+
+def test_the_landing_columns_are_the_landing_tables(warehouse: Warehouse) -> None:
+    columns = warehouse.query(
+        "SELECT name FROM system.columns WHERE database = currentDatabase() AND table = {table:String} "
+        "ORDER BY position",
+        {"table": landing_table(QUEUE)},
+    )
+    assert [column["name"] for column in columns] == landing_columns(QUEUE)
+
+
+def test_a_batch_written_twice_counts_once_in_every_tier(
+    spark: SparkSession, sink: Sink, redis: Redis, stream_url: str, warehouse: Warehouse
+) -> None:
+    total = fill(redis, 500)
+    table = batch_of(spark, stream_url)
+    for _ in range(3):
+        sink.write(table, "query", 7)
+    assert totals(warehouse) == expected(500, total)
+
+
+def test_without_its_token_the_same_batch_would_count_twice(
+    spark: SparkSession, sink: Sink, redis: Redis, stream_url: str, warehouse: Warehouse
+) -> None:
+    total = fill(redis, 500)
+    table = batch_of(spark, stream_url)
+    sink.write(table, "query", 7)
+    sink.write(table, "another query", 7)
+    assert totals(warehouse) == [tuple(2 * number for number in tier) for tier in expected(500, total)]
+
+
+def test_chunks_that_arrived_are_not_counted_again(
+    spark: SparkSession,
+    sink: Sink,
+    redis: Redis,
+    stream_url: str,
+    warehouse: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sink_module, "CHUNK_ROWS", 3)
+    total = fill(redis, 500)
+    table = batch_of(spark, stream_url)
+    insert, inserted = warehouse.insert_once, 0
+
+    def dies_in_between(*arguments: Any) -> None:
+        nonlocal inserted
+        inserted += 1
+        if inserted == 3:
+            raise KeyboardInterrupt
+        insert(*arguments)
+
+    monkeypatch.setattr(warehouse, "insert_once", dies_in_between)
+    with pytest.raises(KeyboardInterrupt):
+        sink.write(table, "query", 7)
+    assert 0 < totals(warehouse)[0][0] < 500
+    sink.write(table, "query", 7)
+    assert totals(warehouse) == expected(500, total)
+
+
+def test_the_group_is_moved_to_the_end_of_the_batch(
+    spark: SparkSession, sink: Sink, redis: Redis, stream_url: str
+) -> None:
+    fill(redis, 20)
+    table = batch_of(spark, stream_url)
+    fill(redis, 6)
+    sink.write(table, "query", 0)
+    assert [read_lag(redis, key) for key in QUEUE.stream_keys] == [3, 3]
+    assert (sink.state.batch_id, sink.state.entries, sink.state.query_id) == (0, 20, "query")
+
+
+def test_what_is_set_aside_is_kept_with_its_text_and_counted_once(
+    spark: SparkSession, sink: Sink, redis: Redis, stream_url: str, warehouse: Warehouse
+) -> None:
+    fill(redis, 10)
+    for _ in range(2):
+        redis.xadd(QUEUE.stream_keys[0], event(eq="many"))
+    redis.xadd(QUEUE.stream_keys[1], {"x": "y"})
+    redis.xtrim(QUEUE.stream_keys[1], maxlen=3, approximate=False)
+    table = batch_of(spark, stream_url)
+    for _ in range(2):
+        sink.write(table, "query", 0)
+    kept = warehouse.query("SELECT metric, reason, stream, events, example FROM set_aside ORDER BY reason")
+    assert [(row["reason"], row["events"], row["stream"]) for row in kept] == [
+        ("missing_dimension", 1, QUEUE.stream_keys[1]),
+        ("not_a_number", 2, QUEUE.stream_keys[0]),
+        ("trimmed", 3, QUEUE.stream_keys[1]),
+    ]
+    assert kept[1]["example"].endswith("queue=orders eq=many")
+    assert (sink.state.rejected, sink.state.lost) == (3, 3)
+    restarted = Sink(QUEUE, warehouse, redis, threading.Event())
+    restarted.load_totals()
+    assert (restarted.state.rejected, restarted.state.lost) == (3, 3)
+
+
+def test_a_batch_that_waits_for_clickhouse_is_given_up_when_told_to_stop(
+    spark: SparkSession, redis: Redis, stream_url: str
+) -> None:
+    fill(redis, 4)
+    table = batch_of(spark, stream_url)
+    stopping = threading.Event()
+    sink = Sink(QUEUE, connect("http://127.0.0.1:9/default"), redis, stopping)
+    threading.Timer(0.3, stopping.set).start()
+    with pytest.raises(StoppingError):
+        sink.write(table, "query", 0)
+    assert sink.state.waiting == "waiting for ClickHouse"
+    assert sink.state.batch_id == -1
