@@ -21,7 +21,7 @@ class ClickHouse(Program):
     """ClickHouse as a library behind our HTTP front, its data in `<home>/clickhouse`."""
 
     name = "clickhouse"
-    start_deadline_s: ClassVar[float] = 60.0
+    start_deadline_s: ClassVar[float] = 120.0
 
     def __init__(self, home: Path, port: int) -> None:
         super().__init__(home)

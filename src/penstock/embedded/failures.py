@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 _KNOWN: tuple[tuple[str, str], ...] = (
-    (r"No space left on device|not enough space", "the disk is full: free some space, it restarts by itself"),
+    (r"No space left on device|not enough space", "the disk is full: make some room"),
     (r"Address already in use|could not bind", "its port was taken by another program"),
     (
         r"has wrong ownership|has invalid permissions|Permission denied|permission denied",

@@ -46,7 +46,7 @@ class Postgres(Program):
     """PostgreSQL from the Python package, its data in `<home>/postgres`."""
 
     name = "postgres"
-    start_deadline_s: ClassVar[float] = 60.0
+    start_deadline_s: ClassVar[float] = 120.0
     stop_deadline_s: ClassVar[float] = 20.0
 
     def __init__(self, home: Path, port: int) -> None:

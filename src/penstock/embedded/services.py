@@ -45,6 +45,7 @@ class Broker(Service):
 
     name = "broker"
     needs = ("postgres", "migrations")
+    start_deadline_s: ClassVar[float] = 120.0
     stop_deadline_s: ClassVar[float] = 15.0
 
     @property
@@ -77,7 +78,7 @@ class Pipeline(Service):
     name = "pipeline"
     needs = ("valkey", "clickhouse", "migrations")
     required = False
-    start_deadline_s: ClassVar[float] = 180.0
+    start_deadline_s: ClassVar[float] = 300.0
     stop_deadline_s: ClassVar[float] = 20.0
     hung_after_s: ClassVar[float] = 120.0
     # When the supervisor dies, Redis and ClickHouse do too: nothing could be finished. Spark's JVM ends with

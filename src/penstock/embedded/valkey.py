@@ -24,7 +24,7 @@ class Valkey(Program):
     """Valkey from the Python package, its data in `<home>/valkey`."""
 
     name = "valkey"
-    start_deadline_s: ClassVar[float] = 60.0
+    start_deadline_s: ClassVar[float] = 120.0
 
     def __init__(self, home: Path, port: int) -> None:
         super().__init__(home)

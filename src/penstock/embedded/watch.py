@@ -226,7 +226,8 @@ class ProgramWatch(Watch):
         self._note_failure(words)
         if not self.ever_up and self.part.required and self._failures_in_a_row >= FIRST_START_ATTEMPTS:
             self.given_up = words
-        self._report(self.part.name, f"{words}; next try in {backoff_s:.1f} s")
+        if not self.given_up:
+            self._report(self.part.name, f"{words}; next try in {backoff_s:.1f} s")
 
     def begin_stop(self) -> Future[bool] | None:
         """Ask it to end; the future is done when it has. None when it does not run."""
