@@ -106,13 +106,8 @@ class PushOperation(Struct, tag_field="type", tag="push"):
     items: list[PushItem]
 
 
-class AckOperation(Struct, tag_field="type", tag="ack"):
-    transactionId: str
-    partitionId: str
-    leaseId: str | None = None
-    status: Status = "completed"
-    error: str | None = None
-    consumerGroup: str | None = None
+class AckOperation(AckBody, tag_field="type", tag="ack"):
+    """An ack inside a transaction; the lease may be left to `requiredLeases`."""
 
 
 class TransactionBody(Struct):

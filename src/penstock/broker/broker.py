@@ -13,6 +13,7 @@ from penstock.broker.ready import Ready
 from penstock.broker.sealing import Sealer
 from penstock.broker.settle import Settlements
 from penstock.broker.waiters import Waiters
+from penstock.broker.workbench import Workbench
 from penstock.clock import Clock, system_clock
 from penstock.durable.news import News
 from penstock.durable.pool import Database
@@ -40,9 +41,10 @@ class Broker:
             missed=self.waiters.wake_all,
         )
         ready = Ready(self.waiters, self.news)
-        self.pushes = Pushes(database, self.directory, metrics, ready, self.sealer)
-        self.pops = Pops(database, self.directory, metrics, ready, self.sealer, lease_ms, clock)
-        self.settlements = Settlements(database, self.directory, metrics, ready, self.pushes)
+        bench = Workbench(database, self.directory, metrics, ready, self.sealer)
+        self.pushes = Pushes(bench)
+        self.pops = Pops(bench, lease_ms, clock)
+        self.settlements = Settlements(bench, self.pushes)
         self.batchers: dict[str, Batcher[Any, Any]] = {
             "push": self.pushes.batcher,
             "pop": self.pops.batcher,

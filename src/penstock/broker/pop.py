@@ -10,16 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.broker.batcher import Batcher
-from penstock.broker.directory import Directory
 from penstock.broker.messages import Lease, Message, Popped
-from penstock.broker.metrics import QueueMetrics
-from penstock.broker.ready import Ready
-from penstock.broker.sealing import Sealer
+from penstock.broker.workbench import Workbench
 from penstock.clock import Clock
 from penstock.durable import log
 from penstock.durable.faults import GroupGone
 from penstock.durable.log import GroupId, PartitionName, PopRequest
-from penstock.durable.pool import Database
 from penstock.ids import new_id
 from penstock.model import Scope
 
@@ -47,21 +43,8 @@ class _Key:
 
 
 class Pops:
-    def __init__(
-        self,
-        database: Database,
-        directory: Directory,
-        metrics: QueueMetrics,
-        ready: Ready,
-        sealer: Sealer,
-        lease_ms: int,
-        clock: Clock,
-    ) -> None:
-        self._database = database
-        self._directory = directory
-        self._metrics = metrics
-        self._ready = ready
-        self._sealer = sealer
+    def __init__(self, workbench: Workbench, lease_ms: int, clock: Clock) -> None:
+        self._at = workbench
         self._lease_ms = lease_ms
         self._clock = clock
         self.batcher: Batcher[PopRequest, list[Any]] = Batcher(
@@ -75,20 +58,20 @@ class Pops:
         """
         if not options.wait_s:
             return await self._once(scope, queue, group, options)
-        ids = await self._directory.group(scope, queue, group, options.subscription)
+        ids = await self._at.directory.group(scope, queue, group, options.subscription)
         return await self._waiting(scope, {ids.queue_id: queue}, group, options)
 
     async def pop_any(
         self, scope: Scope, namespace: str | None, task: str | None, group: str, options: PopOptions
     ) -> Popped:
         """The same from whichever queue of a namespace and task has something: higher priority first."""
-        queues = await self._directory.matching(scope, namespace, task)
+        queues = await self._at.directory.matching(scope, namespace, task)
         if not options.wait_s:
             return await self._first(scope, queues, group, options)
         return await self._waiting(scope, queues, group, options)
 
     async def _waiting(self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions) -> Popped:
-        waiters = self._ready.waiters
+        waiters = self._at.ready.waiters
         deadline = time.monotonic() + options.wait_s
         with waiters.watch(queues, group) as watch:
             while True:
@@ -109,11 +92,11 @@ class Pops:
     async def _set_timers(self, scope: Scope, queues: dict[int, str], group: str) -> None:
         """Have the group woken when a lease or a delay that is in the way now ends."""
         for queue_id, queue in queues.items():
-            ids = await self._directory.group(scope, queue, group)
-            delay_s = await log.next_ready(self._database, ids.group_id)
+            ids = await self._at.directory.group(scope, queue, group)
+            delay_s = await log.next_ready(self._at.database, ids.group_id)
             if delay_s is not None:
                 # Something already due is held by another transaction: look again shortly.
-                self._ready.waiters.wake_in(queue_id, group, max(delay_s, 0.02))
+                self._at.ready.waiters.wake_in(queue_id, group, max(delay_s, 0.02))
 
     async def _first(self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions) -> Popped:
         popped = Popped("", "", group, [], 0)
@@ -128,11 +111,11 @@ class Pops:
         rows: list[Any] = []
         ids = None
         for _ in range(RESOLVE_ATTEMPTS):
-            ids = await self._directory.group(scope, queue, group, options.subscription)
+            ids = await self._at.directory.group(scope, queue, group, options.subscription)
             partition_id = None
             if options.partition is not None:
                 name = PartitionName(queue, options.partition)
-                found = (await self._directory.partitions(scope, [name])).get(name)
+                found = (await self._at.directory.partitions(scope, [name])).get(name)
                 if found is None:
                     break
                 partition_id = found.partition_id
@@ -142,7 +125,7 @@ class Pops:
                 rows = await self.batcher.submit(key, PopRequest(lease_id, options.batch, width))
                 break
             except GroupGone:
-                self._directory.forget(scope, queue)
+                self._at.directory.forget(scope, queue)
         assert ids is not None
         messages = self._messages(rows)
         self._count(scope, queue, group, ids, rows, messages, options.auto_ack)
@@ -161,13 +144,13 @@ class Pops:
     ) -> None:
         expired = sum(row["leased_to"] - row["leased_from"] for row in rows if not row["request"])
         if expired:
-            self._metrics.expired(scope, ids.queue_id, queue, group, expired)
+            self._at.metrics.expired(scope, ids.queue_id, queue, group, expired)
         if messages:
             now = self._clock()
             waits = [max(0, int((now - message.created_at.timestamp()) * 1000)) for message in messages]
-            self._metrics.popped(scope, ids.queue_id, queue, group, waits)
+            self._at.metrics.popped(scope, ids.queue_id, queue, group, waits)
             if auto_ack:
-                self._metrics.settled(scope, ids.queue_id, queue, group, "completed", [0] * len(messages))
+                self._at.metrics.settled(scope, ids.queue_id, queue, group, "completed", [0] * len(messages))
 
     def _messages(self, rows: list[Any]) -> list[Message]:
         """The rows of one pop as messages, without those that were finished earlier."""
@@ -190,7 +173,7 @@ class Pops:
                         message_id,
                         chosen or str(message_id),
                         trace_ids[at] if trace_ids else None,
-                        self._sealer.open(payloads[at]),
+                        self._at.sealer.open(payloads[at]),
                         row["created_at"],
                         row["partition_id"],
                         row["partition"],
@@ -202,7 +185,7 @@ class Pops:
     async def _execute(self, key: Hashable, requests: Sequence[PopRequest]) -> list[list[Any]]:
         assert isinstance(key, _Key)
         rows = await log.pop(
-            self._database,
+            self._at.database,
             key.group_id,
             requests,
             partition_id=key.partition_id,
@@ -220,4 +203,4 @@ class Pops:
         assert isinstance(key, _Key)
         partitions = {row["partition_id"] for row in rows if row["request"]}
         if partitions and not key.auto_ack:
-            await asyncio.shield(log.release(self._database, key.group_id, request.lease_id, partitions))
+            await asyncio.shield(log.release(self._at.database, key.group_id, request.lease_id, partitions))

@@ -7,14 +7,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.broker.batcher import Batcher
-from penstock.broker.directory import Directory
 from penstock.broker.messages import NewMessage, PushResult
-from penstock.broker.metrics import QueueMetrics
-from penstock.broker.ready import Ready
-from penstock.broker.sealing import Sealer
+from penstock.broker.workbench import Workbench
 from penstock.durable import log
 from penstock.durable.log import PartitionId, PartitionName, Segment
-from penstock.durable.pool import Database
 from penstock.errors import DatabaseUnavailable
 from penstock.ids import new_id
 from penstock.model import Scope
@@ -33,14 +29,8 @@ class Part:
 
 
 class Pushes:
-    def __init__(
-        self, database: Database, directory: Directory, metrics: QueueMetrics, ready: Ready, sealer: Sealer
-    ) -> None:
-        self._database = database
-        self._directory = directory
-        self._metrics = metrics
-        self._ready = ready
-        self._sealer = sealer
+    def __init__(self, workbench: Workbench) -> None:
+        self._at = workbench
         self.batcher: Batcher[list[Part], None] = Batcher(self._execute, in_flight=2)
 
     async def push(self, scope: Scope, messages: Sequence[NewMessage]) -> list[PushResult]:
@@ -54,7 +44,7 @@ class Pushes:
         for index, message in enumerate(messages):
             todo.setdefault(PartitionName(message.queue, message.partition), []).append(index)
         for _ in range(RESOLVE_ATTEMPTS):
-            known = await self._directory.partitions(scope, todo)
+            known = await self._at.directory.partitions(scope, todo)
             for name in [name for name in todo if name not in known]:
                 for index in todo.pop(name):
                     results[index] = refusal(messages[index], "the queue has all the partitions it may have")
@@ -71,7 +61,7 @@ class Pushes:
             await self.batcher.submit(None, list(parts.values()), items=items, size=size)
             for name, part in parts.items():
                 if part.gone:
-                    self._directory.forget(scope, name.queue)
+                    self._at.directory.forget(scope, name.queue)
                     continue
                 indexes = todo.pop(name)
                 for at, index in enumerate(indexes):
@@ -93,7 +83,7 @@ class Pushes:
         """The messages at `indexes` as they are stored."""
         payloads = [messages[i].payload for i in indexes]
         if ids.encrypted:
-            payloads = [self._sealer.seal(payload) for payload in payloads]
+            payloads = [self._at.sealer.seal(payload) for payload in payloads]
         return Segment(
             ids.partition_id,
             [message_ids[i] for i in indexes],
@@ -105,8 +95,8 @@ class Pushes:
     def count(self, scope: Scope, name: PartitionName, ids: PartitionId, accepted: int) -> None:
         """Tell the metrics and whoever waits that messages came."""
         if accepted:
-            self._metrics.pushed(scope, ids.queue_id, name.queue, accepted)
-            self._ready.announce(ids.queue_id)
+            self._at.metrics.pushed(scope, ids.queue_id, name.queue, accepted)
+            self._at.ready.announce(ids.queue_id)
 
     async def _execute(self, key: Hashable, requests: Sequence[list[Part]]) -> list[None]:
         merged: dict[int, Segment] = {}
@@ -131,7 +121,7 @@ class Pushes:
                 whole.trace_ids += segment.trace_ids
                 whole.payloads += segment.payloads
         segments = list(merged.values())
-        pushed = await log.push(self._database, segments)
+        pushed = await log.push(self._at.database, segments)
         for segment, first_offset in zip(segments, pushed.first_offsets, strict=True):
             if first_offset is None:
                 for part, _ in placed:

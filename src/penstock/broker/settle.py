@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from penstock.broker.batcher import Batcher, BatchStats
-from penstock.broker.directory import Directory
 from penstock.broker.messages import Lease, NewMessage, PushResult, Settlement, SettlementResult
-from penstock.broker.metrics import QueueMetrics
 from penstock.broker.push import Part, Pushes, outcome, refusal
-from penstock.broker.ready import Ready
+from penstock.broker.workbench import Workbench
 from penstock.durable import log
 from penstock.durable.faults import TransactionFailed
 from penstock.durable.log import Ack, Acked, PartitionName
-from penstock.durable.pool import Database
 from penstock.ids import new_id
 from penstock.model import Scope
 
@@ -30,18 +27,8 @@ class TransactionResult:
 
 
 class Settlements:
-    def __init__(
-        self,
-        database: Database,
-        directory: Directory,
-        metrics: QueueMetrics,
-        ready: Ready,
-        pushes: Pushes,
-    ) -> None:
-        self._database = database
-        self._directory = directory
-        self._metrics = metrics
-        self._ready = ready
+    def __init__(self, workbench: Workbench, pushes: Pushes) -> None:
+        self._at = workbench
         self._pushes = pushes
         self.acks: Batcher[list[Ack], list[Acked]] = Batcher(self._execute_acks, in_flight=2)
         self.extends: Batcher[tuple[Lease, int], datetime | None] = Batcher(self._execute_extends)
@@ -68,7 +55,7 @@ class Settlements:
         todo: dict[PartitionName, list[int]] = {}
         for index, message in enumerate(messages):
             todo.setdefault(PartitionName(message.queue, message.partition), []).append(index)
-        known = await self._directory.partitions(scope, todo)
+        known = await self._at.directory.partitions(scope, todo)
         for name, indexes in todo.items():
             if name not in known:
                 raise TransactionFailed("push", indexes[0], "the queue has all the partitions it may have")
@@ -77,12 +64,12 @@ class Settlements:
         flat = [index for indexes in todo.values() for index in indexes]
         started = time.perf_counter()
         try:
-            done = await log.transaction(self._database, segments, [_ack(s) for s in settlements])
+            done = await log.transaction(self._at.database, segments, [_ack(s) for s in settlements])
         except TransactionFailed as failure:
             self.transactions.failures += 1
             if failure.part == "push":
                 for name in todo:
-                    self._directory.forget(scope, name.queue)
+                    self._at.directory.forget(scope, name.queue)
                 raise TransactionFailed("push", flat[failure.item], failure.reason) from None
             raise
         self.transactions.add(1, len(messages) + len(settlements), time.perf_counter() - started)
@@ -105,7 +92,9 @@ class Settlements:
         """Which of the leases holds each partition, for acks that do not say."""
         if len(leases) == 1:
             return dict.fromkeys(partition_ids, leases[0])
-        rows = await log.leases_in_force(self._database, partition_ids, [lease.lease_id for lease in leases])
+        rows = await log.leases_in_force(
+            self._at.database, partition_ids, [lease.lease_id for lease in leases]
+        )
         return {row["partition_id"]: Lease(row["group_id"], row["lease_id"]) for row in rows}
 
     def _count(self, scope: Scope, results: Sequence[Acked]) -> None:
@@ -122,12 +111,12 @@ class Settlements:
             if result.lease_released:
                 freed.add((result.queue_id, result.partition, result.group))
         for (queue_id, queue, group, what), run_ms in runs.items():
-            self._metrics.settled(scope, queue_id, queue, group, what, run_ms)
+            self._at.metrics.settled(scope, queue_id, queue, group, what, run_ms)
         for queue_id in {queue_id for queue_id, _, _ in freed}:
-            self._ready.announce(queue_id, sum(1 for one in freed if one[0] == queue_id))
+            self._at.ready.announce(queue_id, sum(1 for one in freed if one[0] == queue_id))
 
     async def _execute_acks(self, key: Hashable, requests: Sequence[list[Ack]]) -> list[list[Acked]]:
-        results = await log.ack(self._database, [ack for request in requests for ack in request])
+        results = await log.ack(self._at.database, [ack for request in requests for ack in request])
         split: list[list[Acked]] = []
         at = 0
         for request in requests:
@@ -139,7 +128,7 @@ class Settlements:
         self, key: Hashable, requests: Sequence[tuple[Lease, int]]
     ) -> Sequence[datetime | None]:
         return await log.extend(
-            self._database, [(lease.group_id, lease.lease_id, ms) for lease, ms in requests]
+            self._at.database, [(lease.group_id, lease.lease_id, ms) for lease, ms in requests]
         )
 
 

@@ -158,7 +158,7 @@ def _fill(steps: list[TransactionStep], result: TransactionResult) -> None:
             step.dlq = done.outcome == "dead"
 
 
-def _settlement(body: AckBody | AckOperation, lease: Lease) -> Settlement:
+def _settlement(body: AckBody, lease: Lease) -> Settlement:
     reading.check_name("transactionId", body.transactionId)
     status = "completed" if body.status == "success" else body.status
     error = body.error.replace("\0", "") if body.error else None
