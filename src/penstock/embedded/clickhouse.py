@@ -13,7 +13,7 @@ from penstock.embedded.failures import from_os_error, not_here
 from penstock.embedded.part import HEALTHY, Health, Program
 from penstock.embedded.ports import LOOPBACK
 from penstock.embedded.process import Command
-from penstock.embedded.secret import FILE, password_of
+from penstock.embedded.secret import PASSWORD, password_of
 from penstock.errors import PartFailed
 
 
@@ -54,7 +54,7 @@ class ClickHouse(Program):
             argv=(
                 *(sys.executable, "-m", "penstock.embedded.clickhouse_server"),
                 *("--path", str(self._data), "--port", str(self.port)),
-                *("--password-file", str(self.home / FILE)),
+                *("--password-file", str(self.home / PASSWORD)),
             ),
             cwd=self._data,
         )

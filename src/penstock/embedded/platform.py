@@ -14,6 +14,7 @@ from penstock.embedded.part import Part
 from penstock.embedded.ports import choose_port, require_port
 from penstock.embedded.postgres import Postgres
 from penstock.embedded.services import Broker, Demo, Pipeline, reachable
+from penstock.embedded.secret import encryption_keys_of
 from penstock.embedded.state import read_state
 from penstock.embedded.step import Step
 from penstock.embedded.valkey import Valkey
@@ -56,6 +57,8 @@ def assemble(settings: Settings, migrate: Migrate, demo: bool = False) -> Platfo
     else:
         servers.append(postgres := Postgres(settings.home, port_after(1)))
         addresses["postgres_url"] = postgres.url
+        # Encrypted queues work at once on a database of our own; on yours the key must be yours too.
+        addresses["encryption_keys"] = settings.encryption_keys or encryption_keys_of(settings.home)
     if settings.redis_url:
         servers.append(own_redis(settings.redis_url))
     else:
