@@ -1,9 +1,11 @@
 -- ack_v1: settle messages under their leases.
 -- completed: finished. dlq: dead letter now. failed: a failed attempt; retried, or a dead letter past the
 -- queue's retry limit. retry: given back without counting an attempt.
--- An item whose lease is not the one in force, or has run out, or does not hold the message, fails alone
--- with a reason and changes nothing.
--- Locks: position rows by partition and group, whatever order the items come in.
+-- A message is settled once under a lease: the first word counts, also within one call.
+-- An item whose lease is not the one in force, or has run out, or does not hold the message any more, fails
+-- alone with a reason and changes nothing.
+-- Locks: position rows by partition and group, whatever order the items come in; then tallies by queue and
+-- group.
 CREATE OR REPLACE FUNCTION ack_v1(
     p_partition_ids bigint[], p_group_ids bigint[], p_lease_ids uuid[], p_transaction_ids text[],
     p_statuses text[], p_errors text[], p_now timestamptz DEFAULT NULL
@@ -37,6 +39,7 @@ BEGIN
                                   p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids, v_now);
         RETURN;
     END IF;
+    PERFORM lock_tallies_v1(p_partition_ids, p_group_ids);
     RETURN QUERY
     SELECT c.* FROM (
         SELECT array_agg(k.item::int) AS items, array_agg(k.partition_id) AS partition_ids,
@@ -51,8 +54,8 @@ BEGIN
 
     FOR v_position IN
         SELECT k.partition_id, k.group_id, k.lease_id, array_agg(k.item::int ORDER BY k.item) AS items,
-               p.lease_from, p.lease_to, p.leased_at, p.attempts, p.done,
-               p.lease_id IS NOT DISTINCT FROM k.lease_id AND p.lease_expires_at > v_now AS held,
+               p.lease_from, p.lease_to, p.leased_at, p.attempts, p.cursor, p.done + p.returned AS settled,
+               p.lease_id = k.lease_id AND p.lease_expires_at > v_now AS held,
                t.name AS partition, g.name AS group_name, q.name AS queue, q.id AS queue_id, q.retry_limit, q.dead_after_limit
         FROM unnest(p_partition_ids, p_group_ids, p_lease_ids)
              WITH ORDINALITY AS k (partition_id, group_id, lease_id, item)
@@ -82,13 +85,17 @@ BEGIN
                    ELSE o.status END ORDER BY o.item)
         INTO v_items, v_offsets, v_errors, v_outcomes
         FROM (
-            SELECT i AS item, p_statuses[i] AS status, p_errors[i] AS error, held.message_offset
+            SELECT i AS item, p_statuses[i] AS status, p_errors[i] AS error,
+                   CASE WHEN row_number() OVER (PARTITION BY held.message_offset ORDER BY i) = 1
+                        THEN held.message_offset END AS message_offset
             FROM unnest(v_position.items) i
             LEFT JOIN (
                 SELECT s.first_offset + m.n - 1 AS message_offset,
                        coalesce(s.transaction_ids[m.n], m.id::text) AS transaction_id
                 FROM segments_v1(v_position.partition_id, v_position.lease_from, v_position.lease_to) s
                 CROSS JOIN LATERAL unnest(s.message_ids) WITH ORDINALITY AS m (id, n)
+                WHERE s.first_offset + m.n > v_position.cursor
+                  AND NOT v_position.settled @> s.first_offset + m.n - 1
             ) held ON held.transaction_id = p_transaction_ids[i]
         ) o;
 

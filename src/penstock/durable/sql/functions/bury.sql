@@ -5,6 +5,7 @@ CREATE OR REPLACE FUNCTION bury_v1(
     p_partition_id bigint, p_group_id bigint, p_offsets bigint[], p_errors text[], p_now timestamptz
 ) RETURNS void
 LANGUAGE sql AS $$
+    SELECT lock_tallies_v1(ARRAY[p_partition_id], ARRAY[p_group_id]);
     INSERT INTO dead_letters (queue_id, partition_id, group_id, message_offset, message_id, transaction_id,
                               trace_id, payload, error, attempts, created_at, failed_at)
     SELECT t.queue_id, p_partition_id, p_group_id, d.message_offset, s.message_ids[1],

@@ -28,8 +28,11 @@ BEGIN
         FROM held h
         CROSS JOIN LATERAL segments_v1(h.partition_id, h.lease_from, h.lease_to) s
         CROSS JOIN LATERAL unnest(s.message_ids) WITH ORDINALITY AS m (id, n)
+        WHERE s.first_offset + m.n > h.cursor AND NOT h.done + h.returned @> s.first_offset + m.n - 1
     ), matched AS MATERIALIZED (
-        SELECT k.item, k.partition_id, k.group_id, h.lease_id IS NOT NULL AS is_held, l.message_offset
+        SELECT k.item, k.partition_id, k.group_id, h.lease_id IS NOT NULL AS is_held,
+               CASE WHEN row_number() OVER (PARTITION BY l.partition_id, l.group_id, l.message_offset
+                                            ORDER BY k.item) = 1 THEN l.message_offset END AS message_offset
         FROM given k
         LEFT JOIN held h ON h.partition_id = k.partition_id AND h.group_id = k.group_id
                         AND h.lease_id = k.lease_id
@@ -40,26 +43,26 @@ BEGIN
                range_agg(int8range(m.message_offset, m.message_offset + 1)) AS ranges
         FROM matched m WHERE m.message_offset IS NOT NULL GROUP BY m.partition_id, m.group_id
     ), joined AS (
-        SELECT h.*, h.done + f.ranges AS all_done, h.returned - f.ranges AS still_returned
+        SELECT h.*, h.done + f.ranges AS all_done
         FROM held h JOIN finished f ON f.partition_id = h.partition_id AND f.group_id = h.group_id
     ), moved AS (
         SELECT j.*, coalesce((SELECT upper(r) FROM unnest(j.all_done) r WHERE r @> j.cursor), j.cursor) AS head
         FROM joined j
     ), settled AS MATERIALIZED (
         SELECT m.*, m.head < m.lease_to
-                    AND NOT (m.all_done + m.still_returned @> int8range(m.head, m.lease_to)) AS is_open
+                    AND NOT (m.all_done + m.returned @> int8range(m.head, m.lease_to)) AS is_open
         FROM moved m
     ), updated AS (
         UPDATE positions p SET
             cursor = s.head,
             done = s.all_done * int8multirange(int8range(s.head, NULL)),
-            returned = CASE WHEN s.is_open THEN s.still_returned ELSE '{}' END,
+            returned = CASE WHEN s.is_open THEN s.returned ELSE '{}' END,
             attempts = CASE WHEN s.attempts = '{}' THEN s.attempts
                             ELSE attempts_left_v1(s.attempts, s.all_done, s.head) END,
             lease_id = CASE WHEN s.is_open THEN p.lease_id END,
             ready_at = CASE
                 WHEN s.is_open THEN p.ready_at
-                WHEN NOT isempty(s.still_returned) THEN retry_at_v1(s.queue_id, p_now)
+                WHEN NOT isempty(s.returned) THEN retry_at_v1(s.queue_id, p_now)
                 -- As created_at_v1; the test of last_offset must not be a condition, or a drained
                 -- partition would be searched to its beginning.
                 ELSE coalesce((SELECT CASE WHEN l.last_offset >= s.head THEN l.created_at END FROM log l

@@ -12,6 +12,7 @@ BEGIN
     PERFORM 1 FROM positions p
     WHERE p.group_id = ANY (p_group_ids) AND p.lease_id = ANY (p_lease_ids)
       AND p.ready_at > coalesce(p_now, clock_timestamp())
+      AND p.lease_expires_at > coalesce(p_now, clock_timestamp())
     ORDER BY p.partition_id, p.group_id FOR UPDATE;
     v_now := coalesce(p_now, clock_timestamp());
     WITH wanted AS (
@@ -24,6 +25,7 @@ BEGIN
                ready_at = greatest(p.lease_expires_at, l.until)
         FROM longest l
         WHERE p.group_id = l.group_id AND p.lease_id = l.lease_id AND p.ready_at > v_now
+          AND p.lease_expires_at > v_now
         RETURNING p.group_id, p.lease_id, p.lease_expires_at
     )
     SELECT array_agg(e.until ORDER BY w.n) INTO v_ends

@@ -25,6 +25,7 @@ LANGUAGE sql STABLE AS $$
                    min(created_at_v1(p.partition_id, p.lease_to)) AS oldest_at
             FROM positions p
             WHERE p.group_id = g.id AND p.ready_at > moment.now AND p.lease_id IS NOT NULL
+              AND p.lease_expires_at > moment.now
         ) live ON true
         WHERE g.queue_id = ANY (p_queue_ids)
     )

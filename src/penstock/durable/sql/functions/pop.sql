@@ -62,12 +62,31 @@ BEGIN
                    NULL::int8multirange, NULL::jsonb
             FROM expire_v1(p_group_id, v_claimed, v_now - v_ttl_ms * interval '1 millisecond', v_now) e;
         END IF;
-        IF v_queue.window_ms > 0 THEN
-            WITH held AS (
-                UPDATE positions p SET ready_at = t.pushed_at + v_queue.window_ms * interval '1 millisecond'
-                FROM partitions t
-                WHERE p.group_id = p_group_id AND p.partition_id = ANY (v_claimed) AND t.id = p.partition_id
-                  AND t.pushed_at + v_queue.window_ms * interval '1 millisecond' > v_now
+        FOR v_poison IN
+            SELECT p.partition_id, p.lease_from FROM positions p
+            WHERE p.group_id = p_group_id AND p.partition_id = ANY (v_claimed) AND p.lease_id IS NOT NULL
+              AND p.lease_to - p.lease_from = 1 AND p.cursor = p.lease_from
+              AND v_queue.dead_after_limit
+              AND coalesce((p.attempts ->> p.lease_from::text)::int, 0) >= v_queue.retry_limit
+        LOOP
+            PERFORM bury_v1(v_poison.partition_id, p_group_id, ARRAY[v_poison.lease_from],
+                            ARRAY['the lease ran out without an answer'], v_now);
+            PERFORM finish_v1(v_poison.partition_id, p_group_id,
+                              int8multirange(int8range(v_poison.lease_from, v_poison.lease_from + 1)), '{}', v_now);
+        END LOOP;
+        IF v_queue.window_ms > 0 OR v_queue.delay_ms > 0 THEN
+            -- What is held back makes room for another, and is looked at again when its time has come.
+            WITH due AS (
+                SELECT t.id, greatest(
+                           CASE WHEN v_queue.window_ms > 0
+                                THEN t.pushed_at + v_queue.window_ms * interval '1 millisecond' END,
+                           created_at_v1(t.id, greatest(p.cursor, t.low_offset)) + v_delay) AS at
+                FROM positions p JOIN partitions t ON t.id = p.partition_id
+                WHERE p.group_id = p_group_id AND p.partition_id = ANY (v_claimed)
+                  AND greatest(p.cursor, t.low_offset) < t.next_offset
+            ), held AS (
+                UPDATE positions p SET ready_at = d.at FROM due d
+                WHERE p.group_id = p_group_id AND p.partition_id = d.id AND d.at > v_now
                 RETURNING p.partition_id
             )
             SELECT array(SELECT unnest(v_claimed) EXCEPT SELECT h.partition_id FROM held h) INTO v_claimed;
@@ -92,19 +111,6 @@ BEGIN
         RETURN;
     END IF;
 
-    FOR v_poison IN
-        SELECT p.partition_id, p.lease_from FROM positions p
-        WHERE p.group_id = p_group_id AND p.partition_id = ANY (v_taken) AND p.lease_id IS NOT NULL
-          AND p.lease_to - p.lease_from = 1 AND p.cursor = p.lease_from
-          AND v_queue.dead_after_limit
-          AND coalesce((p.attempts ->> p.lease_from::text)::int, 0) >= v_queue.retry_limit
-    LOOP
-        PERFORM bury_v1(v_poison.partition_id, p_group_id, ARRAY[v_poison.lease_from],
-                        ARRAY['the lease ran out without an answer'], v_now);
-        PERFORM finish_v1(v_poison.partition_id, p_group_id,
-                          int8multirange(int8range(v_poison.lease_from, v_poison.lease_from + 1)), '{}', v_now);
-    END LOOP;
-
     RETURN QUERY
     WITH claimed AS MATERIALIZED (
         SELECT p.*, greatest(p.cursor, t.low_offset) AS head, t.name, t.next_offset,
@@ -125,17 +131,25 @@ BEGIN
     ), filled AS (
         SELECT s.*, sum(s.available) OVER (PARTITION BY s.request ORDER BY s.k)::bigint - s.available AS before
         FROM sized s
-    ), taken AS MATERIALIZED (
+    ), cut AS (
         SELECT f.*, f.head + least(f.available, p_batches[f.request] - f.before) AS tail
         FROM filled f WHERE f.available > 0 AND f.before < p_batches[f.request]
+    ), taken AS MATERIALIZED (
+        -- Auto-acked, the cursor also passes what was finished just behind.
+        SELECT c.*, CASE WHEN p_auto_ack THEN coalesce(
+                        (SELECT upper(r) FROM unnest(c.done) r WHERE r @> c.tail), c.tail)
+                    ELSE c.head END AS next_cursor
+        FROM cut c
     ), leased AS (
         UPDATE positions p SET
-            cursor = CASE WHEN p_auto_ack THEN t.tail ELSE t.head END,
-            ready_at = CASE WHEN p_auto_ack THEN coalesce(created_at_v1(t.partition_id, t.tail) + v_delay, v_now)
+            cursor = t.next_cursor,
+            ready_at = CASE WHEN p_auto_ack
+                            THEN coalesce(created_at_v1(t.partition_id, t.next_cursor) + v_delay, v_now)
                             ELSE v_until END,
             lease_id = CASE WHEN p_auto_ack THEN NULL ELSE p_lease_ids[t.request] END,
             leased_at = v_now, lease_expires_at = v_until, lease_from = t.head, lease_to = t.tail,
-            done = CASE WHEN p_auto_ack THEN p.done * int8multirange(int8range(t.tail, NULL)) ELSE p.done END,
+            done = CASE WHEN p_auto_ack THEN p.done * int8multirange(int8range(t.next_cursor, NULL))
+                        ELSE p.done END,
             returned = '{}',
             attempts = CASE WHEN t.expired AND t.lease_to - t.lease_from = 1 AND t.lease_from = t.head
                             THEN bump_v1(p.attempts, t.head) ELSE p.attempts END,
@@ -144,8 +158,8 @@ BEGIN
         RETURNING p.partition_id, p.attempts
     ), counted AS (
         INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
-        SELECT v_queue.id, p_group_id, slot_v1(), sum(t.tail - t.cursor) FROM taken t
-        WHERE p_auto_ack HAVING sum(t.tail - t.cursor) > 0
+        SELECT v_queue.id, p_group_id, slot_v1(), sum(t.next_cursor - t.cursor) FROM taken t
+        WHERE p_auto_ack HAVING sum(t.next_cursor - t.cursor) > 0
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
     )
     SELECT t.request, t.partition_id, t.name, t.head, t.tail, v_until, s.first_offset, s.created_at,

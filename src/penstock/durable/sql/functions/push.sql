@@ -31,6 +31,15 @@ BEGIN
     IF EXISTS (SELECT 1 FROM partitions p JOIN queues q ON q.id = p.queue_id
                WHERE p.id = ANY (p_partition_ids) AND q.max_size > 0) THEN
         refused_items := over_size_v1(p_partition_ids, p_lengths, coalesce(duplicate_items, '{}'));
+        IF refused_items IS NOT NULL AND duplicate_items IS NOT NULL THEN
+            -- What repeats a refused item is refused too: the message it repeats will not be there.
+            SELECT array_agg(d.item ORDER BY d.item) FILTER (WHERE r.item IS NULL),
+                   array_agg(d.original ORDER BY d.item) FILTER (WHERE r.item IS NULL),
+                   refused_items || coalesce(array_agg(d.item ORDER BY d.item) FILTER (WHERE r.item IS NOT NULL), '{}')
+            INTO duplicate_items, duplicate_ids, refused_items
+            FROM unnest(duplicate_items, duplicate_ids) AS d (item, original)
+            LEFT JOIN unnest(refused_items) AS r (item) ON p_message_ids[r.item] = d.original;
+        END IF;
     END IF;
     v_out := coalesce(duplicate_items, '{}') || coalesce(refused_items, '{}');
     IF cardinality(v_out) > 0 THEN

@@ -1,0 +1,238 @@
+"""Corners of the log where two rules meet: acks out of order, leases that ran out, options together."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+from under_test import QueueUnderTest
+
+from penstock.durable import log
+from penstock.durable.log import Ack, PopRequest
+from penstock.durable.pool import Database
+from penstock.ids import new_id
+from waiting import wait_until_async
+
+
+async def finish_out_of_order(queue: QueueUnderTest, count: int, *places: int) -> None:
+    """Push `count` messages, finish those at `places` and let the lease run out."""
+    await queue.push(*(str(n) for n in range(count)))
+    await queue.ack(await queue.pop(count), "completed", *places)
+    queue.later(1_000)
+
+
+async def test_auto_ack_passes_what_was_finished_earlier(queue: QueueUnderTest) -> None:
+    await finish_out_of_order(queue, 4, 1)
+    assert (await queue.pop(4, auto_ack=True)).payloads == ["0"], "one by one after the lost lease"
+    assert (await queue.pop(1)).payloads == ["2"]
+    assert await queue.depth() == (1, 1), "only 2 and 3 are left"
+
+
+async def test_what_was_finished_never_becomes_a_dead_letter(queue: QueueUnderTest) -> None:
+    await queue.configure(retry_limit=0)
+    await finish_out_of_order(queue, 2, 1)
+    assert (await queue.pop(auto_ack=True)).payloads == ["0"]
+    for _ in range(3):
+        assert (await queue.pop()).payloads == []
+        queue.later(1_000)
+    assert await queue.dead() == []
+
+
+async def test_a_message_is_settled_once_under_a_lease(queue: QueueUnderTest) -> None:
+    await queue.configure(retry_limit=1, retry_delay_ms=500)
+    await queue.push("a", "b", "c")
+    delivery = await queue.pop(3)
+    await queue.ack(delivery, "completed", 0)
+    for status in ("completed", "failed", "dlq", "retry"):
+        [again] = await queue.ack(delivery, status, 0)
+        assert again.outcome == "not_leased"
+    [failed] = await queue.ack(delivery, "failed", 1)
+    [again] = await queue.ack(delivery, "failed", 1)
+    assert (failed.outcome, again.outcome) == ("failed", "not_leased"), "one delivery is one attempt"
+    await queue.ack(delivery, "completed", 2)
+    queue.later(500)
+    assert (await queue.pop(3)).messages[0][4] == 1
+    assert await queue.dead() == []
+
+
+async def test_a_late_word_on_a_finished_message_delays_nothing(queue: QueueUnderTest) -> None:
+    await queue.configure(retry_delay_ms=500)
+    await queue.push("a", "b", "c")
+    delivery = await queue.pop(2)
+    await queue.ack(delivery, "completed", 0)
+    await queue.ack(delivery, "failed", 0)
+    await queue.ack(delivery, "completed", 1)
+    assert (await queue.pop()).payloads == ["c"]
+
+
+async def test_of_contradicting_acks_in_one_call_the_first_counts(queue: QueueUnderTest) -> None:
+    await queue.push("a", "b")
+    delivery = await queue.pop(2)
+    ids = await queue.group()
+    acks = [
+        Ack(delivery.messages[at][0], ids.group_id, delivery.lease_id, delivery.messages[at][2], status, None)
+        for at, status in ((0, "completed"), (0, "dlq"), (1, "dlq"), (1, "completed"), (1, "failed"))
+    ]
+    results = await log.ack(queue.database, acks, queue.now)
+    assert [r.outcome for r in results] == ["completed", "not_leased", "dead", "not_leased", "not_leased"]
+    assert [payload for payload, _, _ in await queue.dead()] == ["b"]
+
+
+async def test_an_ack_without_a_lease_is_refused_by_the_database_too(queue: QueueUnderTest) -> None:
+    await queue.push("a", "b")
+    delivery = await queue.pop(auto_ack=True)
+    ids = await queue.group()
+    partition_id, _, transaction_id, _, _ = delivery.messages[0]
+    nothing: uuid.UUID = None  # type: ignore[assignment]
+    acks = [Ack(partition_id, ids.group_id, nothing, transaction_id, "dlq", None)]
+    [result] = await log.ack(queue.database, acks, queue.now)
+    assert result.outcome == "lease_lost"
+    assert await queue.dead() == []
+
+
+async def test_an_expired_message_finished_earlier_is_not_expired_too(queue: QueueUnderTest) -> None:
+    await queue.configure(ttl_ms=2_000)
+    await finish_out_of_order(queue, 3, 1)
+    queue.later(1_000)
+    await queue.push("young")
+    delivery = await queue.pop(5)
+    assert (delivery.payloads, delivery.expired) == (["young"], 2)
+    assert await queue.depth() == (0, 1)
+
+
+async def test_expiry_stops_behind_what_was_finished_beyond_it(queue: QueueUnderTest) -> None:
+    await queue.configure(ttl_ms=2_000)
+    await queue.push("old")
+    queue.later(900)
+    await queue.push("young")
+    await queue.push("younger")
+    await queue.ack(await queue.pop(3), "completed", 1)
+    queue.later(1_100)
+    delivery = await queue.pop()
+    assert (delivery.payloads, delivery.expired) == (["younger"], 1)
+
+
+async def test_expiry_leaves_the_attempts_of_what_lives_on(queue: QueueUnderTest) -> None:
+    await queue.configure(ttl_ms=1_500)
+    await queue.push("old")
+    queue.later(900)
+    await queue.push("young")
+    delivery = await queue.pop(2)
+    await queue.ack(delivery, "failed", 0)
+    await queue.ack(delivery, "failed", 1)
+    queue.later(600)
+    again = await queue.pop(2)
+    assert (again.payloads, again.messages[0][4]) == (["young"], 1)
+
+
+async def test_a_partition_whose_next_message_is_held_back_does_not_hold_up_another(
+    queue: QueueUnderTest,
+) -> None:
+    await queue.configure(ttl_ms=1_500, delay_ms=1_000)
+    await queue.push("old", partition="x")
+    queue.later(1)
+    await queue.push("ready", partition="y")
+    queue.later(1_499)
+    await queue.push("held", partition="x")
+    queue.later(0)
+    delivery = await queue.pop()
+    assert (delivery.payloads, delivery.expired) == (["ready"], 1)
+    queue.later(1_000)
+    assert (await queue.pop()).payloads == ["held"]
+
+
+async def test_giving_up_on_the_last_message_of_a_partition_does_not_cost_the_pop(
+    queue: QueueUnderTest,
+) -> None:
+    await queue.configure(retry_limit=0)
+    await queue.push("bad", partition="x")
+    await queue.pop()
+    queue.later(1_000)
+    await queue.push("good", partition="y")
+    assert (await queue.pop()).payloads == ["good"]
+    assert [payload for payload, _, _ in await queue.dead()] == ["bad"]
+
+
+async def test_a_window_does_not_revive_a_lease_that_ran_out(queue: QueueUnderTest) -> None:
+    await queue.configure(window_ms=500)
+    await queue.push("a")
+    queue.later(500)
+    delivery = await queue.pop()
+    queue.later(1_000)
+    await queue.push("b")
+    assert (await queue.pop(2)).payloads == [], "held back by the window"
+    assert await queue.depth() == (2, 0)
+    assert await queue.extend(delivery, 1_000) is None
+    [late] = await queue.ack(delivery)
+    assert late.outcome == "lease_lost"
+
+
+async def test_a_repeat_of_what_was_refused_is_no_duplicate(queue: QueueUnderTest) -> None:
+    """Told `duplicate`, its producer would believe the message is stored."""
+    await queue.configure(max_size=1)
+    pushed = await queue.push("a", "b", "b again", "a again", keys=["a", "b", "b", "a"])
+    assert sorted(pushed.duplicates) == [3]
+    assert pushed.refused == {1, 2}
+    assert (await queue.pop(5)).payloads == ["a"]
+
+
+@pytest.mark.parametrize("other", ["completed", "dlq"])
+async def test_acks_of_several_queues_that_share_a_tally_do_not_deadlock(
+    database: Database, other: str
+) -> None:
+    """Two backends may write the same tally slots; whatever order partitions were made in, all of them come
+    to the queues' slots in one order."""
+    await database.fetch(
+        "CREATE OR REPLACE FUNCTION slot_v1() RETURNS smallint LANGUAGE sql STABLE AS 'SELECT 0::smallint'"
+    )
+    one, two = QueueUnderTest(database, "one"), QueueUnderTest(database, "two")
+    first, second = [(one, "p"), (two, "q")], [(two, "r"), (one, "s")]
+    acks: list[list[Ack]] = []
+    for places in (first, second):
+        acks.append([])
+        for (queue, name), status in zip(places, ("completed", other), strict=True):
+            await queue.push("m", partition=name)
+            delivery = await queue.pop(partition=name)
+            partition_id, _, transaction_id, _, _ = delivery.messages[0]
+            group_id = (await queue.group()).group_id
+            ack = Ack(partition_id, group_id, delivery.lease_id, transaction_id, status, None)
+            acks[-1].append(ack)
+
+    async def waiting_for_a_lock(count: int) -> None:
+        async def enough() -> bool:
+            rows = await database.fetch(
+                "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() "
+                "AND wait_event_type = 'Lock'"
+            )
+            return len(rows) == count
+
+        await wait_until_async(enough, 10, f"{count} acks wait for a lock")
+
+    async with database.connection() as connection, connection.transaction():
+        await connection.fetch(
+            "SELECT 1 FROM tallies WHERE group_id = $1 FOR UPDATE", (await one.group()).group_id
+        )
+        works = []
+        for at, wanted in enumerate(acks, 1):
+            works.append(asyncio.create_task(log.ack(database, wanted, one.now)))
+            await waiting_for_a_lock(at)
+    for results in await asyncio.gather(*works):
+        assert [r.outcome in ("completed", "dead") for r in results] == [True, True]
+
+
+@pytest.mark.parametrize("auto_ack", [False, True])
+async def test_a_partition_is_given_to_one_of_several_requests(queue: QueueUnderTest, auto_ack: bool) -> None:
+    await queue.push("a", "b", "c")
+    ids = await queue.group()
+    partition_id = (await queue.partition()).partition_id
+    rows = await log.pop(
+        queue.database,
+        ids.group_id,
+        [PopRequest(new_id(), 1), PopRequest(new_id(), 1)],
+        partition_id=partition_id,
+        lease_ms=1_000,
+        auto_ack=auto_ack,
+        now=queue.now,
+    )
+    assert [(row["request"], row["payloads"]) for row in rows] == [(1, [b"a"])]
