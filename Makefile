@@ -5,7 +5,7 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: help up demo test check format reference setup setup-dev clean
+.PHONY: help up demo test check format reference bench-broker setup setup-dev setup-bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -34,11 +34,17 @@ format: setup-dev ## rewrite the code in the house format
 reference: setup-dev ## rewrite the reference pages that follow from the code
 	@$(BIN)/python tools/reference.py
 
+bench-broker: setup-bench ## measure the broker beside its peers; ARGS="--quick" for a smoke run
+	@$(BIN)/python -m bench.broker $(ARGS)
+
 setup:
 	@tools/setup.sh requirements.txt
 
 setup-dev:
 	@tools/setup.sh requirements-dev.txt
+
+setup-bench:
+	@tools/setup.sh requirements-bench.txt
 
 clean: ## remove the environment and the embedded servers' data
 	rm -rf .venv .penstock

@@ -29,6 +29,7 @@ from bench.servers import RunningBroker, Servers, servers, wal_position
 PARTITIONS = 64
 OURS = "penstock"
 COPY = "floor: COPY"
+CONTESTANTS = (OURS, "pgmq", "pgqueuer", "procrastinate", "floor")
 WARM_UP = 200
 
 
@@ -128,7 +129,11 @@ class Bench:
 
 
 async def contestants(
-    running: Servers, broker: RunningBroker, two: RunningBroker | None, console: Console
+    running: Servers,
+    broker: RunningBroker,
+    two: RunningBroker | None,
+    chosen: list[str],
+    console: Console,
 ) -> tuple[list[Contestant], list[Contestant]]:
     """Who pushes and who consumes. A peer that is not installed is left out, visibly."""
 
@@ -146,17 +151,20 @@ async def contestants(
         both = ours(f"{OURS}, 2 workers", two)
         pushing.append(both)
         consuming.append(both)
-    for make in (_pgmq, _pgqueuer, _procrastinate):
+    for name, find in (("pgmq", _pgmq), ("pgqueuer", _pgqueuer), ("procrastinate", _procrastinate)):
+        if name not in chosen:
+            continue
         try:
-            kind = make()
+            kind = find()
         except ImportError as error:
             console.print(f"left out, not installed: {error.name} (make setup-bench brings it)")
             continue
-        peer = kind(await running.database(kind.name))
+        peer = kind(await running.database(name))
         pushing.append(peer)
         consuming.append(peer)
-    floor = await running.database("floor")
-    pushing += [Copy(floor), Insert(floor)]
+    if "floor" in chosen:
+        floor = await running.database("floor")
+        pushing += [Copy(floor), Insert(floor)]
     return pushing, consuming
 
 
@@ -192,7 +200,7 @@ async def run(options: argparse.Namespace, console: Console) -> Results:
         two = None if options.quick else await two_workers(running)
         if two is None and not options.quick:
             console.print("left out: two workers (this broker runs one process)")
-        pushing, consuming = await contestants(running, broker, two, console)
+        pushing, consuming = await contestants(running, broker, two, options.contestants, console)
         bench = Bench(running, options.scale, options.cap)
         await bench.observe()
         everyone = list(dict.fromkeys([*pushing, *consuming]))
@@ -217,7 +225,9 @@ async def run(options: argparse.Namespace, console: Console) -> Results:
         results.extra["push_to_waiting_consumer_ms"] = await waiting.latencies(broker, options.latencies)
         if options.rows:
             console.print(f"loading {options.rows:,} messages into 10,000 partitions …")
-            results.extra["deep"] = await deep.compare(running, options.rows, options.deep_rounds)
+            results.extra["deep"] = await deep.compare(
+                running, options.rows, options.deep_rounds, options.deep_moved
+            )
     return results
 
 
@@ -288,15 +298,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=2_000_000, help="messages stored for the deep comparison")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages per turn")
     parser.add_argument(
-        "--cap", type=float, default=3.0, help="seconds after which a turn begins nothing new"
+        "--cap", type=float, default=2.5, help="seconds after which a turn begins nothing new"
     )
+    parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--results", type=Path, default=harness.RESULTS, help="where JSON and plot go")
     options = parser.parse_args()
-    options.latencies, options.deep_rounds = 200, 5
+    options.latencies, options.deep_rounds, options.deep_moved = 200, 5, 20_000
     if options.quick:
         options.rounds, options.scale, options.cap = 1, 0.05, 1.0
         options.rows = min(options.rows, 20_000)
-        options.latencies, options.deep_rounds = 20, 1
+        options.latencies, options.deep_rounds, options.deep_moved = 20, 1, 1_000
     return options
 
 

@@ -17,7 +17,6 @@ from bench.servers import RunningBroker, Servers
 PARTITIONS = 10_000
 PER_SEGMENT = 10
 QUEUE = "deep"
-MESSAGES = 20_000
 CONNECTIONS = 16
 
 LOAD = """
@@ -32,8 +31,11 @@ FROM generate_series(0, $1::int - 1) s CROSS JOIN partitions p
 """
 
 
-async def compare(running: Servers, rows: int, rounds: int) -> dict[str, Any]:
-    """Cost per operation on both databases, in turns, and the ratios deep ÷ empty."""
+async def compare(running: Servers, rows: int, rounds: int, moved: int) -> dict[str, Any]:
+    """Cost per operation on both databases, in turns, and the ratios deep ÷ empty.
+
+    `moved` messages are pushed and popped in every round.
+    """
     empty = await running.broker("penstock_empty")
     loaded = await running.broker("penstock_deep")
     started = time.perf_counter()
@@ -43,7 +45,7 @@ async def compare(running: Servers, rows: int, rounds: int) -> dict[str, Any]:
     costs: dict[str, dict[str, list[float]]] = {}
     for number in range(rounds + 1):
         for name, side in sides.items():
-            for operation, cost_us in (await side.measure(number)).items():
+            for operation, cost_us in (await side.measure(number, moved)).items():
                 if number:  # the first round warms up
                     costs.setdefault(operation, {}).setdefault(name, []).append(cost_us)
     for side in sides.values():
@@ -116,17 +118,17 @@ class _Side:
         if self._connection is not None:
             await self._connection.close()
 
-    async def measure(self, number: int) -> dict[str, float]:
+    async def measure(self, number: int, moved: int) -> dict[str, float]:
         """Microseconds per message pushed and per message popped and acked, and per look at the depth."""
         assert self._connection is not None
         costs = {}
         never = float("inf")
-        await self._client.prepare_push(PER_SEGMENT, payloads(MESSAGES, seed=number))
+        await self._client.prepare_push(PER_SEGMENT, payloads(moved, seed=number))
         started = time.perf_counter()
         pushed = await self._client.push(CONNECTIONS, never)
         costs["push"] = (time.perf_counter() - started) / pushed * 1e6
         started = time.perf_counter()
-        popped = await self._client.consume(PER_SEGMENT, CONNECTIONS, MESSAGES, never)
+        popped = await self._client.consume(PER_SEGMENT, CONNECTIONS, moved, never)
         costs["pop"] = (time.perf_counter() - started) / popped * 1e6
         queue_id = await self._connection.fetchval("SELECT id FROM queues WHERE name = $1", QUEUE)
         looks = []
