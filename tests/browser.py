@@ -21,15 +21,15 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 
-needs_browser = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: the browser tests are left out"),
-]
-
 
 @asynccontextmanager
 async def open_page() -> AsyncIterator[Page]:
-    """An empty page of 1440 × 900, light, with a browser of its own."""
+    """An empty page of 1440 × 900, light, with a browser of its own.
+
+    Without a Chromium the test is skipped from here, so that all such tests are reported in one line.
+    """
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here: the browser tests are left out")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         try:

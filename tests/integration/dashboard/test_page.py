@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from browser import needs_browser, open_page
+from browser import open_page
 from penstock.dashboard import STATIC
 from waiting import wait_until_async
 
-pytestmark = needs_browser
+pytestmark = pytest.mark.browser
 
 ORIGIN = "http://127.0.0.1:7480"
 README = Path(__file__).parents[3] / "README.md"
