@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -43,6 +43,8 @@ class HotRoutes:
         request = Request(scope, receive)
         try:
             response = await endpoint(request)
+        except ClientDisconnect:
+            return
         except PenstockError as error:
             response = await problems.on_penstock_error(request, error)
         except Exception as error:  # noqa: BLE001 - the last line of defence, as in the application

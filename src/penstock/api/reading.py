@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from penstock.errors import InvalidRequest, MalformedBody, PayloadTooLarge
 
@@ -21,12 +21,17 @@ async def body(request: Request, limit: int) -> bytes:
         raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > limit:
             raise _too_large(limit)
+        if not message.get("more_body"):
+            return b"".join((*chunks, chunk)) if chunks else chunk
         chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _too_large(limit: int) -> PayloadTooLarge:

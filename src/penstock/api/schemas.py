@@ -34,7 +34,7 @@ class PushItemResult(Struct, omit_defaults=True):
     status: str
     """queued, duplicate or failed"""
     transaction_id: str | None = None
-    message_id: uuid.UUID | None = None
+    message_id: str | None = None
     partition_id: str | None = None
     trace_id: uuid.UUID | None = None
     queueName: str | None = None
@@ -120,7 +120,7 @@ class TransactionStep(Struct):
     type: str
     success: bool = False
     transactionId: str | None = None
-    messageId: uuid.UUID | None = None
+    messageId: str | None = None
     partitionId: str | None = None
     queueName: str | None = None
     duplicate: bool = False

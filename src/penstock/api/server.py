@@ -8,6 +8,7 @@ import uvicorn
 
 from penstock.api.app import make_app
 from penstock.api.hot import HotRoutes
+from penstock.api.one_write import OneWriteProtocol
 from penstock.config import Settings, load_settings
 
 
@@ -24,6 +25,7 @@ def serve(settings: Settings) -> None:
         port=settings.port,
         workers=settings.workers,
         log_level=settings.log_level,
+        http=OneWriteProtocol,
         access_log=False,
         proxy_headers=False,
         server_header=False,

@@ -25,7 +25,7 @@ class PushResult:
     status: str
     """queued, duplicate or failed"""
     transaction_id: str | None
-    message_id: uuid.UUID | None
+    message_id: str | None
     partition_id: int | None
     error: str | None = None
 

@@ -12,7 +12,7 @@ from penstock.broker.workbench import Workbench
 from penstock.durable import log
 from penstock.durable.log import PartitionId, PartitionName, Segment
 from penstock.errors import DatabaseUnavailable
-from penstock.ids import new_id
+from penstock.ids import new_id_text
 from penstock.model import Scope
 
 RESOLVE_ATTEMPTS = 5
@@ -38,7 +38,7 @@ class Pushes:
 
         The messages of one partition stay together and in order; partitions succeed or fail on their own.
         """
-        ids = [new_id() for _ in messages]
+        ids = [new_id_text() for _ in messages]
         results: list[PushResult | None] = [None] * len(messages)
         todo: dict[PartitionName, list[int]] = {}
         for index, message in enumerate(messages):
@@ -77,7 +77,7 @@ class Pushes:
         self,
         ids: PartitionId,
         messages: Sequence[NewMessage],
-        message_ids: list[uuid.UUID],
+        message_ids: list[str],
         indexes: list[int],
     ) -> Segment:
         """The messages at `indexes` as they are stored."""
@@ -142,15 +142,15 @@ class Pushes:
         return [None] * len(requests)
 
 
-def outcome(part: Part, at: int, message: NewMessage, message_id: uuid.UUID, partition_id: int) -> PushResult:
+def outcome(part: Part, at: int, message: NewMessage, message_id: str, partition_id: int) -> PushResult:
     """What became of the message at a place of a part."""
     if at in part.refused:
         return refusal(message, "the queue is full: it has reached its maxSize")
     original = part.duplicates.get(at)
     return PushResult(
         "queued" if original is None else "duplicate",
-        message.transaction_id or str(message_id),
-        original or message_id,
+        message.transaction_id or message_id,
+        message_id if original is None else str(original),
         partition_id,
     )
 

@@ -14,7 +14,7 @@ from penstock.broker.workbench import Workbench
 from penstock.durable import log
 from penstock.durable.faults import TransactionFailed
 from penstock.durable.log import Ack, Acked, PartitionName
-from penstock.ids import new_id
+from penstock.ids import new_id_text
 from penstock.model import Scope
 
 REFUSED = ("lease_lost", "not_leased")
@@ -59,7 +59,7 @@ class Settlements:
         for name, indexes in todo.items():
             if name not in known:
                 raise TransactionFailed("push", indexes[0], "the queue has all the partitions it may have")
-        ids = [new_id() for _ in messages]
+        ids = [new_id_text() for _ in messages]
         segments = [self._pushes.segment(known[name], messages, ids, todo[name]) for name in todo]
         flat = [index for indexes in todo.values() for index in indexes]
         started = time.perf_counter()

@@ -35,7 +35,7 @@ class Segment:
     """Messages for one partition, in push order; the lists have equal length."""
 
     partition_id: int
-    message_ids: list[uuid.UUID]
+    message_ids: list[str]
     transaction_ids: list[str | None]
     trace_ids: list[uuid.UUID | None]
     payloads: list[bytes]

@@ -70,7 +70,7 @@ class QueueUnderTest:
         count = len(payloads)
         return Segment(
             ids.partition_id,
-            [new_id() for _ in range(count)],
+            [str(new_id()) for _ in range(count)],
             list(keys) if keys else [None] * count,
             [None] * count,
             [p.encode() for p in payloads],
