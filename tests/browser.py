@@ -11,6 +11,9 @@ from playwright.async_api import Page, async_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+if CHROMIUM is None:
+    # Raised here for every module that imports this one, so the report has one line for all of them.
+    pytest.skip("no Chromium here: the browser tests are left out", allow_module_level=True)
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -24,12 +27,7 @@ ARGUMENTS = [
 
 @asynccontextmanager
 async def open_page() -> AsyncIterator[Page]:
-    """An empty page of 1440 × 900, light, with a browser of its own.
-
-    Without a Chromium the test is skipped from here, so that all such tests are reported in one line.
-    """
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here: the browser tests are left out")
+    """An empty page of 1440 × 900, light, with a browser of its own."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         try:
