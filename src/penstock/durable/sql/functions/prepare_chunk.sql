@@ -1,0 +1,46 @@
+-- prepare_chunk_v1: make and attach the tables of the next chunk when the open one is due to be closed: it has
+-- p_bytes, or is p_age old and has a sixteenth of that. It is never due before it holds an eighth of the log:
+-- every look into the log goes through all chunks, so their number must not grow with what is kept.
+-- Returns the new chunk, NULL if none is due or one is there already. Nobody pushes to it before open_chunk_v1.
+-- Locks: attaching takes SHARE UPDATE EXCLUSIVE on `log` and `message_keys`, which no push, pop or ack waits for.
+CREATE OR REPLACE FUNCTION prepare_chunk_v1(p_bytes bigint, p_age interval, p_now timestamptz DEFAULT NULL)
+RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_open  chunks;
+    v_next  int;
+    v_bytes bigint;
+    v_total bigint;
+    v_part  text;
+BEGIN
+    LOCK TABLE chunk_stages IN SHARE ROW EXCLUSIVE MODE;
+    SELECT * INTO v_open FROM chunks ORDER BY id DESC LIMIT 1;
+    IF EXISTS (SELECT 1 FROM chunk_stages WHERE stage = 'spare') THEN
+        RETURN NULL;
+    END IF;
+    SELECT sum(pg_total_relation_size(i.inhrelid)),
+           sum(pg_total_relation_size(i.inhrelid)) FILTER (WHERE c.relname = i.inhparent::regclass || '_' || v_open.id)
+    INTO v_total, v_bytes
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent IN ('log'::regclass, 'message_keys'::regclass);
+    IF v_bytes * 8 < v_total OR v_bytes < p_bytes / 16
+       OR v_bytes < p_bytes AND v_open.opened_at + p_age > coalesce(p_now, now()) THEN
+        RETURN NULL;
+    END IF;
+
+    v_next := v_open.id + 1;
+    FOREACH v_part IN ARRAY ARRAY['log', 'message_keys'] LOOP
+        EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING STORAGE INCLUDING COMPRESSION)'
+                       ' WITH (autovacuum_vacuum_insert_threshold = -1%s)',
+                       v_part || '_' || v_next, v_part,
+                       CASE v_part WHEN 'log' THEN ', toast.autovacuum_vacuum_insert_threshold = -1' ELSE '' END);
+        EXECUTE (SELECT coalesce(format('ALTER TABLE %I ', v_part || '_' || v_next) || string_agg(
+                     format('ALTER COLUMN %I SET STATISTICS %s', a.attname, a.attstattarget), ', '), 'SELECT 1')
+                 FROM pg_attribute a
+                 WHERE a.attrelid = v_part::regclass AND a.attnum > 0 AND a.attstattarget >= 0);
+        EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES IN (%s)',
+                       v_part, v_part || '_' || v_next, v_next);
+    END LOOP;
+    INSERT INTO chunk_stages (chunk, stage) VALUES (v_next, 'spare');
+    RETURN v_next;
+END $$;

@@ -1,0 +1,315 @@
+"""What a queue keeps, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+
+from under_test import QueueUnderTest
+
+from penstock.durable import retention
+from penstock.durable.retention import LetGo
+
+
+async def retain(queue: QueueUnderTest) -> list[LetGo]:
+    """Every partition once, as maintenance does."""
+    gone: list[LetGo] = []
+    after: int | None = 0
+    while after is not None:
+        after, step = await retention.retain(queue.database, after, queue.now, limit=2)
+        gone += step
+    return gone
+
+
+async def low(queue: QueueUnderTest, partition: str = "Default") -> int:
+    row = await queue.database.fetchrow(
+        "SELECT low_offset FROM partitions WHERE id = $1", (await queue.partition(partition)).partition_id
+    )
+    assert row is not None
+    offset: int = row["low_offset"]
+    return offset
+
+
+async def dropped(queue: QueueUnderTest) -> int:
+    row = await queue.database.fetchrow("SELECT sum(messages)::bigint AS n FROM tallies WHERE group_id = -1")
+    assert row is not None
+    return row["n"] or 0
+
+
+async def assert_totals_are_exact(queue: QueueUnderTest) -> None:
+    """The running totals say what the positions and partitions say."""
+    rows = await queue.database.fetch(
+        """SELECT t.group_id, sum(t.messages)::bigint AS told, CASE t.group_id
+                  WHEN 0 THEN (SELECT sum(next_offset) FROM partitions p WHERE p.queue_id = t.queue_id)
+                  WHEN -1 THEN (SELECT sum(low_offset) FROM partitions p WHERE p.queue_id = t.queue_id)
+                  ELSE (SELECT sum(cursor) FROM positions p WHERE p.group_id = t.group_id) END::bigint AS true
+           FROM tallies t GROUP BY t.queue_id, t.group_id"""
+    )
+    assert [(row["group_id"], row["told"]) for row in rows] == [
+        (row["group_id"], row["true"]) for row in rows
+    ]
+
+
+async def test_a_queue_without_retention_keeps_everything(queue: QueueUnderTest) -> None:
+    await queue.configure(retention_ms=1_000, completed_retention_ms=1_000)
+    await queue.push("a")
+    await queue.ack(await queue.pop())
+    queue.later(10**9)
+    assert await retain(queue) == []
+    assert await low(queue) == 0
+
+
+async def test_messages_past_their_retention_are_gone_consumed_or_not(queue: QueueUnderTest) -> None:
+    await queue.configure(retention_enabled=True, retention_ms=60_000)
+    await queue.push("a", "b", "c")
+    await queue.ack(await queue.pop())
+    queue.later(40_000)
+    await queue.push("d")
+    queue.later(21_199)
+    assert await retain(queue) == [], "a fiftieth is waited for"
+    queue.later(1)
+    [gone] = await retain(queue)
+    assert (gone.queue, gone.group, gone.messages) == ("orders", "g", 2), "a was finished"
+    assert await low(queue) == 3
+    assert await queue.depth() == (1, 0)
+    assert await dropped(queue) == 3
+    assert (await queue.pop(5)).payloads == ["d"]
+    await assert_totals_are_exact(queue)
+
+
+async def test_what_every_group_has_finished_goes_after_its_own_time(queue: QueueUnderTest) -> None:
+    await queue.configure(retention_enabled=True, completed_retention_ms=1_000)
+    await queue.group("slow")
+    await queue.push(*"abcd")
+    await queue.ack(await queue.pop(4))
+    await queue.ack(await queue.pop(2, "slow"), group="slow")
+    queue.later(1_020)
+    assert await retain(queue) == []
+    assert await low(queue) == 2, "slow has finished two"
+    assert await queue.depth("slow") == (2, 0)
+    await queue.ack(await queue.pop(4, "slow"), group="slow")
+    await retain(queue)
+    assert await low(queue) == 4
+    assert await queue.depth("slow") == (0, 0)
+    await assert_totals_are_exact(queue)
+
+
+async def test_finished_messages_younger_than_their_time_are_kept(queue: QueueUnderTest) -> None:
+    await queue.configure(retention_enabled=True, completed_retention_ms=1_000)
+    await queue.push("a")
+    queue.later(500)
+    await queue.push("b")
+    await queue.ack(await queue.pop(5))
+    queue.later(600)
+    await retain(queue)
+    assert await low(queue) == 1
+
+
+async def test_without_a_group_nothing_counts_as_finished(queue: QueueUnderTest) -> None:
+    await queue.push("a")
+    await queue.database.fetch("UPDATE queues SET retention_enabled = true, completed_retention_ms = 1")
+    queue.later(10_000)
+    await retain(queue)
+    assert await low(queue) == 0
+
+
+async def test_a_queue_nobody_ever_popped_lets_go_of_what_outlived_its_time(queue: QueueUnderTest) -> None:
+    await queue.push("a", "b")
+    await queue.database.fetch("UPDATE queues SET ttl_ms = 1000, max_size = 3")
+    queue.later(600)
+    await queue.push("c")
+    queue.later(500)
+    [gone] = await retain(queue)
+    assert (gone.group, gone.messages) == ("", 2)
+    row = await queue.database.fetchrow("SELECT size_v1(id) AS size FROM queues")
+    assert row is not None
+    assert row["size"] == 1
+    assert (await queue.push("d", "e", "f")).refused == {2}, "the two that are gone left their places"
+
+
+async def test_a_lease_on_messages_that_are_gone_ends_and_its_ack_changes_nothing(
+    queue: QueueUnderTest,
+) -> None:
+    queue.lease_ms = 100_000
+    await queue.configure(retention_enabled=True, retention_ms=1_000)
+    await queue.push("a", "b")
+    held = await queue.pop(2)
+    queue.later(500)
+    await queue.push("c")
+    queue.later(600)
+    await retain(queue)
+    assert [r.outcome for r in await queue.ack(held)] == ["lease_lost"] * 2
+    assert await queue.depth() == (1, 0)
+    assert (await queue.pop(5)).payloads == ["c"]
+    await assert_totals_are_exact(queue)
+
+
+async def test_a_lease_that_still_holds_something_stays_in_force(queue: QueueUnderTest) -> None:
+    queue.lease_ms = 100_000
+    await queue.configure(retention_enabled=True, retention_ms=1_000)
+    await queue.push("a")
+    queue.later(500)
+    await queue.push("b")
+    held = await queue.pop(2)
+    queue.later(600)
+    await retain(queue)
+    assert await queue.depth() == (0, 1)
+    assert (await queue.pop()).payloads == []
+    results = await queue.ack(held)
+    assert [r.outcome for r in results] == ["not_leased", "completed"]
+    assert results[1].lease_released
+    assert await queue.depth() == (0, 0)
+    await assert_totals_are_exact(queue)
+
+
+async def test_a_lease_whose_last_open_message_went_ends(queue: QueueUnderTest) -> None:
+    queue.lease_ms = 100_000
+    await queue.configure(retention_enabled=True, retention_ms=1_000, retry_delay_ms=50)
+    await queue.push("a")
+    queue.later(500)
+    await queue.push("b", "c")
+    held = await queue.pop(3)
+    await queue.ack(held, "failed", 1)
+    await queue.ack(held, "completed", 2)
+    queue.later(600)
+    await retain(queue)
+    assert await queue.depth() == (2, 0), "the cursor stands before b"
+    assert (await queue.pop(3)).payloads == [], "b waits for its retry"
+    queue.later(50)
+    again = await queue.pop(3)
+    assert again.payloads == ["b"]
+    assert again.messages[0][4] == 1, "its failed attempt is remembered"
+    await assert_totals_are_exact(queue)
+
+
+async def test_the_cursor_goes_on_over_what_was_finished_out_of_order(queue: QueueUnderTest) -> None:
+    queue.lease_ms = 100
+    await queue.configure(retention_enabled=True, retention_ms=1_000)
+    await queue.push("a", "b")
+    queue.later(500)
+    await queue.push("c", "d", "e")
+    held = await queue.pop(5)
+    await queue.ack(held, "completed", 1, 2, 3)
+    queue.later(600)
+    [gone] = await retain(queue)
+    assert gone.messages == 1, "only a was not finished"
+    assert (await queue.pop(5)).payloads == ["e"]
+    assert await queue.depth() == (0, 1)
+    await assert_totals_are_exact(queue)
+
+
+async def test_a_retry_in_waiting_is_not_brought_forward(queue: QueueUnderTest) -> None:
+    await queue.configure(retention_enabled=True, retention_ms=1_000, retry_delay_ms=10_000)
+    await queue.push("a")
+    queue.later(500)
+    await queue.push("b")
+    held = await queue.pop(2)
+    await queue.ack(held, "failed", 0)
+    await queue.ack(held, "failed", 1)
+    queue.later(600)
+    await retain(queue)
+    assert (await queue.pop()).payloads == []
+    queue.later(9_400)
+    assert (await queue.pop()).payloads == ["b"]
+
+
+async def test_an_emptied_partition_is_woken_by_the_next_push(queue: QueueUnderTest) -> None:
+    await queue.configure(retention_enabled=True, retention_ms=1_000)
+    await queue.push("a")
+    queue.later(2_000)
+    await retain(queue)
+    assert (await queue.pop()).payloads == []
+    await queue.push("b")
+    assert (await queue.pop()).payloads == ["b"]
+
+
+async def test_a_new_group_starts_with_what_is_kept(queue: QueueUnderTest) -> None:
+    await queue.configure(retention_enabled=True, retention_ms=1_000)
+    await queue.push("a")
+    queue.later(2_000)
+    await queue.push("b")
+    await retain(queue)
+    assert (await queue.pop(5, "late")).payloads == ["b"]
+    await assert_totals_are_exact(queue)
+
+
+async def test_retention_beside_pushes_pops_and_new_groups_keeps_totals_exact(queue: QueueUnderTest) -> None:
+    await queue.configure(retention_enabled=True, retention_ms=1_000)
+    names = [f"p{i}" for i in range(6)]
+    for name in names:
+        await queue.push("old", "older", partition=name)
+    queue.later(2_000)
+
+    async def push(name: str) -> None:
+        for i in range(10):
+            await queue.push(f"{name} {i}", partition=name)
+
+    async def consume(group: str) -> None:
+        for _ in range(15):
+            await queue.ack(await queue.pop(3, group, width=3), group=group)
+
+    async def keep() -> None:
+        for _ in range(10):
+            await retain(queue)
+
+    await asyncio.gather(*map(push, names), consume("g"), consume("new"), keep(), keep())
+    await assert_totals_are_exact(queue)
+    for group in ("g", "new"):
+        while (delivery := await queue.pop(100, group, width=6)).messages:
+            await queue.ack(delivery, group=group)
+        assert await queue.depth(group) == (0, 0)
+
+
+async def test_expired_messages_of_a_group_nobody_pops_leave_its_depth(queue: QueueUnderTest) -> None:
+    await queue.configure(ttl_ms=1_000)
+    await queue.push("a", "b", partition="x")
+    await queue.push("c", partition="y")
+    queue.later(700)
+    await queue.push("d", partition="x")
+    queue.later(299)
+    assert await retention.expire_idle(queue.database, queue.now) == (False, [])
+    queue.later(1)
+    more, [gone] = await retention.expire_idle(queue.database, queue.now)
+    assert (more, gone.queue, gone.group, gone.messages) == (False, "orders", "g", 3)
+    assert await queue.depth() == (1, 0)
+    assert await retention.expire_idle(queue.database, queue.now) == (False, [])
+    assert (await queue.pop(5, width=5)).payloads == ["d"]
+    await assert_totals_are_exact(queue)
+    await queue.push("e", partition="y")
+    assert (await queue.pop(5, width=5)).payloads == ["e"], "the partition that ran empty is woken"
+
+
+async def test_expiry_takes_no_message_that_is_leased(queue: QueueUnderTest) -> None:
+    queue.lease_ms = 5_000
+    await queue.configure(ttl_ms=1_000)
+    await queue.push("a")
+    held = await queue.pop()
+    queue.later(2_000)
+    assert await retention.expire_idle(queue.database, queue.now) == (False, [])
+    [result] = await queue.ack(held)
+    assert result.outcome == "completed"
+
+
+async def test_expiry_finds_partitions_whose_group_was_made_before_the_first_push(
+    queue: QueueUnderTest,
+) -> None:
+    await queue.partition("x")
+    await queue.configure(ttl_ms=1_000)
+    await queue.push("a", partition="x")
+    await retention.expire_idle(queue.database, queue.now)
+    queue.later(1_000)
+    _, [gone] = await retention.expire_idle(queue.database, queue.now)
+    assert gone.messages == 1
+    assert await queue.depth() == (0, 0)
+
+
+async def test_expiry_works_in_bounded_steps(queue: QueueUnderTest) -> None:
+    await queue.configure(ttl_ms=1_000)
+    for i in range(5):
+        await queue.push("a", partition=f"p{i}")
+    queue.later(1_000)
+    steps = []
+    more = True
+    while more:
+        more, gone = await retention.expire_idle(queue.database, queue.now, limit=2)
+        steps += [one.messages for one in gone]
+    assert steps == [2, 2, 1]
