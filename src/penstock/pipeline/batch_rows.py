@@ -68,6 +68,9 @@ def batch_rows(
     if content.lost:
         gap = f"{content.lost} entries after {wanted.start}"
         notes.append(_note(ASIDE, wanted.shard, Reason.TRIMMED, content.lost, gap, _time_of(wanted.end)))
+    if content.replaced:
+        gap = f"{wanted.end_entries} entries where there had been {wanted.start_entries}"
+        notes.append(_note(ASIDE, wanted.shard, Reason.STREAM_REPLACED, 0, gap, _time_of(wanted.end)))
     reached = UNKNOWN_ENTRIES if content.end_entries is None else content.end_entries
     notes.append(_note(POSITION, wanted.shard, wanted.end, reached, str(content.entries), None))
     batches.append(pa.RecordBatch.from_pylist(notes, schema=schema))

@@ -9,6 +9,7 @@ repeated.
 from __future__ import annotations
 
 import logging
+import shutil
 import signal
 import threading
 import time
@@ -38,7 +39,9 @@ STOP_S = 20.0
 MOST_FAILURES = 5
 """In a row, before the process gives up and leaves the next attempt to whoever supervises it."""
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
+FORGIVE_S = 60.0
+"""A query that ran this long after a failure has recovered."""
 
 
 def run(settings: Settings, definitions: Iterable[MetricDefinition] = DEFINITIONS) -> None:
@@ -52,7 +55,10 @@ def run(settings: Settings, definitions: Iterable[MetricDefinition] = DEFINITION
     stopping = threading.Event()
     _stop_on_signals(stopping)
     home = settings.home / "pipeline"
-    session = build_session(settings.spark_master, home / "spark")
+    scratch = home / "spark"
+    if scratch.exists():  # of a run that was killed
+        shutil.rmtree(scratch)
+    session = build_session(settings.spark_master, scratch)
     pipeline = Pipeline(session, settings, home / "checkpoint", tuple(definitions), stopping)
     try:
         pipeline.run()
@@ -82,6 +88,8 @@ class Pipeline:
         }
         self._queries: dict[MetricDefinition, StreamingQuery] = {}
         self._failures = 0
+        self._failed_at = 0.0
+        self._silent = False
         self._heartbeat = Heartbeat(
             self._redis, {definition: sink.state for definition, sink in self._sinks.items()}
         )
@@ -92,6 +100,8 @@ class Pipeline:
             for definition, sink in self._sinks.items():
                 sink.load_totals()
                 self._queries[definition] = self._start(definition)
+            # From here on reports are written, which is how others see that it is ready.
+            self._warm_up()
             while not self._stopping.wait(BEAT_S):
                 self._beat("running")
                 self._revive()
@@ -99,6 +109,12 @@ class Pipeline:
             log.info("told to stop while waiting for a server")
         finally:
             self._stop()
+
+    def _warm_up(self) -> None:
+        """Bring up Spark's Python processes and code paths, so that the first event need not wait for it."""
+        for definition, sink in self._sinks.items():
+            frame = self._session.read.format(FORMAT).option("definition", packed(definition)).load()
+            sink.rehearse(frame)
 
     def _start(self, definition: MetricDefinition) -> StreamingQuery:
         frame = (
@@ -117,36 +133,32 @@ class Pipeline:
 
     def _revive(self) -> None:
         """Start again, from its checkpoint, a query that failed."""
+        now = time.monotonic()
+        if self._failures and now - self._failed_at > FORGIVE_S:
+            self._failures = 0
         for definition, query in self._queries.items():
-            if query.isActive:
+            if query.isActive or self._stopping.is_set():
                 continue
             self._failures += 1
+            self._failed_at = now
             why = _reason(query)
             log.error("the %s query failed (%d in a row): %s", definition.name, self._failures, why)
             if self._failures > MOST_FAILURES:
                 raise PartFailed(f"the {definition.name} metrics cannot be processed: {why}")
             pause_s = min(FIRST_PAUSE_S * 2 ** (self._failures - 1), LONGEST_PAUSE_S)
-            if self._stopping.wait(pause_s):
-                return
-            before = self._sinks[definition].state.batch_id
-            self._queries[definition] = self._start(definition)
-            self._watch_recovery(definition, before)
-
-    def _watch_recovery(self, definition: MetricDefinition, before: int) -> None:
-        deadline = time.monotonic() + LONGEST_PAUSE_S
-        while time.monotonic() < deadline and self._queries[definition].isActive:
-            if self._sinks[definition].state.batch_id > before:
-                self._failures = 0
-                return
-            if self._stopping.wait(0.2):
-                return
+            if not self._stopping.wait(pause_s):
+                self._queries[definition] = self._start(definition)
 
     def _beat(self, state: str) -> None:
         try:
             self._heartbeat.beat(state)
         except RedisError as error:
-            # Nobody can read the report either; the source says in the log that it waits.
-            log.warning("no report: Redis does not answer: %s", error)
+            # Nobody can read the report either, so the log has to do.
+            if not self._silent:
+                log.warning("no report: Redis does not answer: %s", error)
+            self._silent = True
+        else:
+            self._silent = False
 
     def _stop(self) -> None:
         """Stop between batches, so that none has to be repeated."""

@@ -20,7 +20,6 @@ JVM_OPTIONS = (
     "-XX:+UseSerialGC",  # starts faster and needs less memory; the heap is small
     "-XX:TieredStopAtLevel=1",  # the hot loops are in Arrow and ClickHouse, so optimising Java costs more
     "-XX:-UsePerfData",
-    "-Xss4m",
 )
 
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

@@ -31,6 +31,7 @@ from penstock.pipeline.transforms import landing_columns, landing_expressions, l
 from penstock.streams.positions import Position, write_positions
 from penstock.streams.wire import Reason
 from penstock.warehouse.client import Warehouse
+from penstock.warehouse.points import newest_event
 from penstock.warehouse.schema import SET_ASIDE, landing_table
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,10 @@ class Sink:
         finally:
             self.state.idle.set()
 
+    def rehearse(self, frame: DataFrame) -> None:
+        """Do to an empty frame what is done to a batch, and write nothing."""
+        landing_rows(frame, self._expressions).toArrow()
+
     def write(self, table: pa.Table, query_id: str, batch_id: int) -> None:
         """Insert one batch's rows. Repeating it with the same arguments changes nothing."""
         points = _of_kind(table, POINT).select(self._columns)
@@ -121,7 +126,7 @@ class Sink:
             state.freshness = max(newest / 1000, state.freshness or 0.0)
 
     def load_totals(self) -> None:
-        """Set `rejected` and `lost` from what ClickHouse holds, which is right after any restart."""
+        """Set `rejected`, `lost` and `freshness` from ClickHouse, where they are right after any restart."""
 
         def ask() -> None:
             found = self._warehouse.query(
@@ -132,6 +137,7 @@ class Sink:
             counts = {row["reason"]: int(row["events"]) for row in found}
             self.state.lost = counts.pop(Reason.TRIMMED.value, 0)
             self.state.rejected = sum(counts.values())
+            self.state.freshness = newest_event(self._warehouse, self._definition)
 
         self._patiently(ask, "ClickHouse")
 

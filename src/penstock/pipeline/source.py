@@ -23,14 +23,14 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import BusyLoadingError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
@@ -66,6 +66,9 @@ class StreamsSource(DataSource):
     def schema(self) -> StructType:
         return batch_schema(unpacked(self.options["definition"]))
 
+    def reader(self, schema: StructType) -> WarmUpReader:
+        return WarmUpReader()
+
     def streamReader(self, schema: StructType) -> StreamsReader:
         return StreamsReader(
             self.options["redis_url"],
@@ -92,6 +95,17 @@ class Ranges(InputPartition):
     ranges: tuple[StreamRange, ...]
 
 
+class WarmUpReader(DataSourceReader):
+    """Reads nothing, in one task: a batch read brings up the processes that the stream's tasks will use."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Ranges(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        _freeze_collector()
+        return iter(())
+
+
 class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
         self, redis_url: str, definition: MetricDefinition, most_entries: int = MOST_ENTRIES
@@ -100,6 +114,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._definition = definition
         self._most_entries = most_entries
         self._goal: dict[int, str] | None = None
+        self._away = False
         # Entries ever added up to an id, per shard: what the last look at the stream told.
         self._entries: dict[int, dict[str, int]] = {shard: {} for shard in range(definition.shards)}
 
@@ -117,13 +132,17 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends: at the newest entry, or earlier when there is too much for one batch."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         try:
-            return {
+            end = {
                 str(shard): self._end(shard, key, start.get(str(shard), BEGINNING), most)
                 for shard, key in enumerate(self._definition.stream_keys)
             }
         except (RedisError, OSError) as error:
-            log.warning("waiting for Redis: %s", error)
+            if not self._away:
+                log.warning("no new %s events: Redis does not answer: %s", self._definition.name, error)
+            self._away = True
             return start
+        self._away = False
+        return end
 
     def prepareForTriggerAvailableNow(self) -> None:
         def look() -> dict[int, str]:
@@ -241,8 +260,9 @@ def _persistently(ask: Callable[[], T]) -> T:
     while True:
         try:
             return ask()
-        except (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OSError) as error:
-            log.warning("waiting for Redis: %s", error)
+        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            if pause_s == FIRST_PAUSE_S:
+                log.warning("a batch waits for Redis: %s", error)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 

@@ -57,6 +57,8 @@ class RangeContent:
     lost: int = 0
     end_entries: int | None = None
     """How many entries had ever been added up to the range's end, if it can be told."""
+    replaced: bool = False
+    """The stream is not the one it was: fewer entries were ever added than at the range's start."""
     set_aside: Counter[Reason] = field(default_factory=Counter)
     examples: dict[Reason, str] = field(default_factory=dict)
 
@@ -129,6 +131,7 @@ def read_range(connection: RawConnection, definition: MetricDefinition, wanted: 
     if wanted.end_entries is None:
         content.end_entries = position
     elif wanted.start_entries is not None:
+        content.replaced = wanted.end_entries < wanted.start_entries
         content.lost = max(0, wanted.end_entries - wanted.start_entries - content.entries)
     if pending:
         content.rows = fold(concatenated(pending), definition.bucket_ms) if len(pending) > 1 else pending[0]

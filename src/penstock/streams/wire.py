@@ -37,6 +37,8 @@ class Reason(StrEnum):
     NOTHING_MEASURED = "nothing_measured"
     TRIMMED = "trimmed"
     """Never read: the stream was cut before the pipeline got there."""
+    STREAM_REPLACED = "stream_replaced"
+    """Counts no event: Redis came back with fewer entries than it had, and how many are gone nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError, OperationalError
 from urllib3.exceptions import HTTPError
 
-from penstock.errors import WarehouseUnavailable
+from penstock.errors import PenstockError, WarehouseUnavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 TRANSIENT_CODES = frozenset({159, 202, 209, 210, 236, 241, 242, 243, 252, 319, 425, 439, 999})
 """Server errors that pass by themselves: time-outs, too many queries or parts, no memory or disk, shutting
 down, a keeper that is away. https://github.com/ClickHouse/ClickHouse/blob/master/src/Common/ErrorCodes.cpp"""
+
+MISSING_CODES = frozenset({60, 81})
+"""There is no such table or database: the migrations have not run yet."""
 
 INSERT_ONCE = {
     "async_insert": 0,
@@ -32,8 +35,18 @@ INSERT_ONCE = {
 explicitly, because the defaults differ between versions and can be changed per user."""
 
 
+class WarehouseRefused(PenstockError):
+    """ClickHouse answered, and said no; the detail has its words."""
+
+    code = "warehouse_refused"
+    title = "ClickHouse refused a request"
+
+
 class Warehouse:
-    """One ClickHouse database. Safe to share between threads; every method may raise WarehouseUnavailable."""
+    """One ClickHouse database. Safe to share between threads.
+
+    Every method raises WarehouseUnavailable when it may succeed later, and WarehouseRefused when not.
+    """
 
     def __init__(self, url: str, timeout_s: float = 60.0) -> None:
         self.url = url
@@ -88,14 +101,18 @@ class Warehouse:
                 )
             return self._client
 
-    def _translated(self, error: Exception) -> Exception:
+    def _translated(self, error: Exception) -> PenstockError:
         code = getattr(error, "code", None)
         transport = code is None and (
             isinstance(error, OperationalError | HTTPError | OSError) or type(error) is DatabaseError
         )
         if transport or code in TRANSIENT_CODES:
             return WarehouseUnavailable(f"ClickHouse at {self._address()} does not answer: {error}")
-        return error
+        if code in MISSING_CODES:
+            return WarehouseUnavailable(
+                f"ClickHouse at {self._address()} has no tables yet: run `penstock migrate` ({error})"
+            )
+        return WarehouseRefused(f"ClickHouse at {self._address()} refused: {error}", server_code=code)
 
     def _address(self) -> str:
         parts = urlsplit(self.url)

@@ -112,6 +112,15 @@ def read_before(
     )
 
 
+def newest_event(warehouse: Warehouse, definition: MetricDefinition) -> float | None:
+    """The time of the newest event of this metric, in seconds since the epoch."""
+    [row] = warehouse.query(
+        f"SELECT max(newest_ms) AS newest FROM {FRESHNESS} WHERE metric = {{metric:String}}",
+        {"metric": definition.name},
+    )
+    return row["newest"] / 1000 if row["newest"] else None
+
+
 def _point(definition: MetricDefinition, row: Mapping[str, Any]) -> dict[str, Any]:
     point: dict[str, Any] = {"seen_ms": row["seen"]}
     for counter in definition.counters:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from events import event, fill, totals
 from pyspark.sql import SparkSession
@@ -160,6 +161,27 @@ def test_it_waits_for_a_redis_that_is_away(
             until_events(warehouse, 100)
             progress_where(server.url, lambda p: p["state"] == "running", "it reports again")
     assert [tier[:2] for tier in totals(warehouse)] == [(100, total)] * 3
+
+
+def is_planner(process: psutil.Process) -> bool:
+    try:
+        return any("python_streaming_source_runner" in word for word in process.cmdline())
+    except psutil.ZombieProcess:
+        return False
+
+
+def test_a_query_whose_planner_died_is_started_again(
+    pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
+) -> None:
+    total = fill(redis, 20)
+    with pipeline(stream_url, warehouse.url):
+        until_events(warehouse, 20)
+        [planner] = filter(is_planner, psutil.Process().children(recursive=True))
+        planner.kill()
+        planner.wait(PATIENCE_S)
+        total += fill(redis, 20, start=20)
+        until_events(warehouse, 40)
+    assert [tier[:2] for tier in totals(warehouse)] == [(40, total)] * 3
 
 
 def test_another_metric_needs_nothing_but_its_definition(

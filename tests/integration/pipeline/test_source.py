@@ -167,13 +167,18 @@ def test_a_drain_ends_where_it_was_when_it_began(reader: StreamsReader, redis: R
 
 
 def test_a_stream_that_was_replaced_is_read_from_its_start(reader: StreamsReader, redis: Redis) -> None:
-    fill(redis, 10)
+    for n in range(10):
+        add(redis, 0, event(eq=1), f"{NOW_MS}-{n + 1}")
     end = reader.latestOffset(NOTHING, ReadAllAvailable())
     redis.flushdb()
     assert reader.latestOffset(end, ReadAllAvailable()) == end
-    fill(redis, 6)
-    later = reader.latestOffset(end, ReadAllAvailable())
-    assert [int(note["example"]) for note in notes(read(reader, end, later), "position")] == [3, 3]
+    for n in range(3):
+        add(redis, 0, event(eq=1), f"{NOW_MS + 1}-{n}")
+    table = read(reader, end, reader.latestOffset(end, ReadAllAvailable()))
+    assert [(note["events"], note["example"]) for note in notes(table, "position")] == [(3, "3")]
+    [replaced] = notes(table, "set_aside")
+    assert (replaced["label"], replaced["events"]) == ("stream_replaced", 0)
+    assert replaced["example"] == "3 entries where there had been 10"
 
 
 def test_while_redis_is_away_nothing_is_new_and_a_batch_waits(open_tmp_path: Path) -> None:
