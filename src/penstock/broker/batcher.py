@@ -12,6 +12,7 @@ here: the callers know whether they may.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -19,6 +20,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from penstock.errors import PenstockError
+
+logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -74,6 +77,7 @@ class Batcher(Generic[Item, Result]):
         self._abandoned = abandoned
         self._lanes: dict[Hashable, _Lane[Item, Result]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._undoing: set[asyncio.Task[None]] = set()
         self.stats = BatchStats()
 
     @property
@@ -94,12 +98,18 @@ class Batcher(Generic[Item, Result]):
         lane.waiting.append(_Entry(item, items, size, future))
         if lane.in_flight < self._in_flight:
             self._start(key, lane)
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # The result may have come before the cancellation, and nobody took it.
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._undo(key, item, future.result())
+            raise
 
     async def drain(self) -> None:
-        """Wait until nothing is waiting or in flight."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Wait until nothing is waiting, in flight or being given back."""
+        while self._tasks or self._undoing:
+            await asyncio.gather(*self._tasks, *self._undoing, return_exceptions=True)
 
     def _start(self, key: Hashable, lane: _Lane[Item, Result]) -> None:
         lane.in_flight += 1
@@ -149,11 +159,25 @@ class Batcher(Generic[Item, Result]):
             for entry, result in zip(entries, results, strict=True):
                 if not entry.future.done():
                     entry.future.set_result(result)
-                elif self._abandoned is not None:
-                    await self._abandoned(key, entry.item, result)
+                else:
+                    self._undo(key, entry.item, result)
+
+    def _undo(self, key: Hashable, item: Item, result: Result) -> None:
+        """Hand over what nobody is left to receive; no other request waits for that."""
+        if self._abandoned is not None:
+            task = asyncio.create_task(_logged(self._abandoned(key, item, result)))
+            self._undoing.add(task)
+            task.add_done_callback(self._undoing.discard)
 
     @staticmethod
     def _fail(entries: list[_Entry[Item, Result]], error: Exception) -> None:
         for entry in entries:
             if not entry.future.done():
                 entry.future.set_exception(error)
+
+
+async def _logged(work: Awaitable[None]) -> None:
+    try:
+        await work
+    except Exception:
+        logger.exception("a result that nobody received was not given back")
