@@ -74,7 +74,10 @@ class Platform:
 
 @contextmanager
 def running_platform() -> Iterator[Platform]:
-    """Start it, wait until it is healthy, stop it as Ctrl-C would, and insist that nothing is left."""
+    """Start it, wait until it is healthy, stop it as Ctrl-C would, and insist that nothing is left.
+
+    Its directory, with data and logs, is kept when something failed.
+    """
     directory = Path(tempfile.mkdtemp(prefix="penstock-e2e-"))
     directory.chmod(0o755)  # as root, PostgreSQL runs as another user and must pass through
     home, output, port = directory / "home", directory / "up.log", any_free_port()
@@ -89,8 +92,11 @@ def running_platform() -> Iterator[Platform]:
     platform = Platform(f"http://127.0.0.1:{port}", port, home, process)
     try:
         wait_until(lambda: platform.ended or platform.healthy, START_S, "the platform starts")
-        assert not platform.ended, f"`penstock up` ended:\n{output.read_text()}"
+        assert not platform.ended, "`penstock up` ended"
         yield platform
+    except AssertionError as failure:
+        failure.add_note(f"{output} says:\n{output.read_text()}")
+        raise
     finally:
         stop(platform, output)
     shutil.rmtree(directory)
