@@ -45,6 +45,40 @@ class UnknownQueue(PenstockError):
     title = "There is no such queue"
 
 
+class UnknownGroup(PenstockError):
+    code = "unknown_group"
+    status = 404
+    title = "There is no such consumer group"
+
+
+class UnknownPartition(PenstockError):
+    code = "unknown_partition"
+    status = 404
+    title = "There is no such partition"
+
+
+class UnknownMessage(PenstockError):
+    code = "unknown_message"
+    status = 404
+    title = "There is no such message"
+
+
+class WrongState(PenstockError):
+    """What was asked for makes no sense for what the message or the broker is now."""
+
+    code = "wrong_state"
+    status = 409
+    title = "This cannot be done now"
+
+
+class NotAvailable(PenstockError):
+    """A route that clients know and that this version cannot answer truthfully."""
+
+    code = "not_available"
+    status = 501
+    title = "This is not measured yet"
+
+
 class LeaseLost(PenstockError):
     code = "lease_lost"
     status = 409

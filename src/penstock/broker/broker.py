@@ -6,10 +6,13 @@ from typing import Any
 
 from penstock.broker.batcher import Batcher
 from penstock.broker.directory import Directory
+from penstock.broker.groups import Groups
 from penstock.broker.metrics import QueueMetrics
 from penstock.broker.pop import Pops
 from penstock.broker.push import Pushes
+from penstock.broker.queues import Queues
 from penstock.broker.ready import Ready
+from penstock.broker.records import Records
 from penstock.broker.sealing import Sealer
 from penstock.broker.settle import Settlements
 from penstock.broker.waiters import Waiters
@@ -38,13 +41,16 @@ class Broker:
             database.url,
             ready=self.waiters.wake,
             changed=self.directory.forget_queue,
-            missed=self.waiters.wake_all,
+            missed=self._missed,
         )
         ready = Ready(self.waiters, self.news)
         bench = Workbench(database, self.directory, metrics, ready, self.sealer)
         self.pushes = Pushes(bench)
         self.pops = Pops(bench, lease_ms, clock)
         self.settlements = Settlements(bench, self.pushes)
+        self.queues = Queues(bench, self.news)
+        self.groups = Groups(bench, self.news)
+        self.records = Records(bench)
         self.batchers: dict[str, Batcher[Any, Any]] = {
             "push": self.pushes.batcher,
             "pop": self.pops.batcher,
@@ -66,3 +72,8 @@ class Broker:
         await self.news.stop()
         for batcher in self.batchers.values():
             await batcher.drain()
+
+    def _missed(self) -> None:
+        """Options may have changed and queues may have gone unheard: look everything up again."""
+        self.directory.forget_all()
+        self.waiters.wake_all()

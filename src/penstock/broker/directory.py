@@ -67,6 +67,11 @@ class Directory:
         for group in [k for k, ids in self._groups.items() if ids.queue_id == queue_id]:
             del self._groups[group]
 
+    def forget_all(self) -> None:
+        """Start over, because word of a change may have been missed."""
+        self._partitions.clear()
+        self._groups.clear()
+
     async def matching(self, scope: Scope, namespace: str | None, task: str | None) -> dict[int, str]:
         """The queues of a namespace and task, by id: higher priority first, then by name."""
         rows = await catalog.matching_queues(self._database, scope, namespace, task)

@@ -70,6 +70,14 @@ class QueueMetrics:
     def expired(self, scope: Scope, queue_id: int, queue: str, group: str, messages: int) -> None:
         self._tally(scope, queue_id, queue, group).add("ex", messages)
 
+    def buried(self, scope: Scope, queue_id: int, queue: str, group: str) -> None:
+        """A message was declared dead outside a lease: it has no run time."""
+        self._tally(scope, queue_id, queue, group).add("dl", 1)
+
+    def touched(self, scope: Scope, queue_id: int, queue: str) -> None:
+        """The queue's gauges may have changed without anything to count."""
+        self._touched[queue_id] = (scope, queue)
+
     async def start(self) -> None:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="queue metrics")

@@ -84,19 +84,25 @@ class Pops:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     return popped
-                if not watch.signalled:
-                    await self._set_timers(scope, queues, group)
+                if not watch.signalled and not await self._set_timers(scope, queues, group):
+                    return popped
                 if not await waiters.park(watch, left_s):
                     return popped
 
-    async def _set_timers(self, scope: Scope, queues: dict[int, str], group: str) -> None:
-        """Have the group woken when a lease or a delay that is in the way now ends."""
+    async def _set_timers(self, scope: Scope, queues: dict[int, str], group: str) -> bool:
+        """Have the group woken when a lease or a delay that is in the way now ends.
+
+        False if a queue was deleted and made anew: nobody would call us under its old id.
+        """
         for queue_id, queue in queues.items():
             ids = await self._at.directory.group(scope, queue, group)
+            if ids.queue_id != queue_id:
+                return False
             delay_s = await log.next_ready(self._at.database, ids.group_id)
             if delay_s is not None:
                 # Something already due is held by another transaction: look again shortly.
                 self._at.ready.waiters.wake_in(queue_id, group, max(delay_s, 0.02))
+        return True
 
     async def _first(self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions) -> Popped:
         popped = Popped("", "", group, [], 0)

@@ -33,6 +33,7 @@ BEGIN
                              WHEN 'new' THEN p.next_offset
                              ELSE offset_at_v1(p.id, p_subscription::timestamptz) END AS start
                   FROM partitions p JOIN queues q ON q.id = p.queue_id WHERE p.queue_id = v_queue) s;
+            PERFORM skip_deleted_v1(v_group);
             INSERT INTO tallies (queue_id, group_id, slot, messages)
             SELECT v_queue, v_group, 0, coalesce(sum(p.cursor), 0) FROM positions p WHERE p.group_id = v_group;
         END IF;

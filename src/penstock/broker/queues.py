@@ -1,0 +1,63 @@
+"""Configuring and deleting queues, here and in what every broker remembers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.broker.workbench import Workbench
+from penstock.durable import catalog, options
+from penstock.durable.news import News
+from penstock.durable.options import Configured
+from penstock.errors import WrongState
+from penstock.model import Scope
+
+EVERYONE = 100_000
+"""More pops than wait anywhere: all of them look again."""
+
+
+class Queues:
+    def __init__(self, bench: Workbench, news: News) -> None:
+        self._at = bench
+        self._news = news
+
+    async def configure(
+        self,
+        scope: Scope,
+        queue: str,
+        given: Mapping[str, object],
+        *,
+        namespace: str | None = None,
+        task: str | None = None,
+    ) -> Configured:
+        """Set options of a queue, all or none; what is left out stays, a new queue has the defaults.
+
+        In force here at once and in other brokers within moments: they are told, and messages that wait
+        follow. Raises InvalidRequest naming the option that cannot be, WrongState for encryption without
+        a key.
+        """
+        changes: dict[str, int | bool | str] = {**options.columns(given)}
+        if changes.get("encrypted") and not self._at.sealer.can_seal:
+            raise WrongState(
+                "encryptionEnabled needs a key, and this broker has none; set PENSTOCK_ENCRYPTION_KEYS",
+                field="options.encryptionEnabled",
+            )
+        if namespace is not None:
+            changes["namespace"] = namespace
+        if task is not None:
+            changes["task"] = task
+        configured = await options.configure(self._at.database, scope, queue, changes)
+        self._changed(scope, configured.queue_id, queue)
+        return configured
+
+    async def delete(self, scope: Scope, queue: str) -> bool:
+        """Delete a queue with all it has; whether there was one. Pops that wait for it look again."""
+        found = await catalog.find_queue(self._at.database, scope, queue)
+        existed = found is not None and await catalog.delete_queue(self._at.database, found.id)
+        if found is not None:
+            self._changed(scope, found.id, queue)
+        return existed
+
+    def _changed(self, scope: Scope, queue_id: int, queue: str) -> None:
+        self._at.directory.forget(scope, queue)
+        self._news.tell_changed(queue_id)
+        self._at.ready.announce(queue_id, EVERYONE)

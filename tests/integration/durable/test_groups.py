@@ -1,0 +1,242 @@
+"""Consumer groups: how far behind they are, moved, made to start over, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from under_test import QueueUnderTest
+
+from penstock.durable import groups, log
+from penstock.durable.faults import GroupGone
+from penstock.durable.groups import Moved
+from penstock.durable.pool import Database
+from penstock.model import DEFAULT_SCOPE, Scope
+
+
+async def seek(queue: QueueUnderTest, target: str, partition: str | None = None, group: str = "g") -> Moved:
+    ids = await queue.group(group)
+    partition_id = (await queue.partition(partition)).partition_id if partition else None
+    return await groups.seek(queue.database, ids.group_id, target, partition_id)
+
+
+async def counted(queue: QueueUnderTest, group: str = "g") -> int:
+    """What the group has not finished, added up over its positions: depth must say the same."""
+    ids = await queue.group(group)
+    row = await queue.database.fetchrow(
+        """SELECT sum(t.next_offset - p.cursor)::bigint AS left FROM positions p
+           JOIN partitions t ON t.id = p.partition_id WHERE p.group_id = $1""",
+        ids.group_id,
+    )
+    assert row is not None
+    left: int = row["left"]
+    assert sum(await queue.depth(group)) == left
+    return left
+
+
+async def test_seeking_to_the_end_skips_everything(queue: QueueUnderTest) -> None:
+    await queue.push(*"abc", partition="x")
+    await queue.push(*"de", partition="y")
+    await queue.ack(await queue.pop(1, partition="x"))
+    moved = await seek(queue, "new")
+    assert (moved.partitions, moved.moved, moved.forward, moved.back) == (2, 2, 4, 0)
+    assert await counted(queue) == 0
+    assert (await queue.pop(5, width=5)).payloads == []
+    await queue.push("f", partition="x")
+    assert (await queue.pop(5, width=5)).payloads == ["f"]
+
+
+async def test_seeking_back_delivers_again_and_depth_follows(queue: QueueUnderTest) -> None:
+    await queue.push(*"abc")
+    await queue.ack(await queue.pop(3))
+    assert await counted(queue) == 0
+    moved = await seek(queue, "all")
+    assert (moved.forward, moved.back) == (0, 3)
+    assert await counted(queue) == 3
+    assert (await queue.pop(5)).payloads == ["a", "b", "c"]
+
+
+async def test_seeking_to_a_moment_starts_with_the_first_message_from_then(queue: QueueUnderTest) -> None:
+    for name in "abcdef":
+        await queue.push(name)
+        queue.later(10)
+    moment = queue.now - timedelta(milliseconds=35)
+    await seek(queue, moment.isoformat())
+    assert (await queue.pop(10)).payloads == ["d", "e", "f"]
+    await seek(queue, (queue.now + timedelta(days=1)).isoformat())
+    assert await counted(queue) == 0
+
+
+async def test_one_partition_can_be_moved_alone(queue: QueueUnderTest) -> None:
+    for name in "xy":
+        await queue.push(f"{name}1", partition=name)
+    assert (await seek(queue, "new", "x")).partitions == 1
+    assert (await queue.pop(5, width=5)).payloads == ["y1"]
+
+
+async def test_a_seek_ends_leases_and_forgets_what_happened_under_them(queue: QueueUnderTest) -> None:
+    await queue.push(*"abcd")
+    delivery = await queue.pop(4)
+    await queue.ack(delivery, "completed", 2)
+    await queue.ack(delivery, "failed", 0)
+    await seek(queue, "all")
+    assert {a.outcome for a in await queue.ack(delivery)} == {"lease_lost"}
+    again = await queue.pop(4)
+    assert again.payloads == ["a", "b", "c", "d"]
+    assert [attempts for *_, attempts in again.messages] == [0, 0, 0, 0]
+
+
+async def test_a_seek_ends_careful_delivery(queue: QueueUnderTest) -> None:
+    await queue.push(*"abc")
+    await queue.pop(3)
+    queue.later(1_000)
+    await seek(queue, "all")
+    assert (await queue.pop(3)).payloads == ["a", "b", "c"]
+
+
+async def test_a_seek_obeys_the_delay(queue: QueueUnderTest) -> None:
+    await queue.configure(delay_ms=1_000)
+    await queue.push("a")
+    await seek(queue, "all")
+    assert (await queue.pop()).payloads == []
+    queue.later(1_000)
+    assert (await queue.pop()).payloads == ["a"]
+
+
+async def test_other_groups_stay_where_they_are(queue: QueueUnderTest) -> None:
+    await queue.push("a", "b")
+    await queue.ack(await queue.pop(1, "other"), group="other")
+    await seek(queue, "new")
+    assert (await queue.pop(5, "other")).payloads == ["b"]
+    assert await counted(queue, "other") == 1
+
+
+async def test_a_seek_while_pushing_loses_nothing_and_keeps_the_count(queue: QueueUnderTest) -> None:
+    names = [str(i) for i in range(5)]
+    for name in names:
+        await queue.partition(name)
+    await queue.group()
+
+    async def push(name: str) -> None:
+        for i in range(10):
+            await queue.push(f"{name}.{i}", partition=name)
+
+    async def move() -> None:
+        for _ in range(10):
+            await seek(queue, "new")
+            await seek(queue, "all")
+
+    await asyncio.gather(*(push(name) for name in names), move())
+    assert await counted(queue) == 50
+    assert len((await queue.pop(100, width=10)).payloads) == 50
+
+
+async def test_a_seek_goes_through_many_partitions_in_steps(
+    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "SEEK_AT_ONCE", 2)
+    for name in "abcde":
+        await queue.push(name, partition=name)
+    assert (await seek(queue, "new")).moved == 5
+    assert await counted(queue) == 0
+
+
+async def test_lag_is_the_age_of_the_oldest_unfinished_message(queue: QueueUnderTest) -> None:
+    await queue.group()
+    await queue.push("a", partition="x")
+    first_at = queue.now
+    queue.later(60_000)
+    await queue.push("b", partition="x")
+    await queue.push("c", partition="y")
+    second_at = queue.now
+    [row] = await listed(queue)
+    assert (row["behind"], row["oldest_at"]) == (2, first_at)
+    delivery = await queue.pop(partition="x")
+    [row] = await listed(queue)
+    assert row["oldest_at"] == first_at, "a leased message is not finished"
+    assert (row["depth"], row["running"], row["leases"]) == (2, 1, 1)
+    queue.later(5_000)
+    [row] = await listed(queue)
+    assert row["oldest_at"] == first_at, "nor is one whose lease ran out"
+    delivery = await queue.pop(partition="x")
+    await queue.ack(delivery)
+    [row] = await listed(queue)
+    assert row["oldest_at"] == second_at
+
+
+async def test_lag_counts_from_the_push_after_an_idle_time(queue: QueueUnderTest) -> None:
+    await queue.push("a")
+    await queue.ack(await queue.pop())
+    queue.later(3_600_000)
+    await queue.push("b")
+    [row] = await listed(queue)
+    assert row["oldest_at"] == queue.now, "not from when the group became idle"
+
+
+async def listed(queue: QueueUnderTest) -> list[Any]:
+    return await queue.database.fetch(
+        "SELECT * FROM groups_v1($1, $2, $3, NULL, NULL, 10, 0, $4)",
+        "default",
+        "default",
+        "default",
+        queue.now,
+    )
+
+
+async def test_lagging_positions_are_found_oldest_first(queue: QueueUnderTest) -> None:
+    await queue.group()
+    for name in "xyz":
+        await queue.push(name, partition=name)
+        queue.later(1_000)
+    before = queue.now - timedelta(milliseconds=1_500)
+    rows = await groups.lagging(queue.database, DEFAULT_SCOPE, before, limit=10, offset=0)
+    assert [(row["partition"], row["unfinished"]) for row in rows] == [("x", 1), ("y", 1)]
+    assert rows[0]["total"] == 2
+    assert await groups.lagging(queue.database, Scope("other"), before, limit=10, offset=0) == []
+
+
+async def test_positions_tell_where_a_group_stands(queue: QueueUnderTest) -> None:
+    await queue.push("a", "b", partition="x")
+    await queue.partition("y")
+    await queue.ack(await queue.pop())
+    ids = await queue.group()
+    rows = await groups.group_partitions(queue.database, ids.group_id, limit=10, offset=0)
+    assert [(r["partition"], r["cursor"], r["next_offset"], r["unfinished"]) for r in rows] == [
+        ("x", 1, 2, 1),
+        ("y", 0, 0, 0),
+    ]
+
+
+async def test_a_deleted_group_is_gone_and_can_come_back_elsewhere(queue: QueueUnderTest) -> None:
+    await queue.push("a", "b")
+    delivery = await queue.pop()
+    ids = await queue.group()
+    assert await groups.delete_group(queue.database, ids.group_id) == 1
+    with pytest.raises(GroupGone):
+        await log.pop(queue.database, ids.group_id, [log.PopRequest(delivery.lease_id, 1)], lease_ms=1000)
+    await queue.group("g", "new")
+    assert await counted(queue) == 0
+    assert [a.outcome for a in await queue.ack(delivery)] == ["lease_lost"]
+
+
+async def test_dead_letters_outlive_their_group(queue: QueueUnderTest) -> None:
+    await queue.push("a")
+    await queue.ack(await queue.pop(), "dlq")
+    await groups.delete_group(queue.database, (await queue.group()).group_id)
+    assert len(await queue.dead()) == 1
+
+
+async def test_groups_are_paged_by_name(database: Database) -> None:
+    for name in ("q1", "q2"):
+        queue = QueueUnderTest(database, name)
+        await queue.push("a")
+        for group in ("b", "a"):
+            await queue.group(group)
+    rows = await groups.groups(database, DEFAULT_SCOPE, limit=3)
+    assert [(row["name"], row["queue"]) for row in rows] == [("a", "q1"), ("a", "q2"), ("b", "q1")]
+    assert rows[0]["total"] == 4
+    assert [row["depth"] for row in rows] == [1, 1, 1]
+    found = await groups.find_groups(database, DEFAULT_SCOPE, "b", "q2")
+    assert [row["queue"] for row in found] == ["q2"]
