@@ -32,7 +32,10 @@ class Sealer:
 
     def __init__(self, keys: str = "") -> None:
         """`keys` is `id:base64[,id:base64…]`: 32 bytes each, the newest first."""
-        self._keys = dict(_parse(entry) for entry in keys.split(",") if entry)
+        parsed = [_parse(entry) for entry in keys.split(",") if entry]
+        self._keys = dict(parsed)
+        if len(self._keys) < len(parsed):
+            raise ConfigError("PENSTOCK_ENCRYPTION_KEYS names a key twice: give every base64 key its own id")
         self._current = next(iter(self._keys), None)
 
     @property
@@ -51,16 +54,18 @@ class Sealer:
         """The payload as it was pushed, whether it was sealed or not."""
         if not stored or stored[0] != MARK:
             return stored
-        end = 2 + stored[1]
-        key_id = stored[2:end].decode()
+        end = 2 + int.from_bytes(stored[1:2])
+        key_id = stored[2:end].decode(errors="replace")
         key = self._keys.get(key_id)
         if key is None:
             raise KeyMissing(f"a payload was sealed with key {key_id!r}; add it to PENSTOCK_ENCRYPTION_KEYS")
         nonce = stored[end : end + NONCE_BYTES]
         try:
             return key.decrypt(nonce, stored[end + NONCE_BYTES :], stored[:end])
-        except InvalidTag:
-            raise KeyMissing(f"key {key_id!r} is not the one a payload was sealed with") from None
+        except (InvalidTag, ValueError):
+            raise KeyMissing(
+                f"key {key_id!r} is not the one a payload was sealed with, or the payload was changed"
+            ) from None
 
 
 def _parse(entry: str) -> tuple[str, AESGCM]:
@@ -69,7 +74,7 @@ def _parse(entry: str) -> tuple[str, AESGCM]:
         key = base64.b64decode(text, validate=True)
     except binascii.Error:
         key = b""
-    if not colon or not key_id or len(key_id) > 100 or len(key) != KEY_BYTES:
+    if not colon or not key_id or len(key_id.encode()) > 100 or len(key) != KEY_BYTES:
         raise ConfigError(
             "PENSTOCK_ENCRYPTION_KEYS must be id:key[,id:key…], each key 32 bytes in base64; "
             "make one with: python3 -c 'import os,base64; print(base64.b64encode(os.urandom(32)).decode())'"

@@ -56,7 +56,9 @@ class Waiters:
             watch.future = asyncio.get_running_loop().create_future()
             self.parked += 1
             try:
-                await asyncio.wait_for(watch.future, timeout_s)
+                # Not wait_for: it would swallow a cancellation that comes together with the wake-up.
+                async with asyncio.timeout(timeout_s):
+                    await watch.future
             except TimeoutError:
                 return False
             finally:
