@@ -49,12 +49,15 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
 
 
 def check_name(what: str, name: str) -> str:
-    """The name, if it can be one: 1 to 255 characters, none of them a control character."""
-    if not name or len(name) > NAME_LIMIT or not name.isprintable():
+    """The name, if it can be one: 1 to 255 characters, none of them a control character.
+
+    The names of queues and groups are parts of paths, so they have no slash.
+    """
+    in_paths = what in ("queue", "consumerGroup")
+    if not name or len(name) > NAME_LIMIT or not name.isprintable() or (in_paths and "/" in name):
         shown = name if len(name) <= 40 else name[:40] + "…"
-        raise InvalidRequest(
-            f"{what} {shown!r} is not a name: use 1 to {NAME_LIMIT} printable characters", field=what
-        )
+        rule = f"use 1 to {NAME_LIMIT} printable characters" + (" without a slash" if in_paths else "")
+        raise InvalidRequest(f"{what} {shown!r} is not a name: {rule}", field=what)
     return name
 
 

@@ -254,3 +254,12 @@ async def test_pop_by_namespace_and_task(client: httpx.AsyncClient, parked: Park
     await parked(1)
     await push(client, "more", queue="jobs.mail", partition="p2")
     assert data((await waiting).json()) == ["more"]
+
+
+async def test_a_partition_may_have_a_slash_and_a_queue_may_not(client: httpx.AsyncClient) -> None:
+    await push(client, 1, partition="tenant/7")
+    answer = await client.get("/api/v1/pop/queue/q/partition/tenant%2F7")
+    assert data(answer.json()) == [1]
+    refused = await client.post(PUSH, json={"items": [{"queue": "a/b", "payload": 1}]})
+    assert refused.status_code == 422
+    assert "slash" in refused.json()["detail"]

@@ -169,5 +169,5 @@ ROUTES = [
     Route("/api/v1/push", push, methods=["POST"]),
     Route("/api/v1/pop", pop_any, methods=["GET"]),
     Route("/api/v1/pop/queue/{queue}", pop, methods=["GET"]),
-    Route("/api/v1/pop/queue/{queue}/partition/{partition}", pop, methods=["GET"]),
+    Route("/api/v1/pop/queue/{queue}/partition/{partition:path}", pop, methods=["GET"]),
 ]
