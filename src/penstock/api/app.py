@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -14,7 +15,21 @@ from starlette.staticfiles import StaticFiles
 
 from penstock import __version__, dashboard
 from penstock.api import openapi, problems
-from penstock.api.routes import batching, health, messages, metrics, resources, settle
+from penstock.api.routes import (
+    batching,
+    configure,
+    dead_letters,
+    groups,
+    health,
+    horizon,
+    messages,
+    messages_view,
+    metrics,
+    resources,
+    settle,
+    status,
+    traces,
+)
 from penstock.api.services import open_services
 from penstock.config import Settings
 from penstock.errors import PenstockError
@@ -29,13 +44,17 @@ def make_app(settings: Settings) -> FastAPI:
             app.state.services = opened
             yield
 
-    app = FastAPI(title="Penstock", version=__version__, lifespan=lifespan, redoc_url=None)
+    # The documentation page comes with its own files: it works offline.
+    app = FastAPIOffline(redoc_url=None, title="Penstock", version=__version__, lifespan=lifespan)
     app.add_exception_handler(PenstockError, problems.on_penstock_error)
     app.add_exception_handler(HTTPException, problems.on_http_exception)
     app.add_exception_handler(RequestValidationError, problems.on_validation_error)
     app.add_exception_handler(Exception, problems.on_unexpected)
     app.router.routes.extend([*messages.ROUTES, *settle.ROUTES])
-    for module in (batching, metrics, resources, health):
+    for module in (
+        *(configure, resources, groups, messages_view, dead_letters, traces),
+        *(status, horizon, batching, metrics, health),
+    ):
         app.include_router(module.router)
     app.add_route("/", _page, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=dashboard.STATIC), name="static")
