@@ -1,11 +1,10 @@
 """The emitter: metric events from this process to Redis Streams, without ever being in the way.
 
-`emit` puts the event in a bounded buffer and returns. A background task writes what has gathered, one
-transaction per batch. When Redis is away the events wait; when the buffer is full the oldest goes, counted.
+`emit` puts the event in a bounded buffer and returns. A background task writes what has gathered, one script
+call per batch. When Redis is away the events wait; when the buffer is full the oldest goes, counted.
 
-**A batch enters the streams once.** Each transaction also writes the batch's number under this emitter's
-own key. If the connection breaks before the answer arrives, the number tells afterwards whether Redis had
-executed the batch, and it is only sent again if not.
+**A batch enters the streams once.** The script also writes the batch's number under this emitter's own key,
+and does nothing if it finds the number there. So a batch whose answer was lost can be sent again.
 """
 
 from __future__ import annotations
@@ -14,25 +13,28 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
+from importlib import resources
 from itertools import count
 from typing import NamedTuple
 
+from msgspec import msgpack
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
 from penstock.config import mask_url
-from penstock.definitions import MetricDefinition
+from penstock.definitions import TIME_WIRE, MetricDefinition
 from penstock.ids import new_id
 from penstock.streams.shards import shard_of
 
 log = logging.getLogger(__name__)
 
-BATCH = 1_000
-"""Events per transaction: enough to spread its cost, few enough not to hold Redis up."""
+BATCH = 250
+"""Events per call: enough to spread its cost, few enough not to hold Redis up."""
 
 LINGER_S = 0.02
 """How long the first event of a batch waits for others."""
@@ -40,6 +42,7 @@ LINGER_S = 0.02
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 MARK_LIFE_S = 24 * 3600
 
+_SCRIPT = resources.files("penstock.streams").joinpath("lua/emit.lua").read_text()
 _shard_of = lru_cache(maxsize=20_000)(shard_of)
 
 
@@ -67,13 +70,13 @@ class Emitter:
         self._events: deque[_Event] = deque()
         self._batch: list[_Event] = []
         self._batch_number = 0
-        self._batch_in_doubt = False
         self._mark_key = f"penstock:emitter:{new_id()}"
         self._round_robin = count()
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._redis: Redis | None = None
+        self._script: AsyncScript
 
     @property
     def pending(self) -> int:
@@ -157,51 +160,59 @@ class Emitter:
 
     async def _flush(self) -> None:
         """Write one batch, or raise with the batch kept for another attempt."""
-        redis = self._connected()
+        script = self._connected()
         if not self._batch:
             self._batch = [self._events.popleft() for _ in range(min(BATCH, len(self._events)))]
             self._batch_number += 1
-            self._batch_in_doubt = False
-        if self._batch_in_doubt and await redis.get(self._mark_key) == str(self._batch_number).encode():
-            self.emitted += len(self._batch)
-            self._batch = []
-            return
-        self._batch_in_doubt = True
-        async with redis.pipeline(transaction=True) as transaction:
-            transaction.set(self._mark_key, self._batch_number, ex=MARK_LIFE_S)
-            for event in self._batch:
-                transaction.execute_command("XADD", *self._arguments(event))
-            replies = await transaction.execute(raise_on_error=False)
-        # A transaction Redis did not accept raised; these are refusals of single events, such as a key
-        # that holds something else. Sending them again would change nothing.
-        refused = [reply for reply in replies if isinstance(reply, Exception)]
+        keys, arguments = self._command()
+        refused, why = await script(keys=keys, args=arguments)
         if refused:
-            log.error("Redis refused %d metric events: %s", len(refused), refused[0])
-        self.dropped += len(refused)
-        self.emitted += len(self._batch) - len(refused)
+            # Such as a key that holds something else. Sending these again would change nothing.
+            log.error("Redis refused %d metric events: %s", refused, why.decode("utf-8", "replace"))
+        self.dropped += refused
+        self.emitted += len(self._batch) - refused
         self._batch = []
 
-    def _arguments(self, event: _Event) -> Iterable[bytes | str | int]:
-        definition = event.definition
-        if event.shard_key is None:
-            shard = next(self._round_robin) % definition.shards
-        else:
-            shard = _shard_of(event.shard_key, definition.shards)
-        arguments: list[bytes | str | int] = [
-            *(definition.stream_keys[shard], "MAXLEN", "~", definition.max_stream_length, "*")
-        ]
-        for name, value in event.fields.items():
-            arguments.append(name)
-            # Text that is not valid Unicode must not fail the whole batch.
-            arguments.append(value.encode("utf-8", "replace") if isinstance(value, str) else value)
-        if "t" not in event.fields:
-            arguments += ["t", event.at_ms]
-        return arguments
+    def _command(self) -> tuple[list[str], list[bytes | int]]:
+        """The batch in the form of emit.lua's KEYS and ARGV."""
+        places: dict[str, int] = {}
+        lengths: list[int] = []
+        events = []
+        for definition, fields, shard_key, at_ms in self._batch:
+            if shard_key is None:
+                shard = next(self._round_robin) % definition.shards
+            else:
+                shard = _shard_of(shard_key, definition.shards)
+            key = definition.stream_keys[shard]
+            place = places.get(key)
+            if place is None:
+                place = places[key] = len(places) + 1
+                lengths.append(definition.max_stream_length)
+            words: list[str | int] = [place]
+            for pair in fields.items():
+                words += pair
+            if TIME_WIRE not in fields:
+                words += (TIME_WIRE, at_ms)
+            events.append(words)
+        return [self._mark_key, *places], [self._batch_number, MARK_LIFE_S, _packed(events), *lengths]
 
-    def _connected(self) -> Redis:
+    def _connected(self) -> AsyncScript:
         if self._redis is None:
-            # The client must not retry on its own: it would send a batch in doubt again.
+            # The client must not retry on its own: this class knows when that is safe, and counts.
             self._redis = Redis.from_url(
                 self._url, protocol=2, socket_timeout=5, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0)
             )
-        return self._redis
+            self._script = self._redis.register_script(_SCRIPT)
+        return self._script
+
+
+def _packed(events: list[list[str | int]]) -> bytes:
+    try:
+        return msgpack.encode(events)
+    except UnicodeEncodeError:
+        # Text that is not valid Unicode must not fail the whole batch.
+        return msgpack.encode([[_valid(word) for word in words] for words in events])
+
+
+def _valid(word: str | int) -> str | int:
+    return word.encode("utf-8", "replace").decode() if isinstance(word, str) else word

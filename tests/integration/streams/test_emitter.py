@@ -18,6 +18,7 @@ from penstock.definitions import QUEUE, MetricDefinition
 from penstock.embedded.part import running
 from penstock.embedded.ports import any_free_port
 from penstock.embedded.valkey import Valkey
+from penstock.streams import emitter as emitter_module
 from penstock.streams.emitter import Emitter
 from penstock.streams.shards import shard_of
 from waiting import wait_until_async
@@ -148,12 +149,13 @@ async def test_a_switched_off_emitter_does_nothing(redis_url: str, metric: Metri
 async def test_a_batch_enters_once_when_the_connection_breaks(
     redis_url: str, redis: Redis, metric: MetricDefinition, executed: bool
 ) -> None:
+    await redis.script_load(emitter_module._SCRIPT)
     broken = 0
 
     def breaks(data: bytes) -> bool:
         nonlocal broken
-        broken += b"EXEC" in data
-        return b"EXEC" in data and broken == 1
+        broken += b"EVALSHA" in data
+        return b"EVALSHA" in data and broken == 1
 
     async with proxy(redis_url, breaks, forward_first=executed) as url:
         emitter = Emitter(url, buffer=100)
