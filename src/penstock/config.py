@@ -39,6 +39,17 @@ class Settings(BaseModel):
     metrics_buffer: int = Field(50_000, ge=100, description="metric events held while Redis is away")
     trigger_ms: int = Field(1_000, ge=100, description="how often the pipeline looks for new events")
     lease_ms: int = Field(300_000, ge=100, description="how long a popped message is leased by default")
+    chunk_hours: float = Field(
+        6, gt=0, le=8760, description="age at which a chunk of the log is closed, if it is worth it"
+    )
+    chunk_mb: int = Field(1024, ge=1, description="size in MiB at which a chunk of the log is closed")
+    maintenance_s: float = Field(
+        30, ge=0.1, le=3600, description="how often retention, expiry and reclaiming look for work"
+    )
+    trace_days: float = Field(7, gt=0, description="how long traces of messages are kept")
+    horizon_s: float = Field(
+        600, ge=1, description="after how long a transaction that holds up vacuum is warned about"
+    )
     max_body_bytes: int = Field(
         32 * 1024 * 1024, ge=1024, description="largest request body that is accepted, in bytes"
     )

@@ -10,6 +10,7 @@ import redis.asyncio
 from starlette.requests import Request
 
 from penstock.broker.broker import Broker
+from penstock.broker.maintenance import Maintenance, Plan
 from penstock.broker.metrics import QueueMetrics
 from penstock.broker.sealing import Sealer
 from penstock.config import Settings
@@ -45,9 +46,12 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     emitter.start()
     await metrics.start()
     await broker.start()
+    maintenance = Maintenance(settings.postgres_url, Plan.of(settings), metrics.expired)
+    await maintenance.start()
     try:
         yield Services(settings, database, broker, metrics, emitter, client, warehouse)
     finally:
+        await maintenance.stop()
         await broker.stop()
         await metrics.stop()
         await emitter.stop(timeout_s=2)

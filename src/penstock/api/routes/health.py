@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
+from datetime import timedelta
 from typing import Any
 
 from fastapi import APIRouter
@@ -13,6 +14,7 @@ from redis.exceptions import RedisError
 from starlette.requests import Request
 
 from penstock.api.services import Services, services
+from penstock.durable.horizon import horizon
 from penstock.errors import PenstockError
 from penstock.streams.progress import STALE_AFTER_S, read_progress_async
 
@@ -27,12 +29,24 @@ async def health(request: Request) -> JSONResponse:
     given = services(request)
     names = ("postgres", "redis", "clickhouse", "pipeline")
     checks = (_postgres(given), _redis(given), _clickhouse(given), _pipeline(given))
-    found = await asyncio.gather(*(_checked(check) for check in checks))
+    found, warnings = await asyncio.gather(
+        asyncio.gather(*(_checked(check) for check in checks)), _warnings(given)
+    )
     parts: dict[str, dict[str, Any]] = {"broker": {"status": "up", "detail": "answering"}}
     parts.update(zip(names, found, strict=True))
     healthy = all(part["status"] == "up" for part in parts.values())
-    body = {"status": "ok" if healthy else "degraded", "parts": parts}
+    body = {"status": "ok" if healthy else "degraded", "parts": parts, "warnings": warnings}
     return JSONResponse(body, 200 if healthy else 503, {"Cache-Control": "no-store"})
+
+
+async def _warnings(given: Services) -> list[str]:
+    """What does not stop the platform yet, in sentences that say what to do."""
+    limit = timedelta(seconds=given.settings.horizon_s)
+    try:
+        holders = await asyncio.wait_for(horizon(given.database, limit), DEADLINE_S)
+    except (TimeoutError, PenstockError):
+        return []  # the database is away or slow: its part says so
+    return [holder.sentence for holder in holders]
 
 
 async def _checked(check: Awaitable[str]) -> dict[str, Any]:

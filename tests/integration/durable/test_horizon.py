@@ -1,0 +1,141 @@
+"""Whoever holds the vacuum horizon is found and named."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+from databases import named, new_database
+
+from penstock.durable import migrations, tidy
+from penstock.durable.horizon import Holder, horizon
+from penstock.durable.pool import Database
+from penstock.embedded.part import running
+from penstock.embedded.ports import any_free_port
+from penstock.embedded.postgres import Postgres
+
+MINUTE = timedelta(minutes=1)
+
+
+@asynccontextmanager
+async def session(
+    url: str, application: str = "forgetful"
+) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    connection = await asyncpg.connect(url, server_settings={"application_name": application})
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def in_an_hour(database: Database, longer_than: timedelta = MINUTE) -> list[Holder]:
+    """What is found an hour from now, when the clock has been read just after everything now under way."""
+    await tidy.read_clock(database)
+    return await horizon(database, longer_than, datetime.now(UTC) + timedelta(hours=1))
+
+
+async def test_nobody_is_named_when_all_is_well(database: Database) -> None:
+    async with session(database.url) as idle:
+        await idle.execute("SELECT 1")
+        assert await in_an_hour(database) == []
+
+
+async def test_a_session_idle_in_a_transaction_is_named_with_what_to_do(database: Database) -> None:
+    async with session(database.url) as forgetful, forgetful.transaction():
+        await forgetful.execute("SELECT pg_current_xact_id()")
+        pid = forgetful.get_server_pid()
+        assert await horizon(database) == [], "not for long enough yet"
+        [holder] = await in_an_hour(database)
+    assert (holder.kind, holder.name, holder.pid) == ("idle in transaction", str(pid), pid)
+    assert (holder.user, holder.application, holder.client) == ("penstock", "forgetful", "127.0.0.1")
+    assert holder.age_s == pytest.approx(3600, abs=60)
+    assert holder.xmin_age >= 1
+    assert f"pg_terminate_backend({pid})" in holder.advice
+    assert holder.sentence.startswith(f"session {pid} of penstock (forgetful) has kept dead rows from")
+    assert "60 minutes" in holder.sentence
+
+
+async def test_an_open_snapshot_is_named(database: Database) -> None:
+    async with session(database.url) as reader, reader.transaction(isolation="repeatable_read"):
+        await reader.execute("SELECT 1")
+        [holder] = await in_an_hour(database)
+    assert holder.kind == "idle in transaction"
+
+
+async def test_a_transaction_that_holds_nothing_is_not_named(database: Database) -> None:
+    """Between statements an ordinary reading transaction sees nothing, so it holds nothing."""
+    async with session(database.url) as reader, reader.transaction():
+        await reader.execute("SELECT 1")
+        assert await in_an_hour(database) == []
+
+
+async def test_time_in_which_nothing_was_written_does_not_count(database: Database) -> None:
+    await tidy.read_clock(database)
+    async with session(database.url) as forgetful, forgetful.transaction(isolation="repeatable_read"):
+        await forgetful.execute("SELECT 1")
+        later = datetime.now(UTC) + timedelta(hours=1)
+        await database.fetch("UPDATE xid_clock SET at = $1", later - MINUTE)
+        assert await horizon(database, MINUTE, later) == []
+
+
+async def test_without_a_clock_the_start_of_the_transaction_counts(database: Database) -> None:
+    async with session(database.url) as forgetful, forgetful.transaction():
+        await forgetful.execute("SELECT pg_current_xact_id()")
+        [holder] = await horizon(database, MINUTE, datetime.now(UTC) + timedelta(hours=1))
+    assert holder.age_s == pytest.approx(3600, abs=60)
+
+
+async def test_sessions_of_other_databases_are_not_ours(postgres_url: str, database: Database) -> None:
+    async with new_database(postgres_url) as other, session(other) as forgetful, forgetful.transaction():
+        await forgetful.execute("SELECT pg_current_xact_id()")
+        assert await in_an_hour(database) == []
+
+
+async def test_a_user_without_rights_still_sees_who_it_is(database: Database) -> None:
+    await database.fetch("CREATE ROLE penstock_plain LOGIN PASSWORD 'plain'")
+    try:
+        await database.fetch("GRANT USAGE ON SCHEMA penstock TO penstock_plain")
+        await database.fetch("GRANT SELECT ON ALL TABLES IN SCHEMA penstock TO penstock_plain")
+        parts = urlsplit(database.url)
+        netloc = f"penstock_plain:plain@{parts.hostname}:{parts.port}"
+        plain = Database(urlunsplit(parts._replace(netloc=netloc)), 1)
+        async with session(database.url) as forgetful, forgetful.transaction():
+            await forgetful.execute("SELECT pg_current_xact_id()")
+            await tidy.read_clock(database)
+            [holder] = await horizon(plain, MINUTE, datetime.now(UTC) + timedelta(hours=1))
+            assert holder.pid == forgetful.get_server_pid()
+            assert (holder.kind, holder.application) == ("transaction", "forgetful")
+        await plain.close()
+    finally:
+        await database.fetch("DROP OWNED BY penstock_plain")
+        await database.fetch("DROP ROLE penstock_plain")
+
+
+async def test_forgotten_slots_and_prepared_transactions_are_named(open_tmp_path: Path) -> None:
+    """They need a server that allows them; ours does not by default."""
+    server = Postgres(open_tmp_path, any_free_port())
+    with running(server):
+        async with session(server.url) as admin:
+            await admin.execute("ALTER SYSTEM SET wal_level = logical")
+            await admin.execute("ALTER SYSTEM SET max_prepared_transactions = 2")
+    with running(server):
+        async with migrations.migration_lock(named(server.url, "penstock")) as connection:
+            await migrations.apply(connection)
+        database = Database(server.url, 1)
+        async with session(server.url) as admin:
+            await admin.execute("SELECT pg_create_logical_replication_slot('copy', 'pgoutput')")
+            await admin.execute("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'half done'")
+            found = {holder.kind: holder for holder in await in_an_hour(database)}
+            assert set(found) == {"replication slot", "prepared transaction"}
+            slot, prepared = found["replication slot"], found["prepared transaction"]
+            assert (slot.name, prepared.name) == ("copy", "half done")
+            assert "pg_drop_replication_slot('copy')" in slot.advice
+            assert "ROLLBACK PREPARED 'half done'" in prepared.advice
+            assert slot.age_s == pytest.approx(3600, abs=60)
+            await admin.execute("ROLLBACK PREPARED 'half done'")
+        await database.close()
