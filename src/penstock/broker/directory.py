@@ -21,6 +21,7 @@ class Directory:
         self._database = database
         self._partitions: dict[tuple[Scope, PartitionName], PartitionId] = {}
         self._groups: dict[tuple[Scope, str, str], GroupId] = {}
+        self._forgotten = 0
 
     async def partitions(
         self, scope: Scope, names: Iterable[PartitionName]
@@ -35,10 +36,13 @@ class Directory:
             else:
                 found[name] = known
         if missing:
+            forgotten = self._forgotten
             made = await log.ensure_partitions(self._database, scope, missing)
             if len(self._partitions) + len(made) > LIMIT:
                 self._partitions.clear()
-            self._partitions.update({(scope, name): ids for name, ids in made.items()})
+            # An answer that is older than what made us forget must not be remembered.
+            if forgotten == self._forgotten:
+                self._partitions.update({(scope, name): ids for name, ids in made.items()})
             found.update(made)
         return found
 
@@ -47,14 +51,17 @@ class Directory:
         key = (scope, queue, group)
         known = self._groups.get(key)
         if known is None:
+            forgotten = self._forgotten
             known = await log.ensure_group(self._database, scope, queue, group, subscription)
             if len(self._groups) >= LIMIT:
                 self._groups.clear()
-            self._groups[key] = known
+            if forgotten == self._forgotten:
+                self._groups[key] = known
         return known
 
     def forget(self, scope: Scope, queue: str) -> None:
         """Drop what is remembered of a queue, because part of it turned out to be gone."""
+        self._forgotten += 1
         for partition in [k for k in self._partitions if k[0] == scope and k[1].queue == queue]:
             del self._partitions[partition]
         for group in [k for k in self._groups if k[0] == scope and k[1] == queue]:
@@ -62,6 +69,7 @@ class Directory:
 
     def forget_queue(self, queue_id: int) -> None:
         """The same by id, because the queue's options changed somewhere."""
+        self._forgotten += 1
         for partition in [k for k, ids in self._partitions.items() if ids.queue_id == queue_id]:
             del self._partitions[partition]
         for group in [k for k, ids in self._groups.items() if ids.queue_id == queue_id]:
@@ -69,6 +77,7 @@ class Directory:
 
     def forget_all(self) -> None:
         """Start over, because word of a change may have been missed."""
+        self._forgotten += 1
         self._partitions.clear()
         self._groups.clear()
 

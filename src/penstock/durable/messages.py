@@ -92,7 +92,7 @@ async def message(database: Database, partition_id: int, offset: int) -> Any | N
     return await database.fetchrow(
         """SELECT s.message_ids[1] AS message_id, s.trace_ids[1] AS trace_id, s.payloads[1] AS payload,
                   s.created_at
-           FROM segments_v1($1, $2, $2 + 1) s""",
+           FROM segments_v1($1, $2::bigint, $2::bigint + 1) s""",
         partition_id,
         offset,
     )

@@ -1,0 +1,68 @@
+"""Setting the options of a queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.api import answers
+from penstock.api.reading import NAME_LIMIT, check_name
+from penstock.api.services import services
+from penstock.durable.options import OPTIONS, described, nearest
+from penstock.errors import InvalidRequest
+from penstock.model import DEFAULT_SCOPE
+
+router = APIRouter(prefix="/api/v1", tags=["queues"])
+
+
+class ConfigureBody(msgspec.Struct):
+    queue: str
+    namespace: str | None = None
+    task: str | None = None
+    options: dict[str, Any] | None = None
+
+
+_any_object = msgspec.json.Decoder(dict[str, Any])
+_FIELDS = [field.name for field in msgspec.structs.fields(ConfigureBody)]
+
+
+@router.post("/configure", openapi_extra=answers.described(ConfigureBody))
+async def configure(request: Request) -> Response:
+    """Make a queue, or change its options: those left out stay as they are."""
+    given = services(request)
+    body = _checked(await answers.body(request, _any_object))
+    done = await given.broker.queues.configure(
+        DEFAULT_SCOPE, body.queue, body.options or {}, namespace=body.namespace, task=body.task
+    )
+    return answers.answer(
+        {
+            "configured": True,
+            "queue": body.queue,
+            "queueId": str(done.queue_id),
+            "partitionId": None if done.partition_id is None else str(done.partition_id),
+            "namespace": done.row["namespace"],
+            "task": done.row["task"],
+            "options": described(done.row, given.settings.lease_ms),
+        }
+    )
+
+
+def _checked(found: dict[str, Any]) -> ConfigureBody:
+    for name in found:
+        if name in OPTIONS:
+            raise InvalidRequest(f"{name} is an option: put it into options", field=name)
+        if name not in _FIELDS:
+            raise InvalidRequest(f"unknown field {name!r}{nearest(name, _FIELDS)}", field=name)
+    try:
+        body = msgspec.convert(found, ConfigureBody)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(str(error)) from None
+    check_name("queue", body.queue)
+    for name, label in (("namespace", body.namespace), ("task", body.task)):
+        if label and (len(label) > NAME_LIMIT or not label.isprintable()):
+            raise InvalidRequest(f"{name} must have at most {NAME_LIMIT} printable characters", field=name)
+    return body

@@ -1,0 +1,223 @@
+"""How queues are doing now, and what their series tell of the past."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.api import answers
+from penstock.api.parameters import Group, Limit, Moment, Offset, Partition, Queue
+from penstock.api.routes.messages_view import Status, message_page
+from penstock.api.routes.resources import message_totals, queue_detail, totals, unknown_queue
+from penstock.api.services import services
+from penstock.clock import iso
+from penstock.durable import catalog
+from penstock.errors import NotAvailable
+from penstock.model import DEFAULT_SCOPE
+from penstock.warehouse.series import queue_series
+
+router = APIRouter(prefix="/api/v1", tags=["status"])
+
+RESOLUTIONS = {"minute": "1m", "hour": "1h"}
+Interval = Literal["minute", "hour"]
+START = Query(None, alias="from", description="the window's start; an hour ago if left out")
+END = Query(None, alias="to", description="the window's end; now if left out")
+NAMED = Query(None, max_length=255)
+
+
+@router.get("/status")
+async def status(request: Request, namespace: str | None = NAMED, task: str | None = NAMED) -> dict[str, Any]:
+    """Totals over all queues, current to the moment."""
+    return await totals(services(request), namespace, task)
+
+
+@router.get("/status/queues")
+async def list_queues(
+    request: Request,
+    namespace: str | None = NAMED,
+    task: str | None = NAMED,
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> dict[str, Any]:
+    """A page of queues by name with their totals."""
+    rows = await catalog.queue_totals(
+        services(request).database,
+        DEFAULT_SCOPE,
+        namespace=namespace.replace("\0", "") if namespace else None,
+        task=task.replace("\0", "") if task else None,
+        limit=limit,
+        offset=offset,
+    )
+    return {
+        "queues": [
+            {
+                "id": str(row["id"]),
+                "name": row["name"],
+                "namespace": row["namespace"],
+                "task": row["task"],
+                "createdAt": iso(row["created_at"]),
+                "partitions": row["partitions"],
+                "consumerGroups": row["groups"],
+                "messages": message_totals(row),
+            }
+            for row in rows
+        ],
+        "total": rows[0]["total"] if rows else 0,
+        "pagination": {"limit": limit, "offset": offset},
+    }
+
+
+@router.get("/status/analytics")
+async def analytics(
+    request: Request,
+    queue: Queue | None = None,
+    start: Moment | None = START,
+    end: Moment | None = END,
+    interval: Interval | None = None,
+) -> dict[str, Any]:
+    """How many messages were pushed to a queue over time."""
+    series = await _series(request, queue, start, end, interval)
+    points = [
+        {"timestamp": point["timestamp"], "messages": point["throughput"]["enqueued"]}
+        for point in series["timeseries"]
+    ]
+    return {**_window(series), "dataPoints": points}
+
+
+@router.get("/status/queues/{queue}")
+async def get_queue(request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
+    """One queue: options, totals, its groups, and a page of its partitions."""
+    detail = await queue_detail(services(request), queue, limit, offset)
+    names = ("id", "name", "namespace", "task", "createdAt")
+    return {
+        "queue": {**{name: detail[name] for name in names}, "config": detail["options"]},
+        "totals": {"messages": detail["totals"], **detail["totals"]},
+        "consumerGroups": detail["consumerGroups"],
+        "partitions": detail["partitions"],
+        "partitionCount": detail["partitionCount"],
+        "pagination": {"limit": limit, "offset": offset},
+        "asOf": detail["asOf"],
+    }
+
+
+@router.get("/status/queues/{queue}/messages")
+async def list_messages(
+    request: Request,
+    queue: Queue,
+    partition: Partition | None = None,
+    group: Group | None = Query(None, alias="consumerGroup"),
+    status: Status | None = None,
+    cursor: str | None = Query(None, max_length=60),
+    limit: Limit = 50,
+    offset: Offset = 0,
+) -> Response:
+    """A page of a queue's messages: newest first within each partition."""
+    listing = await message_page(services(request), queue, partition, group, status, cursor, limit, offset)
+    return answers.answer(listing)
+
+
+@router.post("/stats/refresh")
+async def refresh() -> dict[str, Any]:
+    """Totals are counted as messages move, so they are current: there is nothing to refresh."""
+    return {"success": True, "refreshed": 0, "message": "totals are always current"}
+
+
+@router.get("/analytics/queue-lag", tags=["analytics"])
+async def queue_lag(
+    request: Request,
+    queue: Queue | None = None,
+    start: Moment | None = START,
+    end: Moment | None = END,
+    interval: Interval | None = None,
+) -> dict[str, Any]:
+    """How long the messages of a queue waited before they were popped, over time."""
+    series = await _series(request, queue, start, end, interval)
+    points = [
+        {
+            "bucket": point["timestamp"],
+            "queueName": queue,
+            "popCount": point["throughput"]["dequeued"],
+            "avgLagMs": point["latency"]["avg_wait_ms"],
+            "p95LagMs": point["latency"]["p95_wait_ms"],
+            "p99LagMs": point["latency"]["p99_wait_ms"],
+            "oldestAgeMs": point["latency"]["max_age_ms"],
+            "depth": point["queue_depth"]["last"],
+        }
+        for point in series["timeseries"]
+    ]
+    return {**_window(series), "series": points}
+
+
+@router.get("/analytics/queue-ops", tags=["analytics"])
+async def queue_ops(
+    request: Request,
+    queue: Queue | None = None,
+    start: Moment | None = START,
+    end: Moment | None = END,
+    interval: Interval | None = None,
+) -> dict[str, Any]:
+    """What happened to the messages of a queue, over time."""
+    series = await _series(request, queue, start, end, interval)
+    points = [
+        {
+            "bucket": point["timestamp"],
+            "queueName": queue,
+            "pushMessages": point["throughput"]["enqueued"],
+            "popMessages": point["throughput"]["dequeued"],
+            "ackSuccess": point["throughput"]["completed"],
+            "ackFailed": point["failures"]["nack"],
+            "deadLetters": point["failures"]["dlq"],
+            "expired": point["failures"]["ttl_expired"],
+        }
+        for point in series["timeseries"]
+    ]
+    return {**_window(series), "series": points}
+
+
+@router.get("/analytics/worker-metrics", tags=["analytics"])
+async def worker_metrics() -> None:
+    """Not measured over time yet; `/api/v1/analytics/batching` tells of this process now."""
+    raise NotAvailable(
+        "brokers do not keep metrics of themselves yet; /api/v1/analytics/batching tells of now"
+    )
+
+
+@router.get("/analytics/system-metrics", tags=["analytics"])
+async def system_metrics() -> None:
+    """Not measured yet; `/health` tells of every part now."""
+    raise NotAvailable("processor and memory are not measured yet; /health tells how every part is now")
+
+
+async def _series(
+    request: Request, queue: str | None, start: Any, end: Any, interval: str | None
+) -> dict[str, Any]:
+    given = services(request)
+    if queue is None:
+        raise NotAvailable("series over all queues together are not kept yet; name one: ?queue=…")
+    if not await catalog.queue_exists(given.database, DEFAULT_SCOPE, queue):
+        raise unknown_queue(queue)
+    return await asyncio.to_thread(
+        queue_series,
+        given.warehouse,
+        DEFAULT_SCOPE,
+        queue,
+        period=None if start else "1h",
+        start=start,
+        end=end,
+        resolution=RESOLUTIONS[interval] if interval else None,
+    )
+
+
+def _window(series: dict[str, Any]) -> dict[str, Any]:
+    window = series["period"]
+    return {
+        "queue": series["queue"],
+        "timeRange": {"from": window["start"], "to": window["end"]},
+        "interval": series["resolution"],
+        "tier": series["tier"],
+        "freshness": series["freshness"],
+    }

@@ -1,0 +1,197 @@
+"""What consumers note about messages while they work on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Query
+from msgspec import UNSET, Raw, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.api import answers
+from penstock.api.parameters import (
+    LARGEST_ID,
+    Label,
+    Limit,
+    Moment,
+    Offset,
+    PartitionId,
+    TransactionId,
+)
+from penstock.api.reading import check_name
+from penstock.api.services import Services, services
+from penstock.clock import iso
+from penstock.durable import traces
+from penstock.durable.traces import COUNT_UP_TO, Trace
+from penstock.errors import InvalidRequest, PayloadTooLarge
+from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
+
+router = APIRouter(prefix="/api/v1/traces", tags=["traces"])
+
+MOST_NAMES = 20
+MOST_BYTES = 64 * 1024
+
+
+class TraceBody(msgspec.Struct):
+    transactionId: str
+    partitionId: str
+    data: Raw | UnsetType = UNSET
+    traceNames: list[str] | str | None = None
+    eventType: str | None = None
+    consumerGroup: str | None = None
+
+
+_trace_body = msgspec.json.Decoder(TraceBody)
+
+DESCRIPTION = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["transactionId", "partitionId", "data"],
+                    "properties": {
+                        "transactionId": {"type": "string"},
+                        "partitionId": {"type": "string"},
+                        "data": {"description": f"any JSON of at most {MOST_BYTES} bytes"},
+                        "traceNames": {
+                            "type": "array",
+                            "items": {"type": "string"},
+                            "maxItems": MOST_NAMES,
+                        },
+                        "eventType": {"type": "string", "default": "info"},
+                        "consumerGroup": {"type": "string", "default": QUEUE_MODE},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("", status_code=201, openapi_extra=DESCRIPTION)
+async def record_trace(request: Request) -> dict[str, Any]:
+    """Note something about a message: any JSON, found again by the message or by the names given."""
+    given = services(request)
+    trace = _trace(await answers.body(request, _trace_body))
+    place = await given.broker.records.place(DEFAULT_SCOPE, trace.partition_id)
+    if place.encrypted:
+        trace = replace(trace, data=given.broker.sealer.seal(trace.data))
+    trace_id = await traces.record(given.database, DEFAULT_SCOPE, trace)
+    return {"success": True, "traceId": str(trace_id)}
+
+
+@router.get("/names")
+async def list_names(
+    request: Request,
+    search: str = Query("", max_length=255, description="what the names begin with"),
+    limit: Limit = 50,
+    offset: Offset = 0,
+) -> dict[str, Any]:
+    """A page of the names that traces have, by name, with the latest trace of each."""
+    rows = await traces.names(
+        services(request).database, DEFAULT_SCOPE, search.replace("\0", ""), limit=limit + 1, offset=offset
+    )
+    return {
+        "trace_names": [
+            {
+                "trace_name": row["name"],
+                "trace_count": row["traces"],
+                "trace_count_is_exact": row["traces"] < COUNT_UP_TO,
+                "last_seen": iso(row["last_at"]),
+            }
+            for row in rows[:limit]
+        ],
+        "more": len(rows) > limit,
+        "pagination": {"limit": limit, "offset": offset},
+    }
+
+
+@router.get("/by-name/{name}")
+async def list_by_name(
+    request: Request,
+    name: Label,
+    start: Moment | None = Query(None, alias="from"),
+    end: Moment | None = Query(None, alias="to"),
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> Response:
+    """A page of the traces of a name, the latest first."""
+    given = services(request)
+    rows = await traces.by_name(
+        given.database, DEFAULT_SCOPE, name, start=start, end=end, limit=limit + 1, offset=offset
+    )
+    found = [
+        {
+            **_told(given, row),
+            "transaction_id": row["transaction_id"],
+            "partition_id": str(row["partition_id"]),
+            "queue_name": row["queue"],
+            "partition_name": row["partition"],
+        }
+        for row in rows[:limit]
+    ]
+    return _page(found, len(rows) > limit, limit, offset)
+
+
+@router.get("/{partition_id}/{transaction_id}")
+async def list_of_message(
+    request: Request,
+    partition_id: PartitionId,
+    transaction_id: TransactionId,
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> Response:
+    """A page of a message's traces, the first one first."""
+    given = services(request)
+    await given.broker.records.place(DEFAULT_SCOPE, partition_id)
+    rows = await traces.of_message(
+        given.database, partition_id, transaction_id, limit=limit + 1, offset=offset
+    )
+    return _page([_told(given, row) for row in rows[:limit]], len(rows) > limit, limit, offset)
+
+
+def _trace(body: TraceBody) -> Trace:
+    check_name("transactionId", body.transactionId)
+    if not (
+        body.partitionId.isascii() and body.partitionId.isdigit() and int(body.partitionId) <= LARGEST_ID
+    ):
+        raise InvalidRequest(f"partitionId {body.partitionId!r} is not one a pop gave", field="partitionId")
+    if isinstance(body.data, UnsetType):
+        raise InvalidRequest("data is missing: send any JSON", field="data")
+    if len(body.data) > MOST_BYTES:
+        raise PayloadTooLarge(f"data has {len(body.data)} bytes; {MOST_BYTES} are allowed", field="data")
+    names = [body.traceNames] if isinstance(body.traceNames, str) else body.traceNames or []
+    if len(names) > MOST_NAMES:
+        raise InvalidRequest(
+            f"traceNames has {len(names)} names; {MOST_NAMES} are allowed", field="traceNames"
+        )
+    for name in names:
+        check_name("traceNames", name)
+    return Trace(
+        int(body.partitionId),
+        body.transactionId,
+        check_name("consumerGroup", body.consumerGroup or QUEUE_MODE),
+        check_name("eventType", body.eventType or "info"),
+        list(dict.fromkeys(names)),
+        bytes(body.data),
+    )
+
+
+def _told(given: Services, row: Any) -> dict[str, Any]:
+    return {
+        "id": str(row["id"]),
+        "event_type": row["event"],
+        "consumer_group": row["group_name"],
+        "trace_names": sorted(row["names"]),
+        "created_at": iso(row["created_at"]),
+        **answers.data(given.broker.records.opened(row["data"])),
+    }
+
+
+def _page(found: list[dict[str, Any]], more: bool, limit: int, offset: int) -> Response:
+    return answers.answer({"traces": found, "more": more, "pagination": {"limit": limit, "offset": offset}})

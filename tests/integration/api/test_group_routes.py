@@ -1,0 +1,146 @@
+"""Consumer groups over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+from calls import ack, get, pop, popped, problem, push
+
+Parked = Callable[[int], Awaitable[None]]
+SEEK = "/api/v1/consumer-groups/g/queues/q/seek"
+
+
+async def test_groups_are_listed_with_what_they_have_left(client: httpx.AsyncClient) -> None:
+    await push(client, 1, 2, 3)
+    await pop(client, consumerGroup="g")
+    await pop(client, consumerGroup="h", subscriptionMode="new")
+    answer = await client.get("/api/v1/consumer-groups")
+    assert answer.headers["total-count"] == "2"
+    g, h = answer.json()
+    assert (g["name"], g["queueName"], g["topics"]) == ("g", "q", ["q"])
+    assert (g["totalLag"], g["processing"], g["state"], g["subscriptionMode"]) == (3, 1, "consuming", "all")
+    assert 0 <= g["maxTimeLag"] < 60
+    assert (h["totalLag"], h["state"], h["subscriptionMode"], h["maxTimeLag"]) == (0, "idle", "new", 0)
+    assert len((await client.get("/api/v1/consumer-groups?limit=1")).json()) == 1
+
+
+async def test_one_group_is_told_by_queue_and_partition(client: httpx.AsyncClient) -> None:
+    await push(client, 1, 2, partition="x")
+    await push(client, 3, queue="r")
+    await pop(client, consumerGroup="g")
+    await pop(client, "r", consumerGroup="g")
+    body = await get(client, "/consumer-groups/g")
+    assert set(body) == {"q", "r"}
+    [position] = body["q"]["partitions"]
+    assert (position["partition"], position["offsetLag"], position["leaseActive"]) == ("x", 2, True)
+    assert set(await get(client, "/consumer-groups/g", queue="r")) == {"r"}
+    problem(await client.get("/api/v1/consumer-groups/nobody"), 404, "unknown_group")
+
+
+async def test_lagging_is_told_in_seconds(client: httpx.AsyncClient) -> None:
+    await push(client, 1)
+    await pop(client, consumerGroup="g")
+    assert await get(client, "/consumer-groups/lagging") == []
+    [row] = await get(client, "/consumer-groups/lagging", minLagSeconds=0)
+    assert (row["consumer_group"], row["queue_name"], row["partition_name"]) == ("g", "q", "Default")
+    assert row["offset_lag"] == 1
+    assert 0 <= row["time_lag_seconds"] < 60
+    problem(await client.get("/api/v1/consumer-groups/lagging?minLagSeconds=x"), 422, "invalid_request")
+
+
+async def test_a_group_is_moved_to_the_end_and_to_a_moment(client: httpx.AsyncClient) -> None:
+    await push(client, 1, 2)
+    await popped(client, consumerGroup="g")
+    moment = datetime.now(UTC)
+    await push(client, 3)
+    moved = (await client.post(SEEK, json={"toEnd": True})).json()
+    assert (moved["success"], moved["partitionsUpdated"], moved["messagesSkipped"]) == (True, 1, 3)
+    assert await popped(client, consumerGroup="g") == []
+    moved = (await client.post(SEEK, json={"timestamp": moment.isoformat()})).json()
+    assert moved["messagesReplayed"] == 1
+    assert await popped(client, consumerGroup="g", batch=5) == [3]
+
+
+async def test_one_partition_is_moved_to_its_end_without_a_body(client: httpx.AsyncClient) -> None:
+    for name in "xy":
+        await push(client, name, partition=name)
+    await popped(client, consumerGroup="g", partitions=2, batch=2)
+    path = "/api/v1/consumer-groups/g/queues/q/partitions/x/seek"
+    assert (await client.post(path)).json()["updated"] is True
+    body = {"timestamp": "2000-01-01T00:00:00Z"}
+    await client.post(path.replace("/x/", "/y/"), json=body)
+    assert await popped(client, consumerGroup="g", partitions=2, batch=2) == ["y"]
+    problem(await client.post(path.replace("/x/", "/z/")), 404, "unknown_partition")
+
+
+async def test_a_seek_wakes_who_waits(client: httpx.AsyncClient, parked: Parked) -> None:
+    await push(client, 1)
+    await ack(client, (await pop(client, consumerGroup="g"))[0])
+    waiting = asyncio.create_task(popped(client, consumerGroup="g", wait="true", timeout=20_000))
+    await parked(1)
+    await client.post(SEEK, json={"timestamp": "2000-01-01"})
+    assert await waiting == [1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"toEnd": False},
+        {"toEnd": True, "timestamp": "2024-01-01"},
+        {"timestamp": "soon"},
+        {"to": 1},
+        {"toEnd": 1},
+    ],
+)
+async def test_a_seek_must_say_where(client: httpx.AsyncClient, body: dict[str, object]) -> None:
+    await push(client, 1)
+    await popped(client, consumerGroup="g")
+    problem(await client.post(SEEK, json=body), 422, "invalid_request")
+
+
+async def test_a_group_that_is_not_there_cannot_be_moved_or_deleted(client: httpx.AsyncClient) -> None:
+    await push(client, 1)
+    problem(await client.post(SEEK, json={"toEnd": True}), 404, "unknown_group")
+    problem(await client.delete("/api/v1/consumer-groups/g"), 404, "unknown_group")
+    problem(await client.delete("/api/v1/consumer-groups/g/queues/q"), 404, "unknown_group")
+
+
+async def test_a_deleted_group_comes_back_as_a_new_one(client: httpx.AsyncClient) -> None:
+    for queue in ("q", "r"):
+        await push(client, 1, queue=queue)
+        await popped(client, queue, consumerGroup="g", autoAck="true")
+    body = (await client.delete("/api/v1/consumer-groups/g/queues/q")).json()
+    assert (body["success"], body["deletedPartitions"], body["metadataDeleted"]) == (True, 1, True)
+    assert await popped(client, "q", consumerGroup="g", autoAck="true") == [1]
+    assert await popped(client, "r", consumerGroup="g", autoAck="true") == []
+    assert (await client.delete("/api/v1/consumer-groups/g")).json()["deletedPartitions"] == 2
+    assert await popped(client, "r", consumerGroup="g") == [1]
+
+
+async def test_without_its_metadata_a_group_starts_over_where_it_started(client: httpx.AsyncClient) -> None:
+    await push(client, "before")
+    await popped(client, consumerGroup="g", subscriptionMode="new")
+    await push(client, "after")
+    assert await popped(client, consumerGroup="g", autoAck="true") == ["after"]
+    body = (await client.delete("/api/v1/consumer-groups/g?deleteMetadata=false")).json()
+    assert body["metadataDeleted"] is False
+    assert await popped(client, consumerGroup="g", batch=5) == ["after"]
+
+
+async def test_a_new_subscription_moves_a_group_in_all_its_queues(client: httpx.AsyncClient) -> None:
+    for queue in ("q", "r"):
+        await push(client, 1, queue=queue)
+        await popped(client, queue, consumerGroup="g", autoAck="true")
+    path = "/api/v1/consumer-groups/g/subscription"
+    body = (await client.post(path, json={"subscriptionTimestamp": "2020-01-01T00:00:00Z"})).json()
+    assert (body["rowsUpdated"], body["queues"]) == (2, ["q", "r"])
+    assert await popped(client, "r", consumerGroup="g") == [1]
+    [g, _] = await get(client, "/consumer-groups")
+    assert g["subscriptionMode"] == "timestamp"
+    problem(await client.post(path, json={}), 422, "invalid_request")
+    problem(await client.post(path, json={"subscriptionTimestamp": "x"}), 422, "invalid_request")

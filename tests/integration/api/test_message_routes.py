@@ -1,0 +1,180 @@
+"""Single messages and dead letters over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from calls import ack, configure, get, pop, popped, problem, push
+
+
+def path(result: dict[str, Any], action: str = "") -> str:
+    return f"/api/v1/messages/{result['partition_id']}/{result['transaction_id']}{action}"
+
+
+async def test_messages_are_listed_with_payload_and_status(client: httpx.AsyncClient) -> None:
+    await push(client, {"n": 1}, {"n": 2}, {"n": 3}, transactionId=None)
+    [first] = await pop(client)
+    await ack(client, first)
+    await pop(client)
+    body = await get(client, "/messages", queue="q")
+    assert [(m["data"]["n"], m["status"]) for m in body["messages"]] == [
+        (3, "pending"),
+        (2, "processing"),
+        (1, "completed"),
+    ]
+    assert (body["total"], body["nextCursor"]) == (3, None)
+    assert body["messages"][2]["transactionId"] == first["transactionId"]
+    body = await get(client, "/messages", queue="q", status="pending")
+    assert [m["data"]["n"] for m in body["messages"]] == [3]
+
+
+async def test_pages_follow_the_cursor(client: httpx.AsyncClient) -> None:
+    for name in "xy":
+        await push(client, *range(5), partition=name)
+    seen: list[tuple[str, int]] = []
+    cursor: dict[str, str] = {}
+    while True:
+        body = await get(client, "/messages", queue="q", limit=3, **cursor)
+        seen += [(m["partition"], m["data"]) for m in body["messages"]]
+        if body["nextCursor"] is None:
+            break
+        cursor = {"cursor": body["nextCursor"]}
+    assert seen == [(name, n) for name in "xy" for n in reversed(range(5))]
+    body = await get(client, "/messages", queue="q", partition="y", limit=2, offset=1)
+    assert [m["data"] for m in body["messages"]] == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("", 422, "invalid_request"),
+        ("queue=nobody", 404, "unknown_queue"),
+        ("queue=q&partition=none", 404, "unknown_partition"),
+        ("queue=q&consumerGroup=none", 404, "unknown_group"),
+        ("queue=q&status=odd", 422, "invalid_request"),
+        ("queue=q&cursor=odd", 422, "invalid_request"),
+        ("queue=q&limit=1001", 422, "invalid_request"),
+    ],
+)
+async def test_a_listing_that_cannot_be(
+    client: httpx.AsyncClient, query: str, status: int, code: str
+) -> None:
+    await push(client, 1)
+    problem(await client.get(f"/api/v1/messages?{query}"), status, code)
+
+
+async def test_one_message_is_told_with_what_it_is_to_each_group(client: httpx.AsyncClient) -> None:
+    [result] = await push(client, {"n": 1})
+    [message] = await pop(client, consumerGroup="g")
+    await ack(client, message, "failed", error="oh no")
+    await pop(client, consumerGroup="h")
+    body = (await client.get(path(result))).json()
+    assert (body["data"], body["payload"], body["queue"], body["offset"]) == ({"n": 1}, {"n": 1}, "q", 0)
+    assert [(g["name"], g["status"], g["retryCount"]) for g in body["consumerGroups"]] == [
+        ("g", "pending", 1),
+        ("h", "processing", 0),
+    ]
+    assert body["id"] == result["message_id"]
+
+
+async def test_a_message_that_is_not_there_gets_404(client: httpx.AsyncClient) -> None:
+    [result] = await push(client, 1)
+    here = f"/api/v1/messages/{result['partition_id']}"
+    for action in ("", "/retry", "/dlq"):
+        method = "GET" if not action else "POST"
+        code = "unknown_message" if action != "/retry" else "wrong_state"
+        problem(await client.request(method, f"{here}/none{action}"), 404 if code[0] == "u" else 409, code)
+    problem(await client.delete(f"{here}/none"), 404, "unknown_message")
+    problem(await client.get("/api/v1/messages/999999999/none"), 404, "unknown_partition")
+    problem(await client.get("/api/v1/messages/x/none"), 422, "invalid_request")
+    problem(await client.get(f"{here}/a%00b"), 422, "invalid_request")
+
+
+async def test_a_deleted_message_is_never_delivered(client: httpx.AsyncClient) -> None:
+    _, second = await push(client, 1, 2)
+    await push(client, 3)
+    assert (await client.delete(path(second))).json()["success"] is True
+    problem(await client.get(path(second)), 404, "unknown_message")
+    assert await popped(client, batch=5) == [1, 3]
+    assert await popped(client, batch=5, consumerGroup="late") == [1, 3]
+
+
+async def test_a_message_declared_dead_is_listed_and_can_be_retried(client: httpx.AsyncClient) -> None:
+    [result] = await push(client, {"n": 1}, transactionId="t")
+    await push(client, {"n": 2})
+    problem(await client.post(path(result, "/dlq")), 404, "unknown_group")
+    await ack(client, (await pop(client))[0], "retry")
+    body = (await client.post(path(result, "/dlq"), json={"error": "broken"})).json()
+    assert (body["consumerGroup"], body["outcome"]) == ("__QUEUE_MODE__", "dead")
+    assert (await client.post(path(result, "/dlq"))).json()["outcome"] == "already_dead"
+    [letter] = (await get(client, "/dlq", queue="q"))["messages"]
+    assert (letter["data"], letter["errorMessage"], letter["retryCount"]) == ({"n": 1}, "broken", 0)
+    body = (await get(client, "/messages", queue="q", status="dead_letter"))["messages"]
+    assert [m["transactionId"] for m in body] == ["t"]
+    retried = (await client.post(path(result, "/retry"))).json()
+    assert (retried["success"], retried["retryOf"], retried["partition"]) == (True, "t", "Default")
+    assert [m["n"] for m in await popped(client, batch=5)] == [2, 1]
+    assert (await get(client, "/dlq", queue="q"))["total"] == 0
+    problem(await client.post(path(result, "/retry")), 409, "wrong_state")
+
+
+async def test_the_group_must_be_named_when_there_are_several(client: httpx.AsyncClient) -> None:
+    [result] = await push(client, 1)
+    for group in ("g", "h"):
+        await popped(client, consumerGroup=group)
+    problem(await client.post(path(result, "/dlq")), 422, "invalid_request")
+    body = (await client.post(path(result, "/dlq"), json={"consumerGroup": "h"})).json()
+    assert body["consumerGroup"] == "h"
+    problem(await client.post(path(result, "/dlq"), json={"group": "h"}), 422, "invalid_request")
+
+
+async def test_a_finished_message_cannot_be_declared_dead(client: httpx.AsyncClient) -> None:
+    [result] = await push(client, 1)
+    await popped(client, autoAck="true")
+    problem(await client.post(path(result, "/dlq")), 409, "wrong_state")
+
+
+async def test_a_retry_into_a_full_queue_gets_429(client: httpx.AsyncClient) -> None:
+    [result] = await push(client, 1)
+    await ack(client, (await pop(client))[0], "dlq")
+    await push(client, 2)
+    await configure(client, maxSize=1)
+    problem(await client.post(path(result, "/retry")), 429, "queue_full")
+
+
+async def test_dead_letters_come_decrypted_filtered_and_counted(client: httpx.AsyncClient) -> None:
+    await configure(client, encryptionEnabled=True, retryLimit=0)
+    for name in "xy":
+        await push(client, {"secret": name}, partition=name)
+    for group in ("g", "h"):
+        for message in await pop(client, consumerGroup=group, batch=2, partitions=2):
+            await ack(client, message, "failed", error=f"no {message['partition']}")
+    body = await get(client, "/dlq", queue="q", consumerGroup="g", limit=1)
+    assert (body["total"], len(body["messages"]), body["pagination"]) == (2, 1, {"limit": 1, "offset": 0})
+    body = await get(client, "/dlq", queue="q", consumerGroup="g", partition="x")
+    [letter] = body["messages"]
+    assert (letter["data"], letter["errorMessage"], letter["consumerGroup"]) == ({"secret": "x"}, "no x", "g")
+    assert (body["total"], body["totalIsExact"]) == (1, True)
+    assert (await get(client, "/dlq"))["total"] == 4
+    assert (await get(client, "/dlq", **{"from": "2100-01-01T00:00:00Z"}))["messages"] == []
+    assert len((await get(client, "/dlq", to="2100-01-01"))["messages"]) == 4
+    assert (await get(client, "/dlq", queue="nobody"))["total"] == 0
+    problem(await client.get("/api/v1/dlq?from=soon"), 422, "invalid_request")
+    [seen] = (await get(client, "/messages", queue="q", partition="y"))["messages"]
+    assert seen["data"] == {"secret": "y"}
+
+
+async def test_a_payload_without_its_key_does_not_hide_its_neighbours(
+    client: httpx.AsyncClient, app: Any
+) -> None:
+    await configure(client, encryptionEnabled=True)
+    await push(client, "sealed")
+    await configure(client, encryptionEnabled=False)
+    await push(client, "plain")
+    app.state.services.broker.sealer._keys.clear()
+    newest, oldest = (await get(client, "/messages", queue="q"))["messages"]
+    assert newest["data"] == "plain"
+    assert oldest["data"] is None
+    assert "PENSTOCK_ENCRYPTION_KEYS" in oldest["dataProblem"]

@@ -1,0 +1,121 @@
+"""How queues are doing, and what is not measured."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from calls import ack, get, pop, problem, push
+
+from penstock.clock import iso
+from penstock.config import Settings
+from penstock.warehouse.migrations import migrate
+
+
+async def test_status_is_current_to_the_moment(client: httpx.AsyncClient) -> None:
+    await push(client, 1, 2, 3)
+    [message] = await pop(client)
+    body = await get(client, "/status")
+    assert body["messages"] == {"total": 3, "pushed": 3, "pending": 2, "processing": 1, "deadLetter": 0}
+    await ack(client, message, "dlq")
+    body = await get(client, "/status/queues")
+    assert body["queues"][0]["messages"] == {
+        "total": 3,
+        "pushed": 3,
+        "pending": 2,
+        "processing": 0,
+        "deadLetter": 1,
+    }
+    assert (await get(client, "/status/queues", namespace="none"))["queues"] == []
+
+
+async def test_a_queue_in_detail_and_its_messages(client: httpx.AsyncClient) -> None:
+    await push(client, "a", "b", queue="ns.t")
+    body = await get(client, "/status/queues/ns.t")
+    assert (body["queue"]["name"], body["queue"]["task"], body["queue"]["config"]["retryLimit"]) == (
+        "ns.t",
+        "t",
+        3,
+    )
+    assert body["totals"]["messages"]["pending"] == body["totals"]["pending"] == 2
+    messages = (await get(client, "/status/queues/ns.t/messages", limit=1))["messages"]
+    assert [m["data"] for m in messages] == ["b"]
+    problem(await client.get("/api/v1/status/queues/nobody"), 404, "unknown_queue")
+    problem(await client.get("/api/v1/status/queues/nobody/messages"), 404, "unknown_queue")
+
+
+async def test_there_is_nothing_to_refresh(client: httpx.AsyncClient) -> None:
+    assert (await client.post("/api/v1/stats/refresh")).json()["success"] is True
+
+
+@pytest.mark.parametrize(
+    ("path", "points"),
+    [
+        ("/status/analytics", "dataPoints"),
+        ("/analytics/queue-lag", "series"),
+        ("/analytics/queue-ops", "series"),
+    ],
+)
+async def test_a_queue_has_a_history(
+    client: httpx.AsyncClient, settings: Settings, path: str, points: str
+) -> None:
+    await asyncio.to_thread(migrate, settings.clickhouse_url)
+    await push(client, 1)
+    end = datetime.now(UTC).replace(second=0, microsecond=0)
+    window = {"from": (end - timedelta(hours=1)).isoformat(), "to": end.isoformat()}
+    body = await get(client, path, queue="q", interval="minute", **window)
+    assert len(body[points]) == 60
+    assert (body["interval"], body["timeRange"]["to"]) == ("1m", iso(end))
+    assert len((await get(client, path, queue="q"))[points]) > 0
+    problem(await client.get(f"/api/v1{path}?queue=nobody"), 404, "unknown_queue")
+    problem(await client.get(f"/api/v1{path}?queue=q&interval=day"), 422, "invalid_request")
+    problem(await client.get(f"/api/v1{path}"), 501, "not_available")
+
+
+@pytest.mark.parametrize("name", ["worker-metrics", "system-metrics"])
+async def test_what_is_not_measured_is_said(client: httpx.AsyncClient, name: str) -> None:
+    problem(await client.get(f"/api/v1/analytics/{name}"), 501, "not_available")
+
+
+async def test_every_route_of_the_contract_is_described(client: httpx.AsyncClient) -> None:
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    assert {
+        f"/api/v1{path}"
+        for path in (
+            "/configure",
+            "/resources/queues",
+            "/resources/queues/{queue}",
+            "/resources/namespaces",
+            "/resources/tasks",
+            "/resources/overview",
+            "/resources/partitions",
+            "/dlq",
+            "/messages",
+            "/messages/{partition_id}/{transaction_id}",
+            "/messages/{partition_id}/{transaction_id}/retry",
+            "/messages/{partition_id}/{transaction_id}/dlq",
+            "/traces",
+            "/traces/names",
+            "/traces/by-name/{name}",
+            "/traces/{partition_id}/{transaction_id}",
+            "/consumer-groups",
+            "/consumer-groups/lagging",
+            "/consumer-groups/{group}",
+            "/consumer-groups/{group}/queues/{queue}",
+            "/consumer-groups/{group}/subscription",
+            "/consumer-groups/{group}/queues/{queue}/seek",
+            "/consumer-groups/{group}/queues/{queue}/partitions/{partition}/seek",
+            "/status",
+            "/status/queues",
+            "/status/queues/{queue}",
+            "/status/queues/{queue}/messages",
+            "/status/analytics",
+            "/stats/refresh",
+            "/analytics/queue-lag",
+            "/analytics/queue-ops",
+            "/analytics/worker-metrics",
+            "/analytics/system-metrics",
+        )
+    } <= set(paths)

@@ -1,0 +1,78 @@
+"""Traces over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from calls import configure, get, problem, push
+
+
+async def record(client: httpx.AsyncClient, result: dict[str, Any], data: Any, **more: Any) -> httpx.Response:
+    ids = {"transactionId": result["transaction_id"], "partitionId": result["partition_id"]}
+    return await client.post("/api/v1/traces", json={**ids, "data": data, **more})
+
+
+async def test_a_trace_is_found_by_message_and_by_name(client: httpx.AsyncClient) -> None:
+    [result] = await push(client, 1)
+    answer = await record(client, result, {"step": 1}, traceNames=["flow", "order 7"], eventType="started")
+    assert answer.status_code == 201
+    assert answer.json()["success"] is True
+    await record(client, result, {"step": 2}, traceNames="flow", consumerGroup="g")
+    body = await get(client, f"/traces/{result['partition_id']}/{result['transaction_id']}")
+    assert [t["data"] for t in body["traces"]] == [{"step": 1}, {"step": 2}]
+    assert body["traces"][0]["trace_names"] == ["flow", "order 7"]
+    assert [t["event_type"] for t in body["traces"]] == ["started", "info"]
+    body = await get(client, "/traces/by-name/flow")
+    assert [(t["data"]["step"], t["consumer_group"]) for t in body["traces"]] == [
+        (2, "g"),
+        (1, "__QUEUE_MODE__"),
+    ]
+    assert (body["traces"][0]["queue_name"], body["more"]) == ("q", False)
+    assert (await get(client, "/traces/by-name/flow", limit=1))["more"] is True
+    assert (await get(client, "/traces/by-name/flow", to="2001-01-01"))["traces"] == []
+    names = (await get(client, "/traces/names"))["trace_names"]
+    assert [(n["trace_name"], n["trace_count"]) for n in names] == [("flow", 2), ("order 7", 1)]
+    assert [n["trace_name"] for n in (await get(client, "/traces/names", search="ord"))["trace_names"]] == [
+        "order 7"
+    ]
+
+
+async def test_traces_of_an_encrypted_queue_are_sealed(client: httpx.AsyncClient, app: Any) -> None:
+    await configure(client, encryptionEnabled=True)
+    [result] = await push(client, 1)
+    await record(client, result, "secret", traceNames=["n"])
+    [row] = await app.state.services.database.fetch("SELECT data FROM traces")
+    assert b"secret" not in row["data"]
+    assert (await get(client, "/traces/by-name/n"))["traces"][0]["data"] == "secret"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"partitionId": "x"}, 422, "invalid_request"),
+        ({"partitionId": "99999999"}, 404, "unknown_partition"),
+        ({"partitionId": "9" * 30}, 422, "invalid_request"),
+        ({"transactionId": ""}, 422, "invalid_request"),
+        ({"traceNames": ["n"] * 21}, 422, "invalid_request"),
+        ({"traceNames": [""]}, 422, "invalid_request"),
+        ({"traceNames": [1]}, 422, "invalid_request"),
+        ({"data": "x" * 70_000}, 413, "payload_too_large"),
+        ({"eventType": "a\u0000"}, 422, "invalid_request"),
+    ],
+)
+async def test_a_bad_trace_is_refused(
+    client: httpx.AsyncClient, change: dict[str, Any], status: int, code: str
+) -> None:
+    [result] = await push(client, 1)
+    ids = {"transactionId": result["transaction_id"], "partitionId": result["partition_id"], "data": 1}
+    problem(await client.post("/api/v1/traces", json={**ids, **change}), status, code)
+
+
+async def test_a_trace_needs_data_and_null_is_data(client: httpx.AsyncClient) -> None:
+    [result] = await push(client, 1)
+    ids = {"transactionId": result["transaction_id"], "partitionId": result["partition_id"]}
+    assert "data" in problem(await client.post("/api/v1/traces", json=ids), 422, "invalid_request")
+    assert (await record(client, result, None)).status_code == 201
+    problem(await client.get("/api/v1/traces/99999999/t"), 404, "unknown_partition")
