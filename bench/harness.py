@@ -65,9 +65,13 @@ class Results:
 
     def ratio(self, scenario: str, contestant: str, other: str) -> float | None:
         """The median over the rounds of contestant ÷ other within the round."""
-        others = {m.round: m.rate for m in self.of(scenario, other)}
-        found = [m.rate / others[m.round] for m in self.of(scenario, contestant) if others.get(m.round)]
+        found = self.ratio_rounds(scenario, contestant, other)
         return statistics.median(found) if found else None
+
+    def ratio_rounds(self, scenario: str, contestant: str, other: str) -> list[float]:
+        """The ratio of every round: how far apart they are tells how much the median is worth."""
+        others = {m.round: m.rate for m in self.of(scenario, other)}
+        return [m.rate / others[m.round] for m in self.of(scenario, contestant) if others.get(m.round)]
 
     def scenarios(self) -> list[str]:
         return list(dict.fromkeys(m.scenario for m in self.measurements))
