@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Hashable, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 from penstock.broker.batcher import Batcher
 from penstock.broker.messages import Lease, Message, Popped
+from penstock.broker.waiters import Watch
 from penstock.broker.workbench import Workbench
 from penstock.clock import Clock
 from penstock.durable import log
@@ -20,6 +20,7 @@ from penstock.ids import new_id
 from penstock.model import Scope
 
 RESOLVE_ATTEMPTS = 5
+NO_PARTITION = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class PopOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
+    queue_id: int
     group_id: int
     partition_id: int | None
     lease_ms: int
@@ -73,36 +75,52 @@ class Pops:
     async def _waiting(self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions) -> Popped:
         waiters = self._at.ready.waiters
         deadline = time.monotonic() + options.wait_s
-        with waiters.watch(queues, group) as watch:
+        partition_id = None
+        if options.partition is not None:
+            [queue] = queues.values()
+            partition_id = await self._partition_id(scope, queue, options.partition) or NO_PARTITION
+        with waiters.watch(queues, group, partition_id) as watch:
+            woken = False
             while True:
-                popped = await self._first(scope, queues, group, options)
+                try:
+                    popped = await self._first(scope, queues, group, options)
+                except BaseException:
+                    if woken:
+                        waiters.wake_like(watch)  # what this one was woken for is still there
+                    raise
                 if popped.messages:
-                    # There may be more than this one could take.
-                    for queue_id in queues:
-                        waiters.wake_group(queue_id, group)
+                    waiters.wake_like(watch)  # there may be more than this one could take
                     return popped
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     return popped
-                if not watch.signalled and not await self._set_timers(scope, queues, group):
+                if not watch.signalled and not await self._set_timers(scope, queues, watch):
                     return popped
-                if not await waiters.park(watch, left_s):
+                woken = await waiters.park(watch, left_s)
+                if not woken:
                     return popped
 
-    async def _set_timers(self, scope: Scope, queues: dict[int, str], group: str) -> bool:
-        """Have the group woken when a lease or a delay that is in the way now ends.
+    async def _set_timers(self, scope: Scope, queues: dict[int, str], watch: Watch) -> bool:
+        """Have one like it woken when a lease or a delay that is in the way now ends.
 
         False if a queue was deleted and made anew: nobody would call us under its old id.
         """
         for queue_id, queue in queues.items():
-            ids = await self._at.directory.group(scope, queue, group)
+            ids = await self._at.directory.group(scope, queue, watch.group)
             if ids.queue_id != queue_id:
                 return False
-            delay_s = await log.next_ready(self._at.database, ids.group_id)
+            delay_s = await log.next_ready(self._at.database, ids.group_id, watch.partition_id)
             if delay_s is not None:
                 # Something already due is held by another transaction: look again shortly.
-                self._at.ready.waiters.wake_in(queue_id, group, max(delay_s, 0.02))
+                delay_s = max(delay_s, 0.02)
+                self._at.ready.waiters.wake_in(queue_id, watch.group, delay_s, watch.partition_id)
         return True
+
+    async def _partition_id(self, scope: Scope, queue: str, partition: str) -> int | None:
+        """None if the queue has all the partitions it may have, and this is none of them."""
+        name = PartitionName(queue, partition)
+        found = (await self._at.directory.partitions(scope, [name])).get(name)
+        return found.partition_id if found else None
 
     async def _first(self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions) -> Popped:
         popped = Popped("", "", group, [], 0)
@@ -120,12 +138,11 @@ class Pops:
             ids = await self._at.directory.group(scope, queue, group, options.subscription)
             partition_id = None
             if options.partition is not None:
-                name = PartitionName(queue, options.partition)
-                found = (await self._at.directory.partitions(scope, [name])).get(name)
-                if found is None:
+                partition_id = await self._partition_id(scope, queue, options.partition)
+                if partition_id is None:
                     break
-                partition_id = found.partition_id
-            key = _Key(ids.group_id, partition_id, ids.lease_ms or self._lease_ms, options.auto_ack)
+            lease_ms = ids.lease_ms or self._lease_ms
+            key = _Key(ids.queue_id, ids.group_id, partition_id, lease_ms, options.auto_ack)
             width = 1 if options.partition is not None else options.partitions
             try:
                 rows = await self.batcher.submit(key, PopRequest(lease_id, options.batch, width))
@@ -209,4 +226,5 @@ class Pops:
         assert isinstance(key, _Key)
         partitions = {row["partition_id"] for row in rows if row["request"]}
         if partitions and not key.auto_ack:
-            await asyncio.shield(log.release(self._at.database, key.group_id, request.lease_id, partitions))
+            await log.release(self._at.database, key.group_id, request.lease_id, partitions)
+            self._at.ready.announce(key.queue_id, len(partitions), partitions)

@@ -96,7 +96,7 @@ class Pushes:
         """Tell the metrics and whoever waits that messages came."""
         if accepted:
             self._at.metrics.pushed(scope, ids.queue_id, name.queue, accepted)
-            self._at.ready.announce(ids.queue_id)
+            self._at.ready.announce(ids.queue_id, 1, (ids.partition_id,))
 
     async def _execute(self, key: Hashable, requests: Sequence[list[Part]]) -> list[None]:
         merged: dict[int, Segment] = {}

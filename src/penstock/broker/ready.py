@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from penstock.broker.waiters import Waiters
 from penstock.durable.news import News
 
@@ -11,8 +13,8 @@ class Ready:
         self.waiters = waiters
         self._news = news
 
-    def announce(self, queue_id: int, count: int = 1) -> None:
-        """There may be work for `count` pops of every group of the queue."""
-        self.waiters.wake(queue_id, count)
+    def announce(self, queue_id: int, count: int = 1, partition_ids: Collection[int] | None = None) -> None:
+        """There may be work for `count` pops of every group of the queue, in these partitions or in any."""
+        self.waiters.wake(queue_id, count, partition_ids)
         if self._news is not None:
-            self._news.tell_ready(queue_id, count)
+            self._news.tell_ready(queue_id, count, partition_ids)

@@ -38,7 +38,7 @@ class Settlements:
         """Settle messages; one result each, in order. One that is refused changes nothing."""
         acks = [_ack(settlement) for settlement in settlements]
         results = await self.acks.submit(None, acks, items=len(acks))
-        self._count(scope, results)
+        self._count(scope, settlements, results)
         return [_result(result) for result in results]
 
     async def extend(self, lease: Lease, ms: int) -> datetime | None:
@@ -85,7 +85,7 @@ class Settlements:
                 pushed[index] = outcome(part, place, messages[index], ids[index], known[name].partition_id)
             self._pushes.count(scope, name, known[name], len(indexes) - len(part.duplicates))
             at += len(indexes)
-        self._count(scope, done.acked)
+        self._count(scope, settlements, done.acked, freed_all=True)
         return TransactionResult(pushed, [_result(result) for result in done.acked])
 
     async def leases_of(self, partition_ids: Sequence[int], leases: Sequence[Lease]) -> dict[int, Lease]:
@@ -97,23 +97,30 @@ class Settlements:
         )
         return {row["partition_id"]: Lease(row["group_id"], row["lease_id"]) for row in rows}
 
-    def _count(self, scope: Scope, results: Sequence[Acked]) -> None:
-        """Tell the metrics what was settled, and waiting pops that a partition is free again."""
+    def _count(
+        self,
+        scope: Scope,
+        settlements: Sequence[Settlement],
+        results: Sequence[Acked],
+        freed_all: bool = False,
+    ) -> None:
+        """Tell the metrics what was settled, and waiting pops that a partition is free again. A transaction
+        does not say which leases it ended, so it may have been any."""
         runs: dict[tuple[int, str, str, str], list[int]] = {}
-        freed: set[tuple[int, str | None, str | None]] = set()
-        for result in results:
+        freed: dict[int, set[int]] = {}
+        for settlement, result in zip(settlements, results, strict=True):
             if result.outcome in REFUSED or result.queue_id is None:
                 continue
             assert result.queue is not None
             assert result.group is not None
             key = (result.queue_id, result.queue, result.group, result.outcome)
             runs.setdefault(key, []).append(result.run_ms or 0)
-            if result.lease_released:
-                freed.add((result.queue_id, result.partition, result.group))
+            if result.lease_released or freed_all:
+                freed.setdefault(result.queue_id, set()).add(settlement.partition_id)
         for (queue_id, queue, group, what), run_ms in runs.items():
             self._at.metrics.settled(scope, queue_id, queue, group, what, run_ms)
-        for queue_id in {queue_id for queue_id, _, _ in freed}:
-            self._at.ready.announce(queue_id, sum(1 for one in freed if one[0] == queue_id))
+        for queue_id, partition_ids in freed.items():
+            self._at.ready.announce(queue_id, len(partition_ids), partition_ids)
 
     async def _execute_acks(self, key: Hashable, requests: Sequence[list[Ack]]) -> list[list[Acked]]:
         results = await log.ack(self._at.database, [ack for request in requests for ack in request])

@@ -2,7 +2,8 @@
 
 A pop that finds nothing parks here. A push, an ack that frees a partition, another broker's word, or the
 moment at which a lease or delay is known to end wakes as many as there may be work for. A pop that was
-woken and found something wakes one more, so work for many reaches many without waking all at once.
+woken and found something wakes one more, so work for many reaches many without waking all at once. A pop of
+one partition is woken for that partition only, and takes no wake-up from those who would take any.
 
 Waking between a pop's look at the database and its parking is not lost: the pop holds a `Watch` from
 before it looks, and the watch remembers.
@@ -12,38 +13,42 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 
 class Watch:
     """One waiting pop. `signalled` remembers a wake-up that came while it was not parked."""
 
-    __slots__ = ("future", "group", "queue_ids", "signalled")
+    __slots__ = ("future", "group", "partition_id", "queue_ids", "signalled")
 
-    def __init__(self, queue_ids: tuple[int, ...], group: str) -> None:
+    def __init__(self, queue_ids: tuple[int, ...], group: str, partition_id: int | None) -> None:
         self.queue_ids = queue_ids
         self.group = group
+        self.partition_id = partition_id
         self.signalled = False
         self.future: asyncio.Future[None] | None = None
 
 
+Line = OrderedDict[Watch, None]
+"""Those who wait for the same, longest first."""
+
+
 class Waiters:
-    """All pops of one process that wait, by queue and group."""
+    """All pops of one process that wait, by queue, group and partition."""
 
     def __init__(self) -> None:
-        self._watches: dict[tuple[int, str], OrderedDict[Watch, None]] = {}
-        self._groups: dict[int, set[str]] = {}
-        self._timers: dict[tuple[int, str], asyncio.TimerHandle] = {}
+        self._lines: dict[int, dict[str, dict[int | None, Line]]] = {}  # partition None: any
+        self._timers: dict[tuple[int, str, int | None], asyncio.TimerHandle] = {}
         self.parked = 0
 
     @contextmanager
-    def watch(self, queue_ids: Iterable[int], group: str) -> Iterator[Watch]:
-        """Notice everything that makes these queues ready for this group, from now on."""
-        watch = Watch(tuple(queue_ids), group)
+    def watch(self, queue_ids: Iterable[int], group: str, partition_id: int | None = None) -> Iterator[Watch]:
+        """Notice everything that makes these queues, or one partition, ready for this group, from now on."""
+        watch = Watch(tuple(queue_ids), group, partition_id)
         for queue_id in watch.queue_ids:
-            self._watches.setdefault((queue_id, group), OrderedDict())[watch] = None
-            self._groups.setdefault(queue_id, set()).add(group)
+            lines = self._lines.setdefault(queue_id, {}).setdefault(group, {})
+            lines.setdefault(partition_id, OrderedDict())[watch] = None
         try:
             yield watch
         finally:
@@ -67,36 +72,30 @@ class Waiters:
         watch.signalled = False
         return True
 
-    def wake(self, queue_id: int, count: int = 1) -> None:
-        """The queue may have work for `count` pops of every group."""
-        for group in tuple(self._groups.get(queue_id, ())):
-            self.wake_group(queue_id, group, count)
+    def wake(self, queue_id: int, count: int = 1, partition_ids: Collection[int] | None = None) -> None:
+        """The queue may have work for `count` pops of every group, in these partitions; None: in any."""
+        for lines in self._lines.get(queue_id, {}).values():
+            wanted = lines if partition_ids is None else (None, *partition_ids)
+            for partition_id in wanted:
+                if partition_id in lines:
+                    _call(lines[partition_id], count if partition_id is None else 1)
 
-    def wake_group(self, queue_id: int, group: str, count: int = 1) -> None:
-        """The queue may have work for `count` pops of this group: those that wait longest get it."""
-        watches = self._watches.get((queue_id, group))
-        if not watches:
-            return
-        for watch in tuple(watches):
-            if watch.signalled:
-                continue
-            watch.signalled = True
-            watches.move_to_end(watch)
-            if watch.future is not None and not watch.future.done():
-                watch.future.set_result(None)
-            count -= 1
-            if not count:
-                return
+    def wake_like(self, watch: Watch) -> None:
+        """There may be something for another pop that waits for the same."""
+        for queue_id in watch.queue_ids:
+            self._wake_line(queue_id, watch.group, watch.partition_id)
 
     def wake_all(self) -> None:
         """Anything may have happened: every pop looks again."""
-        for key, watches in tuple(self._watches.items()):
-            self.wake_group(*key, count=len(watches))
+        for groups in self._lines.values():
+            for lines in groups.values():
+                for line in lines.values():
+                    _call(line, len(line))
 
-    def wake_in(self, queue_id: int, group: str, delay_s: float) -> None:
-        """Something of this queue becomes ready for this group after `delay_s`."""
+    def wake_in(self, queue_id: int, group: str, delay_s: float, partition_id: int | None = None) -> None:
+        """Something of this queue or partition becomes ready for this group after `delay_s`."""
         loop = asyncio.get_running_loop()
-        key = (queue_id, group)
+        key = (queue_id, group, partition_id)
         at = loop.time() + max(delay_s, 0.0)
         known = self._timers.get(key)
         if known is not None:
@@ -105,24 +104,44 @@ class Waiters:
             known.cancel()
         self._timers[key] = loop.call_at(at, self._ring, key)
 
-    def _ring(self, key: tuple[int, str]) -> None:
+    def _ring(self, key: tuple[int, str, int | None]) -> None:
         self._timers.pop(key, None)
-        self.wake_group(*key)
+        self._wake_line(*key)
+
+    def _wake_line(self, queue_id: int, group: str, partition_id: int | None) -> None:
+        line = self._lines.get(queue_id, {}).get(group, {}).get(partition_id)
+        if line:
+            _call(line, 1)
 
     def _forget(self, queue_id: int, watch: Watch) -> None:
-        key = (queue_id, watch.group)
-        watches = self._watches[key]
-        watches.pop(watch, None)
-        if watches:
+        groups = self._lines[queue_id]
+        lines = groups[watch.group]
+        line = lines[watch.partition_id]
+        line.pop(watch, None)
+        if line:
             # What this one was woken for may be left for another.
             if watch.signalled:
-                self.wake_group(queue_id, watch.group)
+                _call(line, 1)
             return
-        del self._watches[key]
-        groups = self._groups[queue_id]
-        groups.discard(watch.group)
+        del lines[watch.partition_id]
+        if not lines:
+            del groups[watch.group]
         if not groups:
-            del self._groups[queue_id]
-        timer = self._timers.pop(key, None)
+            del self._lines[queue_id]
+        timer = self._timers.pop((queue_id, watch.group, watch.partition_id), None)
         if timer is not None:
             timer.cancel()
+
+
+def _call(line: Line, count: int) -> None:
+    """Wake those `count` that wait longest; they go to the end of the line."""
+    for watch in tuple(line):
+        if watch.signalled:
+            continue
+        watch.signalled = True
+        line.move_to_end(watch)
+        if watch.future is not None and not watch.future.done():
+            watch.future.set_result(None)
+        count -= 1
+        if not count:
+            return

@@ -255,13 +255,14 @@ async def gauges(database: Database, queue_ids: Sequence[int]) -> list[Any]:
     return await database.fetch("SELECT * FROM gauges_v1($1)", list(queue_ids))
 
 
-async def next_ready(database: Database, group_id: int) -> float | None:
-    """Seconds until the next lease or delay of a group ends, None if there is none."""
-    row = await database.fetchrow(
-        """SELECT extract(epoch FROM min(ready_at) - clock_timestamp())::float8 AS delay_s FROM positions
-           WHERE group_id = $1 AND ready_at IS NOT NULL""",
-        group_id,
-    )
+async def next_ready(database: Database, group_id: int, partition_id: int | None = None) -> float | None:
+    """Seconds until the next lease or delay of a group ends, in one partition or any; None if none does."""
+    query = """SELECT extract(epoch FROM min(ready_at) - clock_timestamp())::float8 AS delay_s FROM positions
+               WHERE group_id = $1 AND ready_at IS NOT NULL"""
+    if partition_id is None:
+        row = await database.fetchrow(query, group_id)
+    else:
+        row = await database.fetchrow(f"{query} AND partition_id = $2", group_id, partition_id)
     return row["delay_s"] if row else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import asyncpg
@@ -21,22 +21,28 @@ logger = logging.getLogger(__name__)
 CHANNEL = "penstock_news"
 GATHER_S = 0.003
 PEERS_EVERY_S = 10.0
-QUEUES_PER_WORD = 300
+WORD_BYTES = 7_000
+"""PostgreSQL takes no longer ones than 8,000."""
+
+PARTITIONS_PER_QUEUE = 50
+"""Past that, no partition is named and all who wait for one look."""
+
 RECONNECT_S = 1.0
 
 
 class News:
     """Tells other brokers, and is told. `start` and `stop` may be called twice.
 
-    `ready(queue_id, count)` is called for each queue another broker names; `missed()` when word may have
-    been missed, after every (re)connection; `changed(queue_id)` when a queue's options were changed.
+    `ready(queue_id, count, partition_ids)` is called for each queue another broker names, with None for any
+    partition; `missed()` when word may have been missed, after every (re)connection; `changed(queue_id)` when
+    a queue's options were changed.
     """
 
     def __init__(
         self,
         url: str,
         *,
-        ready: Callable[[int, int], None],
+        ready: Callable[[int, int, Collection[int] | None], None],
         changed: Callable[[int], None],
         missed: Callable[[], None],
     ) -> None:
@@ -46,7 +52,7 @@ class News:
         self._missed = missed
         self._me = new_id().hex[-12:]
         self._peers = False
-        self._gathered: dict[int, int] = {}
+        self._gathered: dict[int, tuple[int, set[int] | None]] = {}
         self._changes: set[int] = set()
         self._something = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -61,10 +67,14 @@ class News:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    def tell_ready(self, queue_id: int, count: int) -> None:
+    def tell_ready(self, queue_id: int, count: int, partition_ids: Collection[int] | None = None) -> None:
         """Let other brokers know, soon. Costs nothing while there are none."""
         if self._peers:
-            self._gathered[queue_id] = self._gathered.get(queue_id, 0) + count
+            so_far, known = self._gathered.get(queue_id, (0, set()))
+            named = None if known is None or partition_ids is None else known.union(partition_ids)
+            if named is not None and len(named) > PARTITIONS_PER_QUEUE:
+                named = None
+            self._gathered[queue_id] = (so_far + count, named)
             self._something.set()
 
     def tell_changed(self, queue_id: int) -> None:
@@ -97,7 +107,8 @@ class News:
             await self._count_peers(connection)
             while not gone.is_set():
                 try:
-                    await asyncio.wait_for(self._something.wait(), PEERS_EVERY_S)
+                    async with asyncio.timeout(PEERS_EVERY_S):
+                        await self._something.wait()
                 except TimeoutError:
                     await self._count_peers(connection)
                     continue
@@ -117,12 +128,18 @@ class News:
         self._something.clear()
         gathered, self._gathered = self._gathered, {}
         changes, self._changes = self._changes, set()
-        ready = [f"{queue_id}:{count}" for queue_id, count in gathered.items()]
-        changed = [str(queue_id) for queue_id in changes]
-        for kind, entries in (("ready", ready), ("changed", changed)):
-            for start in range(0, len(entries), QUEUES_PER_WORD):
-                word = f"{kind} {self._me} {','.join(entries[start : start + QUEUES_PER_WORD])}"
-                await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, word)
+        try:
+            for kind, entries in (("ready", _entries(gathered)), ("changed", map(str, changes))):
+                for words in _in_pieces(entries):
+                    await connection.execute(
+                        "SELECT pg_notify($1, $2)", CHANNEL, f"{kind} {self._me} {words}"
+                    )
+        except BaseException:
+            # Told again when there is a connection; twice is better than not at all.
+            for queue_id, (count, partition_ids) in gathered.items():
+                self.tell_ready(queue_id, count, partition_ids)
+            self._changes |= changes
+            raise
 
     def _hear(self, connection: Any, pid: int, channel: str, payload: object) -> None:
         kind, sender, *rest = str(payload).split(" ")
@@ -131,8 +148,29 @@ class News:
         self._peers = True
         if kind == "ready":
             for entry in rest[0].split(","):
-                queue_id, _, count = entry.partition(":")
-                self._ready(int(queue_id), int(count))
+                queue_id, count, *named = entry.split(":")
+                partition_ids = frozenset(map(int, named[0].split("."))) if named else None
+                self._ready(int(queue_id), int(count), partition_ids)
         elif kind == "changed":
             for entry in rest[0].split(","):
                 self._changed(int(entry))
+
+
+def _entries(gathered: dict[int, tuple[int, set[int] | None]]) -> Iterator[str]:
+    for queue_id, (count, partition_ids) in gathered.items():
+        named = ":" + ".".join(map(str, sorted(partition_ids))) if partition_ids else ""
+        yield f"{queue_id}:{count}{named}"
+
+
+def _in_pieces(entries: Iterable[str]) -> Iterator[str]:
+    """The entries joined by commas, in as many pieces as their length needs."""
+    piece: list[str] = []
+    length = 0
+    for entry in entries:
+        if piece and length + len(entry) > WORD_BYTES:
+            yield ",".join(piece)
+            piece, length = [], 0
+        piece.append(entry)
+        length += len(entry) + 1
+    if piece:
+        yield ",".join(piece)

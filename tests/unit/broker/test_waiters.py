@@ -18,14 +18,16 @@ class Parked:
         self.woken: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def park(self, *names: str, queue_id: int = 1, group: str = "g", timeout_s: float = 60) -> None:
+    async def park(
+        self, *names: str, queue_id: int = 1, group: str = "g", partition_id: int | None = None
+    ) -> None:
         for name in names:
-            self.tasks[name] = asyncio.create_task(self._wait(name, queue_id, group, timeout_s))
+            self.tasks[name] = asyncio.create_task(self._wait(name, queue_id, group, partition_id))
             await steps()
 
-    async def _wait(self, name: str, queue_id: int, group: str, timeout_s: float) -> None:
-        with self.waiters.watch([queue_id], group) as watch:
-            if await self.waiters.park(watch, timeout_s):
+    async def _wait(self, name: str, queue_id: int, group: str, partition_id: int | None) -> None:
+        with self.waiters.watch([queue_id], group, partition_id) as watch:
+            if await self.waiters.park(watch, 60):
                 self.woken.append(name)
 
     async def gone(self) -> None:
@@ -72,6 +74,25 @@ async def test_every_group_of_a_queue_is_woken_and_no_other_queue(waiters: Waite
     await steps()
     assert parked.woken == ["a", "other group"]
     await parked.gone()
+
+
+async def test_a_pop_of_one_partition_is_woken_for_that_one_and_takes_nobodys_turn(
+    waiters: Waiters, parked: Parked
+) -> None:
+    await parked.park("x", "x again", partition_id=7)
+    await parked.park("y", partition_id=8)
+    await parked.park("any", "any too")
+    waiters.wake(1, 1, {8, 9})
+    await steps()
+    assert parked.woken == ["any", "y"]
+    waiters.wake(1, 1)
+    await steps()
+    assert sorted(parked.woken) == ["any", "any too", "x", "y"], (
+        "where is not known, so one for each partition looks"
+    )
+    waiters.wake_in(1, "g", 0.0, 7)
+    async with asyncio.timeout(5):
+        await parked.tasks["x again"]
 
 
 async def test_a_wake_up_between_the_look_and_the_parking_is_not_lost(waiters: Waiters) -> None:
@@ -164,7 +185,7 @@ async def test_a_pop_of_several_queues_is_woken_by_any_and_leaves_all(waiters: W
     waiters.wake(2)
     async with asyncio.timeout(5):
         assert await task
-    assert (waiters._watches, waiters._groups) == ({}, {})
+    assert waiters._lines == {}
 
 
 async def test_a_timer_rings_for_one_and_the_earliest_counts(waiters: Waiters, parked: Parked) -> None:
@@ -193,4 +214,4 @@ async def test_a_moment_that_has_passed_rings_at_once(waiters: Waiters, parked: 
 async def test_nothing_is_kept_of_pops_that_have_left(waiters: Waiters, parked: Parked) -> None:
     await parked.park(*(f"pop {n}" for n in range(50)))
     await parked.gone()
-    assert (waiters._watches, waiters._groups, waiters._timers) == ({}, {}, {})
+    assert (waiters._lines, waiters._timers) == ({}, {})

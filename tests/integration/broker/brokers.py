@@ -1,0 +1,105 @@
+"""Brokers in this process, each with connections of its own, and short ways to use one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.broker.messages import Lease, NewMessage, Popped, PushResult, Settlement, SettlementResult
+from penstock.broker.metrics import QueueMetrics
+from penstock.broker.pop import PopOptions
+from penstock.broker.sealing import Sealer
+from penstock.durable import log
+from penstock.durable.pool import Database
+from penstock.model import DEFAULT_SCOPE
+from penstock.streams.emitter import Emitter
+from waiting import wait_until_async
+
+NOBODY = "redis://127.0.0.1:1/0"
+"""An address where no Redis answers."""
+
+
+class Brokers:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.running: list[tuple[Broker, QueueMetrics, Database]] = []
+
+    async def start(
+        self, *, lease_ms: int = 60_000, sealer: Sealer | None = None, emitter: Emitter | None = None
+    ) -> Broker:
+        database = Database(self.url, 4)
+        metrics = QueueMetrics(emitter or Emitter(NOBODY, buffer=100, enabled=False), database)
+        broker = Broker(database, metrics, lease_ms=lease_ms, sealer=sealer)
+        await metrics.start()
+        await broker.start()
+        self.running.append((broker, metrics, database))
+        return broker
+
+    async def stop(self) -> None:
+        for broker, metrics, database in self.running:
+            await broker.stop()
+            await metrics.stop()
+            await database.close()
+
+
+async def push(
+    broker: Broker, *payloads: str, queue: str = "q", partition: str = "Default"
+) -> list[PushResult]:
+    return await broker.push(DEFAULT_SCOPE, [NewMessage(queue, partition, p.encode()) for p in payloads])
+
+
+async def pop(
+    broker: Broker,
+    queue: str = "q",
+    group: str = "g",
+    *,
+    wait_s: float = 0,
+    batch: int = 1,
+    partition: str | None = None,
+) -> Popped:
+    options = PopOptions(batch=batch, partition=partition, wait_s=wait_s)
+    return await broker.pop(DEFAULT_SCOPE, queue, group, options)
+
+
+def payloads(popped: Popped) -> list[str]:
+    return [message.payload.decode() for message in popped.messages]
+
+
+async def ack(broker: Broker, popped: Popped, status: str = "completed") -> list[SettlementResult]:
+    lease = Lease.parse(popped.lease)
+    assert lease is not None
+    settlements = [Settlement(m.partition_id, m.transaction_id, lease, status) for m in popped.messages]
+    return await broker.ack(DEFAULT_SCOPE, settlements)
+
+
+async def parked(broker: Broker, count: int) -> None:
+    """Wait until the broker has so many parked pops."""
+
+    async def enough() -> bool:
+        return broker.waiters.parked == count
+
+    await wait_until_async(enough, 20, f"{count} pops are parked")
+
+
+class SlowAnswers:
+    """Pops whose answer from the database is held back on its way, or replaced by an error."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+        self.answered = 0
+        self._real: Callable[..., Awaitable[list[object]]] = log.pop
+        monkeypatch.setattr(log, "pop", self._pop)
+
+    async def _pop(self, *args: object, **options: object) -> list[object]:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        rows = await self._real(*args, **options)
+        self.answered += bool(rows)
+        await self.gate.wait()
+        return rows
