@@ -243,6 +243,16 @@ async def _warm_up(pushing: list[Contestant], consuming: list[Contestant]) -> No
         await contestant.consume(1, 16, WARM_UP, time.perf_counter() + 2)
 
 
+def spread(results: Results) -> dict[str, list[float]]:
+    """Each ratio in every round."""
+    found = {
+        f"{scenario.name}_vs_{short}": results.ratio_rounds(scenario.name, OURS, other)
+        for scenario in SCENARIOS
+        for other, short in (("pgmq", "pgmq"), (COPY, "copy"))
+    }
+    return {name: [round(value, 3) for value in values] for name, values in found.items() if values}
+
+
 def ratios(results: Results) -> dict[str, float]:
     found: dict[str, float | None] = {}
     for scenario in SCENARIOS:
@@ -298,7 +308,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=2_000_000, help="messages stored for the deep comparison")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages per turn")
     parser.add_argument(
-        "--cap", type=float, default=2.5, help="seconds after which a turn begins nothing new"
+        "--cap", type=float, default=2.0, help="seconds after which a turn begins nothing new"
     )
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--results", type=Path, default=harness.RESULTS, help="where JSON and plot go")
@@ -324,13 +334,14 @@ def main() -> None:
         for scenario in SCENARIOS
         if (found := results.of(scenario.name, OURS))
     }
+    results.extra["ratio_rounds"] = spread(results)
     found = ratios(results)
     path = harness.write_json(options.results, "broker", results, found, UNITS, environment)
     plot(results, path.with_suffix(".png"))
     show(results, console)
-    console.print(
-        harness.table("ratios", ["", ""], [[name, f"{value:.2f}"] for name, value in found.items()])
-    )
+    rounds = results.extra["ratio_rounds"]
+    rows = [[n, f"{v:.2f}", " ".join(f"{r:.2f}" for r in rounds.get(n, ()))] for n, v in found.items()]
+    console.print(harness.table("ratios", ["", "median", "in each round"], rows))
     console.print(f"{path.name} and its plot are in {options.results}; {time.perf_counter() - started:.0f} s")
 
 
