@@ -35,6 +35,15 @@ def moment(field: str, text: object) -> datetime:
     raise InvalidRequest(f"{field} must be a time in ISO 8601, not {text!r}", field=field)
 
 
+def _without_nul(text: str | None) -> str | None:
+    """PostgreSQL knows no NUL in text, so nothing can have it in its name."""
+    if text is not None and "\0" in text:
+        raise InvalidRequest("a parameter has a NUL character in it")
+    return text
+
+
+_a_text = AfterValidator(_without_nul)
+
 Queue = Annotated[str, _a_name("queue")]
 Partition = Annotated[str, _a_name("partition")]
 Group = Annotated[str, _a_name("consumerGroup")]
@@ -45,4 +54,5 @@ Moment = Annotated[datetime, AfterValidator(in_utc)]
 
 Limit = Annotated[int, Query(ge=1, le=1_000, description="how many at most")]
 Offset = Annotated[int, Query(ge=0, le=10_000_000, description="how many to pass over first")]
-Search = Annotated[str | None, Query(min_length=1, max_length=255, description="part of the name")]
+Search = Annotated[str | None, Query(min_length=1, max_length=255, description="part of the name"), _a_text]
+Text = Annotated[str | None, Query(max_length=255), _a_text]

@@ -92,6 +92,6 @@ def subscription(request: Request) -> str:
                 f"subscriptionFrom must be now or an ISO 8601 time, not {moment!r}", field="subscriptionFrom"
             ) from None
     mode = request.query_params.get("subscriptionMode") or "all"
-    if mode not in ("all", "new", "new-only"):
+    if mode not in ("all", "from_beginning", "new", "new-only"):
         raise InvalidRequest(f"subscriptionMode must be all or new, not {mode!r}", field="subscriptionMode")
-    return "all" if mode == "all" else "new"
+    return "new" if mode.startswith("new") else "all"

@@ -29,6 +29,11 @@ async def test_status_is_current_to_the_moment(client: httpx.AsyncClient) -> Non
         "deadLetter": 1,
     }
     assert (await get(client, "/status/queues", namespace="none"))["queues"] == []
+    await push(client, 1, queue="ns.task")
+    for label in ({"namespace": "ns"}, {"task": "task"}):
+        assert [q["name"] for q in (await get(client, "/status/queues", **label))["queues"]] == ["ns.task"]
+        assert (await get(client, "/status", **label))["queues"] == 1
+    problem(await client.get("/api/v1/status?task=%00"), 422, "invalid_request")
 
 
 async def test_a_queue_in_detail_and_its_messages(client: httpx.AsyncClient) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from starlette.requests import Request
 
 from penstock.api.answers import moment
-from penstock.api.parameters import Limit, Offset, Queue, Search
+from penstock.api.parameters import Limit, Offset, Queue, Search, Text
 from penstock.api.routes.groups import summary
 from penstock.api.services import Services, services
 from penstock.clock import iso, system_clock, to_utc
@@ -78,11 +78,7 @@ async def list_tasks(request: Request) -> dict[str, Any]:
 
 
 @router.get("/overview")
-async def overview(
-    request: Request,
-    namespace: str | None = Query(None, max_length=255),
-    task: str | None = Query(None, max_length=255),
-) -> dict[str, Any]:
+async def overview(request: Request, namespace: Text = None, task: Text = None) -> dict[str, Any]:
     """How many queues, partitions, groups and messages there are."""
     return await totals(services(request), namespace, task)
 
@@ -138,7 +134,7 @@ async def queue_detail(given: Services, queue: str, limit: int, offset: int) -> 
 async def totals(given: Services, namespace: str | None, task: str | None) -> dict[str, Any]:
     """Totals over all queues, or those of a namespace and task; an empty name counts as none."""
     row = await catalog.overview(
-        given.database, DEFAULT_SCOPE, namespace=_printable(namespace), task=_printable(task)
+        given.database, DEFAULT_SCOPE, namespace=namespace or None, task=task or None
     )
     return {
         "queues": row["queues"],
@@ -164,10 +160,6 @@ def message_totals(row: Any) -> dict[str, int]:
 
 def unknown_queue(queue: str) -> UnknownQueue:
     return UnknownQueue(f"there is no queue {queue!r}; it is made by the first push to it", queue=queue)
-
-
-def _printable(label: str | None) -> str | None:
-    return label.replace("\0", "") or None if label else None
 
 
 def _label(name: str, row: Any) -> dict[str, Any]:

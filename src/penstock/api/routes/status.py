@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api import answers
-from penstock.api.parameters import Group, Limit, Moment, Offset, Partition, Queue
+from penstock.api.parameters import Group, Limit, Moment, Offset, Partition, Queue, Text
 from penstock.api.routes.messages_view import Status, message_page
 from penstock.api.routes.resources import message_totals, queue_detail, totals, unknown_queue
 from penstock.api.services import services
@@ -26,11 +26,10 @@ RESOLUTIONS = {"minute": "1m", "hour": "1h"}
 Interval = Literal["minute", "hour"]
 START = Query(None, alias="from", description="the window's start; an hour ago if left out")
 END = Query(None, alias="to", description="the window's end; now if left out")
-NAMED = Query(None, max_length=255)
 
 
 @router.get("/status")
-async def status(request: Request, namespace: str | None = NAMED, task: str | None = NAMED) -> dict[str, Any]:
+async def status(request: Request, namespace: Text = None, task: Text = None) -> dict[str, Any]:
     """Totals over all queues, current to the moment."""
     return await totals(services(request), namespace, task)
 
@@ -38,8 +37,8 @@ async def status(request: Request, namespace: str | None = NAMED, task: str | No
 @router.get("/status/queues")
 async def list_queues(
     request: Request,
-    namespace: str | None = NAMED,
-    task: str | None = NAMED,
+    namespace: Text = None,
+    task: Text = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> dict[str, Any]:
@@ -47,8 +46,8 @@ async def list_queues(
     rows = await catalog.queue_totals(
         services(request).database,
         DEFAULT_SCOPE,
-        namespace=namespace.replace("\0", "") if namespace else None,
-        task=task.replace("\0", "") if task else None,
+        namespace=namespace or None,
+        task=task or None,
         limit=limit,
         offset=offset,
     )

@@ -19,6 +19,7 @@ from penstock.api.parameters import (
     Moment,
     Offset,
     PartitionId,
+    Text,
     TransactionId,
 )
 from penstock.api.reading import check_name
@@ -88,13 +89,13 @@ async def record_trace(request: Request) -> dict[str, Any]:
 @router.get("/names")
 async def list_names(
     request: Request,
-    search: str = Query("", max_length=255, description="what the names begin with"),
+    search: Text = None,
     limit: Limit = 50,
     offset: Offset = 0,
 ) -> dict[str, Any]:
-    """A page of the names that traces have, by name, with the latest trace of each."""
+    """A page of the names that traces have, those that begin with `search`, with the latest trace of each."""
     rows = await traces.names(
-        services(request).database, DEFAULT_SCOPE, search.replace("\0", ""), limit=limit + 1, offset=offset
+        services(request).database, DEFAULT_SCOPE, search or "", limit=limit + 1, offset=offset
     )
     return {
         "trace_names": [
