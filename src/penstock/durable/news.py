@@ -2,7 +2,7 @@
 
 Each broker listens on a connection of its own. What it has to tell is gathered and sent after the commit,
 on that same connection, at most once per `GATHER_S`; a push never waits for it. A broker that knows of no
-other one tells nothing.
+other one tells nothing; so a newcomer is welcomed, and looks again then: from there on it is told.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class News:
     """Tells other brokers, and is told. `start` and `stop` may be called twice.
 
     `ready(queue_id, count, partition_ids)` is called for each queue another broker names, with None for any
-    partition; `missed()` when word may have been missed, after every (re)connection; `changed(queue_id)` when
-    a queue's options were changed.
+    partition; `missed()` when word may have been missed, after every (re)connection and welcome;
+    `changed(queue_id)` when a queue's options were changed.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class News:
         self._peers = False
         self._gathered: dict[int, tuple[int, set[int] | None]] = {}
         self._changes: set[int] = set()
+        self._newcomers: set[str] = set()
         self._something = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -128,8 +129,10 @@ class News:
         self._something.clear()
         gathered, self._gathered = self._gathered, {}
         changes, self._changes = self._changes, set()
+        newcomers, self._newcomers = self._newcomers, set()
+        told = {"ready": _entries(gathered), "changed": map(str, changes), "welcome": newcomers}
         try:
-            for kind, entries in (("ready", _entries(gathered)), ("changed", map(str, changes))):
+            for kind, entries in told.items():
                 for words in _in_pieces(entries):
                     await connection.execute(
                         "SELECT pg_notify($1, $2)", CHANNEL, f"{kind} {self._me} {words}"
@@ -139,6 +142,7 @@ class News:
             for queue_id, (count, partition_ids) in gathered.items():
                 self.tell_ready(queue_id, count, partition_ids)
             self._changes |= changes
+            self._newcomers |= newcomers
             raise
 
     def _hear(self, connection: Any, pid: int, channel: str, payload: object) -> None:
@@ -154,6 +158,11 @@ class News:
         elif kind == "changed":
             for entry in rest[0].split(","):
                 self._changed(int(entry))
+        elif kind == "hello":
+            self._newcomers.add(sender)
+            self._something.set()
+        elif kind == "welcome" and self._me in rest[0].split(","):
+            self._missed()
 
 
 def _entries(gathered: dict[int, tuple[int, set[int] | None]]) -> Iterator[str]:

@@ -64,6 +64,11 @@ async def pop(
     return await broker.pop(DEFAULT_SCOPE, queue, group, options)
 
 
+def waiting(broker: Broker, *, partition: str | None = None) -> asyncio.Task[Popped]:
+    """A pop that waits, for longer than any test."""
+    return asyncio.create_task(pop(broker, wait_s=60, partition=partition))
+
+
 def payloads(popped: Popped) -> list[str]:
     return [message.payload.decode() for message in popped.messages]
 
