@@ -182,14 +182,17 @@ async def test_word_of_many_queues_and_partitions_arrives_whole(
         )
 
     listener, speaker = news(1), news(2)
+
+    async def looked(*names: int) -> None:
+        async def done() -> bool:
+            return missed == list(names)
+
+        await wait_until_async(done, 10, f"{names} have looked")
+
     await listener.start()
-    await acquainted(database, 1)
+    await looked(1)
     await speaker.start()
-
-    async def welcomed() -> bool:
-        return sorted(missed) == [1, 2, 2]
-
-    await wait_until_async(welcomed, 10, "each looks when it connects, and the newcomer when it is welcomed")
+    await looked(1, 2, 2)  # when it has connected, and when it is welcomed
     many = range(10**17, 10**17 + 1_500)
     for queue_id in many:
         speaker.tell_ready(queue_id, 1, {1, 2})
