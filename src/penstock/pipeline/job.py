@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from redis import Redis
 from redis.exceptions import RedisError
@@ -35,6 +35,7 @@ from penstock.warehouse.client import connect
 log = logging.getLogger(__name__)
 
 BEAT_S = 2.0
+WARM_S = 40.0
 STOP_S = 20.0
 MOST_FAILURES = 5
 """In a row, before the process gives up and leaves the next attempt to whoever supervises it."""
@@ -87,6 +88,8 @@ class Pipeline:
             definition: Sink(definition, self._warehouse, self._redis, stopping) for definition in definitions
         }
         self._queries: dict[MetricDefinition, StreamingQuery] = {}
+        # Frames that read nothing, planned once.
+        self._rehearsals: dict[MetricDefinition, DataFrame] = {}
         self._failures = 0
         self._failed_at = 0.0
         self._silent = False
@@ -100,21 +103,30 @@ class Pipeline:
             for definition, sink in self._sinks.items():
                 sink.load_totals()
                 self._queries[definition] = self._start(definition)
+            self._keep_warm()
             # From here on reports are written, which is how others see that it is ready.
-            self._warm_up()
             while not self._stopping.wait(BEAT_S):
                 self._beat("running")
                 self._revive()
+                self._keep_warm()
         except StoppingError:
             log.info("told to stop while waiting for a server")
         finally:
             self._stop()
 
-    def _warm_up(self) -> None:
-        """Bring up Spark's Python processes and code paths, so that the first event need not wait for it."""
+    def _keep_warm(self) -> None:
+        """Bring up Spark's Python processes, and keep them.
+
+        Spark ends those that are idle for a minute, and the next event would wait until they are back.
+        """
         for definition, sink in self._sinks.items():
-            frame = self._session.read.format(FORMAT).option("definition", packed(definition)).load()
-            sink.rehearse(frame)
+            if time.monotonic() - sink.state.active_at < WARM_S:
+                continue
+            if definition not in self._rehearsals:
+                frame = self._session.read.format(FORMAT).option("definition", packed(definition)).load()
+                self._rehearsals[definition] = sink.landing_rows(frame)
+            self._rehearsals[definition].toArrow()
+            sink.state.active_at = time.monotonic()
 
     def _start(self, definition: MetricDefinition) -> StreamingQuery:
         frame = (

@@ -11,6 +11,7 @@ While ClickHouse is away the batch waits here; the streams hold what comes after
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -61,6 +62,8 @@ class SinkState:
     lost: int = 0
     waiting: str | None = None
     total_entries: int = 0
+    active_at: float = -math.inf
+    """When Spark's Python processes last worked for this metric, by the monotonic clock."""
     idle: threading.Event = field(default_factory=threading.Event)
     """Set between batches."""
 
@@ -91,15 +94,16 @@ class Sink:
             query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
             assert query_id, "the sink must run inside a streaming query"
             # One action: a second one would read the streams again.
-            table = landing_rows(frame, self._expressions).toArrow()
+            table = self.landing_rows(frame).toArrow()
             self.write(table, query_id, batch_id)
             self.state.batch_ms = (time.monotonic() - started) * 1000
+            if self.state.entries:  # a batch without entries has no tasks
+                self.state.active_at = time.monotonic()
         finally:
             self.state.idle.set()
 
-    def rehearse(self, frame: DataFrame) -> None:
-        """Do to an empty frame what is done to a batch, and write nothing."""
-        landing_rows(frame, self._expressions).toArrow()
+    def landing_rows(self, frame: DataFrame) -> DataFrame:
+        return landing_rows(frame, self._expressions)
 
     def write(self, table: pa.Table, query_id: str, batch_id: int) -> None:
         """Insert one batch's rows. Repeating it with the same arguments changes nothing."""
