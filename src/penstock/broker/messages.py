@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 
 @dataclass(slots=True)
@@ -66,11 +67,14 @@ class Lease:
         return f"{self.group_id}.{self.lease_id}"
 
     @staticmethod
+    @lru_cache(maxsize=10_000)
     def parse(text: str) -> Lease | None:
         """The lease a client sent back, or None if the text is none."""
-        group, dot, lease = text.partition(".")
+        group, _, lease = text.partition(".")
+        if not (group.isascii() and group.isdigit() and len(group) < 19):
+            return None
         try:
-            return Lease(int(group), uuid.UUID(lease)) if dot else None
+            return Lease(int(group), uuid.UUID(lease))
         except ValueError:
             return None
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.broker.batcher import Batcher
 from penstock.broker.messages import Lease, Message, Popped
+from penstock.broker.sealing import KeyMissing
 from penstock.broker.waiters import Watch
 from penstock.broker.workbench import Workbench
 from penstock.clock import Clock
@@ -133,6 +134,7 @@ class Pops:
     async def _once(self, scope: Scope, queue: str, group: str, options: PopOptions) -> Popped:
         lease_id = new_id()
         rows: list[Any] = []
+        messages: list[Message] = []
         ids = None
         for _ in range(RESOLVE_ATTEMPTS):
             ids = await self._at.directory.group(scope, queue, group, options.subscription)
@@ -144,13 +146,19 @@ class Pops:
             lease_ms = ids.lease_ms or self._lease_ms
             key = _Key(ids.queue_id, ids.group_id, partition_id, lease_ms, options.auto_ack)
             width = 1 if options.partition is not None else options.partitions
+            request = PopRequest(lease_id, options.batch, width)
             try:
-                rows = await self.batcher.submit(key, PopRequest(lease_id, options.batch, width))
-                break
+                rows = await self.batcher.submit(key, request)
             except GroupGone:
                 self._at.directory.forget(scope, queue)
+                continue
+            try:
+                messages = self._messages(rows)
+            except KeyMissing:
+                await self._abandoned(key, request, rows)
+                raise
+            break
         assert ids is not None
-        messages = self._messages(rows)
         self._count(scope, queue, group, ids, rows, messages, options.auto_ack)
         lease = "" if options.auto_ack or not messages else str(Lease(ids.group_id, lease_id))
         return Popped(queue, lease, group, messages, len({m.partition_id for m in messages}))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 
 from penstock.broker.batcher import Batcher, BatchStats
 from penstock.broker.messages import Lease, NewMessage, PushResult, Settlement, SettlementResult
@@ -108,13 +109,14 @@ class Settlements:
         does not say which leases it ended, so it may have been any."""
         runs: dict[tuple[int, str, str, str], list[int]] = {}
         freed: dict[int, set[int]] = {}
-        for settlement, result in zip(settlements, results, strict=True):
+        for _, alike in groupby(zip(settlements, results, strict=True), lambda pair: id(pair[1])):
+            (settlement, result), *others = alike
             if result.outcome in REFUSED or result.queue_id is None:
                 continue
             assert result.queue is not None
             assert result.group is not None
             key = (result.queue_id, result.queue, result.group, result.outcome)
-            runs.setdefault(key, []).append(result.run_ms or 0)
+            runs.setdefault(key, []).extend([result.run_ms or 0] * (1 + len(others)))
             if result.lease_released or freed_all:
                 freed.setdefault(result.queue_id, set()).add(settlement.partition_id)
         for (queue_id, queue, group, what), run_ms in runs.items():

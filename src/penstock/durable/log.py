@@ -235,18 +235,11 @@ async def ack(database: Database, acks: Sequence[Ack], now: datetime | None = No
     rows = await database.fetch(
         "SELECT * FROM ack_v1($1, $2, $3, $4, $5, $6, $7)", *_ack_arguments(acks), now
     )
-    results: dict[int, Acked] = {
-        row["item"]: Acked(
-            row["outcome"],
-            row["queue_id"],
-            row["queue"],
-            row["partition"],
-            row["group_name"],
-            row["lease_released"],
-            row["run_ms"],
-        )
-        for row in rows
-    }
+    results: dict[int, Acked] = {}
+    for items, *outcome in rows:
+        acked = Acked(*outcome)
+        for item in items:
+            results[item] = acked
     return [results[item] for item in range(1, len(acks) + 1)]
 
 

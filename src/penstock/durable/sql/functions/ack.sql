@@ -4,12 +4,13 @@
 -- A message is settled once under a lease: the first word counts, also within one call.
 -- An item whose lease is not the one in force, or has run out, or does not hold the message any more, fails
 -- alone with a reason and changes nothing.
+-- Returns a row per position and outcome, with the numbers of its items from 1.
 -- Locks: position rows by partition and group, whatever order the items come in; then tallies by queue and
 -- group.
 CREATE OR REPLACE FUNCTION ack_v1(
     p_partition_ids bigint[], p_group_ids bigint[], p_lease_ids uuid[], p_transaction_ids text[],
     p_statuses text[], p_errors text[], p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (item int, outcome text, queue_id bigint, queue text, partition text, group_name text,
+) RETURNS TABLE (items int[], outcome text, queue_id bigint, queue text, partition text, group_name text,
                  lease_released boolean, run_ms bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -56,7 +57,8 @@ BEGIN
         SELECT k.partition_id, k.group_id, k.lease_id, array_agg(k.item::int ORDER BY k.item) AS items,
                p.lease_from, p.lease_to, p.leased_at, p.attempts, p.cursor, p.done + p.returned AS settled,
                p.lease_id = k.lease_id AND p.lease_expires_at > v_now AS held,
-               t.name AS partition, g.name AS group_name, q.name AS queue, q.id AS queue_id, q.retry_limit, q.dead_after_limit
+               t.name AS partition, g.name AS group_name, q.name AS queue, q.id AS queue_id,
+               q.retry_limit, q.dead_after_limit
         FROM unnest(p_partition_ids, p_group_ids, p_lease_ids)
              WITH ORDINALITY AS k (partition_id, group_id, lease_id, item)
         LEFT JOIN positions p ON p.partition_id = k.partition_id AND p.group_id = k.group_id
@@ -68,9 +70,8 @@ BEGIN
         ORDER BY k.partition_id, k.group_id
     LOOP
         IF v_position.held IS NOT TRUE THEN
-            RETURN QUERY SELECT i, 'lease_lost', v_position.queue_id, v_position.queue, v_position.partition,
-                                v_position.group_name, false, NULL::bigint
-            FROM unnest(v_position.items) i;
+            RETURN QUERY SELECT v_position.items, 'lease_lost', v_position.queue_id, v_position.queue,
+                                v_position.partition, v_position.group_name, false, NULL::bigint;
             CONTINUE;
         END IF;
         SELECT array_agg(o.item ORDER BY o.item), array_agg(o.message_offset ORDER BY o.item),
@@ -122,9 +123,9 @@ BEGIN
         FROM unnest(v_offsets, v_outcomes) AS o (message_offset, outcome);
 
         RETURN QUERY
-        SELECT o.item, o.outcome, v_position.queue_id, v_position.queue, v_position.partition,
+        SELECT array_agg(o.item), o.outcome, v_position.queue_id, v_position.queue, v_position.partition,
                v_position.group_name, v_released,
                (extract(epoch FROM v_now - v_position.leased_at) * 1000)::bigint
-        FROM unnest(v_items, v_outcomes) AS o (item, outcome);
+        FROM unnest(v_items, v_outcomes) AS o (item, outcome) GROUP BY o.outcome;
     END LOOP;
 END $$;

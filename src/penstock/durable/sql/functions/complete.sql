@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION complete_v1(
     p_items int[], p_partition_ids bigint[], p_group_ids bigint[], p_lease_ids uuid[],
     p_transaction_ids text[], p_now timestamptz
-) RETURNS TABLE (item int, outcome text, queue_id bigint, queue text, partition text, group_name text,
+) RETURNS TABLE (items int[], outcome text, queue_id bigint, queue text, partition text, group_name text,
                  lease_released boolean, run_ms bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -76,12 +76,12 @@ BEGIN
         WHERE s.head > s.cursor GROUP BY s.queue_id, s.group_id ORDER BY s.queue_id, s.group_id
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = t.messages + excluded.messages
     )
-    SELECT m.item,
-           CASE WHEN NOT m.is_held THEN 'lease_lost' WHEN m.message_offset IS NULL THEN 'not_leased'
-                ELSE 'completed' END,
-           h.queue_id, h.queue, h.partition, h.group_name, coalesce(NOT s.is_open, false),
-           (extract(epoch FROM p_now - h.leased_at) * 1000)::bigint
-    FROM matched m
-    LEFT JOIN held h ON m.is_held AND h.partition_id = m.partition_id AND h.group_id = m.group_id
-    LEFT JOIN settled s ON m.is_held AND s.partition_id = m.partition_id AND s.group_id = m.group_id;
+    SELECT a.items, a.outcome, h.queue_id, h.queue, h.partition, h.group_name,
+           coalesce(NOT s.is_open, false), (extract(epoch FROM p_now - h.leased_at) * 1000)::bigint
+    FROM (SELECT array_agg(m.item) AS items, m.partition_id, m.group_id, m.is_held,
+                 CASE WHEN NOT m.is_held THEN 'lease_lost' WHEN m.message_offset IS NULL THEN 'not_leased'
+                      ELSE 'completed' END AS outcome
+          FROM matched m GROUP BY 2, 3, 4, 5) a
+    LEFT JOIN held h ON a.is_held AND h.partition_id = a.partition_id AND h.group_id = a.group_id
+    LEFT JOIN settled s ON a.is_held AND s.partition_id = a.partition_id AND s.group_id = a.group_id;
 END $$;

@@ -1,6 +1,6 @@
 -- prepare_chunk_v1: make and attach the tables of the next chunk when the open one is due to be closed: it has
--- p_bytes, or is p_age old and has a sixteenth of that. It is never due before it holds an eighth of the log:
--- every look into the log goes through all chunks, so their number must not grow with what is kept.
+-- p_bytes, or is p_age old and has a sixteenth of that. It is never due before it holds a third of the log: every
+-- look into the log goes through all chunks, so there must be few of them, however much is kept.
 -- Returns the new chunk, NULL if none is due or one is there already. Nobody pushes to it before open_chunk_v1.
 -- Locks: attaching takes SHARE UPDATE EXCLUSIVE on `log` and `message_keys`, which no push, pop or ack waits for.
 CREATE OR REPLACE FUNCTION prepare_chunk_v1(p_bytes bigint, p_age interval, p_now timestamptz DEFAULT NULL)
@@ -23,7 +23,7 @@ BEGIN
     INTO v_total, v_bytes
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
     WHERE i.inhparent IN ('log'::regclass, 'message_keys'::regclass);
-    IF v_bytes * 8 < v_total OR v_bytes < p_bytes / 16
+    IF v_bytes * 3 < v_total OR v_bytes < p_bytes / 16
        OR v_bytes < p_bytes AND v_open.opened_at + p_age > coalesce(p_now, now()) THEN
         RETURN NULL;
     END IF;

@@ -32,12 +32,12 @@ BEGIN
         duplicate_items := v_pushed.duplicate_items;
         duplicate_ids := v_pushed.duplicate_ids;
     END IF;
-    SELECT array_agg(a.outcome ORDER BY a.item), array_agg(a.queue ORDER BY a.item),
-           array_agg(a.partition ORDER BY a.item), array_agg(a.group_name ORDER BY a.item),
-           array_agg(a.queue_id ORDER BY a.item), array_agg(a.run_ms ORDER BY a.item)
+    SELECT array_agg(a.outcome ORDER BY i), array_agg(a.queue ORDER BY i), array_agg(a.partition ORDER BY i),
+           array_agg(a.group_name ORDER BY i), array_agg(a.queue_id ORDER BY i), array_agg(a.run_ms ORDER BY i)
     INTO outcomes, queues, partitions, groups, queue_ids, run_ms
     FROM ack_v1(p_ack_partition_ids, p_ack_group_ids, p_ack_lease_ids, p_ack_transaction_ids,
-                p_ack_statuses, p_ack_errors, p_now) a;
+                p_ack_statuses, p_ack_errors, p_now) a
+    CROSS JOIN LATERAL unnest(a.items) i;
     SELECT o.n, o.outcome INTO v_item, v_reason
     FROM unnest(outcomes) WITH ORDINALITY AS o (outcome, n)
     WHERE o.outcome IN ('lease_lost', 'not_leased') ORDER BY o.n LIMIT 1;
