@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -25,10 +26,17 @@ class Database:
         self.url = url
         self.size = size
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._opening = asyncio.Lock()
 
     async def open(self) -> None:
+        """Connect, unless somebody else is at it or has done it: the first requests come together."""
+        async with self._opening:
+            if self._pool is None:
+                self._pool = await self._connect()
+
+    async def _connect(self) -> asyncpg.Pool[asyncpg.Record]:
         with translated():
-            self._pool = await asyncpg.create_pool(
+            return await asyncpg.create_pool(
                 self.url,
                 min_size=1,
                 max_size=self.size,
