@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -34,9 +36,24 @@ class Brokers:
         metrics = QueueMetrics(emitter or Emitter(NOBODY, buffer=100, enabled=False), database)
         broker = Broker(database, metrics, lease_ms=lease_ms, sealer=sealer)
         await metrics.start()
-        await broker.start()
+        await self._start(broker)
         self.running.append((broker, metrics, database))
         return broker
+
+    async def _start(self, broker: Broker) -> None:
+        """Return once the broker hears others: it then looks everything up again, which must not come in
+        the middle of a test."""
+        connected = asyncio.Event()
+        missed = broker.news._missed
+
+        def looked() -> None:
+            missed()
+            connected.set()
+
+        broker.news._missed = looked
+        await broker.start()
+        async with asyncio.timeout(20):
+            await connected.wait()
 
     async def stop(self) -> None:
         for broker, metrics, database in self.running:
@@ -87,6 +104,57 @@ async def parked(broker: Broker, count: int) -> None:
         return broker.waiters.parked == count
 
     await wait_until_async(enough, 20, f"{count} pops are parked")
+
+
+class Cable:
+    """A way to a server that can be cut: what is under way breaks, and nothing new comes through."""
+
+    def __init__(self, url: str) -> None:
+        self._far = urlsplit(url)
+        self._connected: set[asyncio.StreamWriter] = set()
+        self.cut = False
+
+    @asynccontextmanager
+    async def laid(self) -> AsyncIterator[str]:
+        """The address of the near end."""
+        server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        host = self._far.netloc.rpartition("@")[0]
+        try:
+            yield urlunsplit(self._far._replace(netloc=f"{host}@127.0.0.1:{port}"))
+        finally:
+            self.sever()
+            server.close()
+
+    def sever(self) -> None:
+        self.cut = True
+        for writer in self._connected:
+            writer.transport.abort()
+
+    def mend(self) -> None:
+        self.cut = False
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.cut:
+            writer.transport.abort()
+            return
+        far_reader, far_writer = await asyncio.open_connection(self._far.hostname, self._far.port)
+        ends = {writer, far_writer}
+        self._connected |= ends
+        try:
+            await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+        finally:
+            self._connected -= ends
+            for end in ends:
+                end.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
 
 
 class SlowAnswers:
