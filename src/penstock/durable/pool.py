@@ -13,6 +13,18 @@ from penstock.durable.faults import translated
 
 SCHEMA = "penstock"
 
+SESSION = {
+    "search_path": SCHEMA,
+    # A plan is kept for as long as its connection. One made while the tables are small would read them from
+    # end to end, and still do so when they have grown: so it must choose an index wherever there is one.
+    "enable_seqscan": "off",
+    # Where there is none, the penalty for reading a table would make compiling the plan look worth its while.
+    "jit": "off",
+    # Planning the larger statements anew for every call would take longer than running them.
+    "plan_cache_mode": "force_generic_plan",
+}
+"""What every session that works on queues is told."""
+
 
 async def _keep(connection: object) -> None:
     """Nothing we run leaves anything behind in a session, so a connection goes back as it is: resetting it
@@ -43,7 +55,7 @@ class Database:
                 timeout=10,
                 command_timeout=60,
                 reset=_keep,
-                server_settings={"search_path": SCHEMA, "application_name": "penstock"},
+                server_settings={**SESSION, "application_name": "penstock"},
             )
 
     async def close(self) -> None:

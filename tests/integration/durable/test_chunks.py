@@ -99,7 +99,7 @@ async def test_a_chunk_is_not_closed_before_it_holds_its_share_of_the_log(queue:
     await queue.push(*noise(500))
     async with upkeep(queue.database) as session:
         assert await rotate(session) == 2
-        await queue.push("a")
+        await queue.push(*noise(200))
         assert await chunks.rotate(session, 1, HOUR) is None
         await queue.push(*noise(100))
         assert await chunks.rotate(session, 1, HOUR) == 3

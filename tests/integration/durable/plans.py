@@ -1,0 +1,239 @@
+"""What the database really does inside a call: the plans of every statement, nested ones too, and buffers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncpg
+
+from penstock.durable import log
+from penstock.durable.log import Ack, PopRequest, Segment
+from penstock.durable.pool import SESSION
+from penstock.ids import new_id
+
+BY_INDEX = {"Index Scan", "Index Only Scan", "Bitmap Heap Scan"}
+WATCHED = ("log_", "message_keys_", "positions", "partitions")
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One scan of a table that took place: how, and how many rows it looked at."""
+
+    table: str
+    how: str
+    index: str | None
+    rows: int
+    statement: str
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A database with a queue and a group in it."""
+
+    url: str
+    queue_id: int
+    group_id: int
+
+
+@dataclass
+class Watched:
+    """A connection that reports every scan of the busy tables. Stands in for a `Database`."""
+
+    connection: asyncpg.Connection[asyncpg.Record]
+    scans: list[Scan] = field(default_factory=list)
+
+    @classmethod
+    async def connect(cls, url: str) -> Watched:
+        watched = cls(await asyncpg.connect(url, server_settings=SESSION))
+        await watched.connection.execute(
+            """LOAD 'auto_explain';
+               SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on;
+               SET auto_explain.log_analyze = on; SET auto_explain.log_timing = off;
+               SET auto_explain.log_format = json; SET auto_explain.log_level = notice"""
+        )
+        watched.connection.add_log_listener(watched._hear)
+        return watched
+
+    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
+        return await self.connection.fetch(query, *args)
+
+    async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None:
+        return await self.connection.fetchrow(query, *args)
+
+    def take(self) -> list[Scan]:
+        """The scans since the last call."""
+        scans, self.scans = self.scans, []
+        return scans
+
+    def _hear(self, connection: object, message: asyncpg.PostgresLogMessage) -> None:
+        text = str(message.message)
+        if "plan:" not in text:
+            return
+        plan = json.loads(text[text.index("{") :])
+        for node in nodes(plan["Plan"]):
+            table = node.get("Relation Name", "")
+            if table.startswith(WATCHED) and "Scan" in node["Node Type"] and node["Actual Loops"]:
+                removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+                rows = round((node["Actual Rows"] + removed) * node["Actual Loops"])
+                index = node.get("Index Name")
+                self.scans.append(Scan(table, node["Node Type"], index, rows, plan["Query Text"]))
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+@dataclass
+class Traffic:
+    """Calls of one shape: ten partitions, ten messages each, with keys."""
+
+    database: Any
+    queue_id: int
+    group_id: int
+    partition_ids: list[int]
+
+    def _segment(self, partition_id: int) -> Segment:
+        ids = [new_id() for _ in range(10)]
+        return Segment(partition_id, ids, [i.hex for i in ids], [None] * 10, [b"x" * 100] * 10)
+
+    async def push(self) -> None:
+        pushed = await log.push(
+            self.database, [self._segment(partition_id) for partition_id in self.partition_ids]
+        )
+        assert not pushed.duplicates
+
+    async def pop(self) -> list[Ack]:
+        lease_id = new_id()
+        rows = await log.pop(self.database, self.group_id, [PopRequest(lease_id, 100, 10)], lease_ms=60_000)
+        return [
+            Ack(row["partition_id"], self.group_id, lease_id, key or str(message_id), "completed", None)
+            for row in rows
+            for message_id, key in zip(
+                row["message_ids"], row["transaction_ids"] or [None] * len(row["message_ids"]), strict=True
+            )
+        ]
+
+    async def ack(self, acks: list[Ack]) -> None:
+        assert {a.outcome for a in await log.ack(self.database, acks)} == {"completed"}
+
+    async def gauges(self) -> None:
+        await log.gauges(self.database, [self.queue_id])
+
+    async def catch_up(self) -> None:
+        """Let the group have finished everything, so that the next pop gets what is pushed next."""
+        await self.database.fetch(
+            "UPDATE positions p SET cursor = t.next_offset, lease_id = NULL, ready_at = NULL "
+            "FROM partitions t WHERE t.id = p.partition_id AND p.ready_at IS NOT NULL"
+        )
+
+    async def costs(self) -> dict[str, int]:
+        """Buffers of each operation; of a push without and with keys."""
+        plain, keyed = (
+            log._push_arguments([self._segment(partition_id) for partition_id in self.partition_ids])
+            for _ in range(2)
+        )
+        plain[3] = None
+        push_keyed = await self._buffers("push_v1($1, $2, $3, $4, $5, $6)", *keyed)
+        await self.catch_up()
+        push = await self._buffers("push_v1($1, $2, $3, $4, $5, $6)", *plain)
+        lease_id = new_id()
+        pop = await self._buffers(
+            "pop_v1($1, $2, $3, $4, NULL, 60000, false)", self.group_id, [lease_id], [100], [10]
+        )
+        rows = await self.database.fetch(
+            """SELECT p.partition_id, k.key, k.id FROM positions p
+               CROSS JOIN LATERAL segments_v1(p.partition_id, p.lease_from, p.lease_to) s
+               CROSS JOIN LATERAL unnest(s.message_ids, s.transaction_ids) AS k (id, key)
+               WHERE p.lease_id = $1""",
+            lease_id,
+        )
+        assert len(rows) == 100
+        acks = [
+            Ack(r["partition_id"], self.group_id, lease_id, r["key"] or str(r["id"]), "completed", None)
+            for r in rows
+        ]
+        ack = await self._buffers("ack_v1($1, $2, $3, $4, $5, $6)", *log._ack_arguments(acks))
+        gauges = await self._buffers("gauges_v1($1)", [self.queue_id])
+        return {"push": push, "push keyed": push_keyed, "pop": pop, "ack": ack, "gauges": gauges}
+
+    async def _buffers(self, call: str, *args: Any) -> int:
+        """How many buffers a call goes through, in memory or not, with everything inside it."""
+        [row] = await self.database.fetch(
+            f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) SELECT * FROM {call}", *args
+        )
+        plan = json.loads(row[0])[0]["Plan"]
+        found: int = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        return found
+
+
+async def fill(
+    connection: asyncpg.Connection[asyncpg.Record], *, partitions: int, segments: int, chunks: int
+) -> tuple[int, int]:
+    """A queue with so many partitions, each with so many segments of two messages, spread over chunks.
+
+    One group has finished two thirds of it. Returns the ids of queue and group.
+    """
+    for _ in range(chunks - 1):
+        await connection.execute("SELECT prepare_chunk_v1(1, '1 hour')")
+        await connection.execute("SELECT open_chunk_v1(); SELECT close_chunks_v1()")
+    assert await connection.fetchval("SELECT count(*) FROM chunks") == chunks
+    await connection.execute(
+        """INSERT INTO environments (organization, project, name) VALUES ('default', 'default', 'default');
+           INSERT INTO queues (environment_id, name) SELECT id, 'deep' FROM environments;
+           INSERT INTO groups (queue_id, name) SELECT id, 'g' FROM queues"""
+    )
+    queue_id = await connection.fetchval("SELECT id FROM queues")
+    group_id = await connection.fetchval("SELECT id FROM groups")
+    await connection.execute(
+        """INSERT INTO partitions (queue_id, name, next_offset, pushed_at)
+           SELECT $1, 'p' || n, $3 * 2, now() FROM generate_series(1, $2) n""",
+        queue_id,
+        partitions,
+        segments,
+    )
+    indexes = await connection.fetchval(
+        """SELECT string_agg(replace(pg_get_indexdef(i), ' ON ONLY ', ' ON '), ';')
+           FROM unnest(ARRAY['log_segments'::regclass, 'message_keys_lookup']) i"""
+    )
+    await connection.execute("SET synchronous_commit = off; DROP INDEX log_segments, message_keys_lookup")
+    await connection.execute(
+        """INSERT INTO log (chunk, partition_id, first_offset, last_offset, created_at, message_ids,
+                            transaction_ids, payloads)
+           SELECT 1 + s * $2 / $1, p.id, s * 2, s * 2 + 1, now() - ($1 - s) * interval '1 second',
+                  ARRAY[gen_random_uuid(), gen_random_uuid()],
+                  ARRAY[p.id || ' ' || s || ' a', p.id || ' ' || s || ' b'],
+                  ARRAY['\\x7878'::bytea, '\\x7878']
+           FROM generate_series(0, $1 - 1) s CROSS JOIN partitions p""",
+        segments,
+        chunks,
+    )
+    await connection.execute(
+        """INSERT INTO message_keys (chunk, partition_id, key, message_offset)
+           SELECT l.chunk, l.partition_id, md5(k)::uuid, l.first_offset + n - 1
+           FROM log l CROSS JOIN LATERAL unnest(l.transaction_ids) WITH ORDINALITY AS t (k, n)"""
+    )
+    await connection.execute(indexes)
+    await connection.execute(
+        """INSERT INTO positions (partition_id, group_id, cursor, ready_at)
+           SELECT id, $1, next_offset * 2 / 3, now() - id * interval '1 millisecond' FROM partitions""",
+        group_id,
+    )
+    await connection.execute(
+        """INSERT INTO tallies SELECT queue_id, 0, 0, sum(next_offset) FROM partitions GROUP BY queue_id
+           UNION ALL SELECT $1, $2, 0, sum(cursor) FROM positions""",
+        queue_id,
+        group_id,
+    )
+    await connection.execute("VACUUM ANALYZE")
+    return queue_id, group_id
+
+
+async def traffic(connection: Any, filled: Filled) -> Traffic:
+    """Calls to ten partitions here and there, through a connection or what watches one."""
+    rows = await connection.fetch("SELECT id FROM partitions ORDER BY md5(id::text) LIMIT 10")
+    return Traffic(connection, filled.queue_id, filled.group_id, sorted(row["id"] for row in rows))
