@@ -42,7 +42,7 @@ class PushItemResult(Struct, omit_defaults=True):
 
 
 class PoppedMessage(Struct):
-    id: uuid.UUID
+    id: str
     transactionId: str
     traceId: uuid.UUID | None
     data: Raw

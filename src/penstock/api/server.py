@@ -30,6 +30,7 @@ def serve(settings: Settings) -> None:
         proxy_headers=False,
         server_header=False,
         date_header=False,
+        timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
     )
 

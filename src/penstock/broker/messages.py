@@ -35,7 +35,7 @@ class PushResult:
 class Message:
     """A message handed to a consumer."""
 
-    message_id: uuid.UUID
+    message_id: str
     transaction_id: str
     trace_id: uuid.UUID | None
     payload: bytes

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import count, groupby, repeat
 from typing import Any
 
 from penstock.broker.batcher import Batcher
@@ -178,7 +179,12 @@ class Pops:
             self._at.metrics.expired(scope, ids.queue_id, queue, group, expired)
         if messages:
             now = self._clock()
-            waits = [max(0, int((now - message.created_at.timestamp()) * 1000)) for message in messages]
+            waits: list[int] = []
+            # Messages of one segment share their time, as one object.
+            for _, alike in groupby(messages, lambda message: id(message.created_at)):
+                first, *others = alike
+                wait_ms = max(0, int((now - first.created_at.timestamp()) * 1000))
+                waits += [wait_ms] * (1 + len(others))
             self._at.metrics.popped(scope, ids.queue_id, queue, group, waits)
             if auto_ack:
                 self._at.metrics.settled(scope, ids.queue_id, queue, group, "completed", [0] * len(messages))
@@ -191,23 +197,28 @@ class Pops:
                 continue
             attempts = json.loads(row["attempts"]) if row["attempts"] != "{}" else {}
             done = row["done"]
-            transaction_ids = row["transaction_ids"]
-            trace_ids = row["trace_ids"]
-            payloads = row["payloads"]
-            for at, message_id in enumerate(row["message_ids"]):
-                offset = row["first_offset"] + at
+            created_at, partition_id, partition = row["created_at"], row["partition_id"], row["partition"]
+            parts = zip(
+                count(row["first_offset"]),
+                row["message_ids"],
+                row["transaction_ids"] or repeat(None),
+                row["trace_ids"] or repeat(None),
+                row["payloads"],
+                strict=False,
+            )
+            for offset, message_id, chosen, trace_id, payload in parts:
                 if done and any(r.lower <= offset < r.upper for r in done):
                     continue
-                chosen = transaction_ids[at] if transaction_ids else None
+                text = str(message_id)
                 messages.append(
                     Message(
-                        message_id,
-                        chosen or str(message_id),
-                        trace_ids[at] if trace_ids else None,
-                        self._at.sealer.open(payloads[at]),
-                        row["created_at"],
-                        row["partition_id"],
-                        row["partition"],
+                        text,
+                        chosen or text,
+                        trace_id,
+                        self._at.sealer.open(payload),
+                        created_at,
+                        partition_id,
+                        partition,
                         attempts.get(str(offset), 0) if attempts else 0,
                     )
                 )

@@ -135,22 +135,26 @@ def _pop_answer(popped: Popped | None) -> Response:
     if popped is None or not popped.messages:
         return Response(status_code=204)
     lease = popped.lease or None
-    messages = [
-        PoppedMessage(
-            m.message_id,
-            m.transaction_id,
-            m.trace_id,
-            msgspec.Raw(m.payload),
-            None,
-            iso(m.created_at),
-            str(m.partition_id),
-            m.partition,
-            lease,
-            popped.group,
-            m.attempts,
+    messages: list[PoppedMessage] = []
+    created_at, created_text = None, ""
+    for m in popped.messages:
+        if m.created_at is not created_at:  # messages of one segment share it
+            created_at, created_text = m.created_at, iso(m.created_at)
+        messages.append(
+            PoppedMessage(
+                m.message_id,
+                m.transaction_id,
+                m.trace_id,
+                msgspec.Raw(m.payload),
+                None,
+                created_text,
+                str(m.partition_id),
+                m.partition,
+                lease,
+                popped.group,
+                m.attempts,
+            )
         )
-        for m in popped.messages
-    ]
     first = messages[0]
     body = PopResponse(
         True,
