@@ -13,9 +13,6 @@ from penstock.pipeline.sink import SinkState
 from penstock.streams.positions import read_lag, stream_state
 from penstock.streams.progress import Progress, write_progress
 
-RECENT_S = 30.0
-"""A processing rate older than this says nothing about now."""
-
 
 class Heartbeat:
     """Puts together what the sinks did and what Redis says about the streams."""

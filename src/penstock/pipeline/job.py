@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from redis import Redis
 from redis.exceptions import RedisError
 
-from penstock.config import Settings
+from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import ConfigError, PartFailed
 from penstock.pipeline.heartbeat import Heartbeat
@@ -34,6 +34,7 @@ from penstock.warehouse.client import connect
 
 log = logging.getLogger(__name__)
 
+OLDEST_REDIS = 7
 BEAT_S = 2.0
 WARM_S = 40.0
 STOP_S = 20.0
@@ -100,6 +101,7 @@ class Pipeline:
     def run(self) -> None:
         """Keep every query running and report, until told to stop."""
         try:
+            self._check_redis()
             for definition, sink in self._sinks.items():
                 sink.load_totals()
                 self._queries[definition] = self._start(definition)
@@ -113,6 +115,18 @@ class Pipeline:
             log.info("told to stop while waiting for a server")
         finally:
             self._stop()
+
+    def _check_redis(self) -> None:
+        try:
+            version = str(self._redis.info("server")["redis_version"])
+        except RedisError as error:
+            log.warning("Redis does not answer yet: %s", error)
+            return
+        if int(version.partition(".")[0]) < OLDEST_REDIS:
+            raise PartFailed(
+                f"Redis at {mask_url(self._settings.redis_url)} is version {version}, which does not count "
+                f"the entries of a stream: the pipeline needs Redis {OLDEST_REDIS} or newer, or Valkey"
+            )
 
     def _keep_warm(self) -> None:
         """Bring up Spark's Python processes, and keep them.
