@@ -92,11 +92,3 @@ async def names(database: Database, scope: Scope, prefix: str, *, limit: int, of
         offset,
         COUNT_UP_TO,
     )
-
-
-async def prune(database: Database, before: datetime, limit: int) -> int:
-    """Delete up to `limit` traces older than a moment; how many there were."""
-    row = await database.fetchrow("SELECT prune_traces_v1($1, $2) AS pruned", before, limit)
-    assert row is not None
-    pruned: int = row["pruned"]
-    return pruned

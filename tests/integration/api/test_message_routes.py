@@ -92,6 +92,18 @@ async def test_a_message_that_is_not_there_gets_404(client: httpx.AsyncClient) -
     problem(await client.get(f"{here}/a%00b"), 422, "invalid_request")
 
 
+async def test_an_id_may_have_slashes_in_it(client: httpx.AsyncClient) -> None:
+    [result] = await push(client, 1, transactionId="a/b", partition="x/y")
+    here = f"/api/v1/messages/{result['partition_id']}/a%2Fb"
+    assert (await client.get(here)).json()["transactionId"] == "a/b"
+    await popped(client)
+    assert (await client.post(f"{here}/dlq")).json()["outcome"] == "dead"
+    assert (await client.post(f"{here}/retry")).json()["partition"] == "x/y"
+    seek = "/api/v1/consumer-groups/__QUEUE_MODE__/queues/q/partitions/x%2Fy/seek"
+    assert (await client.post(seek)).json()["partitionName"] == "x/y"
+    assert (await client.delete(here)).json()["success"] is True
+
+
 async def test_a_deleted_message_is_never_delivered(client: httpx.AsyncClient) -> None:
     _, second = await push(client, 1, 2)
     await push(client, 3)

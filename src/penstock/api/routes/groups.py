@@ -140,7 +140,7 @@ async def seek(request: Request, group: Group, queue: Queue) -> dict[str, Any]:
 
 
 @router.post(
-    "/{group}/queues/{queue}/partitions/{partition}/seek",
+    "/{group}/queues/{queue}/partitions/{partition:path}/seek",
     openapi_extra=answers.described(SeekBody, required=False),
 )
 async def seek_partition(

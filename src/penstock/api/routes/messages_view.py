@@ -57,7 +57,7 @@ async def list_messages(
     return answers.answer(listing)
 
 
-@router.get("/{partition_id}/{transaction_id}")
+@router.get("/{partition_id}/{transaction_id:path}")
 async def get_message(request: Request, partition_id: PartitionId, transaction_id: TransactionId) -> Response:
     """One message with its payload, and what it is to each group."""
     work = services(request).broker.records
@@ -66,7 +66,7 @@ async def get_message(request: Request, partition_id: PartitionId, transaction_i
     return answers.answer({**_record(record, transaction_id), **data, "payload": data["data"]})
 
 
-@router.delete("/{partition_id}/{transaction_id}")
+@router.delete("/{partition_id}/{transaction_id:path}")
 async def delete_message(
     request: Request, partition_id: PartitionId, transaction_id: TransactionId
 ) -> dict[str, Any]:
@@ -81,7 +81,7 @@ async def delete_message(
 
 
 @router.post(
-    "/{partition_id}/{transaction_id}/retry", openapi_extra=answers.described(GroupBody, required=False)
+    "/{partition_id}/{transaction_id:path}/retry", openapi_extra=answers.described(GroupBody, required=False)
 )
 async def retry_message(
     request: Request, partition_id: PartitionId, transaction_id: TransactionId
@@ -103,7 +103,7 @@ async def retry_message(
 
 
 @router.post(
-    "/{partition_id}/{transaction_id}/dlq", openapi_extra=answers.described(BuryBody, required=False)
+    "/{partition_id}/{transaction_id:path}/dlq", openapi_extra=answers.described(BuryBody, required=False)
 )
 async def bury_message(
     request: Request, partition_id: PartitionId, transaction_id: TransactionId

@@ -112,7 +112,7 @@ async def list_names(
     }
 
 
-@router.get("/by-name/{name}")
+@router.get("/by-name/{name:path}")
 async def list_by_name(
     request: Request,
     name: Label,
@@ -139,7 +139,7 @@ async def list_by_name(
     return _page(found, len(rows) > limit, limit, offset)
 
 
-@router.get("/{partition_id}/{transaction_id}")
+@router.get("/{partition_id}/{transaction_id:path}")
 async def list_of_message(
     request: Request,
     partition_id: PartitionId,
