@@ -163,10 +163,15 @@ def test_it_waits_for_a_redis_that_is_away(
     assert [tier[:2] for tier in totals(warehouse)] == [(100, total)] * 3
 
 
+def only_planner() -> list[psutil.Process] | None:
+    found = filter(is_planner, psutil.Process().children(recursive=True))
+    return planners if len(planners := list(found)) == 1 else None
+
+
 def is_planner(process: psutil.Process) -> bool:
     try:
         return any("python_streaming_source_runner" in word for word in process.cmdline())
-    except psutil.ZombieProcess:
+    except psutil.NoSuchProcess:  # or a zombie, which is one of these
         return False
 
 
@@ -176,7 +181,8 @@ def test_a_query_whose_planner_died_is_started_again(
     total = fill(redis, 20)
     with pipeline(stream_url, warehouse.url):
         until_events(warehouse, 20)
-        [planner] = filter(is_planner, psutil.Process().children(recursive=True))
+        # Those of queries that were just stopped may still be on their way out.
+        [planner] = wait_until(only_planner, PATIENCE_S, "there is one planner")
         planner.kill()
         planner.wait(PATIENCE_S)
         total += fill(redis, 20, start=20)
