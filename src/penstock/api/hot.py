@@ -51,6 +51,10 @@ class HotRoutes:
             response = await problems.on_unexpected(request, error)
         await response(scope, receive, send)
 
+    def let_go(self) -> None:
+        """Answer pops that wait, with nothing: the server is about to stop."""
+        self.app.state.services.broker.waiters.let_go()
+
     def _endpoint(self, scope: Scope) -> Endpoint | None:
         path: str = scope["path"]
         if scope["method"] == "POST":

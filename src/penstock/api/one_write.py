@@ -12,6 +12,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from penstock.api.hot import HotRoutes
+
 
 class GatheringTransport:
     """A transport that holds writes back until the event loop's next turn. Everything else passes through."""
@@ -42,3 +44,9 @@ class GatheringTransport:
 class OneWriteProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(GatheringTransport(transport, self.loop))  # type: ignore[arg-type]
+
+    def shutdown(self) -> None:
+        """The server stops and finishes what is in flight; a pop that only waits must not hold it up."""
+        if isinstance(self.app, HotRoutes):
+            self.app.let_go()
+        super().shutdown()

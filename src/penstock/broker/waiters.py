@@ -40,6 +40,7 @@ class Waiters:
     def __init__(self) -> None:
         self._lines: dict[int, dict[str, dict[int | None, Line]]] = {}  # partition None: any
         self._timers: dict[tuple[int, str, int | None], asyncio.TimerHandle] = {}
+        self._letting_go = False
         self.parked = 0
 
     @contextmanager
@@ -57,7 +58,7 @@ class Waiters:
 
     async def park(self, watch: Watch, timeout_s: float) -> bool:
         """Wait until woken, or for `timeout_s`; whether it was woken."""
-        if not watch.signalled:
+        if not watch.signalled and not self._letting_go:
             watch.future = asyncio.get_running_loop().create_future()
             self.parked += 1
             try:
@@ -70,7 +71,7 @@ class Waiters:
                 self.parked -= 1
                 watch.future = None
         watch.signalled = False
-        return True
+        return not self._letting_go
 
     def wake(self, queue_id: int, count: int = 1, partition_ids: Collection[int] | None = None) -> None:
         """The queue may have work for `count` pops of every group, in these partitions; None: in any."""
@@ -91,6 +92,11 @@ class Waiters:
             for lines in groups.values():
                 for line in lines.values():
                     _call(line, len(line))
+
+    def let_go(self) -> None:
+        """Nobody waits any more, now or later: the broker is about to stop."""
+        self._letting_go = True
+        self.wake_all()
 
     def wake_in(self, queue_id: int, group: str, delay_s: float, partition_id: int | None = None) -> None:
         """Something of this queue or partition becomes ready for this group after `delay_s`."""

@@ -215,3 +215,15 @@ async def test_nothing_is_kept_of_pops_that_have_left(waiters: Waiters, parked: 
     await parked.park(*(f"pop {n}" for n in range(50)))
     await parked.gone()
     assert (waiters._lines, waiters._timers) == ({}, {})
+
+
+async def test_a_broker_about_to_stop_lets_all_go(waiters: Waiters) -> None:
+    async def wait() -> bool:
+        with waiters.watch([1], "g") as watch:
+            return await waiters.park(watch, 60)
+
+    tasks = [asyncio.create_task(wait()) for _ in range(3)]
+    await steps()
+    waiters.let_go()
+    async with asyncio.timeout(5):
+        assert await asyncio.gather(*tasks, wait()) == [False] * 4, "nor does anybody begin to wait"
