@@ -82,13 +82,19 @@ def test_a_batch_written_twice_counts_once_in_every_tier(
     assert totals(warehouse) == expected(500, total)
 
 
-def test_without_its_token_the_same_batch_would_count_twice(
-    spark: SparkSession, sink: Sink, redis: Redis, stream_url: str, warehouse: Warehouse
+@pytest.mark.parametrize("other", [("query", 8), ("another query", 7)], ids=["batch", "checkpoint"])
+def test_equal_rows_under_another_token_count_again(
+    spark: SparkSession,
+    sink: Sink,
+    redis: Redis,
+    stream_url: str,
+    warehouse: Warehouse,
+    other: tuple[str, int],
 ) -> None:
     total = fill(redis, 500)
     table = batch_of(spark, stream_url)
     sink.write(table, "query", 7)
-    sink.write(table, "another query", 7)
+    sink.write(table, *other)
     assert totals(warehouse) == [tuple(2 * number for number in tier) for tier in expected(500, total)]
 
 

@@ -185,6 +185,7 @@ async def proxy(
         while data := await reader.read(1 << 20):
             if breaks(data):
                 answers.cancel()
+                await asyncio.gather(answers, return_exceptions=True)
                 if forward_first:
                     up_writer.write(data)
                     await up_writer.drain()
