@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 STEP_S = 2.0
 """What one kind of work may take of a round."""
-SOONER_S = 1.0
-"""Until the next round when something is left over."""
+SOONER_S = 5.0
+"""Until the next round when something is left over: long enough that moving old messages stays a side job."""
 
 
 @dataclass(frozen=True, slots=True)

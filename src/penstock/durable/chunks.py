@@ -25,6 +25,8 @@ MOVE_BYTES = 8 * 1024 * 1024
 """What is moved per step at most, give or take a block."""
 KEPT_SHARE = 0.5
 """A chunk of which less than this is kept is emptied: what is moved is never more than what is gained."""
+MOST_CHUNKS = 8
+"""With more than these, the smallest is emptied whatever it keeps: every look goes through all of them."""
 
 Spent = Callable[[], bool]
 
@@ -85,50 +87,65 @@ async def reclaim(session: Session, spent: Spent) -> Reclaimed:
     done = Reclaimed()
     while not spent():
         known = await chunks(session)
-        if not (
-            await _drop(session, known, done) or await _empty(session, known) or await _count(session, known)
-        ):
+        dropped = await _drop(session, known)
+        done.dropped += dropped
+        if not (dropped or await _empty(session, known, spent) or await _count(session, known, spent)):
             return done
     done.unfinished = True
     return done
 
 
-async def _drop(session: Session, known: list[Chunk], done: Reclaimed) -> bool:
+async def _drop(session: Session, known: list[Chunk]) -> int:
+    """Drop the chunks that nobody needs any more; how many."""
+    dropped = 0
     for chunk in known:
-        if chunk.stage == "doomed":
-            table = None
-            while (row := await session.fetchrow("SELECT drop_chunk_v1($1) AS dropped", chunk.chunk))[
-                "dropped"
-            ]:
-                table = row["dropped"]
-            if table == f"log_{chunk.chunk}":
-                logger.info("dropped chunk %d of the log, %d MiB", chunk.chunk, chunk.size_bytes >> 20)
-                done.dropped += 1
-                return True
-    return False
+        if chunk.stage != "doomed":
+            continue
+        table = None
+        while (row := await session.fetchrow("SELECT drop_chunk_v1($1) AS dropped", chunk.chunk))["dropped"]:
+            table = row["dropped"]
+        if table == f"log_{chunk.chunk}":
+            logger.info("dropped chunk %d of the log, %d MiB", chunk.chunk, chunk.size_bytes >> 20)
+            dropped += 1
+    return dropped
 
 
-async def _empty(session: Session, known: list[Chunk]) -> bool:
-    """One step of emptying: of the chunk that is being emptied, else of the one worth it most."""
-    chosen = next((c for c in known if c.stage == "emptying"), None)
+async def _empty(session: Session, known: list[Chunk], spent: Spent) -> bool:
+    """Go on emptying a chunk, or begin with one that is worth it; whether there was one."""
+    chosen = next((c for c in known if c.stage == "emptying"), None) or _worth_emptying(known)
     if chosen is None:
-        counted = [c for c in known if c.held_bytes is not None and c.kept_bytes is not None]
-        worth = [c for c in counted if _share(c) < KEPT_SHARE]
-        if not worth:
-            return False
-        chosen = min(worth, key=_share)
-        logger.info("emptying chunk %d of the log: %d %% of it is kept", chosen.chunk, 100 * _share(chosen))
-    await session.fetchrow("SELECT empty_chunk_v1($1, $2, $3)", chosen.chunk, MOVE_BYTES, MOVE_BLOCKS)
+        return False
+    stage = ""
+    while stage != "doomed" and not spent():
+        row = await session.fetchrow(
+            "SELECT empty_chunk_v1($1, $2, $3) AS stage", chosen.chunk, MOVE_BYTES, MOVE_BLOCKS
+        )
+        stage = row["stage"]
     return True
 
 
-async def _count(session: Session, known: list[Chunk]) -> bool:
+def _worth_emptying(known: list[Chunk]) -> Chunk | None:
+    """The chunk of which the least is kept; or, when there are too many chunks, the one that keeps least."""
+    counted = [c for c in known if c.stage == "counted"]
+    if not counted:
+        return None
+    chosen = min(counted, key=_share)
+    if _share(chosen) >= KEPT_SHARE:
+        if len(known) <= MOST_CHUNKS:
+            return None
+        chosen = min(counted, key=lambda c: c.kept_bytes or 0)
+    logger.info("emptying chunk %d of the log: %d %% of it is kept", chosen.chunk, 100 * _share(chosen))
+    return chosen
+
+
+async def _count(session: Session, known: list[Chunk], spent: Spent) -> bool:
+    """Count closed chunks; whether one was counted, or time ran out."""
     for chunk in known:
-        if chunk.stage == "closed":
-            row = await session.fetchrow(
-                "SELECT count_chunk_v1($1, $2) AS counted", chunk.chunk, COUNT_BLOCKS
-            )
-            if row["counted"]:
+        stage: str | None = chunk.stage
+        while stage == "closed":
+            row = await session.fetchrow("SELECT count_chunk_v1($1, $2) AS stage", chunk.chunk, COUNT_BLOCKS)
+            stage = row["stage"]
+            if stage == "counted" or spent():
                 return True
     return False
 

@@ -240,6 +240,39 @@ async def test_a_chunk_most_of_which_is_kept_is_not_moved(database: Database) ->
         assert await stages(session) == {1: "counted", 2: "open"}
 
 
+async def test_when_there_are_many_chunks_the_smallest_is_merged_into_the_next(queue: QueueUnderTest) -> None:
+    pushed = []
+    async with upkeep(queue.database) as session:
+        for n in range(chunks.MOST_CHUNKS + 2):
+            while await chunks.rotate(session, 1, HOUR) is None:
+                payloads = [f"{n}", *noise(20)]
+                pushed += payloads
+                await queue.push(*payloads)
+        await chunks.reclaim(session, chunks.after(30))
+        known = [c.chunk for c in await chunks.chunks(session)]
+        assert len(known) == chunks.MOST_CHUNKS
+        assert known[-3:] == [chunks.MOST_CHUNKS + n for n in (1, 2, 3)], "the last ones are the largest"
+    assert (await queue.pop(10_000)).payloads == pushed
+
+
+async def test_counting_works_in_steps(queue: QueueUnderTest) -> None:
+    for n in range(60):
+        await queue.push(secrets.token_urlsafe(1000), partition=f"p{n % 2}")
+    async with upkeep(queue.database) as session:
+        await rotate(session)
+        stages_seen = []
+        while not stages_seen or stages_seen[-1] == "closed":
+            row = await session.fetchrow("SELECT count_chunk_v1(1, 3) AS stage")
+            assert row is not None
+            stages_seen.append(row["stage"])
+        assert len(stages_seen) > 3
+        assert stages_seen[-1] == "counted"
+        [first, _] = await chunks.chunks(session)
+    assert first.kept_bytes == first.held_bytes
+    rows = await queue.database.fetch("SELECT first_offset, last_offset FROM spans")
+    assert [tuple(row) for row in rows] == [(0, 29), (0, 29)]
+
+
 async def test_emptying_goes_on_where_it_stopped(queue: QueueUnderTest) -> None:
     """Also in another session, as after a crash; however small the steps are."""
     for n in range(300):
@@ -262,6 +295,32 @@ async def test_emptying_goes_on_where_it_stopped(queue: QueueUnderTest) -> None:
     for name in ("p0", "p1", "p2"):
         got = (await queue.pop(200, partition=name)).payloads
         assert [int(payload.split()[0]) for payload in got] == list(range(int(name[1]), 300, 3))
+
+
+async def test_a_message_deleted_while_it_moves_loses_its_payload(queue: QueueUnderTest) -> None:
+    ids = await queue.partition()
+    await queue.push("secret", "other", keys=["k1", "k2"])
+    async with upkeep(queue.database) as session, connected(queue.database) as connection:
+        await rotate(session)
+        await chunks.reclaim(session, chunks.after(5))
+        moving = connection.transaction()
+        await moving.start()
+        await connection.execute("SELECT empty_chunk_v1(1, 100000, 100)")
+        deleting = asyncio.create_task(
+            queue.database.fetch("SELECT delete_message_v1($1, 'k1')", ids.partition_id)
+        )
+
+        async def waits() -> list[object]:
+            return await session.fetch(
+                "SELECT 1 FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
+            )
+
+        await wait_until_async(waits, 10, "the deletion waits for the move")
+        await moving.commit()
+        await deleting
+        await reclaim(session, 1)
+    assert await queue.database.fetch("SELECT payloads FROM log") == [([b"null", b"other"],)]
+    assert (await queue.pop(5)).payloads == ["other"]
 
 
 async def test_a_snapshot_from_before_a_move_still_finds_everything(queue: QueueUnderTest) -> None:

@@ -1,17 +1,19 @@
--- count_chunk_v1: read up to p_blocks blocks of a closed chunk into `spans`; whether it is counted to its end.
--- False too while pushes that began before it was closed are under way.
-CREATE OR REPLACE FUNCTION count_chunk_v1(p_chunk int, p_blocks int) RETURNS boolean
+-- count_chunk_v1: read up to p_blocks blocks of a closed chunk into `spans`; the chunk's stage afterwards: counted
+-- at its end, closed before that. NULL if it cannot be counted yet, because a push that began before it was closed
+-- is under way.
+CREATE OR REPLACE FUNCTION count_chunk_v1(p_chunk int, p_blocks int) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     v_stage  chunk_stages;
     v_table  text := 'log_' || p_chunk;
     v_blocks bigint;
     v_to     bigint;
+    v_after  text;
 BEGIN
     LOCK TABLE chunk_stages IN SHARE ROW EXCLUSIVE MODE;
     SELECT * INTO v_stage FROM chunk_stages WHERE chunk = p_chunk AND stage = 'closed';
     IF NOT FOUND OR NOT have_ended_v1(v_stage.waits_for) THEN
-        RETURN false;
+        RETURN NULL;
     END IF;
     v_blocks := pg_relation_size(v_table::regclass) / current_setting('block_size')::int;
     v_to := v_stage.next_block + p_blocks;
@@ -26,9 +28,9 @@ BEGIN
             last_offset = greatest(s.last_offset, excluded.last_offset), bytes = s.bytes + excluded.bytes
         $q$, v_table)
     USING p_chunk, format('(%s,0)', v_stage.next_block)::tid, format('(%s,0)', v_to)::tid;
-    UPDATE chunk_stages SET changed_at = clock_timestamp(), waits_for = '{}',
-           next_block = CASE WHEN v_to < v_blocks THEN v_to ELSE 0 END,
-           stage = CASE WHEN v_to < v_blocks THEN 'closed' ELSE 'counted' END
+    v_after := CASE WHEN v_to < v_blocks THEN 'closed' ELSE 'counted' END;
+    UPDATE chunk_stages SET changed_at = clock_timestamp(), waits_for = '{}', stage = v_after,
+           next_block = CASE v_after WHEN 'closed' THEN v_to ELSE 0 END
     WHERE chunk = p_chunk;
-    RETURN v_to >= v_blocks;
+    RETURN v_after;
 END $$;
