@@ -106,6 +106,19 @@ def _refuse_unknown(name: str, shown: str) -> None:
     raise ConfigError(f"unknown setting {shown}{hint}")
 
 
+def as_environment(settings: Settings) -> dict[str, str]:
+    """Every setting as its variable, so that a child process sees exactly these, wherever they came from."""
+    values = settings.model_dump(mode="json")
+    environment = {f"{PREFIX}{name.upper()}": _text(value) for name, value in values.items()}
+    # The values are complete: a child must not read the file again.
+    environment[FILE_VARIABLE] = ""
+    return environment
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def masked(settings: Settings) -> dict[str, Any]:
     """The settings as plain values with passwords hidden, fit for printing."""
     values = settings.model_dump(mode="json")

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
 
 import uvicorn
 
 from penstock.api.app import make_app
 from penstock.api.hot import HotRoutes
 from penstock.api.one_write import OneWriteProtocol
-from penstock.config import Settings, load_settings
+from penstock.config import Settings, as_environment, load_settings
 
 
 def serve(settings: Settings) -> None:
     """Blocks; SIGTERM or SIGINT finishes what is in flight and returns.
 
     With several workers each is a process of its own, and all share the port; one that dies is replaced.
-    They read their settings from the environment, as this process did.
+    They are told their settings through the environment.
     """
+    os.environ.update(as_environment(settings))
     uvicorn.run(
         "penstock.api.server:make_app_from_environment",
         factory=True,

@@ -108,12 +108,17 @@ def migrate() -> None:
 
 
 @app.command()
-def serve() -> None:
+def serve(
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Broker processes behind the port.")
+    ] = None,
+) -> None:
     """Run the broker alone, against the servers the settings name."""
     from penstock.api import server
     from penstock.embedded.platform import reach_running
 
-    server.serve(reach_running(load_settings(), "postgres_url", "redis_url", "clickhouse_url"))
+    settings = reach_running(load_settings(), "postgres_url", "redis_url", "clickhouse_url")
+    server.serve(settings.model_copy(update={"workers": workers}) if workers else settings)
 
 
 @pipeline.command()

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from penstock.config import FILE_VARIABLE, PREFIX, Settings
+from penstock.config import PREFIX, Settings, as_environment
 from penstock.embedded.clickhouse import ClickHouse
 from penstock.embedded.own import own_clickhouse, own_postgres, own_redis, own_spark
 from penstock.embedded.part import Part
 from penstock.embedded.ports import choose_port, require_port
 from penstock.embedded.postgres import Postgres
-from penstock.embedded.services import Broker, Demo, Pipeline, reachable
 from penstock.embedded.secret import encryption_keys_of
+from penstock.embedded.services import Broker, Demo, Pipeline, reachable
 from penstock.embedded.state import read_state
 from penstock.embedded.step import Step
 from penstock.embedded.valkey import Valkey
@@ -108,20 +108,11 @@ def reach_running(settings: Settings, *names: str) -> Settings:
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
-    """Every setting as its variable, so that a child sees exactly these, wherever they came from."""
-    values = settings.model_dump(mode="json")
-    environment = {f"{PREFIX}{name.upper()}": _text(value) for name, value in values.items()}
-    # The values are resolved: a child must not read the file again.
-    environment[FILE_VARIABLE] = ""
-    # Talking to this machine never goes through a proxy.
+    """What a child of the platform is told: the settings, and that this machine is not behind a proxy."""
     bypass = ",".join(
         filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1,localhost"))
     )
-    return environment | {"NO_PROXY": bypass, "no_proxy": bypass}
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return as_environment(settings) | {"NO_PROXY": bypass, "no_proxy": bypass}
 
 
 def _words(applied: list[str]) -> str:

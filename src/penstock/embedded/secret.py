@@ -1,7 +1,7 @@
 """What only the owner of a home knows: the password of its servers, and the key of encrypted queues.
 
-The servers listen on the loopback alone, but so does every other user of the machine, and any web page open in a
-browser can send a request there.
+The servers listen on the loopback alone, but so does every other user of the machine, and any web page
+open in a browser can send a request there.
 """
 
 from __future__ import annotations
