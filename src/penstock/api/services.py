@@ -15,6 +15,7 @@ from penstock.broker.metrics import QueueMetrics
 from penstock.broker.sealing import Sealer
 from penstock.config import Settings
 from penstock.durable.pool import Database
+from penstock.model import Scope
 from penstock.streams.emitter import Emitter
 from penstock.warehouse.client import Warehouse, connect
 
@@ -46,7 +47,12 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     emitter.start()
     await metrics.start()
     await broker.start()
-    maintenance = Maintenance(settings.postgres_url, Plan.of(settings), metrics.expired)
+
+    def let_go(scope: Scope, queue_id: int, queue: str, group: str, messages: int) -> None:
+        metrics.expired(scope, queue_id, queue, group, messages)
+        broker.announce(queue_id)  # what comes after them may be ready now
+
+    maintenance = Maintenance(settings.postgres_url, Plan.of(settings), let_go)
     await maintenance.start()
     try:
         yield Services(settings, database, broker, metrics, emitter, client, warehouse)

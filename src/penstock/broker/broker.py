@@ -63,6 +63,7 @@ class Broker:
         self.ack = self.settlements.ack
         self.extend = self.settlements.extend
         self.transaction = self.settlements.transaction
+        self.announce = ready.announce
 
     async def start(self) -> None:
         await self.news.start()

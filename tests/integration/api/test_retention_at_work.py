@@ -1,0 +1,41 @@
+"""Retention in a running broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import httpx
+import pytest_asyncio
+
+from penstock.config import Settings
+from penstock.durable import log
+from penstock.durable.log import PartitionName, Segment
+from penstock.durable.pool import Database
+from penstock.ids import new_id
+from penstock.model import DEFAULT_SCOPE
+
+
+@pytest_asyncio.fixture
+async def settings(database_url: str, redis_url: str, clickhouse_url: str) -> Settings:
+    return Settings(
+        postgres_url=database_url, redis_url=redis_url, clickhouse_url=clickhouse_url, maintenance_s=0.1
+    )
+
+
+async def test_a_waiting_pop_gets_what_comes_after_messages_that_went(
+    client: httpx.AsyncClient, database: Database, parked: Callable[[int], Awaitable[None]]
+) -> None:
+    """A consumer that holds messages past their time holds up nobody any more."""
+    name = PartitionName("orders", "Default")
+    ids = (await log.ensure_partitions(database, DEFAULT_SCOPE, [name]))[name]
+    [row] = await database.fetch("SELECT now() - interval '1 hour' AS long_ago")
+    for payload, moment in ((b'"old"', row["long_ago"]), (b'"new"', row["long_ago"] + timedelta(hours=1))):
+        await log.push(database, [Segment(ids.partition_id, [new_id()], [None], [None], [payload])], moment)
+    held = (await client.get("/api/v1/pop/queue/orders")).json()
+    assert [m["data"] for m in held["messages"]] == ["old"]
+    waiting = asyncio.create_task(client.get("/api/v1/pop/queue/orders?wait=true&timeout=20000", timeout=30))
+    await parked(1)
+    await database.fetch("UPDATE queues SET retention_enabled = true, retention_ms = 600000")
+    assert [m["data"] for m in (await waiting).json()["messages"]] == ["new"]
