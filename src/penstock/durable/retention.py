@@ -10,7 +10,7 @@ from typing import Any
 from penstock.durable.upkeep import Session
 from penstock.model import Scope
 
-PARTITIONS_PER_STEP = 200
+PARTITIONS_PER_STEP = 100
 POSITIONS_PER_STEP = 500
 
 

@@ -76,6 +76,31 @@ async def test_messages_past_their_retention_are_gone_consumed_or_not(queue: Que
     await assert_totals_are_exact(queue)
 
 
+async def test_finished_messages_are_kept_as_long_as_others_by_default(queue: QueueUnderTest) -> None:
+    await queue.configure(retention_enabled=True, retention_ms=1_000)
+    await queue.push("a")
+    queue.later(900)
+    await queue.push("b", "c")
+    await queue.ack(await queue.pop(5))
+    queue.later(200)
+    assert await retain(queue) == []
+    assert await low(queue) == 1, "b and c are finished, but not old"
+
+
+async def test_both_limits_hold_together(queue: QueueUnderTest) -> None:
+    await queue.configure(retention_enabled=True, retention_ms=10_000, completed_retention_ms=1_000)
+    await queue.push("a")
+    queue.later(5_000)
+    await queue.push("b", "c")
+    await queue.ack(await queue.pop(2))
+    queue.later(1_100)
+    await retain(queue)
+    assert await low(queue) == 2, "a and b are finished and old enough for that"
+    queue.later(9_000)
+    [gone] = await retain(queue)
+    assert (gone.messages, await low(queue)) == (1, 3)
+
+
 async def test_what_every_group_has_finished_goes_after_its_own_time(queue: QueueUnderTest) -> None:
     await queue.configure(retention_enabled=True, completed_retention_ms=1_000)
     await queue.group("slow")

@@ -4,17 +4,18 @@
 -- so a busy one is not touched in every round.
 -- Returns the last partition looked at, in every row (no row: there is none above p_after), and of each queue
 -- and group what was let go of before it was finished; group 0 where the queue has no group.
--- Locks: queues, partitions, positions, each in the order of their ids, and only where something is let go of.
--- The queue's row keeps a group that is being made meanwhile from starting below.
+-- Locks: partitions, then positions, each in the order of their ids, and only where something is let go of.
+-- Holds the queues, which keeps a group that is being made meanwhile from starting below.
 CREATE OR REPLACE FUNCTION retain_v1(p_after bigint, p_limit int, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (last_partition_id bigint, queue_id bigint, group_id bigint, messages bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_now     timestamptz := coalesce(p_now, clock_timestamp());
-    v_last    bigint;
-    v_due     bigint[];
-    v_offsets bigint[];
+    v_now      timestamptz := coalesce(p_now, clock_timestamp());
+    v_last     bigint;
+    v_due      bigint[];
+    v_offsets  bigint[];
+    v_finished bigint[];
 BEGIN
     WITH looked AS MATERIALIZED (
         SELECT t.id, t.low_offset, least(
@@ -39,19 +40,29 @@ BEGIN
     END IF;
     RETURN QUERY SELECT v_last, NULL::bigint, NULL::bigint, 0::bigint;
 
-    -- Without locks first: most of what is old enough may still wait for a group.
-    v_due := array(SELECT k.partition_id FROM kept_v1(v_due, v_now) k WHERE k.kept_from > k.low_offset);
-    IF v_due = '{}' THEN
+    -- Most of the work without locks: what an age says does not change any more. What the groups have finished
+    -- may, so that is looked at again.
+    SELECT array_agg(k.partition_id), array_agg(k.kept_from), array_agg(k.finished_kept_from)
+    INTO v_due, v_offsets, v_finished
+    FROM kept_v1(v_due, v_now) k WHERE greatest(k.kept_from, k.finished_kept_from) > k.low_offset;
+    IF v_due IS NULL THEN
         RETURN;
     END IF;
-    PERFORM 1 FROM queues q WHERE q.id IN (SELECT t.queue_id FROM partitions t WHERE t.id = ANY (v_due))
-    ORDER BY q.id FOR NO KEY UPDATE;
+    PERFORM hold_queues_v1(array_agg(t.queue_id), false) FROM partitions t WHERE t.id = ANY (v_due);
     PERFORM 1 FROM partitions t WHERE t.id = ANY (v_due) ORDER BY t.id FOR NO KEY UPDATE;
     PERFORM 1 FROM positions p WHERE p.partition_id = ANY (v_due)
     ORDER BY p.partition_id, p.group_id FOR UPDATE;
 
-    SELECT array_agg(k.partition_id), array_agg(k.kept_from) INTO v_due, v_offsets
-    FROM kept_v1(v_due, v_now) k WHERE k.kept_from > k.low_offset;
+    SELECT array_agg(d.id), array_agg(d.kept_from) INTO v_due, v_offsets FROM (
+        SELECT t.id, t.low_offset, greatest(k.kept_from, CASE WHEN k.finished_kept_from IS NOT NULL THEN (
+                   SELECT least(k.finished_kept_from, min(p.cursor)) FROM positions p
+                   WHERE p.partition_id = t.id HAVING min(p.cursor) IS NOT NULL) END) AS kept_from
+        FROM unnest(v_due, v_offsets, v_finished) AS k (id, kept_from, finished_kept_from)
+        JOIN partitions t ON t.id = k.id
+    ) d WHERE d.kept_from > d.low_offset;
+    IF v_due IS NULL THEN
+        RETURN;
+    END IF;
     RETURN QUERY SELECT v_last, p.queue_id, p.group_id, p.messages FROM pass_v1(v_due, v_offsets, v_now) p;
     RETURN QUERY
     WITH kept AS MATERIALIZED (
