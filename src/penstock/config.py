@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -131,6 +132,8 @@ def masked(settings: Settings) -> dict[str, Any]:
 
 
 def mask_url(url: str) -> str:
+    """The address with its password hidden, wherever it stands: before the host or among the parameters."""
+    url = re.sub(r"([?&]password=)[^&#]*", r"\1***", url)
     parts = urlsplit(url)
     if not parts.password:
         return url
