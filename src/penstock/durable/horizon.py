@@ -20,7 +20,7 @@ ADVICE = {
     "ROLLBACK PREPARED '{name}'",
     "replication slot": "its consumer has not confirmed for long: bring it back, or drop the slot with "
     "SELECT pg_drop_replication_slot('{name}') if nobody needs it any more",
-    "standby": "a query on the standby {who} holds it through hot_standby_feedback: end that query there",
+    "standby": "a query on the standby {who} at {client} holds it through hot_standby_feedback: end it there",
 }
 
 
@@ -75,7 +75,10 @@ async def horizon(
             round(((now or row["now"]) - row["held_since"]).total_seconds(), 1),
             row["xmin_age"],
             ADVICE[row["kind"]].format(
-                name=row["name"], pid=row["pid"], who=row["application"] or row["username"] or "its client"
+                name=row["name"],
+                pid=row["pid"],
+                who=row["application"] or row["username"] or "its client",
+                client=row["client"] or "its address",
             ),
         )
         for row in rows
