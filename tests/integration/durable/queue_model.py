@@ -41,6 +41,7 @@ class Stored:
     message_id: uuid.UUID
     key: str | None
     created_at: int
+    trace_id: uuid.UUID | None = None
 
     @property
     def transaction_id(self) -> str:
@@ -91,6 +92,13 @@ class Settling:
 class Partition:
     log: list[Stored] = field(default_factory=list)
     pushed_at: int = 0
+    deleted: set[int] = field(default_factory=set)
+
+    def place_of(self, subscription: int | str) -> int:
+        """The offset at which a group starts or goes on: all, new, or a moment."""
+        if isinstance(subscription, int):
+            return sum(stored.created_at < subscription for stored in self.log)
+        return len(self.log) if subscription == "new" else 0
 
     def original(self, key: str | None) -> uuid.UUID | None:
         if key is None:
@@ -103,7 +111,7 @@ class Position:
     """One group in one partition."""
 
     partition: Partition
-    start: int = 0
+    start: int
     fates: dict[int, str] = field(default_factory=dict)
     lease: Lease | None = None
     returned: set[int] = field(default_factory=set)
@@ -142,6 +150,18 @@ class Position:
         lease = self.lease_at(now)
         return lease.stop - max(lease.start, self.cursor) if lease else 0
 
+    def __post_init__(self) -> None:
+        self.begin(self.start)
+
+    def begin(self, start: int) -> None:
+        """Stand at an offset as if nothing had happened; what was deleted is passed over."""
+        self.start = start
+        self.fates = {offset: "deleted" for offset in self.partition.deleted if offset >= start}
+        self.end_lease()
+        self.attempts = {}
+        self.careful_until = 0
+        self.not_before = 0
+
     def finish(self, offset: int, fate: str) -> None:
         assert offset not in self.fates, f"offset {offset} already is {self.fates[offset]}"
         self.fates[offset] = fate
@@ -166,20 +186,26 @@ class QueueModel:
         if name not in self.partitions:
             self.partitions[name] = Partition()
             for positions in self.groups.values():
-                positions[name] = Position(self.partitions[name])
+                positions[name] = Position(self.partitions[name], 0)
 
     def add_group(self, name: str, subscription: int | str) -> None:
         """`subscription` is all, new or a moment."""
-        if name in self.groups:
-            return
-        self.groups[name] = {}
-        for key, partition in self.partitions.items():
-            start = 0
-            if subscription == "new":
-                start = len(partition.log)
-            elif isinstance(subscription, int):
-                start = sum(stored.created_at < subscription for stored in partition.log)
-            self.groups[name][key] = Position(partition, start)
+        if name not in self.groups:
+            self.groups[name] = {
+                key: Position(partition, partition.place_of(subscription))
+                for key, partition in self.partitions.items()
+            }
+
+    def seek(self, group: str, names: Iterable[str], target: int | str) -> tuple[int, int]:
+        """Let a group begin anew at a place; by how many messages it moved forward and back."""
+        forward = back = 0
+        for name in names:
+            position = self.groups[group][name]
+            before = position.cursor
+            position.begin(position.partition.place_of(target))
+            forward += max(position.cursor - before, 0)
+            back += max(before - position.cursor, 0)
+        return forward, back
 
     # Counting
 
@@ -203,7 +229,10 @@ class QueueModel:
     # Push
 
     def push(
-        self, segments: Sequence[tuple[str, Sequence[tuple[uuid.UUID, str | None]]]], now: int
+        self,
+        segments: Sequence[tuple[str, Sequence[tuple[uuid.UUID, str | None]]]],
+        now: int,
+        trace_id: uuid.UUID | None = None,
     ) -> tuple[list[int], dict[int, uuid.UUID], set[int]]:
         """First offsets per segment, original ids by duplicate item, and the items refused."""
         room = self.options.max_size - self.size if self.options.max_size else None
@@ -221,7 +250,8 @@ class QueueModel:
                 elif room is not None and room <= 0:
                     refused.add(item)
                 else:
-                    partition.log.append(Stored(message_id, key, now))
+                    trace = trace_id or (message_id if key else None)
+                    partition.log.append(Stored(message_id, key, now, trace))
                     partition.pushed_at = now
                     room = None if room is None else room - 1
                 item += 1
@@ -404,6 +434,54 @@ class QueueModel:
                 released += 1
         return released
 
+    # What operators do to single messages
+
+    def delete(self, name: str, offset: int, now: int) -> bool:
+        """Take a message out for everybody; whether there was anything to take."""
+        partition = self.partitions[name]
+        letters = [place for place in self.dead if place[1:] == (name, offset)]
+        existed = offset not in partition.deleted or bool(letters)
+        partition.deleted.add(offset)
+        for letter in letters:
+            del self.dead[letter]
+        for positions in self.groups.values():
+            position = positions[name]
+            if offset >= position.cursor and offset not in position.fates:
+                self._pass_over(position, offset, "deleted", now)
+        return existed
+
+    def bury(self, group: str, name: str, offset: int, error: str, now: int) -> str:
+        """Declare a message dead."""
+        position = self.groups[group][name]
+        if (group, name, offset) in self.dead:
+            return "already_dead"
+        if offset < position.cursor or offset in position.fates:
+            return "finished"
+        if self.options.keep_dead:
+            attempts = position.attempts.get(offset, 0)
+            letter = DeadLetter(position.partition.log[offset].transaction_id, error, attempts)
+            self.dead[group, name, offset] = letter
+        self._pass_over(position, offset, "dead", now)
+        return "dead" if self.options.keep_dead else "discarded"
+
+    def retry(self, name: str, offset: int, group: str | None, message_id: uuid.UUID, now: int) -> str:
+        """Push a dead message again, and drop its letters, or one group's."""
+        letters = [place for place in self.dead if place[1:] == (name, offset) and group in (None, place[0])]
+        if not letters:
+            return "not_dead"
+        trace_id = self.partitions[name].log[offset].trace_id
+        _, _, refused = self.push([(name, [(message_id, None)])], now, trace_id)
+        if refused:
+            return "queue_full"
+        for letter in letters:
+            del self.dead[letter]
+        return "queued"
+
+    def _pass_over(self, position: Position, offset: int, fate: str, now: int) -> None:
+        position.finish(offset, fate)
+        if position.lease:
+            self._close(position, now)
+
     def _at_limit(self, position: Position, offset: int) -> bool:
         return self.options.dead_after_limit and position.attempts.get(offset, 0) >= self.options.retry_limit
 
@@ -413,6 +491,6 @@ class QueueModel:
             letter = DeadLetter(
                 position.partition.log[offset].transaction_id, error, position.attempts.get(offset, 0) + 1
             )
-            assert (group, name, offset) not in self.dead
-            self.dead[group, name, offset] = letter
+            # Brought back by a seek it may die again; the first letter stays.
+            self.dead.setdefault((group, name, offset), letter)
         position.finish(offset, "dead")

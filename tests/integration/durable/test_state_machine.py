@@ -33,7 +33,8 @@ from hypothesis.stateful import (
 from queue_model import DeadLetter, Given, Lease, Options, QueueModel, Settling
 from under_test import delivered
 
-from penstock.durable import log
+from penstock.durable import groups, log
+from penstock.durable import messages as single
 from penstock.durable.faults import TransactionFailed
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
 from penstock.durable.pool import Database
@@ -65,10 +66,12 @@ queue_options = st.builds(
     max_size=st.sampled_from([0, 0, 0, 6]),
 )
 keys = st.sampled_from([None, None, "k1", "k2", "k3", "k4", "k5"])
-messages = st.lists(keys, min_size=1, max_size=4)
-pushes = st.dictionaries(st.sampled_from(PARTITIONS), messages, min_size=1, max_size=3)
+pushes = st.dictionaries(
+    st.sampled_from(PARTITIONS), st.lists(keys, min_size=1, max_size=4), min_size=1, max_size=3
+)
 statuses = st.sampled_from(["completed", "completed", "completed", "failed", "retry", "dlq"])
 moments = st.integers(0, 3_000)
+places = st.one_of(st.sampled_from(["all", "new"]), moments)
 recent_pops = st.integers(0, 4)
 
 
@@ -127,6 +130,13 @@ class QueueMachine(RuleBasedStateMachine):
     def moment(self) -> datetime:
         return START + timedelta(milliseconds=self.now)
 
+    def new_id(self) -> uuid.UUID:
+        """A message id of this moment; a message is found again by the time in it."""
+        ms = int(self.moment.timestamp() * 1000)
+        return uuid.UUID(
+            int=ms << 80 | 7 << 76 | uuid.uuid4().int & (0xFFF << 64 | (1 << 64) - 1) & ~(1 << 62) | 1 << 63
+        )
+
     def add_partitions(self, names: Sequence[str]) -> None:
         wanted = [PartitionName(self.queue, name) for name in names]
         found = self.run(log.ensure_partitions(self.database, DEFAULT_SCOPE, wanted))
@@ -149,7 +159,7 @@ class QueueMachine(RuleBasedStateMachine):
         stored: list[Segment] = []
         modelled: list[tuple[str, list[tuple[uuid.UUID, str | None]]]] = []
         for name, chosen in wanted.items():
-            ids = [uuid.uuid4() for _ in chosen]
+            ids = [self.new_id() for _ in chosen]
             modelled.append((name, list(zip(ids, chosen, strict=True))))
             payloads = [message_id.bytes for message_id in ids]
             traces = [message_id if key else None for message_id, key in zip(ids, chosen, strict=True)]
@@ -207,7 +217,7 @@ class QueueMachine(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.now += ms
 
-    @rule(name=st.sampled_from(GROUPS), subscription=st.one_of(st.sampled_from(["all", "new"]), moments))
+    @rule(name=st.sampled_from(GROUPS), subscription=places)
     def subscribe(self, name: str, subscription: str | int) -> None:
         self.add_group(name, subscription)
 
@@ -305,6 +315,55 @@ class QueueMachine(RuleBasedStateMachine):
         released = self.run(log.release(self.database, self.group_ids[handle.group], handle.lease_id, ids))
         assert released == self.model.release(handle.group, handle.lease_id, names)
 
+    @rule(group=st.sampled_from(GROUPS), place=places, only=st.sampled_from([None, *PARTITIONS]))
+    def seek(self, group: str, place: str | int, only: str | None) -> None:
+        if group not in self.group_ids or (only and only not in self.partition_ids):
+            return
+        text = place if isinstance(place, str) else iso(place)
+        partition_id = self.partition_ids[only] if only else None
+        moved = self.run(groups.seek(self.database, self.group_ids[group], text, partition_id))
+        expected = self.model.seek(group, [only] if only else list(self.partition_ids), place)
+        assert (moved.forward, moved.back) == expected
+
+    @rule(name=st.sampled_from(PARTITIONS), number=st.integers(0, 40))
+    def delete(self, name: str, number: int) -> None:
+        stored = self.stored(name, number)
+        if stored:
+            offset, transaction_id = stored
+            work = single.delete(self.database, self.partition_ids[name], transaction_id, self.moment)
+            assert self.run(work) == self.model.delete(name, offset, self.now)
+
+    @rule(name=st.sampled_from(PARTITIONS), number=st.integers(0, 40), group=st.sampled_from(GROUPS))
+    def bury(self, name: str, number: int, group: str) -> None:
+        stored = self.stored(name, number)
+        if stored and group in self.group_ids:
+            place = (self.partition_ids[name], self.group_ids[group], stored[0])
+            outcome = self.run(single.bury(self.database, *place, "enough", self.moment))
+            assert outcome == self.model.bury(group, name, stored[0], "enough", self.now)
+
+    @rule(number=st.integers(0, 40), group=st.sampled_from([None, *GROUPS]))
+    def retry(self, number: int, group: str | None) -> None:
+        """Push a dead message again; without dead letters, try it with a living one."""
+        letters = sorted(self.model.dead) or [
+            ("", name, 0) for name, p in self.model.partitions.items() if p.log
+        ]
+        if letters and (group is None or group in self.group_ids):
+            _, name, offset = letters[number % len(letters)]
+            transaction_id = self.model.partitions[name].log[offset].transaction_id
+            group_id = self.group_ids[group] if group else None
+            new = self.new_id()
+            place = (self.partition_ids[name], transaction_id, group_id)
+            outcome = self.run(single.retry(self.database, *place, new, new.bytes, self.moment))
+            assert outcome == self.model.retry(name, offset, group, new, self.now)
+
+    def stored(self, name: str, number: int) -> tuple[int, str] | None:
+        """Offset and transaction id of one of a partition's messages."""
+        partition = self.model.partitions.get(name)
+        if partition is None or not partition.log:
+            return None
+        offset = number % len(partition.log)
+        return offset, partition.log[offset].transaction_id
+
     # What a pop may do
 
     def check_pop(
@@ -386,7 +445,7 @@ class QueueMachine(RuleBasedStateMachine):
                 self.queue_id,
             )
         )
-        found: dict[str, list[tuple[uuid.UUID, str | None, datetime]]] = {}
+        found: dict[str, list[tuple[Any, ...]]] = {}
         for row in rows:
             stored = found.setdefault(row["name"], [])
             assert row["next_offset"] == len(self.model.partitions[row["name"]].log)
@@ -398,25 +457,29 @@ class QueueMachine(RuleBasedStateMachine):
             for message_id, key, trace, payload in zip(
                 row["message_ids"], chosen, traces, row["payloads"], strict=True
             ):
-                assert (payload, trace) == (message_id.bytes, message_id if key else None)
-                stored.append((message_id, key, row["created_at"]))
+                deleted = len(stored) in self.model.partitions[row["name"]].deleted
+                assert payload == (b"null" if deleted else message_id.bytes)
+                stored.append((message_id, key, trace, row["created_at"]))
             assert row["last_offset"] == len(stored) - 1
         assert found == {
-            name: [(s.message_id, s.key, START + timedelta(milliseconds=s.created_at)) for s in partition.log]
+            name: [
+                (one.message_id, one.key, one.trace_id, START + timedelta(milliseconds=one.created_at))
+                for one in partition.log
+            ]
             for name, partition in self.model.partitions.items()
         }
 
     def positions_are_where_they_should_be(self) -> None:
         names = {partition_id: name for name, partition_id in self.partition_ids.items()}
-        groups = {group_id: name for name, group_id in self.group_ids.items()}
+        consumers = {group_id: name for name, group_id in self.group_ids.items()}
         rows = self.run(
             self.database.fetch(
                 "SELECT * FROM positions WHERE group_id = ANY ($1)", list(self.group_ids.values())
             )
         )
-        assert len(rows) == len(names) * len(groups), "every group has a position in every partition"
+        assert len(rows) == len(names) * len(consumers), "every group has a position in every partition"
         for row in rows:
-            position = self.model.groups[groups[row["group_id"]]][names[row["partition_id"]]]
+            position = self.model.groups[consumers[row["group_id"]]][names[row["partition_id"]]]
             assert row["cursor"] == position.cursor
             done = {offset for r in row["done"] for offset in range(r.lower, r.upper)}
             assert done == position.beyond
@@ -449,12 +512,12 @@ class QueueMachine(RuleBasedStateMachine):
 
     def dead_letters_are_those_given_up_on(self) -> None:
         names = {partition_id: name for name, partition_id in self.partition_ids.items()}
-        groups = {group_id: name for name, group_id in self.group_ids.items()}
+        consumers = {group_id: name for name, group_id in self.group_ids.items()}
         rows = self.run(self.database.fetch("SELECT * FROM dead_letters WHERE queue_id = $1", self.queue_id))
         found = {}
         for row in rows:
             assert row["payload"] == row["message_id"].bytes
-            place = (groups[row["group_id"]], names[row["partition_id"]], row["message_offset"])
+            place = (consumers[row["group_id"]], names[row["partition_id"]], row["message_offset"])
             found[place] = DeadLetter(row["transaction_id"], row["error"], row["attempts"])
         assert found == self.model.dead
 
