@@ -113,7 +113,7 @@ BEGIN
 
     RETURN QUERY
     WITH claimed AS MATERIALIZED (
-        SELECT p.*, greatest(p.cursor, t.low_offset) AS head, t.name, t.next_offset,
+        SELECT p.*, p.ctid AS place, greatest(p.cursor, t.low_offset) AS head, t.name, t.next_offset,
                p.lease_id IS NOT NULL AS expired,
                row_number() OVER (ORDER BY p.ready_at, p.partition_id) AS k
         FROM positions p JOIN partitions t ON t.id = p.partition_id
@@ -138,7 +138,9 @@ BEGIN
         -- Auto-acked, the cursor also passes what was finished just behind.
         SELECT c.*, CASE WHEN p_auto_ack THEN coalesce(
                         (SELECT upper(r) FROM unnest(c.done) r WHERE r @> c.tail), c.tail)
-                    ELSE c.head END AS next_cursor
+                    ELSE c.head END AS next_cursor,
+               CASE WHEN c.expired AND c.lease_to - c.lease_from = 1 AND c.lease_from = c.head
+                    THEN bump_v1(c.attempts, c.head) ELSE c.attempts END AS next_attempts
         FROM cut c
     ), leased AS (
         UPDATE positions p SET
@@ -151,11 +153,10 @@ BEGIN
             done = CASE WHEN p_auto_ack THEN p.done * int8multirange(int8range(t.next_cursor, NULL))
                         ELSE p.done END,
             returned = '{}',
-            attempts = CASE WHEN t.expired AND t.lease_to - t.lease_from = 1 AND t.lease_from = t.head
-                            THEN bump_v1(p.attempts, t.head) ELSE p.attempts END,
+            attempts = t.next_attempts,
             careful_until = greatest(p.careful_until, CASE WHEN t.expired THEN t.lease_to END)
-        FROM taken t WHERE p.partition_id = t.partition_id AND p.group_id = p_group_id
-        RETURNING p.partition_id, p.attempts
+        -- By its place: locked here, a row cannot move, and no plan can turn this into a search.
+        FROM taken t WHERE p.ctid = t.place
     ), counted AS (
         INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
         SELECT v_queue.id, p_group_id, slot_v1(), sum(t.next_cursor - t.cursor) FROM taken t
@@ -163,9 +164,8 @@ BEGIN
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
     )
     SELECT t.request, t.partition_id, t.name, t.head, t.tail, v_until, s.first_offset, s.created_at,
-           s.message_ids, s.transaction_ids, s.trace_ids, s.payloads, t.done, l.attempts
+           s.message_ids, s.transaction_ids, s.trace_ids, s.payloads, t.done, t.next_attempts
     FROM taken t
-    JOIN leased l ON l.partition_id = t.partition_id
     CROSS JOIN LATERAL segments_v1(t.partition_id, t.head, t.tail) s
     ORDER BY t.k, s.first_offset;
 END $$;
