@@ -99,6 +99,8 @@ class Records:
             raise _unknown(transaction_id, place)
         name, group_id = await self._group(scope, place, group)
         outcome = await messages.bury(self._at.database, partition_id, group_id, offset, error)
+        if outcome == "gone":
+            raise UnknownGroup(f"consumer group {name!r} was deleted meanwhile", group=name)
         if outcome == "finished":
             raise WrongState(f"group {name!r} has finished message {transaction_id!r} already", group=name)
         if outcome != "already_dead":

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import asyncpg
 
 from penstock.errors import DatabaseUnavailable, PenstockError
+
+T = TypeVar("T")
+ATTEMPTS = 5
 
 UNAVAILABLE = (
     OSError,
@@ -30,6 +34,14 @@ class GroupGone(PenstockError):
     code = "group_gone"
     status = 404
     title = "There is no such consumer group"
+
+
+class QueueGone(PenstockError):
+    """A queue was deleted while something was added to it; nothing was done, trying again makes it anew."""
+
+    code = "queue_gone"
+    status = 503
+    title = "The queue was deleted meanwhile"
 
 
 class TransactionFailed(PenstockError):
@@ -54,6 +66,8 @@ def _raised(error: asyncpg.PostgresError) -> PenstockError | None:
         case "PK003":
             detail = json.loads(error.detail or "{}")
             return TransactionFailed(detail["part"], detail["item"] - 1, detail["reason"])
+        case "PK004":
+            return QueueGone("the queue is being deleted; try again")
     return None
 
 
@@ -69,3 +83,13 @@ def translated() -> Iterator[None]:
         if known := _raised(error):
             raise known from error
         raise
+
+
+async def unless_deleted(work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` gives, repeated if a queue it adds to was deleted meanwhile: the next try makes it anew."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await work()
+        except QueueGone:
+            continue
+    return await work()

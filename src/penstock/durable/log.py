@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from penstock.durable.faults import unless_deleted
 from penstock.durable.pool import Database
 from penstock.model import Scope
 
@@ -94,13 +95,15 @@ async def ensure_partitions(
     database: Database, scope: Scope, names: Sequence[PartitionName]
 ) -> dict[PartitionName, PartitionId]:
     """Ids for the names, made where missing; without those past their queue's number of partitions."""
-    rows = await database.fetch(
-        "SELECT * FROM ensure_partitions_v1($1, $2, $3, $4, $5)",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        [name.queue for name in names],
-        [name.partition for name in names],
+    rows = await unless_deleted(
+        lambda: database.fetch(
+            "SELECT * FROM ensure_partitions_v1($1, $2, $3, $4, $5)",
+            scope.organization,
+            scope.project,
+            scope.environment,
+            [name.queue for name in names],
+            [name.partition for name in names],
+        )
     )
     return {
         PartitionName(row["queue"], row["partition"]): PartitionId(
@@ -117,14 +120,16 @@ async def ensure_group(
 
     A new group starts at `subscription`: `all`, `new`, or a moment in ISO 8601.
     """
-    row = await database.fetchrow(
-        "SELECT * FROM ensure_group_v1($1, $2, $3, $4, $5, $6)",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        queue,
-        group,
-        subscription,
+    row = await unless_deleted(
+        lambda: database.fetchrow(
+            "SELECT * FROM ensure_group_v1($1, $2, $3, $4, $5, $6)",
+            scope.organization,
+            scope.project,
+            scope.environment,
+            queue,
+            group,
+            subscription,
+        )
     )
     assert row is not None
     return GroupId(row["queue_id"], row["group_id"], row["lease_ms"], row["encrypted"])

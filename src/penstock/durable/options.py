@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.durable.faults import unless_deleted
 from penstock.durable.pool import Database
 from penstock.errors import InvalidRequest
 from penstock.model import Scope
@@ -112,13 +113,15 @@ async def configure(
     database: Database, scope: Scope, queue: str, changes: Mapping[str, int | bool | str]
 ) -> Configured:
     """Set columns of a queue's row, all or none. A missing queue is made, with a Default partition."""
-    row = await database.fetchrow(
-        "SELECT * FROM configure_v1($1, $2, $3, $4, $5)",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        queue,
-        json.dumps(changes),
+    row = await unless_deleted(
+        lambda: database.fetchrow(
+            "SELECT * FROM configure_v1($1, $2, $3, $4, $5)",
+            scope.organization,
+            scope.project,
+            scope.environment,
+            queue,
+            json.dumps(changes),
+        )
     )
     assert row is not None
     return Configured(row["queue_id"], row["partition_id"], json.loads(row["queue"]))

@@ -1,6 +1,6 @@
 -- bury_message_v1: declare a message dead for a group, whatever its attempts.
--- Returns dead, or discarded if the queue keeps no dead letters; and without an effect: already_dead, or finished
--- if the group has settled it or it was deleted.
+-- Returns dead, or discarded if the queue keeps no dead letters; and without an effect: already_dead, finished if
+-- the group has settled it or it was deleted, or gone if there is no such group any more.
 -- Locks: the position, its tally, the dead letter.
 CREATE OR REPLACE FUNCTION bury_message_v1(
     p_partition_id bigint, p_group_id bigint, p_offset bigint, p_error text, p_now timestamptz DEFAULT NULL
@@ -12,6 +12,9 @@ DECLARE
 BEGIN
     SELECT * INTO v_position FROM positions
     WHERE partition_id = p_partition_id AND group_id = p_group_id FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'gone';
+    END IF;
     IF EXISTS (SELECT 1 FROM dead_letters d WHERE d.partition_id = p_partition_id AND d.group_id = p_group_id
                AND d.message_offset = p_offset) THEN
         RETURN 'already_dead';

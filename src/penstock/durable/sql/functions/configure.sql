@@ -3,7 +3,8 @@
 -- Positions that wait follow a changed delay or window at once. A retry that is held back is not brought forward,
 -- and a lease in force is left alone: what follows it obeys the new options.
 -- Returns the queue's id, the id of its Default partition (NULL if it has none) and its row.
--- Locks: the queue's row, then the waiting positions by partition and group.
+-- Raises: PK004 the queue was deleted meanwhile; try again.
+-- Locks: holds the queue alone; its row, then the waiting positions by partition and group.
 CREATE OR REPLACE FUNCTION configure_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_changes jsonb
 ) RETURNS TABLE (queue_id bigint, partition_id bigint, queue jsonb)
@@ -16,12 +17,14 @@ DECLARE
     v_row         queues;
 BEGIN
     v_new := NOT EXISTS (SELECT 1 FROM queues q WHERE q.environment_id = v_environment AND q.name = p_queue);
-    LOOP  -- until nobody deletes it in between
-        v_environment := ensure_queues_v1(p_organization, p_project, p_environment, ARRAY[p_queue]);
-        SELECT q.* INTO v_old FROM queues q
-        WHERE q.environment_id = v_environment AND q.name = p_queue FOR NO KEY UPDATE;
-        EXIT WHEN FOUND;
-    END LOOP;
+    v_environment := ensure_queues_v1(p_organization, p_project, p_environment, ARRAY[p_queue]);
+    PERFORM hold_queues_v1(array_agg(q.id), true) FROM queues q
+    WHERE q.environment_id = v_environment AND q.name = p_queue;
+    SELECT q.* INTO v_old FROM queues q
+    WHERE q.environment_id = v_environment AND q.name = p_queue FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the queue was deleted meanwhile' USING ERRCODE = 'PK004';
+    END IF;
     v_row := jsonb_populate_record(v_old, p_changes);
     UPDATE queues q SET
         namespace = v_row.namespace, task = v_row.task, lease_ms = v_row.lease_ms,

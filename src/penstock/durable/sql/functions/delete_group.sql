@@ -1,10 +1,13 @@
 -- delete_group_v1: delete a consumer group of a queue; in how many partitions it had a position.
--- Its dead letters stay. Locks: its positions by partition, then its row.
+-- Its dead letters stay. Locks: holds the queue alone; partitions by id, positions by partition, its row.
 CREATE OR REPLACE FUNCTION delete_group_v1(p_group_id bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     v_positions bigint;
 BEGIN
+    PERFORM hold_queues_v1(array_agg(g.queue_id), true) FROM groups g WHERE g.id = p_group_id;
+    PERFORM 1 FROM groups g JOIN partitions t ON t.queue_id = g.queue_id
+    WHERE g.id = p_group_id ORDER BY t.id FOR NO KEY UPDATE OF t;
     PERFORM 1 FROM groups g
     JOIN partitions t ON t.queue_id = g.queue_id
     JOIN positions p ON p.partition_id = t.id AND p.group_id = g.id

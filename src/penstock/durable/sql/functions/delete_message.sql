@@ -1,23 +1,24 @@
 -- delete_message_v1: take a message out of the log: its payload is overwritten, and no group gets it any more, not
 -- even one made later. Its offset and its ids stay, so order, depth and the refusal of duplicates are untouched.
 -- Its dead letters go too. Returns whether anything was there.
--- Locks: against chunks being emptied, whose rows it writes to; the queue's row, so that no group is made
--- meanwhile; then the partition's positions by group.
+-- Locks: against chunks being emptied, whose rows it writes to; holds the queue, so that no group is made meanwhile;
+-- the partition's row, then its positions by group.
 CREATE OR REPLACE FUNCTION delete_message_v1(
     p_partition_id bigint, p_transaction_id text, p_now timestamptz DEFAULT NULL
 ) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_offset bigint := find_message_v1(p_partition_id, p_transaction_id);
+    v_offset bigint;
     v_group  bigint;
     v_chunk  int;
     v_gone   boolean;
 BEGIN
+    LOCK TABLE chunk_stages IN ROW EXCLUSIVE MODE;
+    PERFORM hold_queues_v1(array_agg(t.queue_id), false) FROM partitions t WHERE t.id = p_partition_id;
+    PERFORM 1 FROM partitions t WHERE t.id = p_partition_id FOR NO KEY UPDATE;
+    v_offset := find_message_v1(p_partition_id, p_transaction_id);
     IF v_offset IS NOT NULL THEN
-        LOCK TABLE chunk_stages IN ROW EXCLUSIVE MODE;
-        PERFORM 1 FROM queues q JOIN partitions t ON t.queue_id = q.id WHERE t.id = p_partition_id
-        FOR NO KEY UPDATE OF q;
         PERFORM 1 FROM positions p WHERE p.partition_id = p_partition_id ORDER BY p.group_id FOR UPDATE;
         INSERT INTO deleted_messages (partition_id, message_offset, deleted_at)
         VALUES (p_partition_id, v_offset, v_now) ON CONFLICT DO NOTHING;

@@ -22,16 +22,17 @@ $$;
 
 -- delete_queue_v1: delete a queue with its partitions, groups, positions and totals; whether there was one.
 -- What it has in `log` and `message_keys` belongs to nobody then and goes with its chunks.
--- Locks: the queue's row, its partitions by id and its positions by partition and group before anything is
--- deleted, which is the order of those who work on them; so pushes, pops and acks finish first.
+-- Locks: holds the queue alone; its row, its partitions by id and its positions by partition and group before
+-- anything is deleted, which is the order of those who work on them; so pushes, pops and acks finish first.
 CREATE OR REPLACE FUNCTION delete_queue_v1(p_queue_id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM hold_queues_v1(ARRAY[p_queue_id], true);
     PERFORM 1 FROM queues WHERE id = p_queue_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM 1 FROM partitions WHERE queue_id = p_queue_id ORDER BY id FOR UPDATE;
+    PERFORM 1 FROM partitions WHERE queue_id = p_queue_id ORDER BY id FOR NO KEY UPDATE;
     PERFORM 1 FROM positions p JOIN partitions t ON t.id = p.partition_id WHERE t.queue_id = p_queue_id
     ORDER BY p.partition_id, p.group_id FOR UPDATE OF p;
     DELETE FROM queues WHERE id = p_queue_id;
