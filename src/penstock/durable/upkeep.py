@@ -12,13 +12,14 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from penstock.durable.faults import translated
+from penstock.durable.faults import UNAVAILABLE, translated
 from penstock.durable.pool import SCHEMA
 from penstock.errors import PenstockError
 
 LOCK_KEY = 0x75706B656570  # "upkeep"
 
 STATEMENT_S = 60
+CLOSE_S = 5
 
 
 class Busy(PenstockError):
@@ -73,7 +74,7 @@ class Upkeep:
             except BaseException:
                 connection.terminate()
                 raise
-            await connection.close(timeout=2)
+            await connection.close(timeout=CLOSE_S)
             return None
 
     @property
@@ -89,5 +90,8 @@ class Upkeep:
             return await self._connection.fetchrow(query, *args)
 
     async def close(self) -> None:
-        """Give up the lock. Never raises: a connection that is lost has lost the lock too."""
-        self._connection.terminate()
+        """Give up the lock; it is free when this returns. A connection that is lost has lost it already."""
+        try:
+            await self._connection.close(timeout=CLOSE_S)
+        except UNAVAILABLE:
+            self._connection.terminate()
