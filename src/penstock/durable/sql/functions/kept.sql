@@ -1,14 +1,14 @@
 -- kept_v1: the first offsets that partitions keep at p_now by the age of their messages: `kept_from` whether they
 -- are finished or not, `finished_kept_from` of those that every group has finished; NULL where the queue has no
--- such limit. In a queue without a group nothing counts as finished; but what outlived its time to live would be
--- passed over by any group, so it is not kept either.
+-- such limit, or no message past it. In a queue without a group nothing counts as finished; but what outlived its
+-- time to live would be passed over by any group, so it is not kept either.
 CREATE OR REPLACE FUNCTION kept_v1(p_partition_ids bigint[], p_now timestamptz)
 RETURNS TABLE (partition_id bigint, low_offset bigint, kept_from bigint, finished_kept_from bigint)
 LANGUAGE sql STABLE AS $$
     SELECT t.id, t.low_offset,
-           CASE WHEN r.kept_ms IS NOT NULL
+           CASE WHEN r.oldest_at < p_now - r.kept_ms * interval '1 millisecond'
                 THEN offset_at_v1(t.id, p_now - r.kept_ms * interval '1 millisecond') END,
-           CASE WHEN r.finished_ms IS NOT NULL
+           CASE WHEN r.oldest_at < p_now - r.finished_ms * interval '1 millisecond'
                 THEN offset_at_v1(t.id, p_now - r.finished_ms * interval '1 millisecond') END
     FROM unnest(p_partition_ids) AS w (id)
     JOIN partitions t ON t.id = w.id
@@ -18,7 +18,8 @@ LANGUAGE sql STABLE AS $$
                      CASE WHEN min(p.cursor) IS NULL THEN nullif(q.ttl_ms, 0) END,
                      CASE WHEN min(p.cursor) IS NULL THEN nullif(q.max_wait_ms, 0) END) AS kept_ms,
                CASE WHEN q.retention_enabled AND min(p.cursor) > t.low_offset
-                    THEN nullif(q.completed_retention_ms, 0) END AS finished_ms
+                    THEN nullif(q.completed_retention_ms, 0) END AS finished_ms,
+               coalesce(created_at_v1(t.id, t.low_offset), '-infinity') AS oldest_at
         FROM positions p WHERE p.partition_id = t.id
     ) r
 $$;
