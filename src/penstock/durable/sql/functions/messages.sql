@@ -1,7 +1,7 @@
 -- messages_v1: a page of a queue's messages, newest first within each partition, partitions by id; of one partition
 -- if named. A message's status is that for the given group: pending, processing (under a live lease), completed, or
 -- dead_letter; a group that is not there yet has everything pending. p_status picks those that are pending,
--- processing or completed; among the completed, dead ones are left out of the page, which may then be short.
+-- processing or completed; a page of the completed has dead ones among them.
 -- The page starts after p_skip messages, or below offset p_below of partition p_from. Deleted ones are left out.
 -- Cost follows partitions and the page: which offsets have a status is arithmetic on positions, not a search.
 CREATE OR REPLACE FUNCTION messages_v1(
@@ -65,6 +65,5 @@ LANGUAGE sql STABLE AS $$
     CROSS JOIN LATERAL (SELECT EXISTS (
         SELECT 1 FROM dead_letters d WHERE d.partition_id = f.id AND d.group_id = p_group_id
         AND d.message_offset = f.message_offset) AS dead) x
-    WHERE NOT (x.dead AND p_status IS NOT DISTINCT FROM 'completed')
     ORDER BY f.id, f.message_offset DESC
 $$;

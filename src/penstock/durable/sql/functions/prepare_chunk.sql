@@ -30,10 +30,16 @@ BEGIN
 
     v_next := v_open.id + 1;
     FOREACH v_part IN ARRAY ARRAY['log', 'message_keys'] LOOP
-        EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING STORAGE INCLUDING COMPRESSION)'
-                       ' WITH (autovacuum_vacuum_insert_threshold = -1%s)',
-                       v_part || '_' || v_next, v_part,
-                       CASE v_part WHEN 'log' THEN ', toast.autovacuum_vacuum_insert_threshold = -1' ELSE '' END);
+        EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING STORAGE INCLUDING COMPRESSION)',
+                       v_part || '_' || v_next, v_part)
+            -- Stored as the open one is: whatever was set there, for its overflow table too.
+            || (SELECT coalesce(' WITH (' || string_agg(
+                           format('%s = %L', split_part(o.option, '=', 1), split_part(o.option, '=', 2)), ', ') || ')', '')
+                FROM (SELECT unnest(c.reloptions) AS option FROM pg_class c
+                      WHERE c.oid = (v_part || '_' || v_open.id)::regclass
+                      UNION ALL
+                      SELECT 'toast.' || unnest(t.reloptions) FROM pg_class c JOIN pg_class t ON t.oid = c.reltoastrelid
+                      WHERE c.oid = (v_part || '_' || v_open.id)::regclass) o);
         EXECUTE (SELECT coalesce(format('ALTER TABLE %I ', v_part || '_' || v_next) || string_agg(
                      format('ALTER COLUMN %I SET STATISTICS %s', a.attname, a.attstattarget), ', '), 'SELECT 1')
                  FROM pg_attribute a

@@ -116,7 +116,8 @@ ALTER TABLE log ALTER COLUMN payloads SET STORAGE EXTERNAL, ALTER COLUMN message
                 ALTER COLUMN transaction_ids SET STORAGE EXTERNAL, ALTER COLUMN trace_ids SET STORAGE EXTERNAL;
 
 INSERT INTO chunks (id) VALUES (1);
-CREATE TABLE log_1 PARTITION OF log FOR VALUES IN (1);
+-- A segment of up to 8 kB stays in one place.
+CREATE TABLE log_1 PARTITION OF log FOR VALUES IN (1) WITH (toast_tuple_target = 8160);
 CREATE TABLE message_keys_1 PARTITION OF message_keys FOR VALUES IN (1);
 CREATE INDEX log_segments ON log (partition_id, first_offset);
 CREATE INDEX message_keys_lookup ON message_keys (partition_id, key);
