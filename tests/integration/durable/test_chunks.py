@@ -110,7 +110,8 @@ async def test_a_later_chunk_is_made_like_the_first(queue: QueueUnderTest) -> No
         await queue.push("a")
         await rotate(session)
     rows = await queue.database.fetch(
-        """SELECT c.relname::text AS name, c.reloptions || t.reloptions AS options,
+        """SELECT c.relname::text AS name,
+                  array(SELECT unnest(c.reloptions || t.reloptions) ORDER BY 1) AS options,
                   array(SELECT (a.attname::text, a.attstorage, a.attcompression, a.attstattarget)::text
                         FROM pg_attribute a
                         WHERE a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum) AS columns,
