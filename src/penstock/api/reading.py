@@ -86,7 +86,8 @@ def subscription(request: Request) -> str:
         return "new"
     if moment:
         try:
-            return datetime.fromisoformat(moment).astimezone(UTC).isoformat()
+            parsed = datetime.fromisoformat(moment)
+            return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
         except ValueError:
             raise InvalidRequest(
                 f"subscriptionFrom must be now or an ISO 8601 time, not {moment!r}", field="subscriptionFrom"

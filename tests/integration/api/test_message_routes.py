@@ -46,6 +46,21 @@ async def test_pages_follow_the_cursor(client: httpx.AsyncClient) -> None:
     assert [m["data"] for m in body["messages"]] == [3, 2]
 
 
+async def test_the_completed_are_paged_past_those_that_died(client: httpx.AsyncClient) -> None:
+    await push(client, *range(6))
+    for status in ("completed", "dlq", "dlq", "dlq", "completed"):
+        await ack(client, (await pop(client))[0], status)
+    seen: list[int] = []
+    cursor: dict[str, str] = {}
+    while True:
+        body = await get(client, "/messages", queue="q", status="completed", limit=1, **cursor)
+        seen += [m["data"] for m in body["messages"]]
+        if body["nextCursor"] is None:
+            break
+        cursor = {"cursor": body["nextCursor"]}
+    assert seen == [4, 0]
+
+
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [

@@ -97,7 +97,11 @@ async def test_messages_are_listed_newest_first_with_their_status(queue: QueueUn
     ]
     assert await page(queue, status="pending") == [("f", "pending")]
     assert await page(queue, status="processing") == [("e", "processing"), ("c", "processing")]
-    assert await page(queue, status="completed") == [("d", "completed"), ("a", "completed")]
+    assert await page(queue, status="completed") == [
+        ("d", "completed"),
+        ("b", "dead_letter"),
+        ("a", "completed"),
+    ]
     queue.later(1_000)
     assert await page(queue, status="processing") == [], "the lease ran out"
 

@@ -155,11 +155,9 @@ async def message_page(
     group_id = known.get(group or QUEUE_MODE)
     page = Page(found.id, partition_id, group_id, status, _cursor(cursor), offset, limit)
     rows = await messages.messages(given.database, page)
-    # A short page can have more behind it where dead ones were left out; an empty one has not.
-    more = bool(rows) and (len(rows) == limit or status == "completed")
-    after = f"{rows[-1]['partition_id']}:{rows[-1]['message_offset']}" if more else None
+    after = f"{rows[-1]['partition_id']}:{rows[-1]['message_offset']}" if len(rows) == limit else None
     exact = None if status == "completed" or cursor is not None else rows[0]["total"] if rows else 0
-    listed = [_listed(given, queue, row) for row in rows]
+    listed = [_listed(given, queue, row) for row in rows if status in (None, row["status"])]
     return _listing(listed, exact, after, limit, offset)
 
 
