@@ -255,8 +255,9 @@ async def gauges(database: Database, queue_ids: Sequence[int]) -> list[Any]:
 
 async def next_ready(database: Database, group_id: int, partition_id: int | None = None) -> float | None:
     """Seconds until the next lease or delay of a group ends, in one partition or any; None if none does."""
-    query = """SELECT extract(epoch FROM min(ready_at) - clock_timestamp())::float8 AS delay_s FROM positions
-               WHERE group_id = $1 AND ready_at IS NOT NULL"""
+    # What is ready already may be so since ever, from which older servers cannot subtract.
+    query = """SELECT extract(epoch FROM greatest(min(ready_at), now()) - now())::float8 AS delay_s
+               FROM positions WHERE group_id = $1 AND ready_at IS NOT NULL HAVING count(*) > 0"""
     if partition_id is None:
         row = await database.fetchrow(query, group_id)
     else:

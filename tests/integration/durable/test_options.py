@@ -114,3 +114,14 @@ async def test_a_group_can_start_at_a_moment(queue: QueueUnderTest) -> None:
     await queue.group("late", moment.isoformat())
     assert (await queue.pop(2, "late")).payloads == ["7a", "7b"]
     assert (await queue.pop(1, "early")).payloads == ["0a"]
+
+
+async def test_the_oldest_age_counts_from_the_push_also_after_a_retry(queue: QueueUnderTest) -> None:
+    await queue.push("a")
+    pushed_at = queue.now
+    queue.later(500)
+    await queue.ack(await queue.pop(), "failed")
+    queue.later(500)
+    ids = await queue.group()
+    rows = await queue.database.fetch("SELECT * FROM gauges_v1($1, $2)", [ids.queue_id], queue.now)
+    assert {row["oldest_at"] for row in rows} == {pushed_at}

@@ -1,6 +1,7 @@
 -- gauges_v1: depth, messages under live leases and the oldest waiting message, per queue and group.
 -- A row with an empty group speaks for the queue as a whole: its slowest group, or all it holds when it
--- has none. Cost follows the number of groups and live leases, never messages or partitions.
+-- has none. Cost follows the number of groups and live leases, never messages or partitions: the oldest
+-- message is looked for in the 32 partitions that have been ready longest.
 CREATE OR REPLACE FUNCTION gauges_v1(p_queue_ids bigint[], p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (queue_id bigint, group_name text, depth bigint, running bigint, oldest_at timestamptz)
 LANGUAGE sql STABLE AS $$
@@ -17,8 +18,9 @@ LANGUAGE sql STABLE AS $$
         LEFT JOIN totals finished ON finished.queue_id = g.queue_id AND finished.group_id = g.id
         CROSS JOIN moment
         LEFT JOIN LATERAL (
-            SELECT min(p.ready_at) AS oldest_at FROM positions p
-            WHERE p.group_id = g.id AND p.ready_at <= moment.now AND p.ready_at > '-infinity'
+            SELECT min(created_at_v1(p.partition_id, p.cursor)) AS oldest_at
+            FROM (SELECT p.partition_id, p.cursor FROM positions p
+                  WHERE p.group_id = g.id AND p.ready_at <= moment.now ORDER BY p.ready_at LIMIT 32) p
         ) ready ON true
         LEFT JOIN LATERAL (
             SELECT coalesce(sum(p.lease_to - greatest(p.lease_from, p.cursor)), 0)::bigint AS running,
