@@ -51,7 +51,7 @@ NOWHERE_ID = 10**12
 
 LONG_RUN = int(os.environ.get("STATE_MACHINE_EXAMPLES", 0))
 STEPS = 50
-EXAMPLES = LONG_RUN or 70
+EXAMPLES = LONG_RUN or 120
 
 queue_options = st.builds(
     Options,
@@ -70,6 +70,7 @@ pushes = st.dictionaries(
     st.sampled_from(PARTITIONS), st.lists(keys, min_size=1, max_size=4), min_size=1, max_size=3
 )
 statuses = st.sampled_from(["completed", "completed", "completed", "failed", "retry", "dlq"])
+one_status = st.sampled_from(["completed", "failed", "retry"])
 moments = st.integers(0, 3_000)
 places = st.one_of(st.sampled_from(["all", "new"]), moments)
 recent_pops = st.integers(0, 4)
@@ -255,11 +256,23 @@ class QueueMachine(RuleBasedStateMachine):
         )
         self.check_pop(group, requests, only, auto_ack, rows)
 
+    @rule(group=st.sampled_from(GROUPS[:2]), batch=st.integers(2, 5))
+    def take_some(self, group: str, batch: int) -> None:
+        """The plain pop that most consumers do."""
+        self.pop(group, [(batch, 1)], None, False)
+
     @rule(number=recent_pops)
     def finish_a_pop(self, number: int) -> None:
         if self.handles:
+            self.ack_all(self.recent(number))
+
+    @rule(number=recent_pops, which=st.sets(st.integers(0, 4), min_size=1, max_size=3), status=one_status)
+    def settle_some(self, number: int, which: set[int], status: str) -> None:
+        """The same word for some of what was popped."""
+        if self.handles:
             handle = self.recent(number)
-            self.ack([Settling(p, handle.group, handle.lease_id, t, "completed") for p, t in handle.messages])
+            chosen = dict.fromkeys(handle.message(one) for one in which)
+            self.ack([Settling(p, handle.group, handle.lease_id, t, status) for p, t in chosen])
 
     @rule(said=words)
     def settle(self, said: list[Word]) -> None:
@@ -267,8 +280,14 @@ class QueueMachine(RuleBasedStateMachine):
 
     def ack(self, settlings: list[Settling]) -> None:
         results = self.run(log.ack(self.database, self.acks(settlings), self.moment))
-        expected = self.model.ack(settlings, self.now)
-        assert [(r.outcome, r.lease_released) for r in results] == expected
+        outcomes, released = zip(*self.model.ack(settlings, self.now), strict=True) if settlings else ((), ())
+        assert tuple(result.outcome for result in results) == outcomes
+        for result, ended in zip(results, released, strict=True):
+            if result.outcome not in ("lease_lost", "not_leased"):
+                assert result.lease_released == ended
+
+    def ack_all(self, handle: Handle) -> None:
+        self.ack([Settling(p, handle.group, handle.lease_id, t, "completed") for p, t in handle.messages])
 
     @rule(said=st.one_of(st.just([]), words), wanted=st.one_of(st.just({}), pushes))
     def transact(self, said: list[Word], wanted: dict[str, list[str | None]]) -> None:
@@ -533,9 +552,7 @@ class QueueMachine(RuleBasedStateMachine):
                 known = len(self.handles)
                 self.pop(group, [(100, len(PARTITIONS))], None, False)
                 for handle in self.handles[known:]:
-                    self.ack(
-                        [Settling(p, group, handle.lease_id, t, "completed") for p, t in handle.messages]
-                    )
+                    self.ack_all(handle)
             assert not self.model.behind(group), "something is stuck"
         self.everything_agrees()
 
