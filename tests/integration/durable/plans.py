@@ -14,7 +14,8 @@ from penstock.durable.log import Ack, PopRequest, Segment
 from penstock.durable.pool import SESSION
 from penstock.ids import new_id
 
-BY_INDEX = {"Index Scan", "Index Only Scan", "Bitmap Heap Scan"}
+DIRECT = {"Index Scan", "Index Only Scan", "Bitmap Heap Scan", "Tid Scan"}
+"""Scans that go straight to the rows they are asked for."""
 WATCHED = ("log_", "message_keys_", "positions", "partitions")
 
 

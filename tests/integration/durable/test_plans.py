@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 from databases import new_database
-from plans import BY_INDEX, Filled, Scan, Watched, fill, traffic
+from plans import DIRECT, Filled, Scan, Watched, fill, traffic
 
 from penstock.durable.pool import SESSION
 
@@ -70,7 +70,7 @@ def wrong(found: dict[str, list[Scan]]) -> list[str]:
         f"{operation}: {scan.how} of {scan.table} by {scan.index}, {scan.rows} rows: {scan.statement[:200]}"
         for operation, scans in found.items()
         for scan in scans
-        if scan.how not in BY_INDEX or scan.rows > 300
+        if scan.how not in DIRECT or scan.rows > 300
     ]
 
 
@@ -126,9 +126,9 @@ async def test_ten_times_the_messages_and_partitions_cost_the_same(shallow: Fill
     assert {what: many[what] / few[what] for what in few if many[what] > 1.3 * few[what]} == {}
 
 
-async def test_a_chunk_more_costs_little(shallow: Filled, chunked: Filled) -> None:
+async def test_a_chunk_more_costs_a_look_into_it(shallow: Filled, chunked: Filled) -> None:
     """Each is looked into, so there are few of them; this is what one of them adds."""
     one, three = await costs_of(shallow), await costs_of(chunked)
-    added = {what: (three[what] / one[what] - 1) / 2 for what in one}
-    assert added["push"] == pytest.approx(0, abs=0.02)
-    assert {what: share for what, share in added.items() if share > 0.25} == {}
+    added = {what: (three[what] - one[what]) / 2 for what in one}
+    assert added["push"] == pytest.approx(0, abs=5)
+    assert {what: more for what, more in added.items() if more > one[what] / 2} == {}
