@@ -256,13 +256,15 @@ async def gauges(database: Database, queue_ids: Sequence[int]) -> list[Any]:
 async def next_ready(database: Database, group_id: int, partition_id: int | None = None) -> float | None:
     """Seconds until the next lease or delay of a group ends, in one partition or any; None if none does."""
     # What is ready already may be so since ever, from which older servers cannot subtract.
-    query = """SELECT extract(epoch FROM greatest(min(ready_at), now()) - now())::float8 AS delay_s
-               FROM positions WHERE group_id = $1 AND ready_at IS NOT NULL HAVING count(*) > 0"""
-    if partition_id is None:
-        row = await database.fetchrow(query, group_id)
-    else:
-        row = await database.fetchrow(f"{query} AND partition_id = $2", group_id, partition_id)
-    return row["delay_s"] if row else None
+    row = await database.fetchrow(
+        """SELECT extract(epoch FROM greatest(min(ready_at), now()) - now())::float8 AS delay_s, count(*) AS held
+           FROM positions
+           WHERE group_id = $1 AND ready_at IS NOT NULL AND ($2::bigint IS NULL OR partition_id = $2)""",
+        group_id,
+        partition_id,
+    )
+    assert row is not None
+    return row["delay_s"] if row["held"] else None
 
 
 async def release(
