@@ -255,16 +255,19 @@ async def gauges(database: Database, queue_ids: Sequence[int]) -> list[Any]:
 
 async def next_ready(database: Database, group_id: int, partition_id: int | None = None) -> float | None:
     """Seconds until the next lease or delay of a group ends, in one partition or any; None if none does."""
+    positions = "group_id = $1 AND ready_at IS NOT NULL"
+    arguments = [group_id]
+    if partition_id is not None:
+        positions += " AND partition_id = $2"
+        arguments.append(partition_id)
     # What is ready already may be so since ever, from which older servers cannot subtract.
     row = await database.fetchrow(
-        """SELECT extract(epoch FROM greatest(min(ready_at), now()) - now())::float8 AS delay_s, count(*) AS held
-           FROM positions
-           WHERE group_id = $1 AND ready_at IS NOT NULL AND ($2::bigint IS NULL OR partition_id = $2)""",
-        group_id,
-        partition_id,
+        f"""SELECT extract(epoch FROM greatest(first.ready_at, now()) - now())::float8 AS delay_s
+            FROM (SELECT min(ready_at) AS ready_at FROM positions WHERE {positions}) first
+            WHERE first.ready_at IS NOT NULL""",
+        *arguments,
     )
-    assert row is not None
-    return row["delay_s"] if row["held"] else None
+    return row["delay_s"] if row else None
 
 
 async def release(

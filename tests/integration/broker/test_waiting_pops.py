@@ -104,6 +104,16 @@ async def test_parked_pops_cost_the_database_nothing(
         )
         return [tuple(row) for row in rows]
 
+    async def settled() -> bool:
+        """The push has been counted and its gauges read: nothing is under way for that queue any more."""
+        row = await database.fetchrow(
+            "SELECT count(*) AS recent FROM pg_stat_activity WHERE datname = current_database() "
+            "AND application_name = 'penstock' AND pid <> pg_backend_pid() "
+            "AND query_start > clock_timestamp() - interval '1 second'"
+        )
+        return row is not None and not row["recent"]
+
+    await wait_until_async(settled, 6, "the broker is quiet")
     before = await last_statements()
     assert before
     results = await asyncio.gather(*pops)
