@@ -8,9 +8,10 @@ import pytest
 from penstock.durable.pool import Database
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("paired_queue", "queue_model")
 
 from under_test import QueueUnderTest
+
+pytest.register_assert_rewrite("paired_queue", "queue_model")
 
 
 @pytest.fixture
