@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 from databases import new_database
-from plans import BY_INDEX, Filled, Watched, fill
+from plans import DIRECT, Filled, Watched, fill
 
 from penstock.durable import catalog, dead_letters, groups, messages
 from penstock.durable.dead_letters import Filter
@@ -110,6 +110,6 @@ async def test_a_list_reads_the_log_by_index_and_only_what_it_shows(
         scans = [s for s in watched.take() if s.table.startswith(("log_", "message_keys_"))]
     finally:
         await watched.connection.close()
-    assert [scan for scan in scans if scan.how not in BY_INDEX] == []
+    assert [scan for scan in scans if scan.how not in DIRECT] == []
     read = max((scan.rows for scan in scans if scan.table.startswith("log_")), default=0)
     assert read <= segments_per_chunk + 2, [(s.table, s.rows, s.statement[:80]) for s in scans]
