@@ -6,6 +6,7 @@ from pathlib import Path
 
 from penstock.config import PREFIX, Settings
 from penstock.definitions import DEFINITIONS, MetricDefinition
+from penstock.telemetry import EXPORTED
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -45,6 +46,16 @@ def metrics_page() -> str:
     ]
     for definition in DEFINITIONS:
         lines += _definition(definition)
+    lines += [
+        "## For Prometheus: `GET /metrics`",
+        "",
+        "In the OpenMetrics format, per broker process. A counter's sample has `_total` behind its name.",
+        "",
+        "| Metric | Kind | Labels | What it is |",
+        "|---|---|---|---|",
+        *(f"| `{e.name}` | {e.kind} | {', '.join(e.labels) or '–'} | {e.help} |" for e in EXPORTED),
+        "",
+    ]
     return "\n".join(lines)
 
 

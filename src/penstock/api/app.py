@@ -19,6 +19,7 @@ from penstock.api.routes import (
     batching,
     configure,
     dead_letters,
+    exposition,
     groups,
     health,
     horizon,
@@ -53,7 +54,7 @@ def make_app(settings: Settings) -> FastAPI:
     app.router.routes.extend([*messages.ROUTES, *settle.ROUTES])
     for module in (
         *(configure, resources, groups, messages_view, dead_letters, traces),
-        *(status, horizon, batching, metrics, health),
+        *(status, horizon, batching, metrics, exposition, health),
     ):
         app.include_router(module.router)
     app.add_route("/", _page, include_in_schema=False)
