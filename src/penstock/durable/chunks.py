@@ -8,6 +8,7 @@ pushes, pops or acks wait for, except the drop itself, for one commit.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -18,6 +19,9 @@ from penstock.durable.upkeep import Session
 
 logger = logging.getLogger(__name__)
 
+OPEN_S = 1.0
+OPEN_EVERY_S = 0.02
+"""How long, and how often, it is tried to open a chunk before it is left to the next round."""
 COUNT_BLOCKS = 8_192
 """Blocks of a chunk that are counted per step: 64 MiB."""
 MOVE_BLOCKS = 2_048
@@ -67,12 +71,24 @@ async def rotate(
 ) -> int | None:
     """Open a new chunk if one is due; its number, or None.
 
-    A chunk that is prepared but cannot be opened yet, because something that began before still runs, is
-    opened by a later call. Pushes never wait, and never find a chunk without its tables.
+    A chunk that is prepared but cannot be opened within a second, because something that began before still
+    runs, is opened by a later call. Pushes never wait, and never find a chunk without its tables.
     """
     await session.fetch("SELECT prepare_chunk_v1($1, $2, $3)", chunk_bytes, chunk_age, now)
-    row = await session.fetchrow("SELECT open_chunk_v1($1) AS opened", now)
-    opened: int | None = row["opened"]
+    opened: int | None = None
+    late = after(OPEN_S)
+    while True:
+        row = await session.fetchrow(
+            """SELECT (SELECT chunk FROM chunk_stages WHERE stage IN ('spare', 'announced')) AS chunk,
+                      open_chunk_v1($1) AS stage""",
+            now,
+        )
+        if row["stage"] == "open":
+            opened = row["chunk"]
+        if row["chunk"] is None or opened is not None or late():
+            break
+        if row["stage"] is None:
+            await asyncio.sleep(OPEN_EVERY_S)
     await session.fetch("SELECT close_chunks_v1()")
     if opened is not None:
         logger.info("opened chunk %d of the log", opened)

@@ -181,7 +181,9 @@ async def fill(
     """
     for _ in range(chunks - 1):
         await connection.execute("SELECT prepare_chunk_v1(1, '1 hour')")
-        await connection.execute("SELECT open_chunk_v1(); SELECT close_chunks_v1()")
+        for _ in range(2):
+            await connection.execute("SELECT open_chunk_v1()")
+        await connection.execute("SELECT close_chunks_v1()")
     assert await connection.fetchval("SELECT count(*) FROM chunks") == chunks
     await connection.execute(
         """INSERT INTO environments (organization, project, name) VALUES ('default', 'default', 'default');

@@ -153,6 +153,43 @@ async def test_a_chunk_is_not_opened_before_those_who_cannot_know_it_have_ended(
         assert await stages(session) == {1: "closed", 2: "open"}
 
 
+async def test_a_plan_that_was_being_made_when_a_chunk_was_attached_does_not_hide_it(
+    queue: QueueUnderTest,
+) -> None:
+    """PostgreSQL keeps such a plan although it lacks the table, if it reads the log by way of a function."""
+    await queue.partition()
+    await queue.database.fetch(
+        """CREATE FUNCTION slow_to_plan() RETURNS int LANGUAGE plpgsql STABLE AS
+           'BEGIN PERFORM pg_advisory_lock_shared(1); PERFORM pg_advisory_unlock_shared(1); RETURN 0; END'"""
+    )
+    await queue.database.fetch(
+        """CREATE FUNCTION stored() RETURNS SETOF log LANGUAGE sql STABLE AS
+           'SELECT * FROM log WHERE partition_id <> slow_to_plan()'"""
+    )
+    await queue.database.fetch(
+        """CREATE FUNCTION count_stored() RETURNS bigint LANGUAGE plpgsql AS
+           'BEGIN RETURN (SELECT count(*) FROM stored()); END'"""
+    )
+    async with (
+        upkeep(queue.database) as session,
+        connected(queue.database) as planner,
+        connected(queue.database) as brake,
+    ):
+        await brake.execute("SELECT pg_advisory_lock(1)")
+        planning = asyncio.create_task(planner.fetchval("SELECT count_stored()"))
+
+        async def waits() -> list[object]:
+            return await session.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+
+        await wait_until_async(waits, 10, "the plan is being made")
+        assert await chunks.rotate(session, 1, HOUR) is None
+        await brake.execute("SELECT pg_advisory_unlock(1)")
+        assert await planning == 0
+        assert await rotate(session) == 2
+        await queue.push("a")
+        assert await planner.fetchval("SELECT count_stored()") == 1
+
+
 async def test_a_closed_chunk_is_left_alone_while_a_push_to_it_is_under_way(queue: QueueUnderTest) -> None:
     ids = await queue.partition()
     async with upkeep(queue.database) as session, connected(queue.database) as connection:
@@ -161,8 +198,12 @@ async def test_a_closed_chunk_is_left_alone_while_a_push_to_it_is_under_way(queu
         segment = Segment(ids.partition_id, [new_id()], [None], [None], [b"late"])
         await log.push(connection, [segment], queue.now)  # type: ignore[arg-type]
         await session.fetch("SELECT prepare_chunk_v1(1, '1 hour')")
-        await session.fetch("UPDATE chunk_stages SET waits_for = '{}' WHERE stage = 'spare'")
-        assert await chunks.rotate(session, 1, HOUR) == 2
+        for _ in range(2):
+            await session.fetch(
+                "UPDATE chunk_stages SET waits_for = '{}' WHERE stage IN ('spare', 'announced')"
+            )
+            await session.fetch("SELECT open_chunk_v1()")
+        await session.fetch("SELECT close_chunks_v1()")
         await chunks.reclaim(session, chunks.after(5))
         assert await stages(session) == {1: "closed", 2: "open"}
         await busy.commit()
@@ -445,6 +486,8 @@ async def test_nothing_is_lost_doubled_or_reordered_while_chunks_come_and_go(
         while any(len(got) < sent.get(p, 10**9) for p, got in received.items() if queues[p] == queue):
             lease_id = new_id()
             rows = await log.pop(database, group_id, [PopRequest(lease_id, 10, 2)], lease_ms=60_000)
+            leased = {row["partition_id"]: row["leased_to"] - row["leased_from"] for row in rows}
+            assert sum(leased.values()) == sum(len(row["message_ids"]) for row in rows)
             acks = []
             for row in rows:
                 for at, message_id in enumerate(row["message_ids"]):
@@ -468,7 +511,8 @@ async def test_nothing_is_lost_doubled_or_reordered_while_chunks_come_and_go(
     async with upkeep(database) as session:
         keeping = asyncio.create_task(maintain(session))
         try:
-            await asyncio.gather(*map(produce, names), consume("busy"), consume("kept"))
+            work = asyncio.gather(*map(produce, names), consume("busy"), consume("kept"))
+            await asyncio.wait_for(work, 120)
         finally:
             working = False
             await keeping

@@ -15,7 +15,7 @@ DECLARE
 BEGIN
     LOCK TABLE chunk_stages IN SHARE ROW EXCLUSIVE MODE;
     SELECT * INTO v_open FROM chunks ORDER BY id DESC LIMIT 1;
-    IF EXISTS (SELECT 1 FROM chunk_stages WHERE stage = 'spare') THEN
+    IF EXISTS (SELECT 1 FROM chunk_stages WHERE stage IN ('spare', 'announced')) THEN
         RETURN NULL;
     END IF;
     SELECT sum(pg_total_relation_size(i.inhrelid)),

@@ -2,16 +2,18 @@
 -- first when dead rows stay.
 
 -- Where each chunk stands:
---   spare    its tables are attached, nobody pushes to them yet
---   open     the newest row of `chunks`: pushes go here
---   closed   no push will come any more, once those in `waits_for` have ended
---   counted  `spans` says what it holds
---   emptying what is still kept moves to the next chunk, block by block
---   doomed   a whole pass found nothing that is kept; it is dropped once those in `waits_for` have ended
+--   spare     its tables are attached; it is announced once those in `waits_for` have ended
+--   announced every session is told to plan anew; it is opened once those in `waits_for` have ended
+--   open      the newest row of `chunks`: pushes go here
+--   closed    no push will come any more, once those in `waits_for` have ended
+--   counted   `spans` says what it holds
+--   emptying  what is still kept moves to the next chunk, block by block
+--   doomed    a whole pass found nothing that is kept; it is dropped once those in `waits_for` have ended
 -- `waits_for` are virtual transactions, as pg_locks names them; NULL: not looked up yet.
 CREATE TABLE chunk_stages (
     chunk      int PRIMARY KEY,
-    stage      text NOT NULL CHECK (stage IN ('spare', 'open', 'closed', 'counted', 'emptying', 'doomed')),
+    stage      text NOT NULL
+               CHECK (stage IN ('spare', 'announced', 'open', 'closed', 'counted', 'emptying', 'doomed')),
     waits_for  text[],
     part       text NOT NULL DEFAULT 'log' CHECK (part IN ('log', 'message_keys')),
     next_block bigint NOT NULL DEFAULT 0,        -- where counting or emptying goes on, in `part`
