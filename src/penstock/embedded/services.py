@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 import time
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -32,8 +33,9 @@ class Service(Program):
     def prepare(self) -> str | None:
         return None
 
+    @abstractmethod
     def module(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        """What `python -m` runs."""
 
     def command(self) -> Command:
         argv = (sys.executable, "-m", *self.module())

@@ -7,6 +7,7 @@ signal to that thread). What takes time, such as preparing, probing and stopping
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
@@ -31,7 +32,7 @@ Report = Callable[[str, str], None]
 """Called with a part's name and a sentence whenever something worth telling happened."""
 
 
-class Watch:
+class Watch(ABC):
     """What every kind of watch shares: a state, a row for the table, and the probing of its part."""
 
     def __init__(self, part: Part, pool: Executor, report: Report) -> None:
@@ -48,8 +49,9 @@ class Watch:
         self._probing: Future[Health] | None = None
         self._next_probe = 0.0
 
+    @abstractmethod
     def tick(self, now: float, needs_up: bool) -> None:
-        raise NotImplementedError
+        """Look once and do what is due. `needs_up`: whether all that the part needs is up."""
 
     def row(self) -> PartState:
         return PartState(
