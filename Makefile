@@ -16,9 +16,9 @@ up: setup ## set up and run the whole platform here; Ctrl-C stops it
 demo: setup ## the same, with a gentle load running so that the page is alive
 	@exec $(BIN)/penstock up --demo
 
-test: setup-dev ## set up and run all tests
+test: setup-dev ## set up and run all tests; ARGS="-k pop" for some
 	@tools/chromium.sh
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(ARGS)
 
 check: setup-dev ## format, lint, strict types and import layers, then the tests
 	$(BIN)/ruff format --check .
