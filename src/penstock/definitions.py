@@ -36,6 +36,21 @@ class Dimension(Measure):
 
 
 @dataclass(frozen=True, slots=True)
+class Rollup:
+    """A coarser copy of a metric: all its counters and samples by fewer `dimensions` (their names), with
+    gauges of its own.
+
+    A gauge of the whole is no sum or maximum of its parts' gauges, so the whole has its own. They travel as
+    gauges of an ordinary event. An event that leaves the first left-out dimension empty speaks for the whole
+    alone and is in no finer table.
+    """
+
+    name: str
+    dimensions: tuple[str, ...]
+    gauges: tuple[Measure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class MetricDefinition:
     """A kind of metric event.
 
@@ -43,6 +58,8 @@ class MetricDefinition:
     end in a T-Digest with sum, count and maximum. On the wire an event is a flat map of short names to
     text; absent counters mean 0, absent gauges mean *not observed* (never 0), a sample is a
     comma-separated list. `t`, if present, is the event's time in ms; else the stream id's time is used.
+
+    `gauges` ends with those of the rollups, whether or not they were given there; `own_gauges` are the rest.
     """
 
     name: str
@@ -50,13 +67,19 @@ class MetricDefinition:
     counters: tuple[Measure, ...] = ()
     gauges: tuple[Measure, ...] = ()
     samples: tuple[Measure, ...] = ()
+    rollups: tuple[Rollup, ...] = ()
     shards: int = 2
     bucket_ms: int = 5_000
     max_stream_length: int = 500_000
+    own_gauges: tuple[Measure, ...] = field(init=False)
     stream_keys: tuple[str, ...] = field(init=False)
     wire_names: frozenset[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
+        of_rollups = tuple(gauge for rollup in self.rollups for gauge in rollup.gauges)
+        own = tuple(gauge for gauge in self.gauges if gauge not in of_rollups)
+        object.__setattr__(self, "own_gauges", own)
+        object.__setattr__(self, "gauges", own + of_rollups)
         keys = tuple(f"{STREAM_PREFIX}:{self.name}:{shard}" for shard in range(self.shards))
         object.__setattr__(self, "stream_keys", keys)
         wires = [
@@ -69,6 +92,17 @@ class MetricDefinition:
                 f"metric {self.name}: wire names must differ, must not be {TIME_WIRE} (the event's time) "
                 f"and have at most {LONGEST_WIRE_NAME} letters"
             )
+        for rollup in self.rollups:
+            known = [dimension.name for dimension in self.dimensions]
+            if not set(rollup.dimensions) < set(known) or not self.left_out(rollup).optional:
+                raise ValueError(
+                    f"metric {self.name}: the rollup {rollup.name} needs some of {', '.join(known)}, "
+                    "not all, and the first one it leaves out must be optional"
+                )
+
+    def left_out(self, rollup: Rollup) -> Dimension:
+        """The first dimension the rollup does without. Where it is empty, the event speaks for the whole."""
+        return next(dimension for dimension in self.dimensions if dimension.name not in rollup.dimensions)
 
 
 QUEUE = MetricDefinition(
@@ -77,7 +111,13 @@ QUEUE = MetricDefinition(
         Dimension("organization", "org", "organization that owns the queue"),
         Dimension("project", "proj", "project that owns the queue"),
         Dimension("environment", "env", "environment the queue lives in"),
-        Dimension("queue", "queue", "queue name", many=True),
+        Dimension(
+            "queue",
+            "queue",
+            "queue name; empty for what belongs to the environment as a whole",
+            optional=True,
+            many=True,
+        ),
         Dimension(
             "group", "group", "consumer group; empty for what belongs to the queue as a whole", optional=True
         ),
@@ -99,6 +139,18 @@ QUEUE = MetricDefinition(
     samples=(
         Measure("wait_ms", "wt", "time from eligible to started"),
         Measure("run_ms", "rt", "time from started to finished"),
+    ),
+    rollups=(
+        Rollup(
+            "environment",
+            ("organization", "project", "environment"),
+            gauges=(
+                Measure("env_depth", "eql", "messages waiting in the environment"),
+                Measure("env_running", "ecc", "messages being worked on in the environment"),
+                Measure("env_limit", "ecl", "concurrency limit of the environment"),
+                Measure("env_oldest_age_ms", "eage", "age of the environment's oldest eligible message"),
+            ),
+        ),
     ),
 )
 

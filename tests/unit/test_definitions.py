@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from penstock.definitions import DEFINITIONS, QUEUE, Dimension, Measure, MetricDefinition
+from penstock.definitions import DEFINITIONS, QUEUE, Dimension, Measure, MetricDefinition, Rollup
 
 
 def definition(*wires: str) -> MetricDefinition:
@@ -54,3 +55,23 @@ def test_a_queue_is_measured_within_its_environment() -> None:
         "queue",
         "group",
     ]
+
+
+PARTS = (Dimension("whole", "w", ""), Dimension("part", "p", "", optional=True))
+OWN, OF_WHOLE = Measure("own", "a", ""), Measure("of_whole", "b", "")
+
+
+def test_gauges_of_a_rollup_are_gauges_of_the_metric_too() -> None:
+    made = MetricDefinition(
+        "made", PARTS, gauges=(OWN,), rollups=(Rollup("whole", ("whole",), gauges=(OF_WHOLE,)),)
+    )
+    assert (made.own_gauges, made.gauges) == ((OWN,), (OWN, OF_WHOLE))
+    assert b"b" in made.wire_names
+    assert replace(made, shards=1).gauges == made.gauges
+    assert made.left_out(made.rollups[0]).name == "part"
+
+
+@pytest.mark.parametrize("kept", [("whole", "part"), ("part",), ("another",)])
+def test_a_rollup_leaves_out_what_may_be_empty(kept: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="the first one it leaves out must be optional"):
+        MetricDefinition("made", PARTS, rollups=(Rollup("whole", kept),))

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.definitions import MetricDefinition
+from penstock.definitions import Measure, MetricDefinition
 from penstock.warehouse.client import Warehouse
-from penstock.warehouse.schema import FRESHNESS, QUANTILE_FUNCTION, QUANTILES, tier_table
+from penstock.warehouse.schema import FRESHNESS, QUANTILE_FUNCTION, QUANTILES, table_gauges, tier_table
 from penstock.warehouse.tiers import FINE, HOUR, MINUTE
 from penstock.warehouse.windows import Window
 
@@ -25,12 +25,14 @@ class Selection:
 
     `where` and `parameters` select its rows and must pin the tenant. `counted` says per counter or sample,
     `observed` for all gauges, which of those rows to use: SQL conditions, all rows unless said otherwise.
+    `rollup` names the rollup whose tables are read; without it they are the metric's own.
     """
 
     where: str
     parameters: Mapping[str, Any]
     counted: Mapping[str, str]
     observed: str = ANY
+    rollup: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,12 @@ def read_points(
     Keys: each counter; `<gauge>_max` and `<gauge>_last` (None: not observed) and `seen_ms`; per sample
     `_count`, `_sum`, `_max` and `_quantiles`.
     """
+    gauges = table_gauges(definition, selection.rollup)
     columns = [f"max{_if(selection.observed)}(seen_ms{_and(selection.observed)}) AS seen"]
     for counter in definition.counters:
         condition = selection.counted.get(counter.name, ANY)
         columns.append(f"sum{_if(condition)}({counter.name}{_and(condition)}) AS {counter.name}_total")
-    for gauge in definition.gauges:
+    for gauge in gauges:
         condition = selection.observed
         columns += [
             f"max{_if(condition)}({gauge.name}_max{_and(condition)}) AS {gauge.name}_highest",
@@ -71,12 +74,12 @@ def read_points(
         ]
     rows = warehouse.query(
         f"SELECT intDiv(toUnixTimestamp(bucket), {window.step_s}) * {window.step_s} AS at, "
-        f"{', '.join(columns)} FROM {tier_table(definition, window.tier)} "
+        f"{', '.join(columns)} FROM {tier_table(definition, window.tier, selection.rollup)} "
         f"WHERE {selection.where} AND bucket >= toDateTime({window.start_s}, 'UTC') "
         f"AND bucket < toDateTime({window.end_s}, 'UTC') GROUP BY at",
         selection.parameters,
     )
-    return {int(row["at"]): _point(definition, row) for row in rows}
+    return {int(row["at"]): _point(definition, gauges, row) for row in rows}
 
 
 def read_before(
@@ -91,22 +94,23 @@ def read_before(
     hour = window.start_s // HOUR.width_s * HOUR.width_s
     minute = window.start_s // MINUTE.width_s * MINUTE.width_s
     parts = [(HOUR, 0, hour), (MINUTE, hour, minute), (FINE, minute, window.start_s)]
-    names = ", ".join(["seen_ms", *(f"{gauge.name}_last" for gauge in definition.gauges)])
+    gauges = table_gauges(definition, selection.rollup)
+    names = ", ".join(["seen_ms", *(f"{gauge.name}_last" for gauge in gauges)])
     sources = " UNION ALL ".join(
-        f"SELECT {names} FROM {tier_table(definition, tier)} WHERE {selection.where} "
+        f"SELECT {names} FROM {tier_table(definition, tier, selection.rollup)} WHERE {selection.where} "
         f"AND ({selection.observed}) AND bucket >= toDateTime({since}, 'UTC') "
         f"AND bucket < toDateTime({until}, 'UTC')"
         for tier, since, until in parts
         if until > since
     )
     columns = [
-        *(f"argMaxMerge({gauge.name}_last) AS {gauge.name}_newest" for gauge in definition.gauges),
+        *(f"argMaxMerge({gauge.name}_last) AS {gauge.name}_newest" for gauge in gauges),
         "max(seen_ms) AS seen",
         f"(SELECT max(newest_ms) FROM {FRESHNESS} WHERE metric = '{definition.name}') AS newest",
     ]
     (row,) = warehouse.query(f"SELECT {', '.join(columns)} FROM ({sources})", selection.parameters)
     return Before(
-        {gauge.name: row[f"{gauge.name}_newest"] for gauge in definition.gauges},
+        {gauge.name: row[f"{gauge.name}_newest"] for gauge in gauges},
         row["seen"],
         row["newest"] or None,
     )
@@ -121,11 +125,13 @@ def newest_event(warehouse: Warehouse, definition: MetricDefinition) -> float | 
     return row["newest"] / 1000 if row["newest"] else None
 
 
-def _point(definition: MetricDefinition, row: Mapping[str, Any]) -> dict[str, Any]:
+def _point(
+    definition: MetricDefinition, gauges: tuple[Measure, ...], row: Mapping[str, Any]
+) -> dict[str, Any]:
     point: dict[str, Any] = {"seen_ms": row["seen"]}
     for counter in definition.counters:
         point[counter.name] = int(row[f"{counter.name}_total"])
-    for gauge in definition.gauges:
+    for gauge in gauges:
         point[f"{gauge.name}_max"] = row[f"{gauge.name}_highest"]
         point[f"{gauge.name}_last"] = row[f"{gauge.name}_newest"]
     for sample in definition.samples:

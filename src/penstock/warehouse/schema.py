@@ -8,13 +8,17 @@ The landing row is the contract with the pipeline: the dimensions, `at` (the buc
 `newest_ms` (the newest event's time), `seen_ms` and `seen_id` (time and stream id of the last
 observation of a gauge), the counters, `<gauge>_max` and `<gauge>_last` (null: not observed), and
 each sample as an array.
+
+A rollup (`queue_environment_5s` beside `queue_5s`) is filled from the same landing table in the same way, so
+it too gets every event once. Its tables hold the rollup's gauges, the metric's own tables the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from penstock.definitions import Dimension, MetricDefinition
+from penstock.definitions import Dimension, Measure, MetricDefinition, Rollup
 from penstock.warehouse.tiers import TIERS, Tier
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -28,12 +32,29 @@ FRESHNESS = "freshness"
 TIME_CODEC = "CODEC(Delta, ZSTD(1))"
 
 
+@dataclass(frozen=True, slots=True)
+class TierTable:
+    """One table that an insert into the landing table fills; `rollup` is None for the metric's own."""
+
+    name: str
+    tier: Tier
+    rollup: str | None
+
+
 def landing_table(definition: MetricDefinition) -> str:
     return f"{definition.name}_landing"
 
 
-def tier_table(definition: MetricDefinition, tier: Tier) -> str:
-    return f"{definition.name}_{tier.name}"
+def tier_table(definition: MetricDefinition, tier: Tier, rollup: str | None = None) -> str:
+    return "_".join((definition.name, *((rollup,) if rollup else ()), tier.name))
+
+
+def tier_tables(definition: MetricDefinition) -> tuple[TierTable, ...]:
+    """All tables that hold the metric's events, fine to coarse, the metric's own before its rollups."""
+    rollups: list[str | None] = [None, *(rollup.name for rollup in definition.rollups)]
+    return tuple(
+        TierTable(tier_table(definition, tier, rollup), tier, rollup) for rollup in rollups for tier in TIERS
+    )
 
 
 def shared_statements() -> list[str]:
@@ -65,15 +86,30 @@ def shared_statements() -> list[str]:
 
 def statements(definition: MetricDefinition) -> list[str]:
     """Everything one metric needs, in an order that works, each statement safe to repeat."""
+    tables = tier_tables(definition)
     return [
         _landing(definition),
-        *(_tier(definition, tier) for tier in TIERS),
-        *(_view(definition, tier) for tier in TIERS),
+        *(_tier(definition, table) for table in tables),
+        *(_view(definition, table) for table in tables),
         _freshness_view(definition),
     ]
 
 
-def _landing(definition: MetricDefinition) -> str:
+def copy_statements(definition: MetricDefinition, suffix: str) -> list[str]:
+    """The same landing table, tier tables and views again, under names that end in `suffix`.
+
+    For computing tiers anew beside the live ones. The copies keep everything until they are dropped, and
+    filling them does not touch the metric's freshness.
+    """
+    tables = tier_tables(definition)
+    return [
+        _landing(definition, suffix),
+        *(_tier(definition, table, suffix, forgets=False) for table in tables),
+        *(_view(definition, table, suffix) for table in tables),
+    ]
+
+
+def _landing(definition: MetricDefinition, suffix: str = "") -> str:
     columns = [
         *(f"`{dimension.name}` {_dimension_type(dimension)}" for dimension in definition.dimensions),
         "at DateTime('UTC')",
@@ -86,18 +122,19 @@ def _landing(definition: MetricDefinition) -> str:
     for gauge in definition.gauges:
         columns += [f"{gauge.name}_max Nullable(UInt64)", f"{gauge.name}_last Nullable(UInt64)"]
     columns += [f"{sample.name} Array(UInt64)" for sample in definition.samples]
-    return f"CREATE TABLE IF NOT EXISTS {landing_table(definition)}\n{_block(columns)}\nENGINE = Null"
+    return f"CREATE TABLE IF NOT EXISTS {landing_table(definition)}{suffix}\n{_block(columns)}\nENGINE = Null"
 
 
-def _tier(definition: MetricDefinition, tier: Tier) -> str:
+def _tier(definition: MetricDefinition, table: TierTable, suffix: str = "", *, forgets: bool = True) -> str:
+    dimensions = _dimensions(definition, table)
     columns = [
-        *(f"`{dimension.name}` {_dimension_type(dimension)}" for dimension in definition.dimensions),
+        *(f"`{dimension.name}` {_dimension_type(dimension)}" for dimension in dimensions),
         f"bucket DateTime('UTC') {TIME_CODEC}",
         "events SimpleAggregateFunction(sum, UInt64)",
         "seen_ms SimpleAggregateFunction(max, Nullable(UInt64))",
         *(f"{counter.name} SimpleAggregateFunction(sum, UInt64)" for counter in definition.counters),
     ]
-    for gauge in definition.gauges:
+    for gauge in table_gauges(definition, table.rollup):
         columns += [
             f"{gauge.name}_max SimpleAggregateFunction(max, Nullable(UInt64))",
             f"{gauge.name}_last AggregateFunction(argMax, Nullable(UInt64), UInt128)",
@@ -110,27 +147,40 @@ def _tier(definition: MetricDefinition, tier: Tier) -> str:
             f"{sample.name}_digest AggregateFunction({QUANTILE_FUNCTION}, Array(UInt64))",
         ]
     return _table(
-        tier_table(definition, tier),
+        table.name + suffix,
         columns,
         engine="AggregatingMergeTree",
-        order_by=", ".join((*_dimension_names(definition), "bucket")),
+        order_by=", ".join((*_names(dimensions), "bucket")),
         partition_by="toDate(bucket)",
-        ttl=f"bucket + INTERVAL {tier.days} DAY",
+        ttl=f"bucket + INTERVAL {table.tier.days} DAY" if forgets else None,
     )
 
 
-def _view(definition: MetricDefinition, tier: Tier) -> str:
+def _view(definition: MetricDefinition, table: TierTable, suffix: str = "") -> str:
+    return (
+        f"CREATE MATERIALIZED VIEW IF NOT EXISTS {table.name}{suffix}_view\n"
+        f"TO {table.name}{suffix} AS\n{view_query(definition, table, suffix)}"
+    )
+
+
+def view_query(definition: MetricDefinition, table: TierTable, suffix: str = "") -> str:
+    """What the table's view selects from the landing table.
+
+    A migration changes a view by `ALTER TABLE … MODIFY QUERY`, so that it is never missing while rows land.
+    """
+    gauges = table_gauges(definition, table.rollup)
+    dimensions = _names(_dimensions(definition, table))
     # Columns are qualified because an alias named like a column would shadow it.
     columns = [
-        *_dimension_names(definition),
-        f"toStartOfInterval(landing.at, INTERVAL {tier.width_s} SECOND, 'UTC') AS bucket",
+        *dimensions,
+        f"toStartOfInterval(landing.at, INTERVAL {table.tier.width_s} SECOND, 'UTC') AS bucket",
         "sum(landing.events) AS events",
-        "max(landing.seen_ms) AS seen_ms",
+        _seen(definition, gauges),
         *(f"sum(landing.{counter.name}) AS {counter.name}" for counter in definition.counters),
     ]
     # Newest bucket first, and within it the order in which the stream received the observations.
     order = "bitShiftLeft(toUInt128(toUnixTimestamp(landing.at)), 64) + assumeNotNull(landing.seen_id)"
-    for gauge in definition.gauges:
+    for gauge in gauges:
         columns += [
             f"max(landing.{gauge.name}_max) AS {gauge.name}_max",
             f"argMaxState(landing.{gauge.name}_last, {order}) AS {gauge.name}_last",
@@ -142,12 +192,37 @@ def _view(definition: MetricDefinition, tier: Tier) -> str:
             f"max(arrayMax(landing.{sample.name})) AS {sample.name}_max",
             f"{_state(QUANTILE_FUNCTION)}(landing.{sample.name}) AS {sample.name}_digest",
         ]
-    grouping = ", ".join((*_dimension_names(definition), "bucket"))
+    # An event that speaks for the whole has no row of its own among the parts.
+    parts = [f"`{definition.left_out(rollup).name}`" for rollup in definition.rollups]
+    filled = " AND ".join(f"landing.{name} != ''" for name in parts if name in dimensions)
     return (
-        f"CREATE MATERIALIZED VIEW IF NOT EXISTS {tier_table(definition, tier)}_view\n"
-        f"TO {tier_table(definition, tier)} AS\n"
-        f"SELECT\n    {_lines(columns)}\nFROM {landing_table(definition)} AS landing\nGROUP BY {grouping}"
+        f"SELECT\n    {_lines(columns)}\nFROM {landing_table(definition)}{suffix} AS landing\n"
+        + (f"WHERE {filled}\n" if filled else "")
+        + f"GROUP BY {', '.join((*dimensions, 'bucket'))}"
     )
+
+
+def table_gauges(definition: MetricDefinition, rollup: str | None) -> tuple[Measure, ...]:
+    """The gauges in the tables of the metric itself, or in those of one of its rollups."""
+    return definition.own_gauges if rollup is None else _rollup(definition, rollup).gauges
+
+
+def _seen(definition: MetricDefinition, gauges: tuple[Measure, ...]) -> str:
+    if not definition.rollups:
+        return "max(landing.seen_ms) AS seen_ms"
+    observed = " OR ".join(f"isNotNull(landing.{gauge.name}_last)" for gauge in gauges) or "false"
+    return f"maxIf(landing.seen_ms, {observed}) AS seen_ms"
+
+
+def _rollup(definition: MetricDefinition, name: str) -> Rollup:
+    return next(rollup for rollup in definition.rollups if rollup.name == name)
+
+
+def _dimensions(definition: MetricDefinition, table: TierTable) -> list[Dimension]:
+    if table.rollup is None:
+        return list(definition.dimensions)
+    kept = _rollup(definition, table.rollup).dimensions
+    return [dimension for dimension in definition.dimensions if dimension.name in kept]
 
 
 def _freshness_view(definition: MetricDefinition) -> str:
@@ -188,8 +263,8 @@ def _dimension_type(dimension: Dimension) -> str:
     return "String" if dimension.many else "LowCardinality(String)"
 
 
-def _dimension_names(definition: MetricDefinition) -> list[str]:
-    return [f"`{dimension.name}`" for dimension in definition.dimensions]
+def _names(dimensions: list[Dimension]) -> list[str]:
+    return [f"`{dimension.name}`" for dimension in dimensions]
 
 
 def _state(function: str) -> str:

@@ -24,7 +24,7 @@ from penstock.warehouse.tiers import HOUR
 from penstock.warehouse.windows import Window, window
 
 _TENANT = " AND ".join(f"{name} = {{{name}:String}}" for name in ("organization", "project", "environment"))
-_GAUGES = tuple(gauge.name for gauge in QUEUE.gauges)
+_GAUGES = tuple(gauge.name for gauge in QUEUE.own_gauges)
 _OF_THE_GROUP = tuple(m.name for m in (*QUEUE.counters, *QUEUE.samples) if m.name != "enqueued")
 
 

@@ -63,6 +63,11 @@ def landing_row(
     return row
 
 
-def land(warehouse: Warehouse, *rows: dict[str, Any], token: str | None = None) -> None:
-    table = pa.Table.from_pylist(list(rows), schema=landing_schema())
-    warehouse.insert_once(landing_table(QUEUE), table, token or uuid4().hex)
+def land(
+    warehouse: Warehouse,
+    *rows: dict[str, Any],
+    token: str | None = None,
+    table: str = landing_table(QUEUE),
+) -> None:
+    content = pa.Table.from_pylist(list(rows), schema=landing_schema())
+    warehouse.insert_once(table, content, token or uuid4().hex)
