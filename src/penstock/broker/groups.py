@@ -59,6 +59,7 @@ class Groups:
             self._at.directory.forget(scope, row["queue"])
             self._news.tell_changed(row["queue_id"])
             self._at.metrics.touched(scope, row["queue_id"], row["queue"])
+            self._at.metrics.gone(scope, row["queue_id"], row["queue"], [group])
         return partitions
 
     async def _found(self, scope: Scope, group: str, queue: str | None = None) -> list[Any]:

@@ -4,13 +4,20 @@ Operations only add to plain numbers here. A background task turns them into one
 group, and reads the gauges of the queues that were touched, so an idle queue costs nothing and a busy
 one costs the same however many messages it moves. A broker that is killed loses at most the half second
 it had not emitted.
+
+The gauges of environments take a look at every queue in them, so they are read less often: five seconds after
+the last time, or later if that had taken long, and always once more after the last touch.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
+from operator import itemgetter
 
 from penstock.clock import Clock, now_ms, system_clock
 from penstock.definitions import QUEUE
@@ -23,6 +30,10 @@ from penstock.streams.emitter import Emitter
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 0.5
+ENVIRONMENT_INTERVAL_S = 5.0
+ENVIRONMENT_SHARE = 0.01
+"""The part of the time that reading the gauges of environments may take, however many queues they have."""
+
 SAMPLES_PER_EVENT = 500
 
 QueueKey = tuple[Scope, str]
@@ -50,6 +61,8 @@ class QueueMetrics:
         self._clock = clock
         self._tallies: dict[tuple[Scope, str, str], Tally] = {}
         self._touched: dict[int, QueueKey] = {}
+        self._environments: set[Scope] = set()
+        self._environments_due_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def pushed(self, scope: Scope, queue_id: int, queue: str, messages: int) -> None:
@@ -78,6 +91,17 @@ class QueueMetrics:
         """The queue's gauges may have changed without anything to count."""
         self._touched[queue_id] = (scope, queue)
 
+    def gone(self, scope: Scope, queue_id: int, queue: str, groups: Iterable[str]) -> None:
+        """Groups of a queue do not exist any more; the empty group stands for the queue.
+
+        Their gauges end at 0: the last known value of what is deleted would be carried on for ever.
+        """
+        for group in groups:
+            if group == "":
+                self._touched.pop(queue_id, None)
+            self._send(scope, queue, group, {"ql": 0, "cc": 0, "age": 0})
+        self._environments.add(scope)
+
     async def start(self) -> None:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="queue metrics")
@@ -87,28 +111,58 @@ class QueueMetrics:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+            self._environments_due_at = 0.0
             await self.flush()
 
     async def flush(self) -> None:
-        """Emit what was counted and the gauges of what was touched."""
+        """Emit what was counted, the gauges of what was touched, and those of environments when due."""
+        if not self._emitter.enabled:
+            self._tallies, self._touched = {}, {}
+            return
         tallies, self._tallies = self._tallies, {}
-        touched, self._touched = self._touched, {}
         for (scope, queue, group), tally in tallies.items():
             self._emit(scope, queue, group, tally)
-        if touched:
-            try:
-                rows = await log.gauges(self._database, list(touched))
-            except PenstockError as error:
-                logger.warning("gauges not read: %s", error.detail)
-                self._touched = {**touched, **self._touched}
-                return
-            moment = self._clock()
-            for row in rows:
-                scope, queue = touched[row["queue_id"]]
-                oldest = row["oldest_at"]
-                age_ms = max(0, int((moment - oldest.timestamp()) * 1000)) if oldest else 0
-                gauges = {"ql": row["depth"], "cc": row["running"], "age": age_ms}
-                self._send(scope, queue, row["group_name"], gauges)
+        try:
+            await self._flush_gauges()
+            if self._environments and time.monotonic() >= self._environments_due_at:
+                await self._flush_environments()
+        except PenstockError as error:
+            logger.warning("gauges not read: %s", error.detail)
+
+    async def _flush_gauges(self) -> None:
+        touched, self._touched = self._touched, {}
+        if not touched:
+            return
+        self._environments.update(scope for scope, _ in touched.values())
+        try:
+            rows = await log.gauges(self._database, list(touched))
+        except BaseException:  # also when `stop` cuts it short: what was touched is read later
+            self._touched = {**touched, **self._touched}
+            raise
+        # A queue that was deleted and made again has two ids and one name; the newer one has the last word.
+        for row in sorted(rows, key=itemgetter("queue_id")):
+            scope, queue = touched[row["queue_id"]]
+            gauges = {"ql": row["depth"], "cc": row["running"], "age": self._age_ms(row["oldest_at"])}
+            self._send(scope, queue, row["group_name"], gauges)
+
+    async def _flush_environments(self) -> None:
+        scopes, self._environments = self._environments, set()
+        started = time.monotonic()
+        try:
+            rows = await log.environment_gauges(self._database, list(scopes))
+        except BaseException:
+            self._environments |= scopes
+            raise
+        finally:
+            took_s = time.monotonic() - started
+            self._environments_due_at = started + max(ENVIRONMENT_INTERVAL_S, took_s / ENVIRONMENT_SHARE)
+        for row in rows:
+            scope = Scope(row["organization"], row["project"], row["environment"])
+            gauges = {"eql": row["depth"], "ecc": row["running"], "eage": self._age_ms(row["oldest_at"])}
+            self._send(scope, "", "", gauges)
+
+    def _age_ms(self, oldest_at: datetime | None) -> int:
+        return max(0, int((self._clock() - oldest_at.timestamp()) * 1000)) if oldest_at else 0
 
     def _tally(self, scope: Scope, queue_id: int, queue: str, group: str) -> Tally:
         self._touched[queue_id] = (scope, queue)
@@ -137,7 +191,8 @@ class QueueMetrics:
             "group": group,
             "t": now_ms(self._clock),
         }
-        self._emitter.emit(QUEUE, dimensions | fields, shard_key=queue)
+        # What speaks for an environment keeps its order too.
+        self._emitter.emit(QUEUE, dimensions | fields, shard_key=queue or scope.environment)
 
     async def _run(self) -> None:
         while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.broker.workbench import Workbench
-from penstock.durable import catalog, options
+from penstock.durable import catalog, groups, options
 from penstock.durable.news import News
 from penstock.durable.options import Configured
 from penstock.errors import WrongState
@@ -52,9 +52,12 @@ class Queues:
     async def delete(self, scope: Scope, queue: str) -> bool:
         """Delete a queue with all it has; whether there was one. Pops that wait for it look again."""
         found = await catalog.find_queue(self._at.database, scope, queue)
-        existed = found is not None and await catalog.delete_queue(self._at.database, found.id)
-        if found is not None:
-            self._changed(scope, found.id, queue)
+        if found is None:
+            return False
+        members = [row["name"] for row in await groups.groups_of(self._at.database, found.id)]
+        existed = await catalog.delete_queue(self._at.database, found.id)
+        self._changed(scope, found.id, queue)
+        self._at.metrics.gone(scope, found.id, queue, ["", *members])
         return existed
 
     def _changed(self, scope: Scope, queue_id: int, queue: str) -> None:

@@ -253,6 +253,16 @@ async def gauges(database: Database, queue_ids: Sequence[int]) -> list[Any]:
     return await database.fetch("SELECT * FROM gauges_v1($1)", list(queue_ids))
 
 
+async def environment_gauges(database: Database, scopes: Sequence[Scope]) -> list[Any]:
+    """The same for environments as a whole; rows as `environment_gauges_v1` describes them."""
+    return await database.fetch(
+        "SELECT * FROM environment_gauges_v1($1, $2, $3)",
+        [scope.organization for scope in scopes],
+        [scope.project for scope in scopes],
+        [scope.environment for scope in scopes],
+    )
+
+
 async def next_ready(database: Database, group_id: int, partition_id: int | None = None) -> float | None:
     """Seconds until the next lease or delay of a group ends, in one partition or any; None if none does."""
     positions = "group_id = $1 AND ready_at IS NOT NULL"
