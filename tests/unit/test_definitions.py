@@ -57,7 +57,7 @@ def test_a_queue_is_measured_within_its_environment() -> None:
     ]
 
 
-PARTS = (Dimension("whole", "w", ""), Dimension("part", "p", "", optional=True))
+PARTS = (Dimension("whole", "w", ""), Dimension("part", "pt", "", optional=True))
 OWN, OF_WHOLE = Measure("own", "a", ""), Measure("of_whole", "b", "")
 
 
