@@ -15,6 +15,8 @@ class PenstockError(Exception):
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
     title: ClassVar[str] = "Something went wrong"
+    exit_code: ClassVar[int] = 2
+    """What a command that fails with it ends with."""
 
     def __init__(self, detail: str, **fields: Any) -> None:
         super().__init__(detail)

@@ -44,7 +44,46 @@ HORIZON = Exported(
     ("kind", "name"),
 )
 
+METRIC = ("metric",)
+PIPELINE_AGE = Exported(
+    "penstock_pipeline_report_age_seconds",
+    Kind.GAUGE,
+    "how long ago the pipeline reported; large: it is not running",
+)
+PIPELINE_FRESHNESS = Exported(
+    "penstock_pipeline_freshness_age_seconds",
+    Kind.GAUGE,
+    "age of the newest event that is in ClickHouse",
+    METRIC,
+)
+PIPELINE_LAG = Exported(
+    "penstock_pipeline_lag_entries", Kind.GAUGE, "entries that are not counted yet", ("stream",)
+)
+PIPELINE_INPUT = Exported(
+    "penstock_pipeline_input_entries_per_second", Kind.GAUGE, "entries that enter the streams", METRIC
+)
+PIPELINE_PROCESSED = Exported(
+    "penstock_pipeline_processed_entries_per_second", Kind.GAUGE, "how fast the last batch was", METRIC
+)
+PIPELINE_BATCH = Exported(
+    "penstock_pipeline_batch_seconds", Kind.GAUGE, "how long the last batch took", METRIC
+)
+PIPELINE_REJECTED = Exported(
+    "penstock_pipeline_rejected_events",
+    Kind.GAUGE,
+    "events of the last 31 days that could not be counted",
+    METRIC,
+)
+PIPELINE_LOST = Exported(
+    "penstock_pipeline_lost_events",
+    Kind.GAUGE,
+    "events of the last 31 days that were cut from a stream before they were read",
+    METRIC,
+)
+
 EXPORTED: tuple[Exported, ...] = (
     *(REQUESTS, ITEMS, BATCHES, SECONDS, FAILURES, PENDING, PARKED, CONNECTIONS),
     *(EMITTED, DROPPED, BUFFERED, HORIZON),
+    *(PIPELINE_AGE, PIPELINE_FRESHNESS, PIPELINE_LAG, PIPELINE_INPUT, PIPELINE_PROCESSED, PIPELINE_BATCH),
+    *(PIPELINE_REJECTED, PIPELINE_LOST),
 )

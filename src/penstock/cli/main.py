@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from penstock import __version__
+from penstock.cli.pipeline import AsJson, pipeline
 from penstock.config import load_settings
 from penstock.errors import PenstockError
 
@@ -23,19 +23,16 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-pipeline = typer.Typer(help="The Spark job that carries metrics into ClickHouse.", no_args_is_help=True)
 app.add_typer(pipeline, name="pipeline")
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def main() -> None:
-    """Run the command line. An error of ours is one red line and exit code 2."""
+    """Run the command line. An error of ours is one red line and its exit code, 2 mostly."""
     try:
         app()
     except PenstockError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]{escape(error.detail)}[/red]")
-        sys.exit(2)
+        sys.exit(error.exit_code)
 
 
 @app.command()
@@ -119,34 +116,6 @@ def serve(
 
     settings = reach_running(load_settings(), "postgres_url", "redis_url", "clickhouse_url")
     server.serve(settings.model_copy(update={"workers": workers}) if workers else settings)
-
-
-@pipeline.command()
-def run() -> None:
-    """Run the pipeline alone, against the servers the settings name."""
-    from penstock.embedded.platform import reach_running
-    from penstock.pipeline import job
-
-    job.run(reach_running(load_settings(), "redis_url", "clickhouse_url"))
-
-
-@pipeline.command("status")
-def pipeline_status(as_json: AsJson = False) -> None:
-    """Show how far the pipeline has come; exit code 0 when it runs, else 1."""
-    from penstock.cli.reading import pipeline_progress
-    from penstock.cli.tables import progress_table
-    from penstock.embedded.platform import reach_running
-    from penstock.streams.progress import STALE_AFTER_S
-
-    progress = pipeline_progress(reach_running(load_settings(), "redis_url").redis_url)
-    if as_json:
-        print(json.dumps(progress, indent=2))
-    elif progress is None:
-        print("The pipeline has never run.")
-    else:
-        Console(highlight=False).print(progress_table(progress))
-    fresh = progress is not None and time.time() - float(progress["at"]) < STALE_AFTER_S
-    raise typer.Exit(0 if fresh else 1)
 
 
 @app.command()

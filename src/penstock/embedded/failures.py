@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import signal
 from pathlib import Path
+
+LONGEST_LINE = 500
 
 _KNOWN: tuple[tuple[str, str], ...] = (
     (r"No space left on device|not enough space", "the disk is full: make some room"),
@@ -39,8 +42,14 @@ _KNOWN: tuple[tuple[str, str], ...] = (
 )
 
 
+NEEDS_SOMEBODY = os.EX_CONFIG
+"""The exit code of a process that will fail again until somebody does what its last line says."""
+
+
 def explain(name: str, exit_code: int, output: str) -> str:
     """One line for the user: what is known about the cause, else how it ended and its last words."""
+    if exit_code == NEEDS_SOMEBODY and (said := last_line(output)):
+        return f"{name}: {said}"
     for pattern, words in _KNOWN:
         if re.search(pattern, output):
             return f"{name}: {words}"
@@ -68,7 +77,7 @@ def ended_how(exit_code: int) -> str:
 
 def last_line(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""
+    return lines[-1][:LONGEST_LINE] if lines else ""
 
 
 def from_os_error(doing: str, error: OSError, path: Path) -> str:

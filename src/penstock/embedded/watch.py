@@ -13,6 +13,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.embedded.failures import NEEDS_SOMEBODY
 from penstock.embedded.identity import write_pid_file
 from penstock.embedded.own import OwnServer
 from penstock.embedded.part import Health, Part, Program, start
@@ -185,7 +186,8 @@ class ProgramWatch(Watch):
         exit_code = child.exit_code
         if exit_code is not None:
             self.child = None
-            self._failed(now, self.program.explain(exit_code, child.output()))
+            words = self.program.explain(exit_code, child.output())
+            self._failed(now, words, needs_somebody=exit_code == NEEDS_SOMEBODY)
             return
         health = self._health(now, PROBE_STARTING_S if self.state is not State.UP else PROBE_UP_S)
         if health is None:
@@ -219,16 +221,21 @@ class ProgramWatch(Watch):
         self._ending = self._pool.submit(stop, child, self.program.stop_deadline_s)
         self._failed(now, words)
 
-    def _failed(self, now: float, words: str) -> None:
+    def _failed(self, now: float, words: str, needs_somebody: bool = False) -> None:
         self._failures_in_a_row += 1
         backoff_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self._failures_in_a_row - 1))
+        told = False
+        if needs_somebody:
+            # It is tried again at times, in case somebody has done what it asks for; it is told once.
+            backoff_s = MAX_BACKOFF_S
+            told = words == self._last_failure
         self._next_start = now + backoff_s
         self.state = State.DOWN
         self._up_since = None
         self._note_failure(words)
         if not self.ever_up and self.part.required and self._failures_in_a_row >= FIRST_START_ATTEMPTS:
             self.given_up = words
-        if not self.given_up:
+        if not self.given_up and not told:
             self._report(self.part.name, f"{words}; next try in {backoff_s:.1f} s")
 
     def begin_stop(self) -> Future[bool] | None:

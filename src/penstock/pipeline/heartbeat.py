@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -38,6 +39,8 @@ class Heartbeat:
                 at=now,
                 started_at=self._started_at,
                 state=waiting[0] if waiting else state,
+                host=os.uname().nodename,
+                pid=os.getpid(),
                 query_id=first["query_id"],
                 batch_id=first["batch_id"],
                 input_rows_per_s=sum(report["input_rows_per_s"] for report in reports.values()),

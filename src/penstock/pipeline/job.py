@@ -3,7 +3,7 @@
 Restart: everything a query needs to go on is in its checkpoint under `<home>/pipeline/checkpoint/<metric>`
 and in ClickHouse's memory of tokens. Killed at any moment, it repeats at most its last batch, which then
 counts once. SIGTERM and SIGINT let a batch under way finish; one that waits for a server is given up and
-repeated.
+repeated. A checkpoint that is damaged or belongs to other servers is refused before Spark opens it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -25,17 +27,28 @@ from redis.exceptions import RedisError
 
 from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition
-from penstock.errors import ConfigError, PartFailed
+from penstock.errors import ConfigError, PartFailed, WarehouseUnavailable
+from penstock.pipeline.checkpoint import (
+    SPARKS_WORDS,
+    CheckpointLock,
+    CheckpointUnusable,
+    check_files,
+    checkpoint_of,
+)
 from penstock.pipeline.heartbeat import Heartbeat
+from penstock.pipeline.identity import check_servers
 from penstock.pipeline.session import build_session
 from penstock.pipeline.sink import Sink, StoppingError
 from penstock.pipeline.source import FORMAT, packed
+from penstock.streams.goal import Goal
+from penstock.streams.progress import STOPPED
 from penstock.warehouse.client import connect
 
 log = logging.getLogger(__name__)
 
 OLDEST_REDIS = 7
 BEAT_S = 2.0
+DRAIN_BEAT_S = 0.5
 WARM_S = 40.0
 STOP_S = 20.0
 MOST_FAILURES = 5
@@ -46,26 +59,68 @@ FORGIVE_S = 60.0
 """A query that ran this long after a failure has recovered."""
 
 
+Tell = Callable[[int], None]
+"""Called now and then with the number of entries that are left."""
+
+
 def run(settings: Settings, definitions: Iterable[MetricDefinition] = DEFINITIONS) -> None:
     """Carry metric events into ClickHouse until SIGTERM or SIGINT.
 
-    Raises PartFailed when Spark cannot start or a query keeps failing.
+    Raises CheckpointInUse when another pipeline runs here, CheckpointUnusable when the checkpoint must be
+    given up, PartFailed when Spark cannot start or a query keeps failing.
     """
+    with CheckpointLock(checkpoint_of(settings)), _opened(settings, definitions) as pipeline:
+        pipeline.run()
+
+
+def drain(
+    settings: Settings, goal: Goal, tell: Tell, definitions: Iterable[MetricDefinition] = DEFINITIONS
+) -> bool:
+    """Carry over what the streams held when `goal` was made, then stop; returns whether it got there.
+
+    The caller holds the checkpoint's lock. Raises like `run`.
+    """
+    with _opened(settings, definitions) as pipeline:
+        return pipeline.drain(goal, tell)
+
+
+@contextmanager
+def _opened(settings: Settings, definitions: Iterable[MetricDefinition]) -> Iterator[Pipeline]:
+    """A pipeline with a session of its own, and with SIGTERM and SIGINT telling it to stop."""
     for name in ("redis_url", "clickhouse_url"):
         if not getattr(settings, name):
             raise ConfigError(f"the pipeline needs {name}: set PENSTOCK_{name.upper()}")
+    chosen = tuple(definitions)
+    _look_at(settings, chosen)
     stopping = threading.Event()
     _stop_on_signals(stopping)
-    home = settings.home / "pipeline"
-    scratch = home / "spark"
+    scratch = settings.home / "pipeline" / "spark"
     if scratch.exists():  # of a run that was killed
         shutil.rmtree(scratch)
     session = build_session(settings.spark_master, scratch)
-    pipeline = Pipeline(session, settings, home / "checkpoint", tuple(definitions), stopping)
     try:
-        pipeline.run()
+        yield Pipeline(session, settings, checkpoint_of(settings), chosen, stopping)
     finally:
         session.stop()
+
+
+def _look_at(settings: Settings, definitions: tuple[MetricDefinition, ...]) -> None:
+    """Find out that the checkpoint cannot be used before Spark is started, which takes its time.
+
+    Servers that are away are no reason to wait: the pipeline asks them again.
+    """
+    places = {definition: checkpoint_of(settings) / definition.name for definition in definitions}
+    for definition, place in places.items():
+        check_files(place, definition)
+    warehouse = connect(settings.clickhouse_url, timeout_s=5)
+    with Redis.from_url(settings.redis_url, socket_timeout=2, socket_connect_timeout=2) as redis:
+        try:
+            for definition, place in places.items():
+                check_servers(place, definition, redis, warehouse)
+        except (RedisError, WarehouseUnavailable) as error:
+            log.warning("a server does not answer yet: %s", error)
+        finally:
+            warehouse.close()
 
 
 class Pipeline:
@@ -91,6 +146,7 @@ class Pipeline:
         self._queries: dict[MetricDefinition, StreamingQuery] = {}
         # Frames that read nothing, planned once.
         self._rehearsals: dict[MetricDefinition, DataFrame] = {}
+        self._ends = False
         self._failures = 0
         self._failed_at = 0.0
         self._silent = False
@@ -101,9 +157,8 @@ class Pipeline:
     def run(self) -> None:
         """Keep every query running and report, until told to stop."""
         try:
-            self._check_redis()
-            for definition, sink in self._sinks.items():
-                sink.load_totals()
+            self._prepare()
+            for definition in self._sinks:
                 self._queries[definition] = self._start(definition)
             self._keep_warm()
             # From here on reports are written, which is how others see that it is ready.
@@ -115,6 +170,42 @@ class Pipeline:
             log.info("told to stop while waiting for a server")
         finally:
             self._stop()
+
+    def drain(self, goal: Goal, tell: Tell) -> bool:
+        """Run every query until it has what the streams held when `goal` was made, or until told to stop."""
+        self._ends = True
+        try:
+            self._prepare()
+            for definition in self._sinks:
+                self._queries[definition] = self._start(definition)
+            while not self._stopping.wait(DRAIN_BEAT_S):
+                self._beat("draining")
+                try:
+                    for definition in list(self._queries):
+                        reached = goal.only(definition.stream_keys).is_reached(self._redis)
+                        if reached and not self._queries[definition].isActive:
+                            del self._queries[definition]
+                    tell(goal.left(self._redis))
+                except RedisError as error:
+                    log.warning("draining waits for Redis: %s", error)
+                    continue
+                if not self._queries:
+                    return True
+                self._revive()
+            return False
+        except StoppingError:
+            return False
+        finally:
+            self._stop()
+
+    def _prepare(self) -> None:
+        """Wait for the servers, and make sure that the checkpoint is theirs."""
+        self._check_redis()
+        for definition, sink in self._sinks.items():
+            place = self._checkpoint / definition.name
+            check_files(place, definition)
+            sink.load_totals()
+            sink.patiently(partial(check_servers, place, definition, self._redis, self._warehouse), "Redis")
 
     def _check_redis(self) -> None:
         try:
@@ -149,13 +240,14 @@ class Pipeline:
             .option("definition", packed(definition))
             .load()
         )
-        return (
+        writer = (
             frame.writeStream.queryName(definition.name)
             .option("checkpointLocation", str(self._checkpoint / definition.name))
-            .trigger(processingTime=f"{self._settings.trigger_ms} milliseconds")
             .foreachBatch(self._sinks[definition])
-            .start()
         )
+        if self._ends:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{self._settings.trigger_ms} milliseconds").start()
 
     def _revive(self) -> None:
         """Start again, from its checkpoint, a query that failed."""
@@ -169,6 +261,8 @@ class Pipeline:
             self._failed_at = now
             why = _reason(query)
             log.error("the %s query failed (%d in a row): %s", definition.name, self._failures, why)
+            if said := SPARKS_WORDS.search(why):
+                raise CheckpointUnusable(self._checkpoint / definition.name, f"Spark says {said[0]!r}")
             if self._failures > MOST_FAILURES:
                 raise PartFailed(f"the {definition.name} metrics cannot be processed: {why}")
             pause_s = min(FIRST_PAUSE_S * 2 ** (self._failures - 1), LONGEST_PAUSE_S)
@@ -194,7 +288,7 @@ class Pipeline:
             state = self._sinks[definition].state
             state.idle.wait(max(0.0, deadline - time.monotonic()))
             query.stop()
-        self._beat("stopped")
+        self._beat(STOPPED)
         self._warehouse.close()
         self._redis.close()
 

@@ -115,7 +115,7 @@ class Sink:
             self.load_totals()
         positions = _of_kind(table, POSITION)
         moved = self._positions(positions)
-        self._patiently(partial(write_positions, self._redis, moved), "Redis")
+        self.patiently(partial(write_positions, self._redis, moved), "Redis")
         entries = sum(int(text) for text in positions["example"].to_pylist())
         state = self.state
         state.query_id, state.batch_id, state.entries, state.rows = (
@@ -143,13 +143,13 @@ class Sink:
             self.state.rejected = sum(counts.values())
             self.state.freshness = newest_event(self._warehouse, self._definition)
 
-        self._patiently(ask, "ClickHouse")
+        self.patiently(ask, "ClickHouse")
 
     def _insert(self, table: str, rows: pa.Table, query_id: str, batch_id: int) -> None:
         for chunk, start in enumerate(range(0, rows.num_rows, CHUNK_ROWS)):
             part = rows.slice(start, CHUNK_ROWS).combine_chunks()
             token = f"{query_id}:{batch_id}:{table}:{chunk}"
-            self._patiently(partial(self._warehouse.insert_once, table, part, token), "ClickHouse")
+            self.patiently(partial(self._warehouse.insert_once, table, part, token), "ClickHouse")
 
     def _aside_rows(self, aside: pa.Table) -> pa.Table:
         keys = self._definition.stream_keys
@@ -171,7 +171,7 @@ class Sink:
             found[self._definition.stream_keys[row["shard"]]] = Position(row["label"], entries)
         return found
 
-    def _patiently(self, attempt: Callable[[], None], whom: str) -> None:
+    def patiently(self, attempt: Callable[[], None], whom: str) -> None:
         """Attempt until it succeeds, or until the pipeline is told to stop."""
         pause_s = FIRST_PAUSE_S
         while True:

@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 GROUP = "penstock"
 BEGINNING = "0-0"
+LAST_SEQUENCE = (1 << 64) - 1
 
 
 class Position(NamedTuple):
@@ -81,6 +82,17 @@ def write_positions(client: Redis, positions: Mapping[str, Position]) -> None:
         for key, position in positions.items():
             transaction.xgroup_setid(key, GROUP, position.id, entries_read=position.entries)
         transaction.execute()
+
+
+def rewind(client: Redis, key: str) -> None:
+    """Put the position before the oldest entry that the stream still holds; what is gone counts as read."""
+    state = stream_state(client, key)
+    oldest: Any = client.xrange(key, count=1) if state else None
+    if state is None or not oldest:
+        return
+    milliseconds, sequence = id_parts(_text(oldest[0][0]))
+    before = (milliseconds, sequence - 1) if sequence else (milliseconds - 1, LAST_SEQUENCE)
+    write_positions(client, {key: Position(f"{before[0]}-{before[1]}", state.trimmed)})
 
 
 def _group(client: Redis, key: str) -> dict[str, Any] | None:

@@ -7,12 +7,16 @@ running. Read by status, health and the dashboard, which need neither Spark nor 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 PROGRESS_KEY = "penstock:pipeline:progress"
+
+STOPPED = "stopped"
 
 STALE_AFTER_S = 15.0
 """A pipeline whose last word is older than this is not running, or cannot reach Redis."""
@@ -24,7 +28,10 @@ class Progress(TypedDict):
     at: float
     started_at: float
     state: str
-    """`running`, or what it waits for, in words."""
+    """`running`, `draining`, `stopped`, or what it waits for, in words."""
+    host: str
+    pid: int
+    """The driver's."""
     query_id: str | None
     batch_id: int
     """The newest batch that is in ClickHouse; -1 before the first since the start."""
@@ -38,9 +45,9 @@ class Progress(TypedDict):
     freshness: float | None
     """Time of the newest event that is in ClickHouse."""
     rejected: int
-    """Events set aside because they could not be read, all time."""
+    """Events set aside because they could not be read, as long as ClickHouse keeps them: 31 days."""
     lost: int
-    """Events trimmed from a stream before they were read, all time."""
+    """Events trimmed from a stream before they were read, likewise."""
     metrics: dict[str, dict[str, Any]]
 
 
@@ -57,6 +64,13 @@ def read_progress(redis_url: str) -> dict[str, Any] | None:
 async def read_progress_async(redis_client: AsyncRedis) -> dict[str, Any] | None:
     """The same through a client that is already open, for the API."""
     return _decoded(await redis_client.get(PROGRESS_KEY))
+
+
+def is_alive(progress: Mapping[str, Any] | None) -> bool:
+    """Whether a pipeline reported lately that it runs."""
+    if progress is None or progress["state"] == STOPPED:
+        return False
+    return time.time() - float(progress["at"]) < STALE_AFTER_S
 
 
 def _decoded(text: Any) -> dict[str, Any] | None:

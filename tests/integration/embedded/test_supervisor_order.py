@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.embedded import watch
+from penstock.embedded.failures import NEEDS_SOMEBODY
 from penstock.embedded.own import OwnServer
 from penstock.embedded.part import HEALTHY, Health, Part, Program
 from penstock.embedded.ports import any_free_port
@@ -242,3 +243,28 @@ def test_asked_twice_it_does_not_wait_for_a_part_that_ignores_the_signal(tmp_pat
     hurry.join()
     assert time.monotonic() - began < Script.stop_deadline_s / 2
     assert leftovers(deaf.mark) == []
+
+
+def test_a_part_that_needs_somebody_says_so_once_and_is_tried_at_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "MAX_BACKOFF_S", 0.4)
+    marker = tmp_path / "done"
+    missing = f"not os.path.exists({str(marker)!r})"
+    asks = f"import os\nif {missing}:\n print('do this first')\n raise SystemExit({NEEDS_SOMEBODY})\n"
+    part = Script(tmp_path, "picky", asks + STEADY)
+    part.required = False
+
+    def done(state: PlatformState) -> bool:
+        if part.prepared == 3:
+            marker.touch()  # somebody did it
+        return state.parts[0].state is State.UP and part.prepared >= 3
+
+    part.health = Health(False, "not yet")
+    probe = part.probe
+    monkeypatch.setattr(part, "probe", lambda: HEALTHY if marker.exists() else probe())
+    run = Run(tmp_path, part)
+    run.until(done)
+    assert [words for words in run.told if "do this first" in words] == [
+        "picky: do this first; next try in 0.4 s"
+    ]

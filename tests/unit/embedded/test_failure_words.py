@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.embedded.failures import explain, from_os_error, not_here
+from penstock.embedded.failures import NEEDS_SOMEBODY, explain, from_os_error, not_here
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,11 @@ def test_an_unknown_cause_is_told_by_the_last_line() -> None:
     assert (
         explain("broker", 3, "Traceback\nKeyError: 'x'\n\n") == "broker ended with exit code 3: KeyError: 'x'"
     )
+
+
+def test_a_process_that_needs_somebody_is_told_by_what_it_asks_for() -> None:
+    said = "the checkpoint cannot be used (Permission denied). `penstock pipeline reset` puts it aside"
+    assert explain("pipeline", NEEDS_SOMEBODY, f"starting\n{said}\n") == f"pipeline: {said}"
 
 
 def test_a_signal_is_told_by_its_name() -> None:

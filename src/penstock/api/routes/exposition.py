@@ -1,14 +1,17 @@
-"""`GET /metrics`: what this broker process does, for Prometheus."""
+"""`GET /metrics`: what this broker process does, and what the pipeline says of itself, for Prometheus."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any
 
 from fastapi import APIRouter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+from redis import RedisError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,6 +19,7 @@ from penstock import telemetry
 from penstock.api.services import Services, services
 from penstock.durable.horizon import Holder, horizon
 from penstock.errors import PenstockError
+from penstock.streams.progress import read_progress_async
 from penstock.telemetry import Exported, Kind
 
 router = APIRouter(tags=["metrics"])
@@ -44,13 +48,55 @@ class _Gathered:
 async def prometheus(request: Request) -> Response:
     """Counters and gauges in the OpenMetrics format. With several workers, each answers for itself."""
     given = services(request)
+    holders, progress = await asyncio.gather(_holders(given), _progress(given))
+    samples = _samples(given, holders) | _pipeline_samples(progress)
+    body: bytes = generate_latest(_Gathered(samples))  # type: ignore[no-untyped-call]
+    return Response(body, media_type=CONTENT_TYPE_LATEST)
+
+
+async def _holders(given: Services) -> list[Holder]:
     try:
         limit = timedelta(seconds=given.settings.horizon_s)
-        holders = await asyncio.wait_for(horizon(given.database, limit), DEADLINE_S)
+        return await asyncio.wait_for(horizon(given.database, limit), DEADLINE_S)
     except (TimeoutError, PenstockError):
-        holders = []  # the database is away or slow, which /health says
-    body: bytes = generate_latest(_Gathered(_samples(given, holders)))  # type: ignore[no-untyped-call]
-    return Response(body, media_type=CONTENT_TYPE_LATEST)
+        return []  # the database is away or slow, which /health says
+
+
+async def _progress(given: Services) -> dict[str, Any] | None:
+    """The pipeline's last report; None if there is none, or Redis is away or slow."""
+    try:
+        return await asyncio.wait_for(read_progress_async(given.redis), DEADLINE_S)
+    except (TimeoutError, RedisError, OSError, ValueError):
+        return None
+
+
+def _pipeline_samples(progress: dict[str, Any] | None) -> dict[Exported, Samples]:
+    """What the pipeline said of itself. Without a report the metrics have no samples."""
+    now = time.time()
+    reports = {(name,): report for name, report in (progress or {}).get("metrics", {}).items()}
+
+    def per_metric(field: str, scale: float = 1.0) -> Samples:
+        return {metric: report[field] * scale for metric, report in reports.items()}
+
+    return {
+        telemetry.PIPELINE_AGE: {(): now - float(progress["at"])} if progress else {},
+        telemetry.PIPELINE_FRESHNESS: {
+            metric: max(0.0, now - report["freshness"])
+            for metric, report in reports.items()
+            if report["freshness"] is not None
+        },
+        telemetry.PIPELINE_LAG: {
+            (stream,): lag
+            for report in reports.values()
+            for stream, lag in report["lag"].items()
+            if lag is not None
+        },
+        telemetry.PIPELINE_INPUT: per_metric("input_rows_per_s"),
+        telemetry.PIPELINE_PROCESSED: per_metric("processed_rows_per_s"),
+        telemetry.PIPELINE_BATCH: per_metric("batch_ms", 1 / 1000),
+        telemetry.PIPELINE_REJECTED: per_metric("rejected"),
+        telemetry.PIPELINE_LOST: per_metric("lost"),
+    }
 
 
 def _samples(given: Services, holders: list[Holder]) -> dict[Exported, Samples]:
