@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 STREAM_PREFIX = "penstock:metrics"
 
 TIME_WIRE = "t"
+PACK_WIRE = "p"
+"""The only field of an entry that holds many events."""
 
 LONGEST_WIRE_NAME = 7
 """Wire names are short on purpose; up to this length the pipeline compares them as numbers."""
@@ -71,6 +73,7 @@ class MetricDefinition:
     shards: int = 2
     bucket_ms: int = 5_000
     max_stream_length: int = 500_000
+    max_stream_bytes: int = 128 * 1024 * 1024
     own_gauges: tuple[Measure, ...] = field(init=False)
     stream_keys: tuple[str, ...] = field(init=False)
     wire_names: frozenset[bytes] = field(init=False)
@@ -87,10 +90,11 @@ class MetricDefinition:
             *(m.wire for m in (*self.dimensions, *self.counters, *self.gauges, *self.samples)),
         ]
         object.__setattr__(self, "wire_names", frozenset(wire.encode() for wire in wires))
-        if len(set(wires)) != len(wires) or max(map(len, wires)) > LONGEST_WIRE_NAME:
+        unusable = PACK_WIRE in wires or max(map(len, wires)) > LONGEST_WIRE_NAME
+        if unusable or len(set(wires)) != len(wires):
             raise ValueError(
-                f"metric {self.name}: wire names must differ, must not be {TIME_WIRE} (the event's time) "
-                f"and have at most {LONGEST_WIRE_NAME} letters"
+                f"metric {self.name}: wire names must differ, must not be {TIME_WIRE} (the event's time) or "
+                f"{PACK_WIRE} (many events) and have at most {LONGEST_WIRE_NAME} letters"
             )
         for rollup in self.rollups:
             known = [dimension.name for dimension in self.dimensions]

@@ -19,6 +19,8 @@ PADDING = 8
 
 MOST_DIGITS = 15
 
+_COMMA = ord(",")
+
 _ZEROS = np.uint64(0x3030303030303030)
 _HIGH = np.uint64(0xF0F0F0F0F0F0F0F0)
 _SIXES = np.uint64(0x0606060606060606)
@@ -48,6 +50,32 @@ def parse(words: Words, start: Integers, end: Integers) -> tuple[Integers, Flags
         value = value + high * 100_000_000
         good &= high_good
     return value.astype(np.int64), valid & good
+
+
+def parse_lists(
+    data: Bytes, words: Words, start: Integers, end: Integers
+) -> tuple[Integers, Integers, Flags]:
+    """The comma-separated numbers in the texts at [start, end): how many each has, all of them, and which
+    texts hold nothing else. An empty text holds none; texts must be in the buffer's order."""
+    counts = np.zeros(len(start), dtype=np.int64)
+    usual = np.ones(len(start), dtype=np.bool_)
+    filled = np.flatnonzero(end > start)
+    if not len(filled):
+        return counts, np.zeros(0, dtype=np.int64), usual
+    start, end = start[filled], end[filled]
+    commas = np.flatnonzero(data == _COMMA)
+    first, after = np.searchsorted(commas, start), np.searchsorted(commas, end)
+    count = after - first + 1
+    owner = np.repeat(np.arange(len(filled)), count)
+    within = np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
+    comma = first[owner] + within
+    padded = np.append(commas, 0)
+    number_start = np.where(within == 0, start[owner], padded[np.maximum(comma - 1, 0)] + 1)
+    number_end = np.where(within == count[owner] - 1, end[owner], padded[np.minimum(comma, len(commas))])
+    values, good = parse(words, number_start, number_end)
+    usual[filled[owner[~good]]] = False
+    counts[filled] = count
+    return counts, values, usual
 
 
 def _eight(words: Words, end: Integers, length: Integers) -> tuple[Integers, Flags]:

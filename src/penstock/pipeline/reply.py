@@ -8,32 +8,36 @@ whole reply when a name or value holds a line break or begins with `*`, which wo
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+import re
 from typing import NamedTuple
 
 import hiredis
 import numpy as np
 import pyarrow as pa
 
-from penstock.definitions import LONGEST_WIRE_NAME, MetricDefinition
-from penstock.pipeline.digits import PADDING, Bytes, Flags, Integers, Words, low_bytes, parse, words_of
-from penstock.pipeline.rows import ABSENT, Lists, Rows, concatenated, id_number, rows_of_events
-from penstock.streams.wire import AHEAD_MS, LATEST_MS, Event, Reason, SetAside, read_entry
+from penstock.definitions import LONGEST_WIRE_NAME, PACK_WIRE, MetricDefinition
+from penstock.pipeline.chunk import Chunk, Entry, joined_chunks, read_plainly
+from penstock.pipeline.digits import (
+    PADDING,
+    Bytes,
+    Flags,
+    Integers,
+    Words,
+    low_bytes,
+    parse,
+    parse_lists,
+    words_of,
+)
+from penstock.pipeline.packs import PackedEntry, read_packs
+from penstock.pipeline.rows import ABSENT, Lists, Rows, id_number, rows_of_events, selected
+from penstock.streams.positions import id_parts
+from penstock.streams.wire import AHEAD_MS, LAST_MS, LATEST_MS
 
-_CR, _LF, _STAR, _TWO, _DASH, _COMMA = b"\r\n*2-,"
+_CR, _LF, _STAR, _TWO, _DASH = b"\r\n*2-"
 _MS_DIGITS = 13
-
-
-@dataclass(slots=True)
-class Chunk:
-    """What one reply held: rows to count, and how many entries were set aside why, with an example each."""
-
-    rows: Rows
-    entries: int
-    last_id: bytes | None
-    set_aside: Counter[Reason] = field(default_factory=Counter)
-    examples: dict[Reason, str] = field(default_factory=dict)
+_ENTRY_START = b"*2\r\n$"
+_PACK_START = b"*2\r\n$1\r\n%s\r\n$" % PACK_WIRE.encode()
+_PACKED_ENTRY = re.compile(rb"\*2\r\n\$\d+\r\n(\d+-\d+)\r\n" + re.escape(_PACK_START) + rb"(\d+)\r\n")
 
 
 class _Layout(NamedTuple):
@@ -55,45 +59,97 @@ class _Layout(NamedTuple):
 
 def read_reply(definition: MetricDefinition, buffer: bytes | bytearray, begin: int, end: int) -> Chunk:
     """The content of the reply to one XRANGE, which is `buffer[begin:end]`, with 8 bytes to spare around."""
-    layout = _layout(buffer, begin, end)
-    if layout is None:
-        return _read_plainly(definition, hiredis_entries(buffer[begin:end]))
-    if not len(layout.id_start):
-        return Chunk(rows_of_events(definition, ()), 0, None)
-    rows, usual = _read_usual(definition, layout)
-    last = bytes(layout.data[layout.id_start[-1] : layout.id_end[-1]])
-    if usual.all():
-        return Chunk(rows, len(usual), last)
-    unusual = _read_plainly(definition, _entries_at(layout, np.flatnonzero(~usual)))
-    kept = _selected(rows, usual)
-    return Chunk(concatenated([kept, unusual.rows]), len(usual), last, unusual.set_aside, unusual.examples)
+    if buffer.find(_PACK_START, begin, end) < 0:
+        chunk = _read_singles(definition, buffer, begin, end)
+    else:
+        chunk = _read_mixed(definition, buffer, begin, end)
+    return chunk or read_plainly(definition, hiredis_entries(buffer[begin:end]))
 
 
-def hiredis_entries(reply: bytes | bytearray) -> list[tuple[bytes, list[tuple[bytes, bytes]]]]:
+def hiredis_entries(reply: bytes | bytearray) -> list[Entry]:
     """The reply's entries as objects, by the ordinary parser."""
     reader = hiredis.Reader()
     reader.feed(bytes(reply))
     return [(entry, list(zip(body[::2], body[1::2], strict=True))) for entry, body in reader.gets()]
 
 
-def _read_plainly(
-    definition: MetricDefinition, entries: list[tuple[bytes, list[tuple[bytes, bytes]]]]
-) -> Chunk:
-    events: list[Event] = []
-    chunk = Chunk(rows_of_events(definition, ()), len(entries), entries[-1][0] if entries else None)
-    for entry_id, pairs in entries:
-        read = read_entry(definition, entry_id, pairs)
-        if isinstance(read, SetAside):
-            chunk.set_aside[read.reason] += 1
-            chunk.examples.setdefault(read.reason, read.example)
-        else:
-            events.append(read)
-    chunk.rows = rows_of_events(definition, events)
+def _read_singles(
+    definition: MetricDefinition, buffer: bytes | bytearray, begin: int, end: int
+) -> Chunk | None:
+    layout = _layout(buffer, begin, end)
+    return None if layout is None else _read_layout(definition, layout)
+
+
+def _read_mixed(
+    definition: MetricDefinition, buffer: bytes | bytearray, begin: int, end: int
+) -> Chunk | None:
+    """The packed entries are cut out, and what is left is read as single ones.
+
+    What looks like a packed entry may be part of some text. Then the text around the cut does not have the
+    length it claims, or the entries are not as many as the reply says.
+    """
+    packed, rest = _cut_packs(buffer, begin, end)
+    layout = _layout(rest, PADDING, len(rest) - PADDING, strict=True)
+    if layout is None:
+        return None
+    singles = len(layout.id_start)
+    header = re.match(rb"\*(\d+)\r\n", memoryview(buffer)[begin : begin + 16])
+    if header is None or int(header[1]) != singles + len(packed):
+        return None
+    chunks = [read_packs(definition, packed)] if packed else []
+    ids = [packed[0][0], packed[-1][0]] if packed else []
+    if singles:
+        chunks.append(_read_layout(definition, layout))
+        ids += [chunks[-1].first_id or b"", chunks[-1].last_id or b""]
+    chunk = joined_chunks(chunks)
+    ids.sort(key=lambda entry_id: id_parts(entry_id.decode()))
+    chunk.first_id, chunk.last_id = ids[0], ids[-1]
     return chunk
 
 
-def _layout(buffer: bytes | bytearray, begin: int, end: int) -> _Layout | None:
-    """Positions of all parts, or None if the lines do not add up to entries of names and values."""
+def _cut_packs(buffer: bytes | bytearray, begin: int, end: int) -> tuple[list[PackedEntry], bytes]:
+    """The packed entries, and the reply without them, with room around it."""
+    view = memoryview(buffer)
+    packed: list[PackedEntry] = []
+    kept: list[bytes | memoryview] = [bytes(PADDING)]
+    done = search = begin
+    while (found := buffer.find(_PACK_START, search, end)) >= 0:
+        search = found + len(_PACK_START)
+        start = buffer.rfind(_ENTRY_START, done, found)
+        match = _PACKED_ENTRY.match(buffer, start, end) if start >= 0 else None
+        if match is None:
+            continue
+        finish = match.end() + int(match[2])
+        if match.end(2) - found > 40 or buffer[finish : finish + 2] != b"\r\n" or finish + 2 > end:
+            continue
+        packed.append((match[1], bytes(view[match.end() : finish])))
+        kept.append(view[done:start])
+        done = search = finish + 2
+    kept += [view[done:end], bytes(PADDING)]
+    return packed, b"".join(kept)
+
+
+def _read_layout(definition: MetricDefinition, layout: _Layout) -> Chunk:
+    if not len(layout.id_start):
+        return Chunk(rows_of_events(definition, ()))
+    rows, usual = _read_usual(definition, layout)
+    if usual.all():
+        chunk = Chunk(rows, len(usual))
+    else:
+        unusual = read_plainly(definition, _entries_at(layout, np.flatnonzero(~usual)))
+        chunk = joined_chunks([Chunk(selected(rows, usual)), unusual])
+        chunk.entries = len(usual)
+    chunk.first_id, chunk.last_id = (
+        layout.data[layout.id_start[i] : layout.id_end[i]].tobytes() for i in (0, -1)
+    )
+    return chunk
+
+
+def _layout(buffer: bytes | bytearray, begin: int, end: int, *, strict: bool = False) -> _Layout | None:
+    """Positions of all parts, or None if the lines do not add up to entries of names and values.
+
+    `strict`: every text must also have the length it claims.
+    """
     data = np.frombuffer(buffer, dtype=np.uint8)
     words = words_of(data)
     line_end = np.flatnonzero(data[begin:end] == _CR) + begin
@@ -109,13 +165,18 @@ def _layout(buffer: bytes | bytearray, begin: int, end: int) -> _Layout | None:
     if not good.all() or np.any(data[line_start[head] + 1] != _TWO) or np.any(parts % 2):
         return None
     following = head + 4 + 2 * parts
-    if np.any(following[:-1] != head[1:]) or (len(head) and following[-1] != len(line_start)):
+    if not np.array_equal(np.append(1, following), np.append(head, len(line_start))):
         return None
     fields = parts // 2
     entry = np.repeat(np.arange(len(head)), fields)
     within = np.arange(len(entry)) - (np.cumsum(fields) - fields)[entry]
     name_line = head[entry] + 5 + 4 * within
     name_start, name_end = line_start[name_line], line_end[name_line]
+    if strict:
+        texts = np.concatenate((head + 2, name_line, name_line + 2))
+        claimed, good = parse(words, line_start[texts - 1] + 1, line_end[texts - 1])
+        if not good.all() or np.any(claimed != line_end[texts] - line_start[texts]):
+            return None
     return _Layout(
         data=data,
         words=words,
@@ -169,7 +230,7 @@ def _read_usual(definition: MetricDefinition, layout: _Layout) -> tuple[Rows, Fl
 
     id_ms, id_sequence = _ids(layout, usual)
     at_ms, _ = numbers("t", id_ms)
-    usual &= (at_ms >= id_ms - LATEST_MS) & (at_ms <= id_ms + AHEAD_MS)
+    usual &= (at_ms >= id_ms - LATEST_MS) & (at_ms <= np.minimum(id_ms + AHEAD_MS, LAST_MS))
     dimensions = []
     for dimension in definition.dimensions:
         entry, start, end = find(dimension.wire)
@@ -251,49 +312,11 @@ def _texts(
 def _lists(
     layout: _Layout, entries: int, entry: Integers, start: Integers, end: Integers, usual: Flags
 ) -> Lists:
-    """Comma-separated numbers; an empty text holds none."""
-    filled = end > start
-    entry, start, end = entry[filled], start[filled], end[filled]
+    counts, values, good = parse_lists(layout.data, layout.words, start, end)
+    usual[entry[~good]] = False
     lengths = np.zeros(entries, dtype=np.int64)
-    if not len(entry):
-        return Lists(lengths, np.zeros(0, dtype=np.int64))
-    commas = np.flatnonzero(layout.data == _COMMA)
-    first, after = np.searchsorted(commas, start), np.searchsorted(commas, end)
-    count = after - first + 1
-    total = int(count.sum())
-    begins = np.cumsum(count) - count
-    owner = np.repeat(np.arange(len(entry)), count)
-    within = np.arange(total) - begins[owner]
-    comma = first[owner] + within
-    padded = np.append(commas, 0)
-    number_start = np.where(within == 0, start[owner], padded[np.maximum(comma - 1, 0)] + 1)
-    number_end = np.where(within == count[owner] - 1, end[owner], padded[np.minimum(comma, len(commas))])
-    values, good = parse(layout.words, number_start, number_end)
-    usual[entry[owner[~good]]] = False
-    lengths[entry] = count
+    lengths[entry] = counts
     return Lists(lengths, values)
-
-
-def _selected(rows: Rows, chosen: Flags) -> Rows:
-    def pick(columns: dict[str, Integers]) -> dict[str, Integers]:
-        return {name: column[chosen] for name, column in columns.items()}
-
-    gauges = pick(dict(rows.gauge_max))
-    return Rows(
-        dimensions=[column.filter(pa.array(chosen)) for column in rows.dimensions],
-        at_ms=rows.at_ms[chosen],
-        newest_ms=rows.newest_ms[chosen],
-        events=rows.events[chosen],
-        seen_ms=rows.seen_ms[chosen],
-        seen_id=rows.seen_id[chosen],
-        counters=pick(dict(rows.counters)),
-        gauge_max=gauges,
-        gauge_last=gauges,
-        samples={
-            name: Lists(lists.lengths[chosen], lists.values[np.repeat(chosen, lists.lengths)])
-            for name, lists in rows.samples.items()
-        },
-    )
 
 
 def _entries_at(layout: _Layout, chosen: Integers) -> list[tuple[bytes, list[tuple[bytes, bytes]]]]:

@@ -13,13 +13,17 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.definitions import MetricDefinition
-from penstock.pipeline.digits import Integers
+from penstock.pipeline.digits import Flags, Integers
 from penstock.streams.wire import Event
 
 ABSENT = -1
 """A gauge that was not observed, and the time of an observation that was not made."""
 
-SEQUENCE_BITS = 22
+SEQUENCE_BITS, INDEX_BITS = 14, 8
+"""How a millisecond of ids is divided: entries, and events inside a packed one."""
+
+LARGEST_SEQUENCE = 1 << 40
+"""Redis allows more; none comes about by itself."""
 
 
 @dataclass(slots=True)
@@ -53,9 +57,14 @@ class Rows:
         return len(self.at_ms)
 
 
-def id_number(milliseconds: Integers, sequence: Integers) -> Integers:
-    """A stream id as one number in the same order."""
-    number: Integers = (milliseconds << SEQUENCE_BITS) + np.minimum(sequence, (1 << SEQUENCE_BITS) - 1)
+def id_number(milliseconds: Integers, sequence: Integers, index: Integers | int = 0) -> Integers:
+    """A stream id, and the place inside a packed entry, as one number in the same order.
+
+    While Redis's clock is behind its last id, that id's millisecond gets more entries than there is room for.
+    They then run on into the next milliseconds, which keeps their order among themselves.
+    """
+    entry: Integers = (milliseconds << SEQUENCE_BITS) + np.minimum(sequence, LARGEST_SEQUENCE)
+    number: Integers = (entry << INDEX_BITS) + index
     return number
 
 
@@ -67,7 +76,11 @@ def rows_of_events(definition: MetricDefinition, events: Sequence[Event]) -> Row
 
     seen = column([bool(event.gauges) for event in events]).astype(bool)
     at_ms = column([event.at_ms for event in events])
-    ids = id_number(column([e.id_ms for e in events]), column([e.id_sequence for e in events]))
+    ids = id_number(
+        column([e.id_ms for e in events]),
+        column([min(e.id_sequence, LARGEST_SEQUENCE) for e in events]),
+        column([e.index for e in events]),
+    )
     gauges = {g.name: column([e.gauges.get(g.name, ABSENT) for e in events]) for g in definition.gauges}
     samples = {}
     for sample in definition.samples:
@@ -121,6 +134,30 @@ def concatenated(parts: Sequence[Rows]) -> Rows:
                 joined([part.samples[name].values for part in parts]),
             )
             for name in first.samples
+        },
+    )
+
+
+def selected(rows: Rows, chosen: Flags) -> Rows:
+    """The chosen ones of rows that are single events."""
+
+    def pick(columns: dict[str, Integers]) -> dict[str, Integers]:
+        return {name: column[chosen] for name, column in columns.items()}
+
+    gauges = pick(dict(rows.gauge_max))
+    return Rows(
+        dimensions=[column.filter(pa.array(chosen)) for column in rows.dimensions],
+        at_ms=rows.at_ms[chosen],
+        newest_ms=rows.newest_ms[chosen],
+        events=rows.events[chosen],
+        seen_ms=rows.seen_ms[chosen],
+        seen_id=rows.seen_id[chosen],
+        counters=pick(dict(rows.counters)),
+        gauge_max=gauges,
+        gauge_last=gauges,
+        samples={
+            name: Lists(lists.lengths[chosen], lists.values[np.repeat(chosen, lists.lengths)])
+            for name, lists in rows.samples.items()
         },
     )
 

@@ -15,19 +15,23 @@ from typing import Any
 
 from redis import Redis
 from redis.backoff import NoBackoff
+from redis.exceptions import BusyLoadingError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from penstock.definitions import MetricDefinition
+from penstock.pipeline.chunk import Chunk
 from penstock.pipeline.digits import PADDING
 from penstock.pipeline.fold import fold
-from penstock.pipeline.reply import Chunk, read_reply
+from penstock.pipeline.reply import read_reply
 from penstock.pipeline.rows import Rows, concatenated
 from penstock.streams.positions import stream_state
 from penstock.streams.wire import Reason
 
-CHUNK_ENTRIES = 10_000
+CHUNK_ENTRIES, FIRST_CHUNK_ENTRIES = 10_000, 1_000
+CHUNK_BYTES = 4 << 20
+"""A reply is as large as both allow: packed entries are many times the size of single ones."""
+
 FOLD_AGAIN_ROWS = 50_000
 _SPARE = 1 << 16
 
@@ -99,7 +103,9 @@ class RawConnection:
             filled += received
         end = filled - len(ending)
         if buffer[PADDING : PADDING + 1] == b"-":
-            raise ResponseError(bytes(buffer[PADDING + 1 : end]).decode("utf-8", "replace").strip())
+            words = bytes(buffer[PADDING + 1 : end]).decode("utf-8", "replace").strip()
+            # A server that is loading its data is away for a while; anything else is here to stay.
+            raise (BusyLoadingError if words.startswith("LOADING") else ResponseError)(words)
         return buffer, PADDING, end
 
     def close(self) -> None:
@@ -112,11 +118,12 @@ def read_range(connection: RawConnection, definition: MetricDefinition, wanted: 
     content = RangeContent(end_entries=wanted.end_entries)
     pending: list[Rows] = []
     after, position, complete = wanted.start, wanted.start_entries, False
+    count = min(CHUNK_ENTRIES, FIRST_CHUNK_ENTRIES)
     while not complete:
         if wanted.end_entries is not None or position is None:
-            chunk = read_reply(definition, *connection.xrange(wanted.key, after, wanted.end, CHUNK_ENTRIES))
+            chunk, size = _read_chunk(connection, definition, wanted, after, count)
         else:
-            chunk, lost = _read_counting_lost(connection, definition, wanted, after, position)
+            chunk, size, lost = _read_counting_lost(connection, definition, wanted, after, position, count)
             content.lost += lost
             position += lost + chunk.entries
         content.entries += chunk.entries
@@ -126,7 +133,8 @@ def read_range(connection: RawConnection, definition: MetricDefinition, wanted: 
             pending.append(fold(chunk.rows, definition.bucket_ms))
         if sum(map(len, pending)) > FOLD_AGAIN_ROWS:
             pending = [fold(concatenated(pending), definition.bucket_ms)]
-        complete = chunk.entries < CHUNK_ENTRIES
+        complete = chunk.entries < count
+        count = max(10, min(CHUNK_ENTRIES, CHUNK_BYTES * chunk.entries // size))
         after = chunk.last_id.decode() if chunk.last_id else after
     if wanted.end_entries is None:
         content.end_entries = position
@@ -138,26 +146,39 @@ def read_range(connection: RawConnection, definition: MetricDefinition, wanted: 
     return content
 
 
-def _read_counting_lost(
-    connection: RawConnection, definition: MetricDefinition, wanted: StreamRange, after: str, position: int
+def _read_chunk(
+    connection: RawConnection, definition: MetricDefinition, wanted: StreamRange, after: str, count: int
 ) -> tuple[Chunk, int]:
-    """One chunk, and how many entries after `position` had been trimmed when it was read.
+    """One chunk and the size of the reply."""
+    buffer, begin, end = connection.xrange(wanted.key, after, wanted.end, count)
+    return read_reply(definition, buffer, begin, end), end - begin
+
+
+def _read_counting_lost(
+    connection: RawConnection,
+    definition: MetricDefinition,
+    wanted: StreamRange,
+    after: str,
+    position: int,
+    count: int,
+) -> tuple[Chunk, int, int]:
+    """One chunk, its size, and how many entries after `position` had been trimmed when it was read.
 
     Trimming takes the oldest first, so the stream's count of removed entries tells, if it was the same before
     and after the chunk was read. Otherwise the chunk is read again.
     """
     while True:
         before = _trimmed(connection.client, wanted.key)
-        chunk = read_reply(definition, *connection.xrange(wanted.key, after, wanted.end, CHUNK_ENTRIES))
+        chunk, size = _read_chunk(connection, definition, wanted, after, count)
         trimmed = _trimmed(connection.client, wanted.key)
         if trimmed <= position:
-            return chunk, 0
+            return chunk, size, 0
         if chunk.last_id is None:
             # Nothing is left of the range, and what was trimmed may reach beyond its end. The next range
             # starts from the same position and counts all of it.
-            return chunk, 0
+            return chunk, size, 0
         if trimmed == before:
-            return chunk, trimmed - position
+            return chunk, size, trimmed - position
 
 
 def _trimmed(client: Redis, key: str) -> int:

@@ -5,6 +5,9 @@ call per batch. When Redis is away the events wait; when the buffer is full the 
 
 **A batch enters the streams once.** The script also writes the batch's number under this emitter's own key,
 and does nothing if it finds the number there. So a batch whose answer was lost can be sent again.
+
+**Emission can be switched off for all processes at once**: with 0 under the Redis key `ENABLED_KEY`, which is
+looked at every few seconds in the background.
 """
 
 from __future__ import annotations
@@ -13,13 +16,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
-from functools import lru_cache
 from importlib import resources
 from itertools import count
-from typing import NamedTuple
 
-from msgspec import msgpack
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -27,37 +26,35 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
 from penstock.config import mask_url
-from penstock.definitions import TIME_WIRE, MetricDefinition
+from penstock.definitions import STREAM_PREFIX, MetricDefinition
 from penstock.ids import new_id
-from penstock.streams.shards import shard_of
+from penstock.streams.batch import Emission, script_call
+from penstock.streams.packing import Fields
 
 log = logging.getLogger(__name__)
 
-BATCH = 250
-"""Events per call: enough to spread its cost, few enough not to hold Redis up."""
+ENABLED_KEY = f"{STREAM_PREFIX}:enabled"
+"""0: nobody emits. Anything else, or nothing: emission is on."""
+
+LOOK_EVERY_S = 3.0
+
+BATCH = 1_000
+"""Events per call: enough to spread its cost, few enough not to hold Redis or this process up."""
 
 LINGER_S = 0.02
 """How long the first event of a batch waits for others."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-MARK_LIFE_S = 24 * 3600
 
 _SCRIPT = resources.files("penstock.streams").joinpath("lua/emit.lua").read_text()
-_shard_of = lru_cache(maxsize=20_000)(shard_of)
-
-
-class _Event(NamedTuple):
-    definition: MetricDefinition
-    fields: Mapping[str, str | int]
-    shard_key: str | None
-    at_ms: int
 
 
 class Emitter:
     """Fire-and-forget writer of metric events; one per process, used from its event loop's thread.
 
     `pending`, `emitted`, `dropped` and `failures` say what became of the events: waiting, written, given up
-    for want of room (or because Redis refused that one event), and how many attempts to write failed.
+    for want of room (or because Redis refused them), and how many attempts to write failed. `enabled` is the
+    setting, `active` whether events are taken right now.
     """
 
     def __init__(self, redis_url: str, *, buffer: int, enabled: bool = True) -> None:
@@ -65,18 +62,24 @@ class Emitter:
         self.emitted = 0
         self.dropped = 0
         self.failures = 0
+        self._switched_on = True
         self._url = redis_url
         self._buffer = buffer
-        self._events: deque[_Event] = deque()
-        self._batch: list[_Event] = []
+        self._events: deque[Emission] = deque()
+        self._batch: list[Emission] = []
         self._batch_number = 0
         self._mark_key = f"penstock:emitter:{new_id()}"
         self._round_robin = count()
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._look_out: asyncio.Task[None] | None = None
         self._redis: Redis | None = None
         self._script: AsyncScript
+
+    @property
+    def active(self) -> bool:
+        return self.enabled and self._switched_on
 
     @property
     def pending(self) -> int:
@@ -86,13 +89,19 @@ class Emitter:
         """Begin writing; needs a running event loop. Redis need not be there yet."""
         if self.enabled and self._task is None:
             self._stopping.clear()
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="metric emitter")
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._run(), name="metric emitter")
+            self._look_out = loop.create_task(self._watch_switch(), name="metric emitter's switch")
 
     async def stop(self, timeout_s: float = 5.0) -> None:
         """Write what is left, for at most `timeout_s`; what then remains is dropped. May be called twice."""
         task, self._task = self._task, None
+        look_out, self._look_out = self._look_out, None
         self._stopping.set()
         self._wake.set()
+        if look_out is not None:
+            look_out.cancel()
+            await asyncio.gather(look_out, return_exceptions=True)
         if task is not None:
             await asyncio.wait({task}, timeout=timeout_s)
             task.cancel()
@@ -104,15 +113,13 @@ class Emitter:
             redis, self._redis = self._redis, None
             await redis.aclose()
 
-    def emit(
-        self, definition: MetricDefinition, fields: Mapping[str, str | int], shard_key: str | None = None
-    ) -> None:
+    def emit(self, definition: MetricDefinition, fields: Fields, shard_key: str | None = None) -> None:
         """Hand over one event. Returns at once, whatever the state of Redis, and never raises.
 
         `fields` maps the definition's wire names to values and must not be changed afterwards. The event's
         time is now, unless `fields` has `t`. Events with one `shard_key` keep their order.
         """
-        if not self.enabled:
+        if not self.active:
             return
         if self._stopping.is_set():
             self.dropped += 1
@@ -122,7 +129,7 @@ class Emitter:
             if not self._events:  # all room is taken by a batch on its way, which may have arrived
                 return
             self._events.popleft()
-        self._events.append(_Event(definition, fields, shard_key, int(time.time() * 1000)))
+        self._events.append(Emission(definition, fields, shard_key, int(time.time() * 1000)))
         self._wake.set()
 
     async def _run(self) -> None:
@@ -160,12 +167,13 @@ class Emitter:
 
     async def _flush(self) -> None:
         """Write one batch, or raise with the batch kept for another attempt."""
-        script = self._connected()
+        self._connect()
         if not self._batch:
             self._batch = [self._events.popleft() for _ in range(min(BATCH, len(self._events)))]
             self._batch_number += 1
-        keys, arguments = self._command()
-        refused, why = await script(keys=keys, args=arguments)
+        call = script_call(self._mark_key, self._batch_number, self._batch, lambda: next(self._round_robin))
+        places, why = await self._script(keys=call.keys, args=call.arguments)
+        refused = sum(call.sizes[place - 1] for place in places)
         if refused:
             # Such as a key that holds something else. Sending these again would change nothing.
             log.error("Redis refused %d metric events: %s", refused, why.decode("utf-8", "replace"))
@@ -173,46 +181,25 @@ class Emitter:
         self.emitted += len(self._batch) - refused
         self._batch = []
 
-    def _command(self) -> tuple[list[str], list[bytes | int]]:
-        """The batch in the form of emit.lua's KEYS and ARGV."""
-        places: dict[str, int] = {}
-        lengths: list[int] = []
-        events = []
-        for definition, fields, shard_key, at_ms in self._batch:
-            if shard_key is None:
-                shard = next(self._round_robin) % definition.shards
+    async def _watch_switch(self) -> None:
+        while True:
+            try:
+                switched_on = await self._connect().get(ENABLED_KEY) != b"0"
+            except (RedisError, OSError):
+                pass  # `_run` meets the same trouble and says so; until it is over things stay as they are
             else:
-                shard = _shard_of(shard_key, definition.shards)
-            key = definition.stream_keys[shard]
-            place = places.get(key)
-            if place is None:
-                place = places[key] = len(places) + 1
-                lengths.append(definition.max_stream_length)
-            words: list[str | int] = [place]
-            for pair in fields.items():
-                words += pair
-            if TIME_WIRE not in fields:
-                words += (TIME_WIRE, at_ms)
-            events.append(words)
-        return [self._mark_key, *places], [self._batch_number, MARK_LIFE_S, _packed(events), *lengths]
+                if switched_on != self._switched_on:
+                    log.info(
+                        "metric events are switched %s by %s", "on" if switched_on else "off", ENABLED_KEY
+                    )
+                self._switched_on = switched_on
+            await asyncio.sleep(LOOK_EVERY_S)
 
-    def _connected(self) -> AsyncScript:
+    def _connect(self) -> Redis:
         if self._redis is None:
             # The client must not retry on its own: this class knows when that is safe, and counts.
             self._redis = Redis.from_url(
                 self._url, protocol=2, socket_timeout=5, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0)
             )
             self._script = self._redis.register_script(_SCRIPT)
-        return self._script
-
-
-def _packed(events: list[list[str | int]]) -> bytes:
-    try:
-        return msgpack.encode(events)
-    except UnicodeEncodeError:
-        # Text that is not valid Unicode must not fail the whole batch.
-        return msgpack.encode([[_valid(word) for word in words] for words in events])
-
-
-def _valid(word: str | int) -> str | int:
-    return word.encode("utf-8", "replace").decode() if isinstance(word, str) else word
+        return self._redis

@@ -19,7 +19,8 @@ from penstock.embedded.part import running
 from penstock.embedded.ports import any_free_port
 from penstock.embedded.valkey import Valkey
 from penstock.streams import emitter as emitter_module
-from penstock.streams.emitter import Emitter
+from penstock.streams.emitter import ENABLED_KEY, Emitter
+from penstock.streams.packing import packed_payload, unpack
 from penstock.streams.shards import shard_of
 from waiting import wait_until_async
 
@@ -37,7 +38,13 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 
 async def entries(redis: Redis, metric: MetricDefinition) -> list[dict[bytes, bytes]]:
-    return [fields for key in metric.stream_keys for _, fields in await redis.xrange(key)]
+    """The fields of all events, whichever form their entries have."""
+    found = []
+    for key in metric.stream_keys:
+        for _, fields in await redis.xrange(key):
+            payload = packed_payload(list(fields.items()))
+            found += [fields] if payload is None else [dict(pairs) for pairs in unpack(payload)]
+    return found
 
 
 async def test_an_event_arrives_on_the_stream_of_its_key(
@@ -69,8 +76,76 @@ async def test_events_of_one_key_keep_their_order_and_others_go_round(
     for number in range(10):
         again.emit(metric, {"dq": number})
     await again.stop(10)
-    lengths = [await redis.xlen(key) for key in metric.stream_keys]
-    assert sorted(lengths) == [5, 2_505]
+    dequeued = [
+        int(fields[b"dq"])
+        for key in metric.stream_keys
+        for _, fields in await redis.xrange(key)
+        if b"dq" in fields
+    ]
+    assert dequeued == [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]
+
+
+async def test_many_events_share_an_entry_and_few_do_not(
+    redis_url: str, redis: Redis, metric: MetricDefinition
+) -> None:
+    emitter = Emitter(redis_url, buffer=10_000)
+    key = metric.stream_keys[shard_of("one", metric.shards)]
+    for number in range(700):
+        emitter.emit(metric, {"queue": f"q{number % 3}", "eq": number, "wt": f"{number},0"}, shard_key="one")
+    emitter.start()
+    await wait_until_async(lambda: _value(emitter.emitted == 700), 10, "the many are written")
+    assert await redis.xlen(key) == 3
+    for number in range(700, 705):
+        emitter.emit(metric, {"queue": "q", "eq": number, "wt": number}, shard_key="one")
+    await emitter.stop(5)
+    assert await redis.xlen(key) == 3 + 5
+    found = await entries(redis, metric)
+    assert [int(fields[b"eq"]) for fields in found] == list(range(705))
+    assert (found[699][b"wt"], found[700][b"wt"]) == (b"699,0", b"700")
+    assert all(b"t" in fields for fields in found)
+
+
+async def test_an_event_that_cannot_be_packed_keeps_its_place(
+    redis_url: str, redis: Redis, metric: MetricDefinition
+) -> None:
+    emitter = Emitter(redis_url, buffer=100)
+    odd: dict[int, dict[str, str | int]] = {
+        10: {"eq": "ten"},
+        11: {"eq": 11, "undeclared": 1},
+        12: {"eq": 12, "queue": "\ud800"},
+        13: {"eq": 1 << 70},
+    }
+    for number in range(40):
+        emitter.emit(metric, odd.get(number, {"eq": number}), shard_key="one")
+    emitter.start()
+    await emitter.stop(5)
+    key = metric.stream_keys[shard_of("one", metric.shards)]
+    sizes = [
+        1 if (payload := packed_payload(list(fields.items()))) is None else len(unpack(payload))
+        for _, fields in await redis.xrange(key)
+    ]
+    assert sizes == [10, 1, 1, 1, 1, 26]
+    texts = [fields[b"eq"].decode() for fields in await entries(redis, metric)]
+    assert texts[:13] == [*map(str, range(10)), "ten", "11", "12"]
+    assert texts[14:] == [str(number) for number in range(14, 40)]
+    assert emitter.emitted == 40
+
+
+async def test_a_stream_is_bounded_in_bytes_too(
+    redis_url: str, redis: Redis, metric: MetricDefinition
+) -> None:
+    metric = replace(metric, shards=1, max_stream_bytes=200_000)
+    emitter = Emitter(redis_url, buffer=100_000)
+    emitter.start()
+    long = ",".join(["123456"] * 20)
+    for number in range(20_000):
+        emitter.emit(metric, {"queue": f"q{number}", "eq": number, "wt": long}, shard_key="one")
+    await emitter.stop(30)
+    [key] = metric.stream_keys
+    assert emitter.emitted == 20_000
+    assert 100_000 < await redis.memory_usage(key, samples=0) < 400_000
+    assert int((await entries(redis, metric))[-1][b"eq"]) == 19_999
+    assert (await redis.xinfo_stream(key))["entries-added"] > await redis.xlen(key)
 
 
 async def test_a_given_time_is_kept(redis_url: str, redis: Redis, metric: MetricDefinition) -> None:
@@ -135,6 +210,48 @@ async def test_a_refused_event_does_not_take_its_neighbours_along(
     await emitter.stop(5)
     assert await redis.xlen(right) == 3
     assert (emitter.emitted, emitter.dropped) == (3, 3)
+
+
+async def test_refused_packs_count_all_their_events(
+    redis_url: str, redis: Redis, metric: MetricDefinition
+) -> None:
+    wrong, right = metric.stream_keys
+    await redis.set(wrong, "not a stream")
+    emitter = Emitter(redis_url, buffer=100)
+    for number in range(60):
+        emitter.emit(metric, {"eq": number})
+    emitter.start()
+    await emitter.stop(5)
+    assert await redis.xlen(right) == 1
+    assert (emitter.emitted, emitter.dropped) == (30, 30)
+
+
+async def test_emission_is_switched_off_and_on_for_all_by_a_key(
+    open_tmp_path: Path, metric: MetricDefinition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emitter_module, "LOOK_EVERY_S", 0.02)
+    server = Valkey(open_tmp_path, any_free_port())
+    emitter = Emitter(server.url, buffer=100)
+    with running(server):
+        async with Redis.from_url(server.url) as client:
+            emitter.start()
+            emitter.emit(metric, {"eq": 1})
+            await wait_until_async(lambda: _value(emitter.emitted == 1), 10, "emission is on by itself")
+            await client.set(ENABLED_KEY, "0")
+            await wait_until_async(lambda: _value(not emitter.active), 10, "emission is switched off")
+            emitter.emit(metric, {"eq": 1})
+            assert (emitter.pending, emitter.dropped) == (0, 0)
+            await client.set(ENABLED_KEY, "1")
+            await wait_until_async(lambda: _value(emitter.active), 10, "emission is switched on")
+            await client.set(ENABLED_KEY, "0")
+            await wait_until_async(lambda: _value(not emitter.active), 10, "emission is off again")
+            await client.delete(ENABLED_KEY)
+            await wait_until_async(lambda: _value(emitter.active), 10, "absent means on")
+            await client.set(ENABLED_KEY, "0")
+            await wait_until_async(lambda: _value(not emitter.active), 10, "off before Redis goes")
+    await asyncio.sleep(0.1)
+    assert not emitter.active, "while Redis is away the switch stays as it was"
+    await emitter.stop(1)
 
 
 async def test_a_switched_off_emitter_does_nothing(redis_url: str, metric: MetricDefinition) -> None:

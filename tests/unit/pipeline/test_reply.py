@@ -13,7 +13,8 @@ from penstock.definitions import QUEUE
 from penstock.pipeline.fold import fold
 from penstock.pipeline.reply import read_reply
 from penstock.pipeline.rows import Rows, rows_of_events
-from penstock.streams.wire import Event, Reason, SetAside, read_entry
+from penstock.streams.packing import pack
+from penstock.streams.wire import Event, Reason, SetAside, read_events
 
 NOW_MS = 1_790_000_000_000
 Entry = tuple[bytes, list[tuple[bytes, bytes]]]
@@ -44,7 +45,7 @@ def comparable(rows: Rows) -> list[tuple[object, ...]]:
 
 
 def plainly(entries: list[Entry]) -> tuple[list[tuple[object, ...]], Counter[Reason]]:
-    read = [read_entry(QUEUE, *entry) for entry in entries]
+    read = [event for entry in entries for event in read_events(QUEUE, *entry)]
     events = [event for event in read if isinstance(event, Event)]
     reasons = Counter(aside.reason for aside in read if isinstance(aside, SetAside))
     return comparable(fold(rows_of_events(QUEUE, events), QUEUE.bucket_ms)), reasons
@@ -53,6 +54,8 @@ def plainly(entries: list[Entry]) -> tuple[list[tuple[object, ...]], Counter[Rea
 def quickly(entries: list[Entry]) -> tuple[list[tuple[object, ...]], Counter[Reason]]:
     chunk = read_reply(QUEUE, *encoded(entries))
     assert chunk.entries == len(entries)
+    if entries:
+        assert (chunk.first_id, chunk.last_id) == (entries[0][0], entries[-1][0])
     return comparable(fold(chunk.rows, QUEUE.bucket_ms)), chunk.set_aside
 
 
@@ -92,9 +95,36 @@ usual = st.lists(
 ).map(lambda more: [(b"org", b"o"), (b"proj", b"p"), (b"env", b"e"), (b"queue", b"q"), *more])
 
 
+amounts = st.one_of(
+    st.integers(0, 99), st.sampled_from([-1, 0, 10**15 - 1, 10**15, -(10**15), 300, 70_000, 1 << 40])
+)
+packed_texts = st.sampled_from(["a", "b", "default", "", "é", "x\r\ny", "*2"])
+packable = st.tuples(
+    st.tuples(*[packed_texts] * 4).map(
+        lambda some: dict(zip(("org", "proj", "env", "queue"), some, strict=True))
+    ),
+    st.dictionaries(st.sampled_from([m.wire for m in (*QUEUE.counters, *QUEUE.gauges)]), amounts, max_size=3),
+    st.dictionaries(
+        st.sampled_from([m.wire for m in QUEUE.samples]),
+        st.one_of(lists.map(lambda text: text.decode("ascii", "ignore")), st.just("5,6")),
+        max_size=2,
+    ),
+    st.dictionaries(st.just("group"), packed_texts),
+    st.dictionaries(st.just("t"), times.map(int)),
+    st.booleans(),
+).map(lambda some: {name: v for part in some[not some[5] : 5] for name, v in part.items()})
+payloads = st.lists(st.tuples(packable, times.map(int)), min_size=1, max_size=8).map(
+    lambda some: pack(QUEUE, some) or b""
+)
+packs = st.one_of(
+    payloads, payloads.map(lambda payload: payload[:-1]), st.sampled_from([b"", b"\r\n", b"x"])
+).map(lambda payload: [(b"p", payload)])
+
+
 @st.composite
 def streams(draw: st.DrawFn) -> list[Entry]:
-    bodies = draw(st.lists(st.one_of(usual, pairs, st.lists(extra, min_size=1, max_size=3)), max_size=12))
+    kinds = st.one_of(usual, packs, pairs, st.lists(extra, min_size=1, max_size=3))
+    bodies = draw(st.lists(kinds, max_size=12))
     steps = draw(st.lists(st.integers(0, 4000), min_size=len(bodies), max_size=len(bodies)))
     milliseconds, entries = NOW_MS, []
     for sequence, (body, step) in enumerate(zip(bodies, steps, strict=True)):
@@ -104,6 +134,8 @@ def streams(draw: st.DrawFn) -> list[Entry]:
 
 
 BASE = [(b"org", b"o"), (b"proj", b"p"), (b"env", b"e"), (b"queue", b"q")]
+PLACE = {name.decode(): text.decode() for name, text in BASE}
+PACKED = pack(QUEUE, [({**PLACE, "ql": n}, NOW_MS) for n in range(3)]) or b""
 
 
 @settings(deadline=None, max_examples=300)
@@ -112,6 +144,13 @@ BASE = [(b"org", b"o"), (b"proj", b"p"), (b"env", b"e"), (b"queue", b"q")]
 @example([(b"%d-0" % NOW_MS, [*BASE, (b"eq", b"1")]), (b"%d-1" % NOW_MS, [*BASE, (b"eq", b"x")])])
 @example([(b"%d-0" % NOW_MS, [*BASE, (b"eq", b"1"), (b"eq", b"1")])])
 @example([(b"5-3", [*BASE, (b"eq", b"1")])])
+@example([(b"5-3", [*BASE, (b"eq", b"1"), (b"t", b"-2")])])
+@example([(b"9999999999999-0", [*BASE, (b"eq", b"1")]), (b"9999999999999-1", [(b"p", b"x"), (b"q", b"x")])])
+@example([(b"18446744073709551615-18446744073709551615", [*BASE, (b"eq", b"1")])])
+@example([(b"%d-18446744073709551615" % NOW_MS, [*BASE, (b"ql", b"1")])])
+@example([(b"18446744073709551615-18446744073709551615", [(b"p", PACKED)])])
+@example([(b"%d-18446744073709551615" % NOW_MS, [(b"p", PACKED)])])
+@example([(b"%d-0" % NOW_MS, [*BASE, (b"p", PACKED), (b"eq", b"1")])])
 def test_the_fast_reader_gives_what_the_plain_one_gives(entries: list[Entry]) -> None:
     assert quickly(entries) == plainly(entries)
 
@@ -140,6 +179,51 @@ def test_an_entry_that_cannot_be_counted_is_set_aside_alone(
     assert chunk.examples[reason].startswith(f"{NOW_MS}-1 org=o")
     assert len(chunk.rows) == 2
     assert np.array_equal(chunk.rows.counters["enqueued"], [1, 1])
+
+
+def test_an_event_of_a_pack_that_cannot_be_counted_is_set_aside_alone() -> None:
+    events = [
+        ({**PLACE, "eq": 1}, NOW_MS),
+        ({**PLACE, "eq": -1}, NOW_MS),
+        ({**PLACE, "eq": 2, "wt": "x"}, NOW_MS),
+    ]
+    payload = pack(QUEUE, [*events, events[0]])
+    assert payload is not None
+    chunk = read_reply(QUEUE, *encoded([(b"%d-7" % NOW_MS, [(b"p", payload)])]))
+    assert chunk.set_aside == {Reason.NEGATIVE_COUNT: 1, Reason.NOT_A_NUMBER: 1}
+    assert chunk.examples[Reason.NEGATIVE_COUNT].startswith(f"{NOW_MS}-7#1 org=o")
+    assert chunk.rows.counters["enqueued"].tolist() == [1, 1]
+
+
+def test_a_broken_pack_is_set_aside_with_its_bytes_and_its_neighbours_are_counted() -> None:
+    good: list[tuple[bytes, bytes]] = [*BASE, (b"eq", b"1")]
+    bodies = [good, [(b"p", PACKED[:-2])], [(b"p", PACKED)], good]
+    chunk = read_reply(QUEUE, *encoded([(b"%d-%d" % (NOW_MS, i), body) for i, body in enumerate(bodies)]))
+    assert chunk.set_aside == {Reason.BROKEN_PACK: 1}
+    assert chunk.examples[Reason.BROKEN_PACK].startswith(f"{NOW_MS}-1 p=0x96")
+    assert (chunk.entries, len(chunk.rows)) == (4, 5)
+
+
+def test_the_last_of_a_gauge_is_the_packs_last_whatever_its_shape() -> None:
+    depths = [{"ql": 1}, {"ql": 2, "eq": 1}, {"ql": 3}, {"ql": 4, "eq": 1}, {"ql": 5}]
+    payload = pack(QUEUE, [({**PLACE, **some}, NOW_MS) for some in depths])
+    assert payload is not None
+    entries: list[Entry] = [(b"%d-%d" % (NOW_MS, i), [(b"p", payload)]) for i in range(2)]
+    folded = fold(read_reply(QUEUE, *encoded(entries)).rows, QUEUE.bucket_ms)
+    assert (folded.gauge_last["depth"].tolist(), folded.events.tolist()) == ([5], [10])
+    assert folded.seen_id.tolist() == [(NOW_MS << 22) + (1 << 8) + 4]
+
+
+def test_text_that_looks_like_a_packed_entry_stays_text() -> None:
+    inner = b"x\r\n*2\r\n$15\r\n%d-9\r\n*2\r\n$1\r\np\r\n$%d\r\n%s\r\n" % (NOW_MS, len(PACKED), PACKED)
+    forged = encoded([(b"%d-9" % NOW_MS, [*BASE, (b"eq", b"7")])])[0][12:-10]
+    for text in (inner, inner + forged, inner[3:-2]):
+        entries: list[Entry] = [
+            (b"%d-0" % NOW_MS, [*BASE, (b"eq", b"1"), (b"op", text)]),
+            (b"%d-1" % NOW_MS, [(b"p", PACKED)]),
+        ]
+        assert quickly(entries) == plainly(entries)
+        assert read_reply(QUEUE, *encoded(entries)).rows.counters["enqueued"].sum() == 1
 
 
 def test_a_negative_age_counts_as_zero() -> None:
