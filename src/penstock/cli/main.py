@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from penstock import __version__
 from penstock.cli.pipeline import AsJson, pipeline
+from penstock.cli.report import report
 from penstock.config import load_settings
 from penstock.errors import PenstockError
 
@@ -24,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(pipeline, name="pipeline")
+app.add_typer(report, name="report")
 
 
 def main() -> None:

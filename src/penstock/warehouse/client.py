@@ -62,6 +62,13 @@ class Warehouse:
             raise self._translated(error) from error
         return [dict(zip(result.column_names, row, strict=True)) for row in result.result_rows]
 
+    def query_arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        """The rows as Arrow columns, for results too large to be Python objects."""
+        try:
+            return self._connected().query_arrow(sql, parameters=dict(parameters or {}), use_strings=True)
+        except (ClickHouseError, HTTPError, OSError) as error:
+            raise self._translated(error) from error
+
     def command(self, sql: str, settings: Mapping[str, Any] | None = None) -> None:
         try:
             self._connected().command(sql, settings=dict(settings or {}))

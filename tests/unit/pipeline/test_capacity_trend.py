@@ -45,7 +45,7 @@ def test_noise_around_a_level_is_flat() -> None:
     ]
     assert len(verdicts) == 200
     # The interval is one of 95 %, so about one in twenty is taken for a trend.
-    assert 0.88 <= verdicts.count("flat") / 200
+    assert verdicts.count("flat") / 200 >= 0.88
 
 
 def test_the_interval_holds_the_true_slope() -> None:
