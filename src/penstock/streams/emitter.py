@@ -182,7 +182,8 @@ class Emitter:
         self._batch = []
 
     async def _watch_switch(self) -> None:
-        while True:
+        # The client may turn a cancellation while it connects into an error of its own: so this also looks.
+        while not self._stopping.is_set():
             try:
                 switched_on = await self._connect().get(ENABLED_KEY) != b"0"
             except (RedisError, OSError):
@@ -193,7 +194,7 @@ class Emitter:
                         "metric events are switched %s by %s", "on" if switched_on else "off", ENABLED_KEY
                     )
                 self._switched_on = switched_on
-            await asyncio.sleep(LOOK_EVERY_S)
+            await self._pause(LOOK_EVERY_S)
 
     def _connect(self) -> Redis:
         if self._redis is None:
