@@ -1,67 +1,57 @@
-"""A short way to the hot routes.
+"""Which requests are hot, and what answers them.
 
-Push, pop and ack are most of the traffic, and the framework's middleware and route search cost more than
-they do themselves. This front looks their paths up directly and hands everything else to the application.
-The same endpoints are registered there too, so both ways answer alike.
+Push, pop and ack are most of the traffic, and a framework's way to them costs more than they do themselves.
+Here a request line leads straight to its handler. The application has the same handlers behind its own
+routes: whatever is unusual about a request goes that way, and both answer alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from urllib.parse import parse_qsl
 
-from fastapi import FastAPI
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
-
-from penstock.api import problems
+from penstock.api import reading
+from penstock.api.answer import Answer
 from penstock.api.routes import messages, settle
-from penstock.errors import PenstockError
+from penstock.api.services import Services
+from penstock.broker.pop import PopOptions
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Services, bytes], Awaitable[Answer]]
 
-POP_PREFIX = "/api/v1/pop/queue/"
+POP_PREFIX = b"/api/v1/pop/queue/"
+LONGEST_URL = 500
+
+POSTS: dict[bytes, Handler] = {
+    b"/api/v1/push": messages.push,
+    b"/api/v1/ack": settle.ack,
+    b"/api/v1/ack/batch": settle.ack_batch,
+}
 
 
-class HotRoutes:
-    """The application with a short way to its hot routes."""
+class Pop:
+    """A pop as its URL asks for it."""
 
-    def __init__(self, app: FastAPI) -> None:
-        self.app = app
-        self._posts: dict[str, Endpoint] = {
-            "/api/v1/push": messages.push,
-            "/api/v1/ack": settle.ack,
-            "/api/v1/ack/batch": settle.ack_batch,
-        }
+    __slots__ = ("group", "options", "queue")
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoint(scope) if scope["type"] == "http" else None
-        if endpoint is None:
-            await self.app(scope, receive, send)
-            return
-        scope["app"] = self.app
-        request = Request(scope, receive)
-        try:
-            response = await endpoint(request)
-        except ClientDisconnect:
-            return
-        except PenstockError as error:
-            response = await problems.on_penstock_error(request, error)
-        except Exception as error:  # noqa: BLE001 - the last line of defence, as in the application
-            response = await problems.on_unexpected(request, error)
-        await response(scope, receive, send)
+    def __init__(self, queue: str, group: str, options: PopOptions) -> None:
+        self.queue = queue
+        self.group = group
+        self.options = options
 
-    def let_go(self) -> None:
-        """Answer pops that wait, with nothing: the server is about to stop."""
-        self.app.state.services.broker.waiters.let_go()
+    def __call__(self, given: Services, raw: bytes) -> Awaitable[Answer]:
+        return messages.pop(given, self.queue, self.group, self.options)
 
-    def _endpoint(self, scope: Scope) -> Endpoint | None:
-        path: str = scope["path"]
-        if scope["method"] == "POST":
-            return self._posts.get(path)
-        if scope["method"] == "GET" and path.startswith(POP_PREFIX):
-            queue, slash, _ = path.removeprefix(POP_PREFIX).partition("/")
-            if queue and not slash:
-                scope["path_params"] = {"queue": queue}
-                return messages.pop
+
+@lru_cache(maxsize=5_000)
+def pop_of(url: bytes) -> Pop | None:
+    """What a pop's URL asks for; None if it is none, or an unusual one. Consumers repeat theirs for hours.
+
+    Raises InvalidRequest where a parameter does not fit.
+    """
+    path, _, query = url.partition(b"?")
+    queue = path.removeprefix(POP_PREFIX)
+    if not queue or len(url) > LONGEST_URL or b"/" in queue or b"%" in queue or not url.isascii():
         return None
+    name = reading.check_name("queue", queue.decode())
+    return Pop(name, *messages.pop_options(dict(parse_qsl(query.decode(), keep_blank_values=True))))

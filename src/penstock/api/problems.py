@@ -38,6 +38,10 @@ def problem(
 
 async def on_penstock_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PenstockError)
+    return of_penstock_error(error)
+
+
+def of_penstock_error(error: PenstockError) -> Response:
     headers = {"Retry-After": "1"} if error.status in (429, 503) else None
     return problem(error.status, error.title, error.detail, error.code, headers, **error.fields)
 
@@ -54,7 +58,11 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:
-    logger.error("unexpected error in %s %s", request.method, request.url.path, exc_info=error)
+    return of_unexpected(error, request.url.path)
+
+
+def of_unexpected(error: Exception, path: str) -> Response:
+    logger.error("unexpected error in %s", path, exc_info=error)
     return problem(500, "Something went wrong", "an unexpected error; the broker's log has it", "internal")
 
 

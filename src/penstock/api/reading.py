@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -61,8 +62,8 @@ def check_name(what: str, name: str) -> str:
     return name
 
 
-def integer(request: Request, name: str, default: int, low: int, high: int) -> int:
-    text = request.query_params.get(name)
+def integer(parameters: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    text = parameters.get(name)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
@@ -70,8 +71,8 @@ def integer(request: Request, name: str, default: int, low: int, high: int) -> i
     return int(text)
 
 
-def flag(request: Request, name: str, default: bool = False) -> bool:
-    text = request.query_params.get(name)
+def flag(parameters: Mapping[str, str], name: str, default: bool = False) -> bool:
+    text = parameters.get(name)
     if text is None:
         return default
     if text not in ("true", "false"):
@@ -79,9 +80,9 @@ def flag(request: Request, name: str, default: bool = False) -> bool:
     return text == "true"
 
 
-def subscription(request: Request) -> str:
+def subscription(parameters: Mapping[str, str]) -> str:
     """Where a new group starts: `all`, `new`, or the moment of `subscriptionFrom` in ISO 8601."""
-    moment = request.query_params.get("subscriptionFrom")
+    moment = parameters.get("subscriptionFrom")
     if moment == "now":
         return "new"
     if moment:
@@ -92,7 +93,7 @@ def subscription(request: Request) -> str:
             raise InvalidRequest(
                 f"subscriptionFrom must be now or an ISO 8601 time, not {moment!r}", field="subscriptionFrom"
             ) from None
-    mode = request.query_params.get("subscriptionMode") or "all"
+    mode = parameters.get("subscriptionMode") or "all"
     if mode not in ("all", "from_beginning", "new", "new-only"):
         raise InvalidRequest(f"subscriptionMode must be all or new, not {mode!r}", field="subscriptionMode")
     return "new" if mode.startswith("new") else "all"

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from penstock.api.app import make_app
-from penstock.api.hot import HotRoutes
-from penstock.api.one_write import OneWriteProtocol
+from penstock.api.express import ExpressProtocol
 from penstock.config import Settings, as_environment, load_settings
+
+OPTIONS: dict[str, Any] = {
+    "http": ExpressProtocol,
+    "access_log": False,
+    "proxy_headers": False,
+    "server_header": False,
+    "date_header": False,
+    "timeout_keep_alive": 75,
+    "timeout_graceful_shutdown": 10,
+}
+"""How the server treats its connections."""
 
 
 def serve(settings: Settings) -> None:
@@ -27,20 +39,14 @@ def serve(settings: Settings) -> None:
         port=settings.port,
         workers=settings.workers,
         log_level=settings.log_level,
-        http=OneWriteProtocol,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=10,
+        **OPTIONS,
     )
 
 
-def make_app_from_environment() -> HotRoutes:
+def make_app_from_environment() -> FastAPI:
     """The application for the settings in force: what each worker process runs."""
     settings = load_settings()
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    return HotRoutes(make_app(settings))
+    return make_app(settings)

@@ -5,7 +5,9 @@ Ids never change, so the only stale answer is one that was deleted; whoever find
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from weakref import WeakValueDictionary
 
 from penstock.durable import catalog, log
 from penstock.durable.log import GroupId, PartitionId, PartitionName
@@ -21,6 +23,7 @@ class Directory:
         self._database = database
         self._partitions: dict[tuple[Scope, PartitionName], PartitionId] = {}
         self._groups: dict[tuple[Scope, str, str], GroupId] = {}
+        self._asking: WeakValueDictionary[tuple[Scope, str, str], asyncio.Lock] = WeakValueDictionary()
         self._forgotten = 0
 
     async def partitions(
@@ -50,13 +53,19 @@ class Directory:
         """The group's ids; the group, starting at `subscription`, and its queue are made where missing."""
         key = (scope, queue, group)
         known = self._groups.get(key)
-        if known is None:
-            forgotten = self._forgotten
-            known = await log.ensure_group(self._database, scope, queue, group, subscription)
-            if len(self._groups) >= LIMIT:
-                self._groups.clear()
-            if forgotten == self._forgotten:
-                self._groups[key] = known
+        if known is not None:
+            return known
+        # Consumers come in crowds: one asks, the others wait for its answer.
+        asking = self._asking.setdefault(key, asyncio.Lock())
+        async with asking:
+            known = self._groups.get(key)
+            if known is None:
+                forgotten = self._forgotten
+                known = await log.ensure_group(self._database, scope, queue, group, subscription)
+                if len(self._groups) >= LIMIT:
+                    self._groups.clear()
+                if forgotten == self._forgotten:
+                    self._groups[key] = known
         return known
 
     def forget(self, scope: Scope, queue: str) -> None:

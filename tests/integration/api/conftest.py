@@ -8,7 +8,6 @@ import pytest_asyncio
 from fastapi import FastAPI
 
 from penstock.api.app import make_app
-from penstock.api.hot import HotRoutes
 from penstock.config import Settings
 from waiting import wait_until_async
 
@@ -34,7 +33,7 @@ async def app(settings: Settings) -> AsyncIterator[FastAPI]:
 @pytest_asyncio.fixture
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """The application on real servers, without a socket in between."""
-    transport = httpx.ASGITransport(HotRoutes(app), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as opened:
         yield opened
 

@@ -1,6 +1,8 @@
-"""The hot routes: push and pop. Plain Starlette endpoints; the framework's validation is bypassed."""
+"""The hot routes: push and pop. The framework's validation is bypassed; `hot` has a short way to them."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 from starlette.requests import Request
@@ -8,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.api import reading
+from penstock.api.answer import NOTHING, Answer
 from penstock.api.disconnect import unless_disconnected
 from penstock.api.schemas import (
     PoppedMessage,
@@ -19,7 +22,7 @@ from penstock.api.schemas import (
     push_body,
     push_item,
 )
-from penstock.api.services import services
+from penstock.api.services import Services, services
 from penstock.broker.messages import NewMessage, Popped, PushResult
 from penstock.broker.pop import PopOptions
 from penstock.clock import iso
@@ -29,9 +32,7 @@ from penstock.model import DEFAULT_PARTITION, DEFAULT_SCOPE, QUEUE_MODE
 LONGEST_WAIT_MS = 300_000
 
 
-async def push(request: Request) -> Response:
-    given = services(request)
-    raw = await reading.body(request, given.settings.max_body_bytes)
+async def push(given: Services, raw: bytes) -> Answer:
     items, failed = _push_items(raw)
     messages: list[NewMessage] = []
     indexes: list[int] = []
@@ -51,7 +52,7 @@ async def push(request: Request) -> Response:
     answer += map(_push_result, indexes, messages, results)
     if failed:
         answer.sort(key=lambda item: item.index)
-    return Response(encode(answer), 201, media_type="application/json")
+    return Answer(201, encode(answer))
 
 
 def _push_items(raw: bytes) -> tuple[list[tuple[int, PushItem]], dict[int, str]]:
@@ -93,47 +94,28 @@ def _push_result(index: int, message: NewMessage, result: PushResult) -> PushIte
     )
 
 
-async def pop(request: Request) -> Response:
-    given = services(request)
-    queue = reading.check_name("queue", request.path_params["queue"])
-    partition = request.path_params.get("partition")
-    if partition is not None:
-        reading.check_name("partition", partition)
-    group, options = _pop_options(request, partition)
-    work = given.broker.pop(DEFAULT_SCOPE, queue, group, options)
-    popped = await (unless_disconnected(request, work) if options.wait_s else work)
-    return _pop_answer(popped)
+async def pop(given: Services, queue: str, group: str, options: PopOptions) -> Answer:
+    return _pop_answer(await given.broker.pop(DEFAULT_SCOPE, queue, group, options))
 
 
-async def pop_any(request: Request) -> Response:
-    given = services(request)
-    namespace = request.query_params.get("namespace")
-    task = request.query_params.get("task")
-    if not namespace and not task:
-        raise InvalidRequest("name a namespace or a task, or pop one queue: /api/v1/pop/queue/{queue}")
-    group, options = _pop_options(request, None)
-    work = given.broker.pop_any(DEFAULT_SCOPE, namespace, task, group, options)
-    popped = await (unless_disconnected(request, work) if options.wait_s else work)
-    return _pop_answer(popped)
-
-
-def _pop_options(request: Request, partition: str | None) -> tuple[str, PopOptions]:
-    group = reading.check_name("consumerGroup", request.query_params.get("consumerGroup") or QUEUE_MODE)
-    wait = reading.flag(request, "wait")
-    timeout_ms = reading.integer(request, "timeout", 30_000, 0, LONGEST_WAIT_MS)
+def pop_options(parameters: Mapping[str, str], partition: str | None = None) -> tuple[str, PopOptions]:
+    """The group and what else a pop's query asks for."""
+    group = reading.check_name("consumerGroup", parameters.get("consumerGroup") or QUEUE_MODE)
+    wait = reading.flag(parameters, "wait")
+    timeout_ms = reading.integer(parameters, "timeout", 30_000, 0, LONGEST_WAIT_MS)
     return group, PopOptions(
-        batch=reading.integer(request, "batch", 1, 1, 10_000),
+        batch=reading.integer(parameters, "batch", 1, 1, 10_000),
         partition=partition,
-        partitions=reading.integer(request, "partitions", 1, 1, 1_000),
-        auto_ack=reading.flag(request, "autoAck"),
-        subscription=reading.subscription(request),
+        partitions=reading.integer(parameters, "partitions", 1, 1, 1_000),
+        auto_ack=reading.flag(parameters, "autoAck"),
+        subscription=reading.subscription(parameters),
         wait_s=timeout_ms / 1000 if wait else 0.0,
     )
 
 
-def _pop_answer(popped: Popped | None) -> Response:
-    if popped is None or not popped.messages:
-        return Response(status_code=204)
+def _pop_answer(popped: Popped) -> Answer:
+    if not popped.messages:
+        return NOTHING
     lease = popped.lease or None
     messages: list[PoppedMessage] = []
     created_at, created_text = None, ""
@@ -166,12 +148,38 @@ def _pop_answer(popped: Popped | None) -> Response:
         popped.partitions,
         messages,
     )
-    return Response(encode(body), media_type="application/json")
+    return Answer(200, encode(body))
+
+
+async def _push(request: Request) -> Response:
+    given = services(request)
+    return (await push(given, await reading.body(request, given.settings.max_body_bytes))).response()
+
+
+async def _pop(request: Request) -> Response:
+    queue = reading.check_name("queue", request.path_params["queue"])
+    partition = request.path_params.get("partition")
+    if partition is not None:
+        reading.check_name("partition", partition)
+    group, options = pop_options(request.query_params, partition)
+    answer = await unless_disconnected(request, pop(services(request), queue, group, options))
+    return (answer or NOTHING).response()
+
+
+async def _pop_any(request: Request) -> Response:
+    namespace = request.query_params.get("namespace")
+    task = request.query_params.get("task")
+    if not namespace and not task:
+        raise InvalidRequest("name a namespace or a task, or pop one queue: /api/v1/pop/queue/{queue}")
+    group, options = pop_options(request.query_params)
+    work = services(request).broker.pop_any(DEFAULT_SCOPE, namespace, task, group, options)
+    popped = await unless_disconnected(request, work)
+    return (_pop_answer(popped) if popped else NOTHING).response()
 
 
 ROUTES = [
-    Route("/api/v1/push", push, methods=["POST"]),
-    Route("/api/v1/pop", pop_any, methods=["GET"]),
-    Route("/api/v1/pop/queue/{queue}", pop, methods=["GET"]),
-    Route("/api/v1/pop/queue/{queue}/partition/{partition:path}", pop, methods=["GET"]),
+    Route("/api/v1/push", _push, methods=["POST"]),
+    Route("/api/v1/pop", _pop_any, methods=["GET"]),
+    Route("/api/v1/pop/queue/{queue}", _pop, methods=["GET"]),
+    Route("/api/v1/pop/queue/{queue}/partition/{partition:path}", _pop, methods=["GET"]),
 ]

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.api import reading
+from penstock.api.answer import Answer
 from penstock.api.routes.messages import new_message
 from penstock.api.schemas import (
     AckBatchBody,
@@ -42,19 +43,16 @@ REASONS = {
 }
 
 
-async def ack(request: Request) -> Response:
-    given = services(request)
-    body = reading.decode(ack_body, await reading.body(request, given.settings.max_body_bytes))
+async def ack(given: Services, raw: bytes) -> Answer:
+    body = reading.decode(ack_body, raw)
     settlement = _settlement(body, _lease(body.leaseId))
     [result] = await given.broker.ack(DEFAULT_SCOPE, [settlement])
     if not result.success:
         raise LeaseLost(REASONS[result.outcome], transactionId=body.transactionId)
-    return Response(encode([_ack_result(0, body, result)]), media_type="application/json")
+    return Answer(200, encode([_ack_result(0, body, result)]))
 
 
-async def ack_batch(request: Request) -> Response:
-    given = services(request)
-    raw = await reading.body(request, given.settings.max_body_bytes)
+async def ack_batch(given: Services, raw: bytes) -> Answer:
     batch: AckBatchBody = reading.decode(ack_batch_body, raw)
     answers: list[AckResult | None] = [None] * len(batch.acknowledgments)
     settlements: list[Settlement] = []
@@ -69,7 +67,17 @@ async def ack_batch(request: Request) -> Response:
     results = await given.broker.ack(DEFAULT_SCOPE, settlements) if settlements else []
     for index, result in zip(places, results, strict=True):
         answers[index] = _ack_result(index, batch.acknowledgments[index], result)
-    return Response(encode(answers), media_type="application/json")
+    return Answer(200, encode(answers))
+
+
+async def _ack(request: Request) -> Response:
+    given = services(request)
+    return (await ack(given, await reading.body(request, given.settings.max_body_bytes))).response()
+
+
+async def _ack_batch(request: Request) -> Response:
+    given = services(request)
+    return (await ack_batch(given, await reading.body(request, given.settings.max_body_bytes))).response()
 
 
 async def extend(request: Request) -> Response:
@@ -194,8 +202,8 @@ def _ack_result(index: int, body: AckBody, result: SettlementResult) -> AckResul
 
 
 ROUTES = [
-    Route("/api/v1/ack", ack, methods=["POST"]),
-    Route("/api/v1/ack/batch", ack_batch, methods=["POST"]),
+    Route("/api/v1/ack", _ack, methods=["POST"]),
+    Route("/api/v1/ack/batch", _ack_batch, methods=["POST"]),
     Route("/api/v1/lease/{lease}/extend", extend, methods=["POST"]),
     Route("/api/v1/transaction", transaction, methods=["POST"]),
 ]

@@ -30,6 +30,9 @@ DECLARE
     v_ttl_ms  bigint;
     v_delay   interval;
 BEGIN
+    -- What a crash of the server could lose here is a lease that then is nobody's, so its messages come again:
+    -- no reason to wait for the disk. Whoever acks waits for it, and thereby for this.
+    PERFORM set_config('synchronous_commit', 'off', true);
     SELECT q.* INTO v_queue FROM groups g JOIN queues q ON q.id = g.queue_id WHERE g.id = p_group_id;
     IF v_queue IS NULL THEN
         RAISE EXCEPTION 'there is no group %', p_group_id USING ERRCODE = 'PK001';

@@ -1,0 +1,154 @@
+"""The server's HTTP protocol with a short way for hot requests.
+
+uvicorn reads requests, keeps connections alive and stops gracefully; a usual hot request is then handled
+right here, in one task and one write, instead of through the application's interface. Whatever is unusual
+(another route, a body of unknown length, a second request on the connection before the first is answered)
+goes the server's own way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import FastAPI
+from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from penstock.api import problems
+from penstock.api.answer import Answer
+from penstock.api.hot import POP_PREFIX, POSTS, Handler, Pop, pop_of
+from penstock.errors import PenstockError
+
+_JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
+_CLOSE = b"connection: close\r\n"
+
+
+class HotCycle:
+    """One hot request from its head to its answer, in the shape in which the server keeps those under way."""
+
+    __slots__ = ("body", "disconnected", "handler", "keep_alive", "protocol", "response_complete", "task")
+
+    def __init__(self, protocol: ExpressProtocol, handler: Handler) -> None:
+        self.protocol = protocol
+        self.handler = handler
+        self.body = b""
+        self.keep_alive = True
+        self.disconnected = False
+        self.response_complete = False
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def message_event(self) -> HotCycle:
+        """The server sets this when the client has left."""
+        return self
+
+    def set(self) -> None:
+        # A pop gives back what it had leased. A push or ack goes on: what it did is counted and announced.
+        if not self.response_complete and self.task is not None and isinstance(self.handler, Pop):
+            self.task.cancel()
+
+    async def run(self) -> None:
+        protocol = self.protocol
+        try:
+            answer = await self.handler(protocol.application.state.services, self.body)
+            head, body = _head(answer), answer.body
+        except asyncio.CancelledError:
+            return
+        except PenstockError as error:
+            head, body = _head_and_body(problems.of_penstock_error(error))
+        except Exception as error:  # noqa: BLE001 - the last line of defence, as in the application
+            head, body = _head_and_body(problems.of_unexpected(error, protocol.url.decode("latin-1")))
+        if protocol.flow.write_paused and not self.disconnected:
+            await protocol.flow.drain()
+        self.response_complete = True
+        if self.disconnected:
+            return
+        end = b"\r\n" if self.keep_alive else _CLOSE + b"\r\n"
+        protocol.transport.write(b"".join((head, end, body)))
+        if not self.keep_alive:
+            protocol.transport.close()
+        protocol.on_response_complete()
+
+
+class ExpressProtocol(HttpToolsProtocol):
+    @property
+    def application(self) -> FastAPI:
+        app = self.app
+        assert isinstance(app, FastAPI)
+        return app
+
+    def on_message_begin(self) -> None:
+        # What the application would be told of the request is put together when it is needed.
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+
+    def on_headers_complete(self) -> None:
+        handler = self._hot_handler()
+        if handler is not None:
+            self.cycle = HotCycle(self, handler)  # type: ignore[assignment]
+            return
+        url, headers, expect = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expect
+        self.headers.extend(headers)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        cycle = self.cycle
+        if isinstance(cycle, HotCycle):
+            cycle.body = cycle.body + body if cycle.body else body
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        cycle = self.cycle
+        if isinstance(cycle, HotCycle):
+            task = cycle.task = self.loop.create_task(cycle.run())
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+        else:
+            super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """The server stops and finishes what is in flight; a pop that only waits must not hold it up."""
+        self.application.state.services.broker.waiters.let_go()
+        super().shutdown()
+
+    def _hot_handler(self) -> Handler | None:
+        """What answers the request, if it is hot and has nothing unusual about it."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            return None
+        handler: Handler | None
+        method = self.parser.get_method()
+        if method == b"POST":
+            handler = POSTS.get(self.url)
+        elif method == b"GET" and self.url.startswith(POP_PREFIX):
+            try:
+                handler = pop_of(self.url)
+            except PenstockError:
+                return None  # the application says what is wrong with it
+        else:
+            return None
+        return handler if handler is not None and self._is_plain(method == b"POST") else None
+
+    def _is_plain(self, with_body: bool) -> bool:
+        if self.expect_100_continue or self.parser.get_http_version() != "1.1":
+            return False
+        length = 0
+        for name, value in self.headers:
+            if name == b"content-length":
+                length = int(value)
+            elif name in (b"transfer-encoding", b"upgrade"):
+                return False
+        most = self.application.state.services.settings.max_body_bytes if with_body else 0
+        return length <= most and self.parser.should_keep_alive()
+
+
+def _head(answer: Answer) -> bytes:
+    return STATUS_LINE[answer.status] + (_JSON % len(answer.body) if answer.body else b"")
+
+
+def _head_and_body(response: Response) -> tuple[bytes, bytes]:
+    lines = b"".join(b"%s: %s\r\n" % pair for pair in response.raw_headers)
+    return STATUS_LINE[response.status_code] + lines, bytes(response.body)

@@ -1,0 +1,285 @@
+"""Hot requests over a real socket: the short way answers like the application, whatever a client sends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+import uvicorn
+from fastapi import FastAPI
+
+from penstock.api import express
+from penstock.api.app import make_app
+from penstock.api.express import ExpressProtocol, HotCycle
+from penstock.api.server import OPTIONS
+from penstock.config import Settings
+from waiting import wait_until_async
+
+
+class Served:
+    def __init__(self, app: FastAPI, server: uvicorn.Server, running: asyncio.Task[None]) -> None:
+        self.app = app
+        self.server = server
+        self.running = running
+        self.port: int = server.servers[0].sockets[0].getsockname()[1]
+
+    @property
+    def parked(self) -> int:
+        waiters: Any = self.app.state.services.broker.waiters
+        return int(waiters.parked)
+
+
+@asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[Served]:
+    app = make_app(settings)
+    config = uvicorn.Config(app, port=0, log_level="warning", **OPTIONS)
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    running = asyncio.create_task(server._serve())
+    await wait_until_async(lambda: _is(server.started), 10, "the server listens")
+    try:
+        yield Served(app, server, running)
+    finally:
+        server.should_exit = True
+        await running
+
+
+async def _is(value: bool) -> bool:
+    return value
+
+
+@pytest_asyncio.fixture
+async def served(settings: Settings) -> AsyncIterator[Served]:
+    async with serving(settings) as up:
+        yield up
+
+
+@pytest.fixture
+def express_requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The URLs that went the short way."""
+    seen: list[str] = []
+
+    class Noted(HotCycle):
+        def __init__(self, protocol: ExpressProtocol, handler: Any) -> None:
+            seen.append(protocol.url.decode())
+            super().__init__(protocol, handler)
+
+    monkeypatch.setattr(express, "HotCycle", Noted)
+    return seen
+
+
+class Line:
+    """A connection that sends bytes as they are and reads answers one by one."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def to(cls, served: Served) -> Line:
+        return cls(*await asyncio.open_connection("127.0.0.1", served.port))
+
+    def send(self, *parts: bytes) -> None:
+        self.writer.write(b"".join(parts))
+
+    async def answer(self) -> tuple[int, dict[str, str], Any]:
+        async with asyncio.timeout(10):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+            lines = head.split("\r\n")
+            headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:] if line)}
+            length = int(headers.get("content-length", "0"))
+            body = await self.reader.readexactly(length)
+        status = int(lines[0].split()[1])
+        return status, headers, json.loads(body) if body.startswith((b"{", b"[")) else body
+
+    async def is_closed(self) -> bool:
+        async with asyncio.timeout(10):
+            return await self.reader.read(1) == b""
+
+
+def push_body(queue: str, *payloads: int, partition: str = "p") -> bytes:
+    items = [{"queue": queue, "partition": partition, "payload": n} for n in payloads]
+    return json.dumps({"items": items}).encode()
+
+
+def post(path: str, body: bytes, *headers: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def get(path: str, *headers: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: x", *headers]).encode() + b"\r\n\r\n"
+
+
+async def test_push_pop_and_ack_go_the_short_way(served: Served, express_requests: list[str]) -> None:
+    line = await Line.to(served)
+    line.send(post("/api/v1/push", push_body("orders", 1)))
+    assert (await line.answer())[0] == 201
+    line.send(get("/api/v1/pop/queue/orders?batch=1"))
+    status, _, popped = await line.answer()
+    assert (status, popped["messages"][0]["data"]) == (200, 1)
+    message = popped["messages"][0]
+    ack = {key: message[key] for key in ("transactionId", "partitionId", "leaseId")}
+    line.send(post("/api/v1/ack", json.dumps(ack).encode()))
+    status, _, acked = await line.answer()
+    assert (status, acked[0]["success"]) == (200, True)
+    line.send(get("/api/v1/pop/queue/orders?batch=1"))
+    status, headers, body = await line.answer()
+    assert (status, body) == (204, b"")
+    assert "content-length" not in headers
+    assert express_requests == [
+        "/api/v1/push",
+        "/api/v1/pop/queue/orders?batch=1",
+        "/api/v1/ack",
+        "/api/v1/pop/queue/orders?batch=1",
+    ]
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        post("/api/v1/push", b"{"),
+        post("/api/v1/push", b'{"items": 1}'),
+        post("/api/v1/push", b'{"items": []}'),
+        post("/api/v1/push", push_body("a/b", 1)),
+        post("/api/v1/push", b""),
+        post("/api/v1/ack", b'{"transactionId": "t", "partitionId": "1"}'),
+        post("/api/v1/ack", b'{"transactionId": "t", "partitionId": "1", "leaseId": "x"}'),
+        post("/api/v1/ack/batch", b'{"acknowledgments": [{"transactionId": "t", "partitionId": "x"}]}'),
+        get("/api/v1/pop/queue/nothing-here"),
+        get("/api/v1/pop/queue/q?batch=0"),
+        get("/api/v1/pop/queue/q?batch=1&batch=2"),
+        get("/api/v1/pop/queue/q?wait=maybe"),
+        get("/api/v1/pop/queue/"),
+        get("/api/v1/pop/queue/a%2Fb"),
+        get("/api/v1/pop/queue/q?consumerGroup=" + "g" * 300),
+        get("/api/v1/pop/queue/q?subscriptionFrom=yesterday"),
+    ],
+)
+async def test_both_ways_answer_alike(served: Served, request_bytes: bytes) -> None:
+    short, long = await Line.to(served), await Line.to(served)
+    short.send(request_bytes)
+    # The same request, which the server is to answer and then close the connection: never the short way.
+    long.send(request_bytes.replace(b"Host: x", b"Host: x\r\nConnection: close"))
+    expected, answered = await long.answer(), await short.answer()
+    assert answered[0] == expected[0]
+    assert answered[2] == expected[2]
+    assert answered[1].get("content-type") == expected[1].get("content-type")
+
+
+async def test_requests_sent_ahead_are_answered_in_order(served: Served) -> None:
+    line = await Line.to(served)
+    line.send(
+        post("/api/v1/push", push_body("ahead", 1, 2)),
+        get("/api/v1/pop/queue/ahead?autoAck=true"),
+        get("/api/v1/resources/overview"),
+        get("/api/v1/pop/queue/ahead?autoAck=true"),
+        get("/api/v1/pop/queue/ahead?autoAck=true"),
+    )
+    answers = [await line.answer() for _ in range(5)]
+    assert [status for status, _, _ in answers] == [201, 200, 200, 200, 204]
+    assert [answers[at][2]["messages"][0]["data"] for at in (1, 3)] == [1, 2]
+
+
+async def test_a_request_may_arrive_byte_by_byte(served: Served, express_requests: list[str]) -> None:
+    line = await Line.to(served)
+    for byte in post("/api/v1/push", push_body("slow", 7)):
+        line.send(bytes([byte]))
+        await line.writer.drain()
+        await asyncio.sleep(0)
+    assert (await line.answer())[0] == 201
+    assert express_requests == ["/api/v1/push"]
+
+
+async def test_what_is_unusual_goes_the_long_way(served: Served, express_requests: list[str]) -> None:
+    body = push_body("unusual", 1)
+    line = await Line.to(served)
+    line.send(
+        b"POST /api/v1/push HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body),
+    )
+    assert (await line.answer())[0] == 201
+    line.send(post("/api/v1/push", body, "Expect: 100-continue"))
+    assert (await line.answer())[0] == 100
+    assert (await line.answer())[0] == 201
+    line.send(post("/api/v1/push", body, "Connection: close"))
+    status, headers, _ = await line.answer()
+    assert (status, headers["connection"]) == (201, "close")
+    assert await line.is_closed()
+    old = await Line.to(served)
+    old.send(get("/api/v1/pop/queue/unusual").replace(b"HTTP/1.1", b"HTTP/1.0"))
+    assert (await old.answer())[0] == 200
+    assert await old.is_closed()
+    assert express_requests == []
+
+
+async def test_a_body_past_the_limit_is_refused(settings: Settings) -> None:
+    async with serving(settings.model_copy(update={"max_body_bytes": 2_000})) as served:
+        line = await Line.to(served)
+        line.send(post("/api/v1/push", push_body("big", *range(1_000))))
+        assert (await line.answer())[0] == 413
+
+
+async def test_what_is_no_request_is_refused(served: Served) -> None:
+    line = await Line.to(served)
+    line.send(b"POST /api/v1/push HTTP/1.1\r\nContent-Length: many\r\n\r\n")
+    assert (await line.answer())[0] == 400
+
+
+async def test_an_unexpected_error_is_a_500_that_closes_nothing(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any) -> Any:
+        raise RuntimeError("broken on purpose")
+
+    line = await Line.to(served)
+    broker = served.app.state.services.broker
+    monkeypatch.setattr(broker, "push", broken)
+    line.send(post("/api/v1/push", push_body("q", 1)))
+    status, _, body = await line.answer()
+    assert (status, body["code"]) == (500, "internal")
+    monkeypatch.undo()
+    line.send(post("/api/v1/push", push_body("q", 1)))
+    assert (await line.answer())[0] == 201
+
+
+async def test_a_client_that_leaves_while_it_waits_holds_nothing(served: Served) -> None:
+    line = await Line.to(served)
+    line.send(get("/api/v1/pop/queue/left?wait=true&timeout=60000"))
+
+    async def waits() -> bool:
+        return served.parked == 1
+
+    async def left() -> bool:
+        return served.parked == 0
+
+    await wait_until_async(waits, 10, "the pop is parked")
+    line.writer.close()
+    await wait_until_async(left, 10, "the pop is gone")
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
+        pushed = await client.post("/api/v1/push", content=push_body("left", 5))
+        assert pushed.status_code == 201
+        popped = await client.get("/api/v1/pop/queue/left")
+        assert popped.json()["messages"][0]["data"] == 5
+
+
+async def test_stopping_answers_a_pop_that_waits(settings: Settings) -> None:
+    async with serving(settings) as served:
+        line = await Line.to(served)
+        line.send(get("/api/v1/pop/queue/idle?wait=true&timeout=60000"))
+
+        async def waits() -> bool:
+            return served.parked == 1
+
+        await wait_until_async(waits, 10, "the pop is parked")
+        served.server.should_exit = True
+        status, headers, _ = await line.answer()
+        assert (status, headers["connection"]) == (204, "close")
+        assert await line.is_closed()
+        await asyncio.wait_for(served.running, 10)
