@@ -39,6 +39,9 @@ class Settings(BaseModel):
     metrics_enabled: bool = Field(True, description="emit metric events to Redis Streams")
     metrics_buffer: int = Field(50_000, ge=100, description="metric events held while Redis is away")
     trigger_ms: int = Field(1_000, ge=100, description="how often the pipeline looks for new events")
+    archive: str = Field(
+        "", description="directory or URL where every metric event is kept as Parquet; empty means nowhere"
+    )
     lease_ms: int = Field(300_000, ge=100, description="how long a popped message is leased by default")
     chunk_hours: float = Field(
         6, gt=0, le=8760, description="age at which a chunk of the log is closed, if it is worth it"

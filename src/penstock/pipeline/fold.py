@@ -48,7 +48,7 @@ def fold(rows: Rows, bucket_ms: int) -> Rows:
         newest_ms=highest(rows.newest_ms),
         events=total(rows.events),
         seen_ms=last(rows.seen_ms),
-        seen_id=last(rows.seen_id),
+        seen_id=last(np.where(rows.seen_ms == ABSENT, ABSENT, rows.seen_id)),
         counters={name: total(column) for name, column in rows.counters.items()},
         gauge_max={name: highest(column) for name, column in rows.gauge_max.items()},
         gauge_last={name: last(column) for name, column in rows.gauge_last.items()},

@@ -213,7 +213,7 @@ def _rows(definition: MetricDefinition, joined: _Joined) -> tuple[Rows, Flags]:
         newest_ms=at_ms,
         events=np.ones(events, dtype=np.int64),
         seen_ms=np.where(seen, at_ms, ABSENT),
-        seen_id=np.where(seen, place, ABSENT),
+        seen_id=place,
         counters=counters,
         gauge_max=gauges,
         gauge_last=gauges,

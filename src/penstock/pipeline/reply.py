@@ -254,7 +254,7 @@ def _read_usual(definition: MetricDefinition, layout: _Layout) -> tuple[Rows, Fl
         newest_ms=at_ms,
         events=np.ones(entries, dtype=np.int64),
         seen_ms=np.where(seen, at_ms, ABSENT),
-        seen_id=np.where(seen, id_number(id_ms, id_sequence), ABSENT),
+        seen_id=id_number(id_ms, id_sequence),
         counters=counters,
         gauge_max=gauges,
         gauge_last=gauges,

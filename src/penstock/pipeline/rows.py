@@ -39,7 +39,8 @@ class Rows:
     """Equally long columns, by the definition's names.
 
     `at_ms` is the start of the bucket (of an event not yet folded: its time), `newest_ms` the newest event's
-    time, `seen_ms` and `seen_id` time and stream id of the last observation of a gauge.
+    time, `seen_ms` and `seen_id` time and stream id of the last observation of a gauge. (A single event has
+    its own id in any case.)
     """
 
     dimensions: Sequence[pa.Array]
@@ -98,7 +99,7 @@ def rows_of_events(definition: MetricDefinition, events: Sequence[Event]) -> Row
         newest_ms=at_ms,
         events=np.ones(len(events), dtype=np.int64),
         seen_ms=np.where(seen, at_ms, ABSENT),
-        seen_id=np.where(seen, ids, ABSENT),
+        seen_id=ids,
         counters={c.name: column([e.counters.get(c.name, 0) for e in events]) for c in definition.counters},
         gauge_max=gauges,
         gauge_last=gauges,

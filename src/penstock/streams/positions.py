@@ -69,8 +69,10 @@ def read_lag(client: Redis, key: str) -> int | None:
     return None if group["lag"] is None else int(group["lag"])
 
 
-def write_positions(client: Redis, positions: Mapping[str, Position]) -> None:
-    """Move the group of every stream named, all together."""
+def write_positions(
+    client: Redis, positions: Mapping[str, Position], marks: Mapping[str, str] | None = None
+) -> None:
+    """Move the group of every stream named and set the keys in `marks`, all together."""
     missing = [key for key in positions if _group(client, key) is None]
     for key in missing:
         try:
@@ -81,6 +83,8 @@ def write_positions(client: Redis, positions: Mapping[str, Position]) -> None:
     with client.pipeline(transaction=True) as transaction:
         for key, position in positions.items():
             transaction.xgroup_setid(key, GROUP, position.id, entries_read=position.entries)
+        for key, text in (marks or {}).items():
+            transaction.set(key, text)
         transaction.execute()
 
 
