@@ -1,15 +1,22 @@
 """The rows that travel from the source through Spark to the sink: their schema, and content made into them.
 
-Three kinds share one frame, because a batch is read by one action: `point` (a partial aggregate),
-`set_aside` (a reason with its count and an example) and `position` (how far a stream was read).
+Four kinds share one frame, because a batch is read by one action: `point` (a partial aggregate),
+`set_aside` (a reason with its count and an example), `position` (how far a stream was read) and `piece` (what
+one of several readers of a range found; together they make a position).
 """
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     IntegerType,
@@ -21,11 +28,13 @@ from pyspark.sql.types import (
 
 from penstock.definitions import MetricDefinition
 from penstock.pipeline.digits import Integers
+from penstock.pipeline.pieces import Found, settle
 from penstock.pipeline.rows import ABSENT, Lists
 from penstock.pipeline.stream_range import RangeContent, StreamRange
+from penstock.streams.positions import id_parts
 from penstock.streams.wire import Reason
 
-POINT, ASIDE, POSITION = "point", "set_aside", "position"
+POINT, ASIDE, POSITION, PIECE = "point", "set_aside", "position", "piece"
 
 UNKNOWN_ENTRIES = -1
 
@@ -61,20 +70,53 @@ def batch_rows(
     batches = []
     if content.rows is not None:
         batches.append(_points(definition, schema, wanted.shard, content))
+    end_ms = id_parts(wanted.end)[0]
     notes = [
-        _note(ASIDE, wanted.shard, reason.value, count, content.examples[reason], _time_of(wanted.end))
+        _note(ASIDE, wanted.shard, reason.value, count, content.examples[reason], end_ms)
         for reason, count in sorted(content.set_aside.items())
     ]
-    if content.lost:
-        gap = f"{content.lost} entries after {wanted.start}"
-        notes.append(_note(ASIDE, wanted.shard, Reason.TRIMMED, content.lost, gap, _time_of(wanted.end)))
-    if content.replaced:
-        gap = f"{wanted.end_entries} entries where there had been {wanted.start_entries}"
-        notes.append(_note(ASIDE, wanted.shard, Reason.STREAM_REPLACED, 0, gap, _time_of(wanted.end)))
-    reached = UNKNOWN_ENTRIES if content.end_entries is None else content.end_entries
-    notes.append(_note(POSITION, wanted.shard, wanted.end, reached, str(content.entries), None))
+    if wanted.pieces == 1:
+        notes += _settled_notes(wanted.shard, wanted.start, wanted.end, [content.found])
+    else:
+        told = json.dumps({"after": wanted.start, "found": asdict(content.found)})
+        notes.append(_note(PIECE, wanted.shard, wanted.end, content.found.entries, told, end_ms))
     batches.append(pa.RecordBatch.from_pylist(notes, schema=schema))
     return batches
+
+
+def settled(table: pa.Table) -> pa.Table:
+    """A batch's landing rows, with the notes of pieces replaced by what they tell together."""
+    is_piece = pc.equal(table["kind"], PIECE)
+    pieces = table.filter(is_piece).select(["shard", "label", "example"]).to_pylist()
+    if not pieces:
+        return table
+    notes = []
+    for shard, some in groupby(pieces, key=itemgetter("shard")):
+        rows = list(some)
+        told = [json.loads(row["example"]) for row in rows]
+        notes += _settled_notes(
+            shard, told[0]["after"], rows[-1]["label"], [Found(**piece["found"]) for piece in told]
+        )
+    for note in notes:
+        at_ms = note.pop("at_ms")
+        note["at"] = None if at_ms is None else datetime.fromtimestamp(at_ms // 1000, UTC)
+    return pa.concat_tables(
+        [table.filter(pc.invert(is_piece)), pa.Table.from_pylist(notes, schema=table.schema)]
+    )
+
+
+def _settled_notes(shard: int, start: str, end: str, found: list[Found]) -> list[dict[str, Any]]:
+    """What is to be told about a whole range: what is missing from it, and how far it reached."""
+    whole, end_ms, notes = settle(found), id_parts(end)[0], []
+    if whole.lost:
+        gap = f"{whole.lost} entries after {start}, each of one event or of many"
+        notes.append(_note(ASIDE, shard, Reason.TRIMMED, whole.lost, gap, end_ms))
+    if whole.replaced:
+        gap = f"{found[0].end} entries where there had been {found[0].start}"
+        notes.append(_note(ASIDE, shard, Reason.STREAM_REPLACED, 0, gap, end_ms))
+    reached = UNKNOWN_ENTRIES if whole.reached is None else whole.reached
+    notes.append(_note(POSITION, shard, end, reached, str(whole.entries), None))
+    return notes
 
 
 def _note(kind: str, shard: int, label: str, events: int, example: str, at_ms: int | None) -> dict[str, Any]:
@@ -86,10 +128,6 @@ def _note(kind: str, shard: int, label: str, events: int, example: str, at_ms: i
         "example": example,
         "at_ms": at_ms,
     }
-
-
-def _time_of(entry_id: str) -> int:
-    return int(entry_id.partition("-")[0])
 
 
 def _points(

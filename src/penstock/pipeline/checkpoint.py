@@ -33,7 +33,9 @@ IDENTITY = "identity.json"
 NEWEST_FILES = 2
 """Spark reads the newest offsets and the ones before them; older files are history."""
 
-_ENTRY_ID = re.compile(r"\d{1,20}-\d{1,20}")
+_ENTRY_ID = re.compile(r"\d{1,20}-\d{1,20}( \d{1,20}-\d{1,20})*")
+"""An id, and those that divide the range before it."""
+
 SPARKS_WORDS = re.compile(
     r"ChecksumException|Checksum error|(Incomplete|Malformed) log file|batch \d+ doesn't exist"
 )

@@ -1,7 +1,8 @@
 """Redis Streams as a Spark streaming source, one per metric.
 
-An offset is the last stream id read, per shard. Spark writes the end of a batch to its checkpoint before the
-batch runs, so a batch that is run again after a crash covers the same ids and yields the same rows.
+An offset is the last stream id read, per shard (see `planning`). Spark writes the end of a batch to its
+checkpoint before the batch runs, so a batch that is run again after a crash covers the same ids, in the same
+pieces, and yields the same rows.
 
 Where a new query starts: after what the streams' consumer group says was counted, else at the beginning. The
 group moves only after a batch is in ClickHouse, so a first batch that is repeated is either complete there
@@ -20,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -35,29 +36,24 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from penstock.definitions import MetricDefinition
+from penstock.pipeline.archive_writer import archiving
 from penstock.pipeline.batch_rows import batch_rows, batch_schema
+from penstock.pipeline.planning import MOST_ENTRIES, Offset, Planner, last_id
 from penstock.pipeline.stream_range import RangeContent, RawConnection, StreamRange, read_range
-from penstock.streams.positions import BEGINNING, id_parts, read_position, stream_state
+from penstock.streams.positions import BEGINNING, read_position, stream_state
 
 log = logging.getLogger(__name__)
 
 FORMAT = "penstock_streams"
 
-MOST_ENTRIES = 200_000
-"""Entries per shard and batch while catching up."""
-
-SMALL_BATCH = 5_000
-"""Up to here one task reads all shards: a second one would cost more than it saves."""
-
-LAST_SEQUENCE = (1 << 64) - 1
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
-Offset = dict[str, str]
 T = TypeVar("T")
 
 
 class StreamsSource(DataSource):
-    """Options: `redis_url`, `definition` (see `packed`), `most_entries`."""
+    """Options: `redis_url`, `definition` (see `packed`), `most_entries` per shard and batch, `tasks` that
+    can run at once, and `archive`, where to keep every event."""
 
     @classmethod
     def name(cls) -> str:
@@ -74,6 +70,8 @@ class StreamsSource(DataSource):
             self.options["redis_url"],
             unpacked(self.options["definition"]),
             int(self.options.get("most_entries", MOST_ENTRIES)),
+            int(self.options.get("tasks", 1)),
+            self.options.get("archive", ""),
         )
 
 
@@ -108,15 +106,20 @@ class WarmUpReader(DataSourceReader):
 
 class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
-        self, redis_url: str, definition: MetricDefinition, most_entries: int = MOST_ENTRIES
+        self,
+        redis_url: str,
+        definition: MetricDefinition,
+        most_entries: int = MOST_ENTRIES,
+        tasks: int = 1,
+        archive: str = "",
     ) -> None:
         self._url = redis_url
+        self._archive = archive
         self._definition = definition
         self._most_entries = most_entries
+        self._planner = Planner(definition, tasks)
         self._goal: dict[int, str] | None = None
         self._away = False
-        # Entries ever added up to an id, per shard: what the last look at the stream told.
-        self._entries: dict[int, dict[str, int]] = {shard: {} for shard in range(definition.shards)}
 
     def initialOffset(self) -> Offset:
         def look() -> Offset:
@@ -132,10 +135,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends: at the newest entry, or earlier when there is too much for one batch."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         try:
-            end = {
-                str(shard): self._end(shard, key, start.get(str(shard), BEGINNING), most)
-                for shard, key in enumerate(self._definition.stream_keys)
-            }
+            end = self._planner.next_offset(self._redis(), start, most, self._goal)
         except (RedisError, OSError) as error:
             if not self._away:
                 log.warning("no new %s events: Redis does not answer: %s", self._definition.name, error)
@@ -153,17 +153,8 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The tasks of the batch. What they yield is the same however the ranges are spread over them."""
-
-        def plan() -> list[StreamRange]:
-            return [
-                self._range(shard, key, start.get(str(shard), BEGINNING), end[str(shard)])
-                for shard, key in enumerate(self._definition.stream_keys)
-                if end[str(shard)] != start.get(str(shard), BEGINNING)
-            ]
-
-        ranges = _persistently(plan)
-        sizes = [_size(wanted) for wanted in ranges]
-        if ranges and all(size is not None for size in sizes) and sum(filter(None, sizes)) <= SMALL_BATCH:
+        ranges = _persistently(lambda: self._planner.ranges(self._redis(), start, end))
+        if ranges and self._planner.is_small(ranges):
             return [Ranges(tuple(ranges))]
         return [Ranges((wanted,)) for wanted in ranges]
 
@@ -179,61 +170,18 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Free what has been counted. It is in ClickHouse and in the checkpoint, so nobody asks again."""
         try:
             for shard, key in enumerate(self._definition.stream_keys):
-                if end[str(shard)] != BEGINNING:
-                    self._redis().xtrim(key, minid=end[str(shard)], approximate=True)
+                reached = last_id(end.get(str(shard), BEGINNING))
+                if reached != BEGINNING:
+                    # Without a limit of its own, Redis would free 10,000 entries and keep the rest.
+                    self._redis().xtrim(key, minid=reached, approximate=True, limit=0)
         except (RedisError, OSError) as error:
             log.warning("counted entries stay in their stream until the next batch: %s", error)
-
-    def _end(self, shard: int, key: str, start: str, most: int | None) -> str:
-        state = stream_state(self._redis(), key)
-        if state is None or id_parts(state.last_id) <= id_parts(start):
-            return start
-        goal = self._goal[shard] if self._goal is not None else state.last_id
-        if id_parts(goal) <= id_parts(start):
-            return start
-        read = self._entries_at(shard, key, start)
-        waiting = state.length if read is None else min(state.length, state.added - read)
-        if most is not None and waiting > most:
-            capped = self._capped(key, start, goal, most / waiting)
-            if capped is not None:
-                return capped
-        if goal == state.last_id:
-            known = {} if read is None else {start: read}
-            self._entries[shard] = {**known, goal: state.added}
-        return goal
-
-    def _capped(self, key: str, start: str, goal: str, share: float) -> str | None:
-        """An id before `goal` with roughly `share` of the entries before it, at the edge of a bucket.
-
-        Counting entries would cost Redis more than reading them; ids are times, and that is near enough. A
-        batch that comes out too large takes longer, not more memory.
-        """
-        first: Any = self._redis().xrange(key, f"({start}", goal, count=1)
-        if not first:
-            return None
-        first_ms, goal_ms = id_parts(bytes(first[0][0]).decode())[0], id_parts(goal)[0]
-        bucket_ms = self._definition.bucket_ms
-        edge = int(first_ms + (goal_ms - first_ms) * share) // bucket_ms * bucket_ms
-        end_ms = max(edge, first_ms // bucket_ms * bucket_ms + bucket_ms) - 1
-        return f"{end_ms}-{LAST_SEQUENCE}" if end_ms < goal_ms else None
-
-    def _range(self, shard: int, key: str, start: str, end: str) -> StreamRange:
-        before, after = (self._entries_at(shard, key, entry_id) for entry_id in (start, end))
-        return StreamRange(shard, key, start, end, before, after)
-
-    def _entries_at(self, shard: int, key: str, entry_id: str) -> int | None:
-        """Entries ever added up to `entry_id`, if this process saw it or the group stands there."""
-        if entry_id == BEGINNING:
-            return 0
-        if entry_id in self._entries[shard]:
-            return self._entries[shard][entry_id]
-        position = read_position(self._redis(), key)
-        return position.entries if position and position.id == entry_id else None
 
     def _read_once(self, wanted: StreamRange) -> RangeContent:
         connection = RawConnection(self._url)
         try:
-            return read_range(connection, self._definition, wanted)
+            with archiving(self._archive, self._definition, wanted) as keep:
+                return read_range(connection, self._definition, wanted, keep)
         finally:
             connection.close()
 
@@ -265,9 +213,3 @@ def _persistently(ask: Callable[[], T]) -> T:
                 log.warning("a batch waits for Redis: %s", error)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-
-
-def _size(wanted: StreamRange) -> int | None:
-    if wanted.start_entries is None or wanted.end_entries is None:
-        return None
-    return wanted.end_entries - wanted.start_entries

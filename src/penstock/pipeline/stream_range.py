@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
@@ -23,9 +24,10 @@ from penstock.definitions import MetricDefinition
 from penstock.pipeline.chunk import Chunk
 from penstock.pipeline.digits import PADDING
 from penstock.pipeline.fold import fold
+from penstock.pipeline.pieces import Found
 from penstock.pipeline.reply import read_reply
 from penstock.pipeline.rows import Rows, concatenated
-from penstock.streams.positions import stream_state
+from penstock.streams.positions import id_parts
 from penstock.streams.wire import Reason
 
 CHUNK_ENTRIES, FIRST_CHUNK_ENTRIES = 10_000, 1_000
@@ -40,7 +42,8 @@ _SPARE = 1 << 16
 class StreamRange:
     """Entries after `start` up to and including `end` of one stream.
 
-    `start_entries` and `end_entries` are how many entries had ever been added up to there, if known: the
+    It may be one of several `pieces` of a larger range, of which each task reads one. `start_entries` and
+    `end_entries` belong to the whole: how many entries had ever been added up to there, if known. The
     difference between that and what is found has been trimmed.
     """
 
@@ -50,19 +53,16 @@ class StreamRange:
     end: str
     start_entries: int | None = None
     end_entries: int | None = None
+    piece: int = 0
+    pieces: int = 1
 
 
 @dataclass(slots=True)
 class RangeContent:
     """What a range held."""
 
+    found: Found
     rows: Rows | None = None
-    entries: int = 0
-    lost: int = 0
-    end_entries: int | None = None
-    """How many entries had ever been added up to the range's end, if it can be told."""
-    replaced: bool = False
-    """The stream is not the one it was: fewer entries were ever added than at the range's start."""
     set_aside: Counter[Reason] = field(default_factory=Counter)
     examples: dict[Reason, str] = field(default_factory=dict)
 
@@ -113,34 +113,42 @@ class RawConnection:
         self.client.close()
 
 
-def read_range(connection: RawConnection, definition: MetricDefinition, wanted: StreamRange) -> RangeContent:
-    """Everything in the range, folded, with what is missing from it counted as lost."""
-    content = RangeContent(end_entries=wanted.end_entries)
+def read_range(
+    connection: RawConnection,
+    definition: MetricDefinition,
+    wanted: StreamRange,
+    keep: Callable[[Rows], None] | None = None,
+) -> RangeContent:
+    """Everything in the range, folded, with what tells how much is missing from it.
+
+    `keep` is given the single events, chunk by chunk, before they are folded.
+    """
+    found = Found(wanted.start_entries, wanted.end_entries)
+    if wanted.piece == 0:
+        found.reached = wanted.start_entries
+    content = RangeContent(found)
     pending: list[Rows] = []
-    after, position, complete = wanted.start, wanted.start_entries, False
+    after, complete = wanted.start, False
     count = min(CHUNK_ENTRIES, FIRST_CHUNK_ENTRIES)
     while not complete:
-        if wanted.end_entries is not None or position is None:
+        if wanted.end_entries is not None:
             chunk, size = _read_chunk(connection, definition, wanted, after, count)
         else:
-            chunk, size, lost = _read_counting_lost(connection, definition, wanted, after, position, count)
-            content.lost += lost
-            position += lost + chunk.entries
-        content.entries += chunk.entries
+            chunk, size, rank = _read_with_rank(connection, definition, wanted, after, found.reached, count)
+            if rank is not None:
+                found.learn(rank)
+        found.read(chunk.entries)
         content.set_aside += chunk.set_aside
         content.examples = {**chunk.examples, **content.examples}
         if len(chunk.rows):
+            if keep is not None:
+                keep(chunk.rows)
             pending.append(fold(chunk.rows, definition.bucket_ms))
         if sum(map(len, pending)) > FOLD_AGAIN_ROWS:
             pending = [fold(concatenated(pending), definition.bucket_ms)]
         complete = chunk.entries < count
         count = max(10, min(CHUNK_ENTRIES, CHUNK_BYTES * chunk.entries // size))
         after = chunk.last_id.decode() if chunk.last_id else after
-    if wanted.end_entries is None:
-        content.end_entries = position
-    elif wanted.start_entries is not None:
-        content.replaced = wanted.end_entries < wanted.start_entries
-        content.lost = max(0, wanted.end_entries - wanted.start_entries - content.entries)
     if pending:
         content.rows = fold(concatenated(pending), definition.bucket_ms) if len(pending) > 1 else pending[0]
     return content
@@ -154,33 +162,42 @@ def _read_chunk(
     return read_reply(definition, buffer, begin, end), end - begin
 
 
-def _read_counting_lost(
+def _read_with_rank(
     connection: RawConnection,
     definition: MetricDefinition,
     wanted: StreamRange,
     after: str,
-    position: int,
+    position: int | None,
     count: int,
-) -> tuple[Chunk, int, int]:
-    """One chunk, its size, and how many entries after `position` had been trimmed when it was read.
+) -> tuple[Chunk, int, int | None]:
+    """One chunk, its size, and how many entries were before its first one, if trimming has got there.
 
     Trimming takes the oldest first, so the stream's count of removed entries tells, if it was the same before
     and after the chunk was read. Otherwise the chunk is read again.
     """
     while True:
-        before = _trimmed(connection.client, wanted.key)
+        before = _oldest(connection.client, wanted.key)
         chunk, size = _read_chunk(connection, definition, wanted, after, count)
-        trimmed = _trimmed(connection.client, wanted.key)
-        if trimmed <= position:
-            return chunk, size, 0
-        if chunk.last_id is None:
+        trimmed, oldest_id = _oldest(connection.client, wanted.key)
+        if position is not None and trimmed <= position:
+            return chunk, size, None
+        if oldest_id is not None and id_parts(oldest_id) <= id_parts(after):
+            return chunk, size, None
+        if chunk.first_id is None:
             # Nothing is left of the range, and what was trimmed may reach beyond its end. The next range
             # starts from the same position and counts all of it.
-            return chunk, size, 0
-        if trimmed == before:
-            return chunk, size, trimmed - position
+            return chunk, size, None
+        if (trimmed, oldest_id) == before:
+            return chunk, size, trimmed
 
 
-def _trimmed(client: Redis, key: str) -> int:
-    state = stream_state(client, key)
-    return state.trimmed if state else 0
+def _oldest(client: Redis, key: str) -> tuple[int, str | None]:
+    """How many entries were removed from the stream's old end, and the oldest one's id."""
+    try:
+        info: dict[str, Any] = client.xinfo_stream(key)
+    except ResponseError as error:
+        if "no such key" in str(error):
+            return 0, None
+        raise
+    first = info["first-entry"]
+    return int(info["entries-added"]) - int(info["length"]), first[0].decode() if first else None

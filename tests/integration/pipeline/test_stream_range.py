@@ -11,7 +11,9 @@ from redis.exceptions import ResponseError
 
 from penstock.definitions import QUEUE
 from penstock.pipeline import stream_range
+from penstock.pipeline.pieces import settle
 from penstock.pipeline.stream_range import RangeContent, RawConnection, StreamRange, read_range
+from penstock.streams.packing import pack
 from penstock.streams.wire import Reason
 
 KEY = QUEUE.stream_keys[0]
@@ -33,6 +35,21 @@ def enqueued(content: RangeContent) -> int:
     return 0 if content.rows is None else int(content.rows.counters["enqueued"].sum())
 
 
+def told(*pieces: RangeContent) -> tuple[int, int, int | None]:
+    """Entries read, entries lost, and the position reached."""
+    whole = settle([piece.found for piece in pieces])
+    return whole.entries, whole.lost, whole.reached
+
+
+def pieces_of(ids: list[str], start: int, cuts: list[int], end: int | None) -> list[StreamRange]:
+    """A range from the `start`-th entry to the 40th, divided after the entries named."""
+    places = [start, *cuts, 40]
+    return [
+        StreamRange(0, KEY, ids[places[n] - 1], ids[places[n + 1] - 1], start, end, n, len(cuts) + 1)
+        for n in range(len(cuts) + 1)
+    ]
+
+
 def filled(redis: Redis, count: int) -> list[str]:
     return [add(redis, 0, event(eq=1 << n), f"{NOW_MS + 1000 * n}-0") for n in range(count)]
 
@@ -43,9 +60,8 @@ def test_a_range_holds_what_lies_after_its_start_up_to_its_end(
 ) -> None:
     ids = filled(redis, 45)
     content = read_range(connection, QUEUE, StreamRange(0, KEY, ids[4], ids[39], 5, 40))
-    assert content.entries == 35
     assert enqueued(content) == sum(1 << n for n in range(5, 40))
-    assert (content.lost, content.end_entries) == (0, 40)
+    assert told(content) == (35, 0, 40)
     assert content.rows is not None
     assert len(content.rows) == 7  # 35 seconds
 
@@ -63,7 +79,7 @@ def test_later_entries_do_not_change_a_range(connection: RawConnection, redis: R
     for name in ("at_ms", "events", "seen_ms", "seen_id", "newest_ms"):
         assert getattr(first.rows, name).tolist() == getattr(again.rows, name).tolist()
     assert enqueued(first) == enqueued(again) == (1 << 25) - 1
-    assert again.end_entries == 25
+    assert told(again) == (25, 0, 25)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -75,7 +91,7 @@ def test_what_was_trimmed_before_it_was_read_is_counted(
     redis.xtrim(KEY, maxlen=30, approximate=False)
     wanted = StreamRange(0, KEY, ids[4], ids[39], 5, 40 if end_known else None)
     content = read_range(connection, QUEUE, wanted)
-    assert (content.entries, content.lost, content.end_entries) == (25, 10, 40)
+    assert told(content) == (25, 10, 40)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -83,9 +99,81 @@ def test_a_range_that_is_gone_is_counted_with_the_next_one(connection: RawConnec
     ids = filled(redis, 45)
     redis.xtrim(KEY, maxlen=5, approximate=False)
     gone = read_range(connection, QUEUE, StreamRange(0, KEY, ids[4], ids[19], 5, None))
-    assert (gone.entries, gone.lost, gone.end_entries) == (0, 0, 5)
-    rest = read_range(connection, QUEUE, StreamRange(0, KEY, ids[19], ids[44], gone.end_entries, None))
-    assert (rest.entries, rest.lost, rest.end_entries) == (5, 35, 45)
+    assert told(gone) == (0, 0, 5)
+    rest = read_range(connection, QUEUE, StreamRange(0, KEY, ids[19], ids[44], 5, None))
+    assert told(rest) == (5, 35, 45)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("trimmed", [0, 5, 8, 19, 20, 26, 30, 39])
+@pytest.mark.parametrize("end", [40, None])
+def test_pieces_of_a_range_tell_together_what_the_range_tells(
+    connection: RawConnection, redis: Redis, trimmed: int, end: int | None
+) -> None:
+    ids = filled(redis, 45)
+    redis.xtrim(KEY, maxlen=45 - trimmed, approximate=False)
+    [whole] = [read_range(connection, QUEUE, wanted) for wanted in pieces_of(ids, 5, [], end)]
+    pieces = [read_range(connection, QUEUE, wanted) for wanted in pieces_of(ids, 5, [20, 25], end)]
+    assert told(*pieces) == told(whole) == (40 - max(5, trimmed), max(0, trimmed - 5), 40)
+    assert sum(map(enqueued, pieces)) == enqueued(whole)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_what_is_trimmed_between_pieces_is_counted_once(connection: RawConnection, redis: Redis) -> None:
+    ids = filled(redis, 45)
+    read = []
+    for wanted, length in zip(pieces_of(ids, 5, [15, 30], None), (43, 25, 8), strict=True):
+        # The first piece is read before anything it has is gone, the second after entries 16 to 20 are, the
+        # third after 31 to 37.
+        redis.xtrim(KEY, maxlen=length, approximate=False)
+        read.append(read_range(connection, QUEUE, wanted))
+    assert told(*read) == (10 + 10 + 3, 5 + 7, 40)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_pieces_that_are_gone_are_counted_with_the_next_range(
+    connection: RawConnection, redis: Redis
+) -> None:
+    ids = filled(redis, 45)
+    redis.xtrim(KEY, maxlen=3, approximate=False)
+    gone = [read_range(connection, QUEUE, wanted) for wanted in pieces_of(ids, 5, [15, 30], None)]
+    assert told(*gone) == (0, 0, 5)
+
+
+def test_a_range_of_packed_and_single_entries_is_read_in_order(
+    connection: RawConnection, redis: Redis
+) -> None:
+    for n in range(30):
+        if n % 3:
+            events = [(event(eq=1, ql=100 * n + i), NOW_MS) for i in range(50)]
+            add(redis, 0, {"p": pack(QUEUE, events)}, f"{NOW_MS}-{n + 1}")
+        else:
+            add(redis, 0, event(eq=1, ql=n), f"{NOW_MS}-{n + 1}")
+    content = read_range(connection, QUEUE, StreamRange(0, KEY, "0-0", "+", 0, None))
+    assert told(content) == (30, 0, 30)
+    assert content.rows is not None
+    assert content.rows.gauge_last["depth"].tolist() == [2949]
+    assert content.rows.events.tolist() == [10 + 20 * 50]
+
+
+def test_large_entries_are_read_in_small_replies(
+    connection: RawConnection, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_range, "CHUNK_BYTES", 20_000)
+    monkeypatch.setattr(stream_range, "FIRST_CHUNK_ENTRIES", 20)
+    sizes: list[int] = []
+    xrange = connection.xrange
+
+    def measured(key: str, after: str, upto: str, count: int) -> tuple[bytearray, int, int]:
+        buffer, begin, end = xrange(key, after, upto, count)
+        sizes.append(end - begin)
+        return buffer, begin, end
+
+    monkeypatch.setattr(connection, "xrange", measured)
+    for n in range(100):
+        add(redis, 0, event(eq=1, note="x" * 990), f"{NOW_MS}-{n + 1}")
+    content = read_range(connection, QUEUE, StreamRange(0, KEY, "0-0", "+", 0, None))
+    assert (enqueued(content), max(sizes) < 25_000, len(sizes) <= 8) == (100, True, True)
 
 
 def test_entries_that_cannot_be_counted_are_told_with_an_example(
