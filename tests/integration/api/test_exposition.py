@@ -8,6 +8,7 @@ import time
 
 import asyncpg
 import httpx
+from fastapi import FastAPI
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 
@@ -46,8 +47,8 @@ REPORT = {
 }
 
 
-async def test_what_the_pipeline_reports_is_exported(client: httpx.AsyncClient) -> None:
-    given = client._transport.app.app.state.services  # type: ignore[attr-defined]
+async def test_what_the_pipeline_reports_is_exported(client: httpx.AsyncClient, app: FastAPI) -> None:
+    given = app.state.services
     progress = {"at": time.time() - 60, "metrics": {"queue": REPORT | {"freshness": time.time() - 30}}}
     await given.redis.set(PROGRESS_KEY, json.dumps(progress))
     try:
@@ -63,8 +64,8 @@ async def test_what_the_pipeline_reports_is_exported(client: httpx.AsyncClient) 
     assert metrics["penstock_pipeline_lost_events"] == {("queue",): 5}
 
 
-async def test_without_redis_the_rest_is_still_exported(client: httpx.AsyncClient) -> None:
-    given = client._transport.app.app.state.services  # type: ignore[attr-defined]
+async def test_without_redis_the_rest_is_still_exported(client: httpx.AsyncClient, app: FastAPI) -> None:
+    given = app.state.services
     silent = await asyncio.start_server(lambda reader, writer: reader.read(), "127.0.0.1", 0)
     ports = (9, silent.sockets[0].getsockname()[1])  # nobody there, and one that never answers
     there = given.redis
@@ -80,9 +81,10 @@ async def test_without_redis_the_rest_is_still_exported(client: httpx.AsyncClien
         silent.close()
 
 
-async def test_who_holds_the_vacuum_horizon_is_named(database_url: str, client: httpx.AsyncClient) -> None:
-    client_app = client._transport.app.app  # type: ignore[attr-defined]
-    given = client_app.state.services
+async def test_who_holds_the_vacuum_horizon_is_named(
+    database_url: str, client: httpx.AsyncClient, app: FastAPI
+) -> None:
+    given = app.state.services
     object.__setattr__(given, "settings", given.settings.model_copy(update={"horizon_s": 0}))
     holder = await asyncpg.connect(database_url)
     try:
