@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.pipeline.digits import Integers
-from penstock.pipeline.rows import ABSENT, Lists, Rows
+from penstock.pipeline.rows import ABSENT, Lists, Rows, encoded
 
 
 def fold(rows: Rows, bucket_ms: int) -> Rows:
@@ -24,8 +24,8 @@ def fold(rows: Rows, bucket_ms: int) -> Rows:
     if not len(rows):
         return rows
     bucket = rows.at_ms // bucket_ms * bucket_ms
-    group, dimensions = _groups(rows, bucket)
-    order = np.lexsort((rows.seen_id, group))
+    group, dimensions = _groups(rows, bucket, bucket_ms)
+    order = _order(rows.seen_id, group)
     sizes = np.bincount(group)
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     first = order[starts]
@@ -56,25 +56,46 @@ def fold(rows: Rows, bucket_ms: int) -> Rows:
     )
 
 
-def _groups(rows: Rows, bucket: Integers) -> tuple[npt.NDArray[np.intp], list[pa.Array]]:
+def _groups(rows: Rows, bucket: Integers, bucket_ms: int) -> tuple[Integers, list[pa.Array]]:
     """The group number of every row. Values become small codes, and the codes one number per row."""
-    encoded = [
-        column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
-        for column in rows.dimensions
-    ]
-    _, code = np.unique(bucket, return_inverse=True)
-    for column in encoded:
+    columns = [encoded(column) for column in rows.dimensions]
+    earliest = bucket.min()
+    code = _renumbered((bucket - earliest) // bucket_ms)
+    for column in columns:
         values = len(column.dictionary)
         if values == 1:
             continue
-        code = code.astype(np.int64) * values + column.indices.to_numpy(zero_copy_only=False)
+        code = code * values + column.indices.to_numpy(zero_copy_only=False)
         # Renumbering keeps the product of many dimensions from overflowing.
-        _, code = np.unique(code, return_inverse=True)
-    return code.astype(np.intp), encoded
+        code = _renumbered(code)
+    return code, columns
 
 
-def _gathered(lists: Lists, group: npt.NDArray[np.intp], groups: int) -> Lists:
+def _renumbered(codes: Integers) -> Integers:
+    """The codes as numbers from 0 without gaps, in the same order."""
+    most = int(codes.max()) + 1
+    if most > 4 * len(codes) + 100_000:
+        return np.unique(codes, return_inverse=True)[1].astype(np.int64)
+    taken = np.zeros(most, dtype=np.int64)
+    taken[codes] = 1
+    numbers: Integers = (np.cumsum(taken) - 1)[codes]
+    return numbers
+
+
+def _order(seen_id: Integers, group: Integers) -> npt.NDArray[np.intp]:
+    """The rows by group, and within it by id."""
+    if np.all(seen_id[1:] >= seen_id[:-1]):
+        return _by_group(group)
+    by_id = np.argsort(seen_id, kind="stable")
+    return by_id[_by_group(group[by_id])]
+
+
+def _by_group(group: Integers) -> npt.NDArray[np.intp]:
+    # Small numbers are sorted without comparing them.
+    small = len(group) and group.max() <= np.iinfo(np.uint16).max
+    return np.argsort(group.astype(np.uint16) if small else group, kind="stable")
+
+
+def _gathered(lists: Lists, group: Integers, groups: int) -> Lists:
     owner = np.repeat(group, lists.lengths)
-    return Lists(
-        np.bincount(owner, minlength=groups).astype(np.int64), lists.values[np.argsort(owner, kind="stable")]
-    )
+    return Lists(np.bincount(owner, minlength=groups).astype(np.int64), lists.values[_by_group(owner)])

@@ -19,15 +19,7 @@ from penstock.definitions import TIME_WIRE, Dimension, MetricDefinition
 from penstock.pipeline.chunk import Chunk, chunk_of_events, joined_chunks, read_plainly
 from penstock.pipeline.digits import MOST_DIGITS, PADDING, Flags, Integers, parse_lists, words_of
 from penstock.pipeline.rows import ABSENT, LARGEST_SEQUENCE, Lists, Rows, id_number, selected
-from penstock.streams.packing import (
-    BrokenPackError,
-    Numbers,
-    Pack,
-    column_kinds,
-    opened,
-    shape_counts,
-    shape_places,
-)
+from penstock.streams.packing import BrokenPackError, Numbers, Opened, Pack, column_kinds, opened
 from penstock.streams.positions import id_parts
 from penstock.streams.wire import AHEAD_MS, LAST_MS, LATEST_MS, broken_pack, read_events
 
@@ -79,12 +71,12 @@ def read_packs(definition: MetricDefinition, entries: list[PackedEntry]) -> Chun
     joined, chunks = _Joined(), []
     for entry_id, payload in entries:
         try:
-            pack = opened(payload)
+            found = opened(payload)
         except BrokenPackError:
             chunks.append(chunk_of_events(definition, [broken_pack(entry_id, payload)]))
             continue
-        if _as_declared(pack, kinds) and _usual_id(entry_id):
-            _add(joined, (entry_id, payload), pack, kinds)
+        if _as_declared(found.pack, kinds) and _usual_id(entry_id):
+            _add(joined, (entry_id, payload), found, kinds)
         else:
             chunks.append(read_plainly(definition, [(entry_id, [(b"p", payload)])]))
     if joined.entries:
@@ -95,10 +87,11 @@ def read_packs(definition: MetricDefinition, entries: list[PackedEntry]) -> Chun
 
 
 def _as_declared(pack: Pack, kinds: dict[str, str]) -> bool:
-    return (
-        all(kinds.get(name, "numbers") == "numbers" for name in pack.numbers)
-        and all(kinds.get(name, "texts") == "texts" for name in pack.texts)
-        and all(kinds.get(name, "lists") == "lists" for name in pack.lists)
+    """Whether every declared field is in the kind of column it belongs to."""
+    return not any(
+        kinds.get(name, kind) != kind
+        for kind, names in (("numbers", pack.numbers), ("texts", pack.texts), ("lists", pack.lists))
+        for name in names
     )
 
 
@@ -107,36 +100,36 @@ def _usual_id(entry_id: bytes) -> bool:
     return milliseconds <= LAST_MS and sequence <= LARGEST_SEQUENCE
 
 
-def _add(joined: _Joined, entry: PackedEntry, pack: Pack, kinds: dict[str, str]) -> None:
+def _add(joined: _Joined, entry: PackedEntry, found: Opened, kinds: dict[str, str]) -> None:
+    pack, shape_counts, counts = found
     events = len(pack.shape_of)
-    counts, places = shape_counts(pack), shape_places(pack.shapes)
     joined.entries.append(entry)
     joined.events.append(events)
-    if len(counts) == 1:
+    if len(shape_counts) == 1:
         joined.order.append(_IN_ORDER[:events])
     else:
         joined.order.append(np.argsort(np.frombuffer(pack.shape_of, dtype=np.uint8), kind="stable"))
-    for shape, count in zip(pack.shapes, counts, strict=False):
-        joined.shape_runs.append(joined.shapes.setdefault(shape, len(joined.shapes)))
-        joined.shape_lengths.append(count)
-    for name, numbers in pack.numbers.items():
+    numbers = joined.shapes
+    joined.shape_runs += [numbers.setdefault(shape, len(numbers)) for shape in pack.shapes[:256]]
+    joined.shape_lengths += shape_counts
+    for name, column in pack.numbers.items():
         if name in kinds:
-            column = joined.columns[name]
-            column.counts.append(sum([counts[place] for place in places[name]]))
-            column.numbers.append(numbers)
+            into = joined.columns[name]
+            into.counts.append(counts[name])
+            into.numbers.append(column)
     for name, (texts, codes) in pack.texts.items():
         if name in kinds:
-            column = joined.columns[name]
-            column.counts.append(sum([counts[place] for place in places[name]]))
-            column.offsets.append(len(column.texts))
-            column.texts += texts
-            column.codes.append(codes)
+            into = joined.columns[name]
+            into.counts.append(counts[name])
+            into.offsets.append(len(into.texts))
+            into.texts += texts
+            into.codes.append(codes)
     for name, (lengths, text) in pack.lists.items():
         if name in kinds:
-            column = joined.columns[name]
-            column.counts.append(sum([counts[place] for place in places[name]]))
-            column.numbers.append(lengths)
-            column.joined.append(text)
+            into = joined.columns[name]
+            into.counts.append(counts[name])
+            into.numbers.append(lengths)
+            into.joined.append(text)
 
 
 def _read_joined(definition: MetricDefinition, joined: _Joined) -> Chunk:

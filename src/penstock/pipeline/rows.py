@@ -118,7 +118,9 @@ def concatenated(parts: Sequence[Rows]) -> Rows:
 
     return Rows(
         dimensions=[
-            pa.concat_arrays([_plain(part.dimensions[i]) for part in parts])
+            pa.chunked_array([encoded(part.dimensions[i]) for part in parts])
+            .unify_dictionaries()
+            .combine_chunks()
             for i in range(len(first.dimensions))
         ],
         at_ms=joined([part.at_ms for part in parts]),
@@ -163,5 +165,5 @@ def selected(rows: Rows, chosen: Flags) -> Rows:
     )
 
 
-def _plain(array: pa.Array) -> pa.Array:
-    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
+def encoded(texts: pa.Array) -> pa.DictionaryArray:
+    return texts if isinstance(texts, pa.DictionaryArray) else texts.dictionary_encode()

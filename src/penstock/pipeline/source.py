@@ -198,6 +198,8 @@ def _client(redis_url: str) -> Redis:
 @cache
 def _freeze_collector() -> None:
     """Once per task process: what is loaded by now stays, so the collector need not look at it every time."""
+    # Arrow loads pandas when it first sees Python objects: not in the middle of the first batch.
+    pa.array([""])
     gc.collect()
     gc.freeze()
 

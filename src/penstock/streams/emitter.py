@@ -129,7 +129,7 @@ class Emitter:
             if not self._events:  # all room is taken by a batch on its way, which may have arrived
                 return
             self._events.popleft()
-        self._events.append(Emission(definition, fields, shard_key, int(time.time() * 1000)))
+        self._events.append((definition, fields, shard_key, int(time.time() * 1000)))
         self._wake.set()
 
     async def _run(self) -> None:

@@ -18,7 +18,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -47,7 +47,7 @@ class BrokenPackError(Exception):
 
 
 class Pack(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
-    """A payload taken apart. See `opened` for what is known to hold."""
+    """A payload as it is written."""
 
     version: int
     shapes: tuple[tuple[str, ...], ...]
@@ -158,45 +158,50 @@ _ENCODE: dict[str, Callable[[list[Any]], object]] = {
 }
 
 
-def opened(payload: bytes | bytearray | memoryview) -> Pack:
-    """The payload's columns, all of them as long as they have to be. Raises BrokenPackError."""
+class Opened(NamedTuple):
+    """A payload whose columns are all as long as they have to be."""
+
+    pack: Pack
+    shape_counts: list[int]
+    """How many events have each shape."""
+    counts: dict[str, int]
+    """How many events have each field."""
+
+
+def opened(payload: bytes | bytearray | memoryview) -> Opened:
+    """The payload taken apart. Raises BrokenPackError."""
     try:
         found = _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BrokenPackError(str(error)) from None
     if found.version != VERSION:
         raise BrokenPackError(f"version {found.version}")
-    counts = shape_counts(found)
-    if not 0 < sum(counts) == len(found.shape_of) <= MOST_EVENTS:
+    of_shapes = [found.shape_of.count(shape) for shape in range(len(found.shapes[:MOST_EVENTS]))]
+    if not 0 < sum(of_shapes) == len(found.shape_of) <= MOST_EVENTS:
         raise BrokenPackError("events without a shape")
-    places = shape_places(found.shapes)
-    if len(found.numbers) + len(found.texts) + len(found.lists) != len(places):
+    places = _shape_places(found.shapes)
+    counts = {name: sum([of_shapes[shape] for shape in shapes]) for name, shapes in places.items()}
+    if len(found.numbers) + len(found.texts) + len(found.lists) != len(counts):
         raise BrokenPackError("columns and shapes differ")
     try:
         for name, column in found.numbers.items():
-            _check_numbers(column, sum([counts[place] for place in places[name]]))
+            _check_numbers(column, counts[name])
         for name, (texts, codes) in found.texts.items():
-            events = sum([counts[place] for place in places[name]]) if len(texts) != 1 else 0
+            events = counts[name] if len(texts) != 1 else 0
             if len(codes) != events or codes.translate(None, _CODES[: len(texts)]):
                 raise BrokenPackError("texts that are not there")
         for name, (lengths, joined) in found.lists.items():
-            events = sum([counts[place] for place in places[name]])
-            _check_numbers(lengths, events)
-            numbers = number_list(lengths, events)
+            _check_numbers(lengths, counts[name])
+            numbers = _number_list(lengths, counts[name])
             if min(numbers, default=0) < 0 or sum(numbers) != len(joined):
                 raise BrokenPackError("lists of other lengths")
     except KeyError:
         raise BrokenPackError("a column without a shape") from None
-    return found
-
-
-def shape_counts(found: Pack) -> list[int]:
-    """How many events have each shape."""
-    return [found.shape_of.count(shape) for shape in range(len(found.shapes[:MOST_EVENTS]))]
+    return Opened(found, of_shapes, counts)
 
 
 @lru_cache(maxsize=1024)
-def shape_places(shapes: tuple[tuple[str, ...], ...]) -> dict[str, tuple[int, ...]]:
+def _shape_places(shapes: tuple[tuple[str, ...], ...]) -> dict[str, tuple[int, ...]]:
     """The numbers of the shapes that have a name. Raises BrokenPackError if one has it twice."""
     if any(len(set(shape)) != len(shape) for shape in shapes):
         raise BrokenPackError("a name twice in a shape")
@@ -213,7 +218,7 @@ def _check_numbers(column: Numbers, events: int) -> None:
         raise BrokenPackError("a base that is too large")
 
 
-def number_list(column: Numbers, events: int) -> list[int]:
+def _number_list(column: Numbers, events: int) -> list[int]:
     base, data = column
     if not data:
         return [base] * events
@@ -229,19 +234,14 @@ def unpack(payload: bytes | bytearray | memoryview) -> list[Pairs]:
 
     Raises BrokenPackError.
     """
-    found = opened(payload)
-    counts, places = shape_counts(found), shape_places(found.shapes)
-
-    def events_with(name: str) -> int:
-        return sum(counts[place] for place in places[name])
-
+    found, _, counts = opened(payload)
     values: dict[str, Iterator[bytes]] = {}
     for name, column in found.numbers.items():
-        values[name] = iter([b"%d" % number for number in number_list(column, events_with(name))])
+        values[name] = iter([b"%d" % number for number in _number_list(column, counts[name])])
     for name, (texts, codes) in found.texts.items():
-        values[name] = iter([texts[code].encode() for code in codes or bytes(events_with(name))])
+        values[name] = iter([texts[code].encode() for code in codes or bytes(counts[name])])
     for name, (lengths, joined) in found.lists.items():
-        values[name] = _cut(joined, number_list(lengths, events_with(name)))
+        values[name] = _cut(joined, _number_list(lengths, counts[name]))
     events: list[Pairs] = [[] for _ in found.shape_of]
     for number, shape in enumerate(found.shapes[:MOST_EVENTS]):
         for place, other in enumerate(found.shape_of):
