@@ -99,13 +99,9 @@ class Pipeline(Service):
     def prepare(self) -> str | None:
         self._prepared_at = time.time()
         java = find_java(self.home)
-        self.environment |= {
-            "JAVA_HOME": str(java.home),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-        }
+        self.environment |= {"JAVA_HOME": str(java.home), "PYSPARK_DRIVER_PYTHON": sys.executable}
         if not self.settings.spark_master:
-            self.environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+            self.environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         return None
 
     def probe(self) -> Health:

@@ -34,12 +34,17 @@ def build_session(master: str, work: Path, name: str = "penstock") -> SparkSessi
     _require_java()
     logging.getLogger("py4j").setLevel(logging.WARNING)
     work.mkdir(parents=True, exist_ok=True)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    master = master or LOCAL_MASTER
+    is_local = master.startswith("local")
+    if is_local:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    else:  # the nodes may have their Python elsewhere
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     quiet = resources.files("penstock.pipeline").joinpath("log4j2.properties")
     options = (*JVM_OPTIONS, f"-Dlog4j2.configurationFile={quiet}", f"-Djava.io.tmpdir={work}")
     settings = {
-        "spark.master": master or LOCAL_MASTER,
+        "spark.master": master,
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": " ".join(options),
         "spark.driver.host": "127.0.0.1",
@@ -60,7 +65,7 @@ def build_session(master: str, work: Path, name: str = "penstock") -> SparkSessi
         "spark.python.worker.reuse": "true",
         "spark.task.maxFailures": "4",
     }
-    if not settings["spark.master"].startswith("local"):
+    if not is_local:
         # A cluster's tasks run elsewhere and answer to the address that the master sees.
         for loopback in ("spark.driver.host", "spark.driver.bindAddress"):
             del settings[loopback]

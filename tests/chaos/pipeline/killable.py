@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+from rounds import PATIENCE_S
 
 from penstock.definitions import MetricDefinition
 from penstock.embedded.clickhouse import ClickHouse
@@ -21,7 +22,6 @@ from penstock.streams.progress import read_progress
 from waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("killed_job.py")
-PATIENCE_S = 180
 
 
 class KillableServer:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kill_metrics import FRESH_TOKEN, MUTANTS, NO_TOKEN, emit, set_aside, totals
-from killable import PATIENCE_S, KillableJob, KillableServer
-from redis import Redis
+from kill_metrics import FRESH_TOKEN, MUTANTS, NO_TOKEN, set_aside, totals
+from killable import KillableJob, KillableServer
+from rounds import PATIENCE_S, Rounds
 
 from penstock.definitions import QUEUE
 from penstock.embedded.clickhouse import ClickHouse
 from penstock.embedded.ports import any_free_port
 from penstock.embedded.valkey import Valkey
 from penstock.streams.progress import read_progress
-from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.client import connect
 from penstock.warehouse.migrations import migrate
 from penstock.warehouse.schema import statements
 from waiting import wait_until
@@ -38,39 +37,6 @@ def clickhouse(open_tmp_path: Path) -> Iterator[KillableServer]:
     server.stop()
 
 
-class Rounds:
-    """The same events again and again, for every metric; remembers what must be in each table."""
-
-    def __init__(self, redis_url: str, warehouse: Warehouse) -> None:
-        self._redis_url = redis_url
-        self._warehouse = warehouse
-        self._at_ms = int(time.time() * 1000)
-        self.count = 0
-        self._one = (0, 0, 0, 0)
-
-    def emit(self) -> None:
-        with Redis.from_url(self._redis_url) as redis:
-            for definition in (QUEUE, *MUTANTS):
-                self._one = emit(redis, definition, EVENTS, self._at_ms)
-            # On disk, or a Redis that is killed might have lost what the test counts on.
-            assert redis.execute_command("WAITAOF", 1, 0, 10_000)[0] == 1
-        self.count += 1
-
-    def expected(self, rounds: int | None = None) -> set[tuple[int, ...]]:
-        return {tuple(number * (self.count if rounds is None else rounds) for number in self._one)}
-
-    def found(self) -> set[tuple[int, ...]]:
-        """What the queue metric's tables say: one answer, if they agree."""
-        return set(totals(self._warehouse, QUEUE).values())
-
-    def wait_until_counted(self) -> None:
-        wait_until(
-            lambda: min(events for events, *_ in self.found()) >= self.count * EVENTS,
-            PATIENCE_S,
-            f"round {self.count} is counted",
-        )
-
-
 @pytest.mark.timeout(900)
 def test_kills_at_every_seam_leave_exact_totals(
     java_home: str, valkey: KillableServer, clickhouse: KillableServer, tmp_path: Path
@@ -81,7 +47,7 @@ def test_kills_at_every_seam_leave_exact_totals(
     for mutant in MUTANTS:
         for statement in statements(mutant):
             warehouse.command(statement)
-    rounds = Rounds(redis_url, warehouse)
+    rounds = Rounds(EVENTS, redis_url, warehouse, (QUEUE, *MUTANTS))
     job = KillableJob(
         tmp_path,
         {
