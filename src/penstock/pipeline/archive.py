@@ -12,6 +12,9 @@ when it is complete.
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -23,6 +26,7 @@ import pyarrow.parquet as pq
 
 from penstock.config import Settings
 from penstock.definitions import MetricDefinition
+from penstock.errors import PenstockError
 from penstock.pipeline.archive_files import Files
 from penstock.pipeline.digits import Integers
 from penstock.pipeline.rows import ABSENT, INDEX_BITS, SEQUENCE_BITS, Lists, Rows
@@ -46,6 +50,12 @@ class ArchivedFile:
     batch: str
     rows: int
     size: int
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """The shard, and the id after which the file begins: files of a shard in the order of the stream."""
+        shard, milliseconds, sequence = self.path.rpartition("/part-")[2].removesuffix(".parquet").split("-")
+        return int(shard), int(milliseconds), int(sequence)
 
 
 def event_schema(definition: MetricDefinition) -> pa.Schema:
@@ -78,6 +88,11 @@ def parquet_writer(stream: Any, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(stream, schema, compression=COMPRESSION, store_schema=False)
 
 
+class ArchiveInUse(PenstockError):
+    code = "archive_in_use"
+    title = "Somebody else works on the archive"
+
+
 class Archive:
     """One metric's part of the archive: what there is, by day."""
 
@@ -106,6 +121,23 @@ class Archive:
             ArchivedFile(path, batch, self.files.parquet_rows(path), size)
             for path, size in self.files.parquet_files(place)
         ]
+
+    @contextmanager
+    def alone(self, home: Path) -> Iterator[None]:
+        """Be the only one who rebuilds from it or makes it compact. Raises ArchiveInUse.
+
+        The lock is in the archive, or in `home` for an archive that is no directory of this machine.
+        """
+        place = Path(self.place) if self.files.local else home / "pipeline"
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / f".{self.definition.name}.lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ArchiveInUse(
+                    f"a rebuild or compaction works on {self.place} already: wait until it has ended"
+                ) from None
+            yield
 
     def remove_batch(self, batch: str) -> None:
         """Take away what a batch has written, if anything."""

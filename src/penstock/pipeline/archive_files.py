@@ -21,6 +21,7 @@ class Files:
     """The few operations that the archive needs, under one root."""
 
     def __init__(self, root: str) -> None:
+        self.root_url = root
         if "://" in root:
             # Spark's name for it is not Arrow's.
             self._system, self.root = fs.FileSystem.from_uri(root.replace("s3a://", "s3://", 1))

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from penstock.definitions import MetricDefinition
 from penstock.pipeline.digits import Integers
 from penstock.pipeline.pieces import Found, settle
-from penstock.pipeline.rows import ABSENT, Lists
+from penstock.pipeline.rows import ABSENT, Lists, Rows
 from penstock.pipeline.stream_range import RangeContent, StreamRange
 from penstock.streams.positions import id_parts
 from penstock.streams.wire import Reason
@@ -69,7 +69,7 @@ def batch_rows(
     """One range's content in the given Arrow schema, in an order that depends on the content alone."""
     batches = []
     if content.rows is not None:
-        batches.append(_points(definition, schema, wanted.shard, content))
+        batches.append(point_rows(definition, schema, wanted.shard, content.rows))
     end_ms = id_parts(wanted.end)[0]
     notes = [
         _note(ASIDE, wanted.shard, reason.value, count, content.examples[reason], end_ms)
@@ -130,11 +130,8 @@ def _note(kind: str, shard: int, label: str, events: int, example: str, at_ms: i
     }
 
 
-def _points(
-    definition: MetricDefinition, schema: pa.Schema, shard: int, content: RangeContent
-) -> pa.RecordBatch:
-    rows = content.rows
-    assert rows is not None
+def point_rows(definition: MetricDefinition, schema: pa.Schema, shard: int, rows: Rows) -> pa.RecordBatch:
+    """Folded rows in the given Arrow schema."""
     count = len(rows)
     columns: dict[str, pa.Array] = {
         "kind": pa.repeat(POINT, count),

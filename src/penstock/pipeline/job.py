@@ -28,6 +28,7 @@ from redis.exceptions import RedisError
 from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import ConfigError, PartFailed, WarehouseUnavailable
+from penstock.pipeline.archive import Archive, archive_root
 from penstock.pipeline.checkpoint import (
     SPARKS_WORDS,
     CheckpointLock,
@@ -141,7 +142,8 @@ class Pipeline:
         self._redis = Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
         self._warehouse = connect(settings.clickhouse_url)
         self._sinks = {
-            definition: Sink(definition, self._warehouse, self._redis, stopping) for definition in definitions
+            definition: Sink(definition, self._warehouse, self._redis, stopping, self._archive(definition))
+            for definition in definitions
         }
         self._queries: dict[MetricDefinition, StreamingQuery] = {}
         # Frames that read nothing, planned once.
@@ -238,6 +240,8 @@ class Pipeline:
             self._session.readStream.format(FORMAT)
             .option("redis_url", self._settings.redis_url)
             .option("definition", packed(definition))
+            .option("tasks", self._session.sparkContext.defaultParallelism)
+            .option("archive", archive_root(self._settings))
             .load()
         )
         writer = (
@@ -248,6 +252,10 @@ class Pipeline:
         if self._ends:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{self._settings.trigger_ms} milliseconds").start()
+
+    def _archive(self, definition: MetricDefinition) -> Archive | None:
+        root = archive_root(self._settings)
+        return Archive(root, definition) if root else None
 
     def _revive(self) -> None:
         """Start again, from its checkpoint, a query that failed."""

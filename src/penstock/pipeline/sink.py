@@ -5,6 +5,9 @@ chunk. Spark gives a repeated batch the same id and the same rows, so ClickHouse
 drops what it already has, chunk by chunk, in every tier. After the inserts the streams' consumer group is
 moved. If the process dies anywhere in between, the batch is repeated and nothing is counted twice.
 
+With an archive, the tasks that read the events have written them there when the batch arrives here. A batch
+that died on its way is taken out of the archive before it is read again.
+
 While ClickHouse is away the batch waits here; the streams hold what comes after it.
 """
 
@@ -27,8 +30,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from penstock.definitions import MetricDefinition
 from penstock.errors import WarehouseUnavailable
-from penstock.pipeline.batch_rows import ASIDE, POINT, POSITION, UNKNOWN_ENTRIES
+from penstock.pipeline.archive import Archive, batch_name
+from penstock.pipeline.batch_rows import ASIDE, POINT, POSITION, UNKNOWN_ENTRIES, settled
 from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
+from penstock.streams.batches import Mark, begin_batch, mark_key
 from penstock.streams.positions import Position, write_positions
 from penstock.streams.wire import Reason
 from penstock.warehouse.client import Warehouse
@@ -75,9 +80,17 @@ class Sink:
     """The `foreachBatch` function of one metric's query."""
 
     def __init__(
-        self, definition: MetricDefinition, warehouse: Warehouse, redis: Redis, stopping: threading.Event
+        self,
+        definition: MetricDefinition,
+        warehouse: Warehouse,
+        redis: Redis,
+        stopping: threading.Event,
+        archive: Archive | None = None,
     ) -> None:
         self.state = SinkState()
+        self._archive = archive
+        # Whether what this process last did was to finish a batch.
+        self._finished = False
         self._definition = definition
         self._warehouse = warehouse
         self._redis = redis
@@ -93,6 +106,8 @@ class Sink:
             started = time.monotonic()
             query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
             assert query_id, "the sink must run inside a streaming query"
+            if not self.begin(query_id, batch_id):
+                return
             # One action: a second one would read the streams again.
             table = self.landing_rows(frame).toArrow()
             self.write(table, query_id, batch_id)
@@ -102,11 +117,44 @@ class Sink:
         finally:
             self.state.idle.set()
 
+    def begin(self, query_id: str, batch_id: int) -> bool:
+        """Wait until nobody holds the metric back, then mark the batch as under way.
+
+        Returns False for a batch that is complete already, in the archive too: it must not be written there
+        again, because since then it may have been put together with others.
+        """
+        found: list[tuple[bool, Mark | None]] = []
+
+        def ask() -> None:
+            found.append(begin_batch(self._redis, self._definition.name, query_id, batch_id))
+
+        self.patiently(ask, "Redis")
+        while not found[-1][0]:
+            self.state.waiting = "waiting for a rebuild"
+            if self._stopping.wait(FIRST_PAUSE_S):
+                raise StoppingError
+            self.patiently(ask, "Redis")
+        self.state.waiting = None
+        before = found[-1][1]
+        if self._archive is None:
+            return True
+        if before and before.batch == (query_id, batch_id) and before.written:
+            log.info("%s: batch %d was complete already", self._definition.name, batch_id)
+            return False
+        if before and not before.written and before.query_id != query_id:
+            # Its checkpoint is gone, so its events are read again, as part of another batch.
+            self._archive.remove_batch(batch_name(before.query_id, before.batch_id))
+        if not self._finished:
+            self._archive.remove_batch(batch_name(query_id, batch_id))
+        self._finished = False
+        return True
+
     def landing_rows(self, frame: DataFrame) -> DataFrame:
         return landing_rows(frame, self._expressions)
 
     def write(self, table: pa.Table, query_id: str, batch_id: int) -> None:
         """Insert one batch's rows. Repeating it with the same arguments changes nothing."""
+        table = settled(table)
         points = _of_kind(table, POINT).select(self._columns)
         self._insert(landing_table(self._definition), points, query_id, batch_id)
         aside = _of_kind(table, ASIDE)
@@ -115,7 +163,9 @@ class Sink:
             self.load_totals()
         positions = _of_kind(table, POSITION)
         moved = self._positions(positions)
-        self.patiently(partial(write_positions, self._redis, moved), "Redis")
+        written = {mark_key(self._definition.name): Mark(query_id, batch_id, True).text}
+        self.patiently(partial(write_positions, self._redis, moved, written), "Redis")
+        self._finished = True
         entries = sum(int(text) for text in positions["example"].to_pylist())
         state = self.state
         state.query_id, state.batch_id, state.entries, state.rows = (

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 
+LOOK_S = 0.2
 HOLD_S = 60.0
 """How long a hold lasts unless it is renewed."""
 
@@ -77,13 +78,17 @@ class Hold:
         self._owner = owner
         self._until = 0.0
 
-    def take(self) -> bool:
-        """Whether it is ours now; not, when somebody else has one."""
-        asked = time.monotonic()
-        if not self._client.set(self._key, self._owner, nx=True, px=int(HOLD_S * 1000)):
-            return False
-        self._until = asked + HOLD_S
-        return True
+    def take(self, patience_s: float = HOLD_S + 5) -> bool:
+        """Whether it is ours now. One that somebody left who died is waited for: it expires."""
+        deadline = time.monotonic() + patience_s
+        while True:
+            asked = time.monotonic()
+            if self._client.set(self._key, self._owner, nx=True, px=int(HOLD_S * 1000)):
+                self._until = asked + HOLD_S
+                return True
+            if asked > deadline:
+                return False
+            time.sleep(LOOK_S)
 
     def open_batch(self) -> Mark | None:
         """The batch that was under way when the hold was taken and still is, if any."""
