@@ -23,7 +23,30 @@ DECLARE
     v_errors   text[];
     v_released boolean;
     v_others   bigint[];
+    v_plain    record;
 BEGIN
+    IF 'completed' = ALL (p_statuses)
+       AND (SELECT count(DISTINCT k) FROM unnest(p_partition_ids) k) = cardinality(p_partition_ids) THEN
+        SELECT * INTO v_plain
+        FROM complete_plain_v1(p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids, p_now);
+        RETURN QUERY
+        SELECT ARRAY[c.item], 'completed', c.queue_id, c.queue, c.partition, c.group_name, true, c.run_ms
+        FROM unnest(v_plain.items, v_plain.queue_ids, v_plain.queues, v_plain.partitions, v_plain.group_names,
+                    v_plain.run_ms) AS c (item, queue_id, queue, partition, group_name, run_ms);
+        IF cardinality(v_plain.items) = cardinality(p_partition_ids) THEN
+            RETURN;
+        END IF;
+        v_items := array(SELECT i FROM generate_series(1, cardinality(p_partition_ids)) i
+                         WHERE i <> ALL (coalesce(v_plain.items, '{}')));
+        RETURN QUERY
+        SELECT * FROM complete_v1(
+            v_items, array(SELECT p_partition_ids[i] FROM unnest(v_items) i),
+            array(SELECT p_group_ids[i] FROM unnest(v_items) i),
+            array(SELECT p_lease_ids[i] FROM unnest(v_items) i),
+            array(SELECT p_transaction_ids[i] FROM unnest(v_items) i), coalesce(p_now, clock_timestamp()));
+        RETURN;
+    END IF;
+
     PERFORM 1 FROM positions p
     WHERE (p.partition_id, p.group_id) IN (SELECT * FROM unnest(p_partition_ids, p_group_ids))
     ORDER BY p.partition_id, p.group_id FOR UPDATE;
