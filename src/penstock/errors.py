@@ -47,6 +47,12 @@ class UnknownQueue(PenstockError):
     title = "There is no such queue"
 
 
+class UnknownEnvironment(PenstockError):
+    code = "unknown_environment"
+    status = 404
+    title = "There is no such environment"
+
+
 class UnknownGroup(PenstockError):
     code = "unknown_group"
     status = 404

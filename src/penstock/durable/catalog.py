@@ -39,6 +39,17 @@ async def queue_exists(database: Database, scope: Scope, queue: str) -> bool:
     return await find_queue(database, scope, queue) is not None
 
 
+async def has_queues(database: Database, scope: Scope) -> bool:
+    """Whether the environment has a queue."""
+    row = await database.fetchrow(
+        "SELECT 1 FROM queues WHERE environment_id = environment_v1($1, $2, $3) LIMIT 1",
+        scope.organization,
+        scope.project,
+        scope.environment,
+    )
+    return row is not None
+
+
 async def find_queue(database: Database, scope: Scope, queue: str) -> QueueRow | None:
     """The queue of that name, if there is one."""
     row = await database.fetchrow(

@@ -7,50 +7,65 @@ Points made this way are marked. Before the first observation ever made there is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from penstock.warehouse.points import Before
+from penstock.warehouse.points import ABSENT, Points
 from penstock.warehouse.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """The gauges of one point: maximum and last value of each, and when they were last seen.
+    """Gauges at every point of a window, in order: maximum and last value of each, and when last seen.
 
     `carried`: nothing was observed in this point's time, the values are from before.
     """
 
-    at_s: int
-    highest: Mapping[str, int | None]
-    last: Mapping[str, int | None]
-    seen_ms: int | None
-    carried: bool
+    highest: Mapping[str, Sequence[int | None]]
+    last: Mapping[str, Sequence[int | None]]
+    seen_ms: Sequence[int | None]
+    carried: Sequence[bool]
 
 
-def carry_forward(
-    window: Window, names: Sequence[str], points: Mapping[int, Mapping[str, Any]], before: Before
-) -> Iterator[Carried]:
-    """One result per point of the window, in order."""
-    last: dict[str, int | None] = {name: before.gauges.get(name) for name in names}
-    seen_ms = before.seen_ms
-    for at_s in window.buckets:
-        point = points.get(at_s, {})
-        highest: dict[str, int | None] = {}
-        observed = False
-        for name in names:
-            value = point.get(f"{name}_last")
-            if value is None:
-                highest[name] = last[name]
-            else:
-                observed = True
-                last[name] = value
-                highest[name] = point[f"{name}_max"]
-        if observed:
-            seen_ms = point["seen_ms"]
-        known = any(value is not None for value in last.values())
-        yield Carried(at_s, highest, dict(last), seen_ms, carried=known and not observed)
+def carry_forward(window: Window, gauges: Sequence[str], points: Points) -> Carried:
+    """The gauges of all points of the window, observed or not."""
+    places = [points.places.get(at) for at in window.buckets]
+    highest, last = {}, {}
+    for name in gauges:
+        highest[name], last[name] = _filled(
+            places,
+            points.columns.get(f"{name}_max", ()),
+            points.columns[f"{name}_last"],
+            points.before.gauges[name],
+        )
+    seen, carried = [], []
+    known, newest = points.before.seen_ms is not None, points.before.seen_ms
+    times = points.columns["seen_ms"] if gauges else ()
+    for place in places:
+        if times and place is not None and times[place] != ABSENT:
+            known, newest = True, times[place]
+            carried.append(False)
+        else:
+            carried.append(known)
+        seen.append(newest)
+    return Carried(highest, last, seen, carried)
+
+
+def _filled(
+    places: Sequence[int | None], highest: Sequence[int], last: Sequence[int], before: int | None
+) -> tuple[list[int | None], list[int | None]]:
+    """Maximum and last value of one gauge at every place; between observations both are the last value."""
+    tops: list[int | None] = []
+    values: list[int | None] = []
+    value = before
+    for place in places:
+        if place is None or (seen := last[place]) == ABSENT:
+            tops.append(value)
+        else:
+            value = seen
+            tops.append(highest[place] if highest else seen)
+        values.append(value)
+    return tops, values
 
 
 def grown_age(age_ms: int | None, depth: int | None, seen_ms: int | None, until_s: float) -> int | None:

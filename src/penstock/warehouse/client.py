@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -61,6 +61,16 @@ class Warehouse:
         except (ClickHouseError, HTTPError, OSError) as error:
             raise self._translated(error) from error
         return [dict(zip(result.column_names, row, strict=True)) for row in result.result_rows]
+
+    def query_columns(
+        self, sql: str, parameters: Mapping[str, Any] | None = None
+    ) -> dict[str, Sequence[Any]]:
+        """The same by column: for many rows of numbers, far cheaper. Without rows there are no columns."""
+        try:
+            result = self._connected().query(sql, parameters=dict(parameters or {}), column_oriented=True)
+            return dict(zip(result.column_names, result.result_columns, strict=False))
+        except (ClickHouseError, HTTPError, OSError) as error:
+            raise self._translated(error) from error
 
     def query_arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """The rows as Arrow columns, for results too large to be Python objects."""

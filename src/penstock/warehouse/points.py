@@ -2,21 +2,36 @@
 
 Generic over metric definitions. Rows are always aggregated on reading: ClickHouse merges them in its own
 time, and until then one bucket may lie in several rows.
+
+Answers come as columns of plain numbers, with -1 for what is not known: ten thousand points as Python
+objects would cost more than ClickHouse needs to find them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.definitions import Measure, MetricDefinition
+from penstock.definitions import MetricDefinition
 from penstock.warehouse.client import Warehouse
 from penstock.warehouse.schema import FRESHNESS, QUANTILE_FUNCTION, QUANTILES, table_gauges, tier_table
 from penstock.warehouse.tiers import FINE, HOUR, MINUTE
 from penstock.warehouse.windows import Window
 
 ANY = "1"
+ABSENT = -1
+BEFORE = 0
+"""The start of the one group of rows that lie before the window."""
+
+LOOK_BACK = 48
+"""How many buckets before the window are read with it: what is active was seen there."""
+
+RECENT_S = 2 * 86_400
+"""What was last seen together: a gauge that others outlived by this much is not there any more."""
+
+QUICKLY = "SETTINGS max_threads = 1"
+"""A series is a few thousand rows out of few parts: more threads double the work and save little time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,90 +45,141 @@ class Selection:
 
     where: str
     parameters: Mapping[str, Any]
-    counted: Mapping[str, str]
+    counted: Mapping[str, str] = field(default_factory=dict)
     observed: str = ANY
     rollup: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The gauges' last values before a window, when they were seen, and the newest event of any kind."""
+    """The gauges' last values before a window, and when they were seen."""
 
     gauges: Mapping[str, int | None]
-    seen_ms: int | None
-    newest_ms: int | None
+    seen_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """The points that have rows: `places` maps a point's start in seconds to its place in the columns."""
+
+    places: Mapping[int, int]
+    columns: Mapping[str, Sequence[Any]]
+    before: Before
+
+
+def column_expressions(definition: MetricDefinition, selection: Selection) -> dict[str, str]:
+    """What can be read of a metric, by name, as SQL over the rows of a point.
+
+    Each counter under its name; `<gauge>_max` and `<gauge>_last`; per sample `_count`, `_avg`, `_max` and
+    `_p50`, `_p95`, `_p99`; `seen_ms`, when a gauge was last observed. What is not known is -1.
+    """
+    observed = selection.observed
+    found = {"seen_ms": f"toInt64(ifNull(max{_if(observed)}(seen_ms{_and(observed)}), {ABSENT}))"}
+    for counter in definition.counters:
+        condition = selection.counted.get(counter.name, ANY)
+        found[counter.name] = f"toInt64(sum{_if(condition)}({counter.name}{_and(condition)}))"
+    for gauge in table_gauges(definition, selection.rollup):
+        name = gauge.name
+        highest = f"max{_if(observed)}({name}_max{_and(observed)})"
+        newest = f"argMaxMerge{_if(observed)}({name}_last{_and(observed)})"
+        found[f"{name}_max"] = f"toInt64(ifNull({highest}, {ABSENT}))"
+        found[f"{name}_last"] = f"toInt64(ifNull({newest}, {ABSENT}))"
+    for sample in definition.samples:
+        condition = selection.counted.get(sample.name, ANY)
+        name, merge = sample.name, QUANTILE_FUNCTION.replace("(", f"Merge{_if(condition)}(", 1)
+        count, total, highest = (
+            f"{function}{_if(condition)}({name}_{part}{_and(condition)})"
+            for function, part in (("sum", "count"), ("sum", "sum"), ("max", "max"))
+        )
+        found[f"{name}_count"] = f"toInt64({count})"
+        found[f"{name}_max"] = f"if({count} = 0, {ABSENT}, toInt64({highest}))"
+        found[f"{name}_avg"] = f"if({count} = 0, {ABSENT}., round({total} / {count}, 2))"
+        for place, level in enumerate(QUANTILES, start=1):
+            quantile = f"toFloat64({merge}({name}_digest{_and(condition)})[{place}])"
+            found[f"{name}_p{level * 100:g}"] = f"if({count} = 0, {ABSENT}., round({quantile}, 2))"
+    return found
 
 
 def read_points(
-    warehouse: Warehouse, definition: MetricDefinition, window: Window, selection: Selection
-) -> dict[int, dict[str, Any]]:
-    """The points that have events, by their start in seconds; one round trip.
+    warehouse: Warehouse,
+    definition: MetricDefinition,
+    window: Window,
+    selection: Selection,
+    wanted: Collection[str] | None = None,
+) -> Points:
+    """The points of the window that have rows, with the `wanted` columns (all, unless said), and the state
+    before it.
 
-    Keys: each counter; `<gauge>_max` and `<gauge>_last` (None: not observed) and `seen_ms`; per sample
-    `_count`, `_sum`, `_max` and `_quantiles`.
+    One round trip for what was active shortly before the window, two for what was active within two days,
+    three for what was idle longer.
     """
-    gauges = table_gauges(definition, selection.rollup)
-    columns = [f"max{_if(selection.observed)}(seen_ms{_and(selection.observed)}) AS seen"]
-    for counter in definition.counters:
-        condition = selection.counted.get(counter.name, ANY)
-        columns.append(f"sum{_if(condition)}({counter.name}{_and(condition)}) AS {counter.name}_total")
-    for gauge in gauges:
-        condition = selection.observed
-        columns += [
-            f"max{_if(condition)}({gauge.name}_max{_and(condition)}) AS {gauge.name}_highest",
-            f"argMaxMerge{_if(condition)}({gauge.name}_last{_and(condition)}) AS {gauge.name}_newest",
-        ]
-    for sample in definition.samples:
-        condition = selection.counted.get(sample.name, ANY)
-        merge = QUANTILE_FUNCTION.replace("(", f"Merge{_if(condition)}(", 1)
-        columns += [
-            f"sum{_if(condition)}({sample.name}_count{_and(condition)}) AS {sample.name}_numbers",
-            f"sum{_if(condition)}({sample.name}_sum{_and(condition)}) AS {sample.name}_total",
-            f"max{_if(condition)}({sample.name}_max{_and(condition)}) AS {sample.name}_highest",
-            f"{merge}({sample.name}_digest{_and(condition)}) AS {sample.name}_quantiles",
-        ]
-    rows = warehouse.query(
-        f"SELECT intDiv(toUnixTimestamp(bucket), {window.step_s}) * {window.step_s} AS at, "
-        f"{', '.join(columns)} FROM {tier_table(definition, window.tier, selection.rollup)} "
-        f"WHERE {selection.where} AND bucket >= toDateTime({window.start_s}, 'UTC') "
-        f"AND bucket < toDateTime({window.end_s}, 'UTC') GROUP BY at",
+    expressions = column_expressions(definition, selection)
+    gauges = [gauge.name for gauge in table_gauges(definition, selection.rollup)]
+    names = [name for name in expressions if wanted is None or name in wanted]
+    known = [name for name in gauges if f"{name}_last" in names]
+    if known and "seen_ms" not in names:
+        names.append("seen_ms")
+    since = window.start_s - (LOOK_BACK * window.tier.width_s if known else 0)
+    columns = warehouse.query_columns(
+        f"SELECT toInt64(if(bucket < toDateTime({window.start_s}, 'UTC'), {BEFORE}, "
+        f"intDiv(toUnixTimestamp(bucket), {window.step_s}) * {window.step_s})) AS at, "
+        f"{', '.join(f'{expressions[name]} AS c_{name}' for name in names)} "
+        f"FROM {tier_table(definition, window.tier, selection.rollup)} "
+        f"WHERE {selection.where} AND {_between(since, window.end_s)} GROUP BY at {QUICKLY}",
         selection.parameters,
     )
-    return {int(row["at"]): _point(definition, gauges, row) for row in rows}
+    places = {at: place for place, at in enumerate(columns.get("at", ()))}
+    found = {name: columns.get(f"c_{name}", ()) for name in names}
+    place = places.pop(BEFORE, None)
+    before = Before(dict.fromkeys(known))
+    if place is not None:
+        before = Before(
+            {name: _known(found[f"{name}_last"][place]) for name in known}, _known(found["seen_ms"][place])
+        )
+    if None in before.gauges.values():
+        before = _read_before(warehouse, definition, window, selection, known)
+    return Points(places, found, before)
 
 
-def read_before(
-    warehouse: Warehouse, definition: MetricDefinition, window: Window, selection: Selection
+def _read_before(
+    warehouse: Warehouse,
+    definition: MetricDefinition,
+    window: Window,
+    selection: Selection,
+    gauges: list[str],
 ) -> Before:
-    """The state before the window, however long ago it was seen; one round trip.
+    """The state before the window, however long ago it was seen.
 
-    Whole hours come from the hour tier, the minutes after them from the minute tier, and the rest from the
-    5-second tier. Together they cover everything before the window once, in a few thousand rows at most, and
-    none of it has to be younger than its tier's retention.
+    Of the last two days whole hours come from the hour tier, the minutes after them from the minute tier and
+    the rest from the 5-second tier: together everything once, and nothing younger than its tier's retention
+    is asked for. If nothing was seen then, the newest hour in which something was is looked up.
     """
     hour = window.start_s // HOUR.width_s * HOUR.width_s
     minute = window.start_s // MINUTE.width_s * MINUTE.width_s
-    parts = [(HOUR, 0, hour), (MINUTE, hour, minute), (FINE, minute, window.start_s)]
-    gauges = table_gauges(definition, selection.rollup)
-    names = ", ".join(["seen_ms", *(f"{gauge.name}_last" for gauge in gauges)])
-    sources = " UNION ALL ".join(
-        f"SELECT {names} FROM {tier_table(definition, tier, selection.rollup)} WHERE {selection.where} "
-        f"AND ({selection.observed}) AND bucket >= toDateTime({since}, 'UTC') "
-        f"AND bucket < toDateTime({until}, 'UTC')"
-        for tier, since, until in parts
-        if until > since
+    recent = hour - RECENT_S
+    names = ["seen_ms", *(f"{name}_last" for name in gauges)]
+    expressions = column_expressions(definition, replace(selection, observed=ANY))
+    columns = ", ".join(f"{expressions[name]} AS c_{name}" for name in names)
+    chosen = f"{selection.where} AND ({selection.observed})"
+
+    def rows(table: str, condition: str) -> str:
+        return f"SELECT {', '.join(names)} FROM {table} WHERE {chosen} AND {condition}"
+
+    tables = {tier: tier_table(definition, tier, selection.rollup) for tier in (HOUR, MINUTE, FINE)}
+    parts = [(HOUR, recent, hour), (MINUTE, hour, minute), (FINE, minute, window.start_s)]
+    near = [rows(tables[tier], _between(since, until)) for tier, since, until in parts if until > since]
+    newest = (
+        f"(SELECT max(bucket) FROM {tables[HOUR]} "
+        f"WHERE {chosen} AND isNotNull(seen_ms) AND {_between(0, recent)})"
     )
-    columns = [
-        *(f"argMaxMerge({gauge.name}_last) AS {gauge.name}_newest" for gauge in gauges),
-        "max(seen_ms) AS seen",
-        f"(SELECT max(newest_ms) FROM {FRESHNESS} WHERE metric = '{definition.name}') AS newest",
-    ]
-    (row,) = warehouse.query(f"SELECT {', '.join(columns)} FROM ({sources})", selection.parameters)
-    return Before(
-        {gauge.name: row[f"{gauge.name}_newest"] for gauge in gauges},
-        row["seen"],
-        row["newest"] or None,
-    )
+    far = rows(tables[HOUR], f"bucket > {newest} - INTERVAL {RECENT_S} SECOND AND {_between(0, recent)}")
+    before = Before(dict.fromkeys(gauges))
+    for source in (" UNION ALL ".join(near), far):
+        [row] = warehouse.query(f"SELECT {columns} FROM ({source}) {QUICKLY}", selection.parameters)
+        before = Before({name: _known(row[f"c_{name}_last"]) for name in gauges}, _known(row["c_seen_ms"]))
+        if before.seen_ms is not None:
+            break
+    return before
 
 
 def newest_event(warehouse: Warehouse, definition: MetricDefinition) -> float | None:
@@ -125,24 +191,12 @@ def newest_event(warehouse: Warehouse, definition: MetricDefinition) -> float | 
     return row["newest"] / 1000 if row["newest"] else None
 
 
-def _point(
-    definition: MetricDefinition, gauges: tuple[Measure, ...], row: Mapping[str, Any]
-) -> dict[str, Any]:
-    point: dict[str, Any] = {"seen_ms": row["seen"]}
-    for counter in definition.counters:
-        point[counter.name] = int(row[f"{counter.name}_total"])
-    for gauge in gauges:
-        point[f"{gauge.name}_max"] = row[f"{gauge.name}_highest"]
-        point[f"{gauge.name}_last"] = row[f"{gauge.name}_newest"]
-    for sample in definition.samples:
-        count = int(row[f"{sample.name}_numbers"])
-        point[f"{sample.name}_count"] = count
-        point[f"{sample.name}_sum"] = int(row[f"{sample.name}_total"])
-        point[f"{sample.name}_max"] = row[f"{sample.name}_highest"] if count else None
-        point[f"{sample.name}_quantiles"] = (
-            list(row[f"{sample.name}_quantiles"]) if count else [None] * len(QUANTILES)
-        )
-    return point
+def _between(since_s: int, until_s: int) -> str:
+    return f"bucket >= toDateTime({since_s}, 'UTC') AND bucket < toDateTime({until_s}, 'UTC')"
+
+
+def _known(value: int) -> int | None:
+    return None if value == ABSENT else value
 
 
 def _if(condition: str) -> str:

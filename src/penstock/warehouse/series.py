@@ -1,70 +1,69 @@
-"""The series of one queue: what the metrics route answers with.
+"""The series of a queue and of an environment: what the metrics routes answer with.
 
 Rows without a group speak for the queue as a whole: what was enqueued, and the queue's gauges. Rows of a
 group carry what that group dequeued, finished and failed, its waits, and its own gauges. Hence:
 
 - a queue's counters and samples are summed over all rows, its gauges come from the rows without a group;
-- a group's counters, samples and gauges come from its own rows, and `enqueued` from the rows without a group.
+- a group's counters, samples and gauges come from its own rows, and `enqueued` from the rows without a group;
+- an environment has tables of its own, with sums over all its queues and gauges of the whole.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from penstock.clock import iso, to_utc
 from penstock.definitions import QUEUE
 from penstock.model import Scope
-from penstock.warehouse.carry import Carried, carry_forward, grown_age
+from penstock.warehouse.carry import carry_forward
 from penstock.warehouse.client import Warehouse
-from penstock.warehouse.points import Selection, read_before, read_points
+from penstock.warehouse.completeness import read_completeness
+from penstock.warehouse.entries import chosen_fields, columns_of, entries
+from penstock.warehouse.points import Selection, read_points
 from penstock.warehouse.schema import tier_table
 from penstock.warehouse.tiers import HOUR
-from penstock.warehouse.windows import Window, window
+from penstock.warehouse.windows import window
 
+ENVIRONMENT = "environment"
 _TENANT = " AND ".join(f"{name} = {{{name}:String}}" for name in ("organization", "project", "environment"))
-_GAUGES = tuple(gauge.name for gauge in QUEUE.own_gauges)
 _OF_THE_GROUP = tuple(m.name for m in (*QUEUE.counters, *QUEUE.samples) if m.name != "enqueued")
 
 
+class Asked(TypedDict, total=False):
+    """A window and a choice of fields. `period` is 30m unless said, `now` is the clock, in seconds, for those
+    who own it; `counted_until`: every event up to then was counted, which only the pipeline's streams tell.
+    """
+
+    period: str | None
+    start: datetime | None
+    end: datetime | None
+    resolution: str | None
+    fields: Sequence[str] | None
+    counted_until: float | None
+    now: float | None
+
+
 def queue_series(
-    client: Warehouse,
-    scope: Scope,
-    queue: str,
-    *,
-    group: str | None = None,
-    period: str | None = "30m",
-    start: datetime | None = None,
-    end: datetime | None = None,
-    resolution: str | None = None,
-    now: float | None = None,
+    client: Warehouse, scope: Scope, queue: str, *, group: str | None = None, **asked: Unpack[Asked]
 ) -> dict[str, Any]:
     """The queue's series, ready to be JSON. A queue nobody measured has points without values.
 
-    Two round trips. Raises InvalidRequest for a window that cannot be, WarehouseUnavailable if ClickHouse is
-    away. `now` is the clock, in seconds, for tests that own it.
+    Raises InvalidRequest for a window or a field that cannot be,
+    WarehouseUnavailable if ClickHouse is away.
     """
-    asked = window(
-        period=period, start=start, end=end, resolution=resolution, now_s=time.time() if now is None else now
-    )
-    selection = _selection(scope, queue, group)
-    points = read_points(client, QUEUE, asked, selection)
-    before = read_before(client, QUEUE, asked, selection)
-    gauges = carry_forward(asked, _GAUGES, points, before)
     answer: dict[str, Any] = {"queue": queue}
     if group is not None:
         answer["group"] = group
-    return answer | {
-        "period": {
-            "start": iso(to_utc(asked.start_s)),
-            "end": iso(to_utc(min(asked.end_s, asked.now_s))),
-        },
-        "resolution": asked.resolution,
-        "tier": asked.tier.name,
-        "freshness": iso(to_utc(before.newest_ms / 1000)) if before.newest_ms else None,
-        "timeseries": [_entry(asked, points.get(gauge.at_s, {}), gauge) for gauge in gauges],
-    }
+    return answer | _series(client, _of_queue(scope, queue, group), asked)
+
+
+def environment_series(client: Warehouse, scope: Scope, **asked: Unpack[Asked]) -> dict[str, Any]:
+    """The same of an environment as a whole, from tables of its own."""
+    selection = Selection(_TENANT, _tenant(scope), rollup=ENVIRONMENT)
+    return {"environment": scope.environment} | _series(client, selection, asked)
 
 
 def known_queues(client: Warehouse, scope: Scope) -> list[str]:
@@ -77,6 +76,7 @@ def known_queues(client: Warehouse, scope: Scope) -> list[str]:
 
 
 def queue_is_known(client: Warehouse, scope: Scope, queue: str) -> bool:
+    """Whether the queue was ever measured; it may be deleted."""
     rows = client.query(
         f"SELECT 1 FROM {tier_table(QUEUE, HOUR)} WHERE {_TENANT} AND queue = {{queue:String}} LIMIT 1",
         {**_tenant(scope), "queue": queue},
@@ -84,11 +84,41 @@ def queue_is_known(client: Warehouse, scope: Scope, queue: str) -> bool:
     return bool(rows)
 
 
-def _selection(scope: Scope, queue: str, group: str | None) -> Selection:
+def environment_is_known(client: Warehouse, scope: Scope) -> bool:
+    """Whether anything was ever measured in the environment."""
+    table = tier_table(QUEUE, HOUR, ENVIRONMENT)
+    return bool(client.query(f"SELECT 1 FROM {table} WHERE {_TENANT} LIMIT 1", _tenant(scope)))
+
+
+def _series(client: Warehouse, selection: Selection, asked: Asked) -> dict[str, Any]:
+    fields = chosen_fields(asked.get("fields"))
+    now, counted_until = asked.get("now"), asked.get("counted_until")
+    span = window(
+        period=asked.get("period", "30m"),
+        start=asked.get("start"),
+        end=asked.get("end"),
+        resolution=asked.get("resolution"),
+        now_s=time.time() if now is None else now,
+    )
+    prefix = "env_" if selection.rollup else ""
+    points = read_points(client, QUEUE, span, selection, columns_of(fields, prefix))
+    completeness = read_completeness(client, QUEUE, span)
+    gauges = carry_forward(span, list(points.before.gauges), points)
+    return {
+        "period": {"start": iso(to_utc(span.start_s)), "end": iso(to_utc(min(span.end_s, span.now_s)))},
+        "resolution": span.resolution,
+        "tier": span.tier.name,
+        "freshness": completeness.freshness,
+        "completeness": completeness.described(counted_until),
+        "timeseries": entries(span, points, gauges, fields, prefix, counted_until),
+    }
+
+
+def _of_queue(scope: Scope, queue: str, group: str | None) -> Selection:
     where = f"{_TENANT} AND queue = {{queue:String}}"
     parameters = {**_tenant(scope), "queue": queue}
     if group is None:
-        return Selection(where, parameters, counted={}, observed="`group` = ''")
+        return Selection(where, parameters, observed="`group` = ''")
     own = "`group` = {group:String}"
     return Selection(
         f"{where} AND `group` IN ('', {{group:String}})",
@@ -104,50 +134,3 @@ def _tenant(scope: Scope) -> dict[str, str]:
         "project": scope.project,
         "environment": scope.environment,
     }
-
-
-def _entry(asked: Window, point: dict[str, Any], gauge: Carried) -> dict[str, Any]:
-    p50, p95, p99 = point.get("wait_ms_quantiles", (None, None, None))
-    _, run_p95, _ = point.get("run_ms_quantiles", (None, None, None))
-    age = gauge.highest["oldest_age_ms"]
-    if gauge.carried:
-        until = min(gauge.at_s + asked.step_s, asked.now_s)
-        age = grown_age(age, gauge.last["depth"], gauge.seen_ms, until)
-    running, limit = gauge.highest["running"], gauge.last["limit"]
-    return {
-        "timestamp": iso(to_utc(gauge.at_s)),
-        "throughput": {
-            "enqueued": point.get("enqueued", 0),
-            "dequeued": point.get("dequeued", 0),
-            "completed": point.get("acked", 0),
-        },
-        "queue_depth": {"max": gauge.highest["depth"], "last": gauge.last["depth"]},
-        "latency": {
-            "avg_wait_ms": _average(point, "wait_ms"),
-            "p50_wait_ms": _rounded(p50),
-            "p95_wait_ms": _rounded(p95),
-            "p99_wait_ms": _rounded(p99),
-            "max_age_ms": age,
-        },
-        "runtime": {"avg_ms": _average(point, "run_ms"), "p95_ms": _rounded(run_p95)},
-        "concurrency": {
-            "max": running,
-            "limit": limit,
-            "utilization_pct": round(100 * running / limit, 1) if running is not None and limit else None,
-        },
-        "failures": {
-            "nack": point.get("nacked", 0),
-            "dlq": point.get("dead", 0),
-            "ttl_expired": point.get("expired", 0),
-        },
-        "carried": gauge.carried,
-    }
-
-
-def _average(point: dict[str, Any], sample: str) -> float | None:
-    count = point.get(f"{sample}_count", 0)
-    return round(point[f"{sample}_sum"] / count, 2) if count else None
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)

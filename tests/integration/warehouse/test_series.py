@@ -65,6 +65,7 @@ def test_counters_samples_and_gauges_come_out_as_they_went_in(warehouse: Warehou
         "concurrency": {"max": 8, "limit": 10, "utilization_pct": 80.0},
         "failures": {"nack": 1, "dlq": 1, "ttl_expired": 1},
         "carried": False,
+        "complete": None,
     }
 
 

@@ -1,0 +1,217 @@
+"""The series routes on real servers."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import httpx
+import pytest
+import pytest_asyncio
+from calls import get, problem, push
+from redis import Redis
+
+from penstock.api.app import make_app
+from penstock.config import Settings
+from penstock.definitions import QUEUE
+from penstock.embedded.ports import any_free_port
+from penstock.streams.positions import Position, write_positions
+from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.entries import FIELDS
+from penstock.warehouse.migrations import migrate
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "warehouse"))
+
+from landing import land, landing_row
+
+
+@pytest.fixture(scope="module")
+def warehouse_url(clickhouse_url: str) -> str:
+    url = urlunsplit(urlsplit(clickhouse_url)._replace(path=f"/test_{uuid4().hex[:12]}"))
+    migrate(url)
+    return url
+
+
+@pytest.fixture
+def warehouse(warehouse_url: str) -> Warehouse:
+    return connect(warehouse_url)
+
+
+@pytest.fixture
+def settings(database_url: str, redis_url: str, warehouse_url: str) -> Settings:
+    """Streams of its own, and nobody who emits to them."""
+    own = urlunsplit(urlsplit(redis_url)._replace(path="/7"))
+    with Redis.from_url(own) as redis:
+        redis.flushdb()
+    return Settings(
+        postgres_url=database_url, redis_url=own, clickhouse_url=warehouse_url, metrics_enabled=False
+    )
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"orders-{uuid4().hex[:8]}"
+
+
+@pytest_asyncio.fixture
+async def without_clickhouse(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    away = settings.model_copy(update={"clickhouse_url": f"http://127.0.0.1:{any_free_port()}/default"})
+    made = make_app(away)
+    async with made.router.lifespan_context(made):
+        transport = httpx.ASGITransport(made, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as opened:
+            yield opened
+
+
+def seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
+
+
+def last(series: dict[str, Any]) -> dict[str, Any]:
+    point: dict[str, Any] = series["timeseries"][-1]
+    return point
+
+
+async def test_a_queue_has_a_series(client: httpx.AsyncClient, warehouse: Warehouse, queue: str) -> None:
+    await push(client, 1, queue=queue)
+    at = time.time() - 30
+    land(
+        warehouse,
+        landing_row(at, queue=queue, enqueued=2, depth=(9, 4), running=1, limit=2),
+        landing_row(at, queue=queue, group="g", dequeued=1, depth=3, wait_ms=(5,)),
+    )
+    series = await get(client, f"/queues/{queue}/metrics", period="5m")
+    assert (series["queue"], series["resolution"], series["tier"]) == (queue, "5s", "5s")
+    assert len(series["timeseries"]) == 60
+    assert set(last(series)) == {"timestamp", *FIELDS, "carried", "complete"}
+    assert last(series)["queue_depth"] == {"max": 4, "last": 4}
+    assert last(series)["concurrency"] == {"max": 1, "limit": 2, "utilization_pct": 50.0}
+    assert last(series)["carried"]
+    assert sum(point["throughput"]["enqueued"] for point in series["timeseries"]) == 2
+    assert seconds(series["freshness"]) == pytest.approx(at, abs=0.01)
+    group = await get(client, f"/queues/{queue}/metrics", group="g")
+    assert (group["group"], last(group)["queue_depth"]["last"]) == ("g", 3)
+
+
+async def test_parts_of_a_point_can_be_chosen(
+    client: httpx.AsyncClient, warehouse: Warehouse, queue: str
+) -> None:
+    await push(client, 1, queue=queue)
+    land(warehouse, landing_row(time.time() - 30, queue=queue, enqueued=2, depth=4, oldest_age_ms=7))
+    path = f"/queues/{queue}/metrics"
+    whole = await get(client, path)
+    for fields in ("throughput", "latency,queue_depth", "failures", "runtime, concurrency"):
+        chosen = await get(client, path, fields=fields)
+        names = [name.strip() for name in fields.split(",")]
+        assert set(last(chosen)) == {"timestamp", *names, "carried", "complete"}
+        assert [point["throughput"] for point in chosen["timeseries"] if "throughput" in names] == [
+            point["throughput"] for point in whole["timeseries"] if "throughput" in names
+        ]
+        if "queue_depth" in names:
+            assert last(chosen)["queue_depth"] == last(whole)["queue_depth"] == {"max": 4, "last": 4}
+    for fields in ("throughput,speed", "", ","):
+        refused = await client.get(f"/api/v1{path}", params={"fields": fields})
+        assert ", ".join(FIELDS) in problem(refused, 422, "invalid_request")
+
+
+async def test_an_environment_has_a_series_of_its_own(
+    client: httpx.AsyncClient, warehouse: Warehouse
+) -> None:
+    environment = f"env-{uuid4().hex[:8]}"
+    at = time.time() - 60
+    land(
+        warehouse,
+        landing_row(at, queue="a", environment=environment, enqueued=2, depth=50, wait_ms=(10,)),
+        landing_row(at, queue="b", environment=environment, enqueued=3, depth=70, wait_ms=(30,)),
+        landing_row(at, queue="", environment=environment, env_depth=(130, 120), env_oldest_age_ms=1_000),
+        landing_row(at, queue="a", environment="another", enqueued=9, env_depth=9),
+    )
+    series = await get(client, f"/environments/{environment}/queue-metrics", period="5m")
+    assert series["environment"] == environment
+    [point] = [p for p in series["timeseries"] if p["throughput"]["enqueued"]]
+    assert point["throughput"]["enqueued"] == 5
+    assert point["queue_depth"] == {"max": 130, "last": 120}
+    assert point["latency"]["avg_wait_ms"] == 20.0
+    assert last(series)["queue_depth"] == {"max": 120, "last": 120}
+    assert last(series)["carried"]
+    assert last(series)["latency"]["max_age_ms"] > 50_000
+
+
+async def test_what_nobody_knows_is_not_found(client: httpx.AsyncClient) -> None:
+    unknown = await client.get("/api/v1/queues/nobody/metrics")
+    assert "nobody" in problem(unknown, 404, "unknown_queue")
+    unknown = await client.get("/api/v1/environments/nowhere/queue-metrics")
+    assert "nowhere" in problem(unknown, 404, "unknown_environment")
+
+
+async def test_an_environment_is_known_by_its_queues(client: httpx.AsyncClient, queue: str) -> None:
+    await push(client, 1, queue=queue)
+    series = await get(client, "/environments/default/queue-metrics")
+    assert series["environment"] == "default"
+
+
+async def test_a_queue_that_is_no_more_still_has_its_past(
+    client: httpx.AsyncClient, warehouse: Warehouse, queue: str
+) -> None:
+    at = time.time() - 60
+    land(warehouse, landing_row(at, queue=queue, depth=4), landing_row(at + 20, queue=queue, depth=0))
+    assert last(await get(client, f"/queues/{queue}/metrics"))["queue_depth"]["last"] == 0
+
+
+@pytest.mark.parametrize(
+    "window", [{"period": "soon"}, {"resolution": "7s"}, {"from": "2020-01-01T00:00:00Z"}, {"to": "x"}]
+)
+async def test_a_window_that_cannot_be_is_refused(
+    client: httpx.AsyncClient, queue: str, window: dict[str, str]
+) -> None:
+    await push(client, 1, queue=queue)
+    for path in (f"/api/v1/queues/{queue}/metrics", "/api/v1/environments/default/queue-metrics"):
+        problem(await client.get(path, params=window), 422, "invalid_request")
+
+
+async def test_without_clickhouse_it_says_so(without_clickhouse: httpx.AsyncClient, queue: str) -> None:
+    await push(without_clickhouse, 1, queue=queue)
+    for path in (f"/api/v1/queues/{queue}/metrics", "/api/v1/environments/default/queue-metrics"):
+        answer = await without_clickhouse.get(path)
+        assert "does not answer" in problem(answer, 503, "warehouse_unavailable")
+        assert answer.headers["retry-after"] == "1"
+    problem(await without_clickhouse.get("/api/v1/queues/nobody/metrics"), 404, "unknown_queue")
+
+
+async def test_the_answer_says_how_complete_it_is(
+    client: httpx.AsyncClient, settings: Settings, warehouse: Warehouse, queue: str
+) -> None:
+    await push(client, 1, queue=queue)
+    at = int(time.time()) - 60
+    warehouse.command(
+        "INSERT INTO set_aside (metric, reason, stream, at, events, example) VALUES "
+        f"('queue', 'trimmed', 's', {at}, 7, ''), ('queue', 'not_a_number', 's', {at}, 2, ''), "
+        f"('queue', 'stream_replaced', 's', {at}, 0, ''), ('queue', 'trimmed', 's', {at - 86_400}, 50, ''), "
+        f"('another', 'trimmed', 's', {at}, 900, '')"
+    )
+    path = f"/queues/{queue}/metrics"
+    asked = time.time()
+    series = await get(client, path)
+    assert {name: series["completeness"][name] for name in ("lost", "rejected", "streams_replaced")} == {
+        "lost": 7,
+        "rejected": 2,
+        "streams_replaced": 1,
+    }
+    assert asked - 1.5 < seconds(series["completeness"]["complete_until"]) < time.time()
+    assert [point["complete"] for point in series["timeseries"][-3::2]] == [True, False]
+    with Redis.from_url(settings.redis_url) as redis:
+        key = QUEUE.stream_keys[0]
+        for second in (at, at + 30):
+            redis.xadd(key, {"eq": 1}, id=f"{second * 1000}-0")
+        write_positions(redis, {key: Position(f"{at * 1000}-0", 1)})
+        behind = await get(client, path)
+        assert seconds(behind["completeness"]["complete_until"]) == at - 1
+        complete = [seconds(p["timestamp"]) + 5 <= at - 1 for p in behind["timeseries"]]
+        assert [p["complete"] for p in behind["timeseries"]] == complete
+        redis.flushdb()
