@@ -110,7 +110,7 @@ def _add(joined: _Joined, entry: PackedEntry, found: Opened, kinds: dict[str, st
     else:
         joined.order.append(np.argsort(np.frombuffer(pack.shape_of, dtype=np.uint8), kind="stable"))
     numbers = joined.shapes
-    joined.shape_runs += [numbers.setdefault(shape, len(numbers)) for shape in pack.shapes[:256]]
+    joined.shape_runs += [numbers.setdefault(shape, len(numbers)) for shape in pack.shapes]
     joined.shape_lengths += shape_counts
     for name, column in pack.numbers.items():
         if name in kinds:
@@ -156,23 +156,23 @@ def _rows(definition: MetricDefinition, joined: _Joined) -> tuple[Rows, Flags]:
     measured = np.zeros(events, dtype=np.bool_)
     shape_of = np.repeat(joined.shape_runs, joined.shape_lengths)
 
-    def present(wire: str) -> Flags | None:
+    def present(wire: str) -> Integers | None:
         """Which rows have the field; None for all of them."""
         having = np.array([wire in shape for shape in joined.shapes])
-        return None if having.all() else having[shape_of]
+        return None if having.all() else np.flatnonzero(having[shape_of])
 
-    def numbers(wire: str, absent: int | Integers) -> tuple[Integers, Flags | bool]:
+    def numbers(wire: str, absent: int | Integers) -> tuple[Integers, Integers | slice]:
+        """The field's column, and which rows have it."""
         column = joined.columns.get(wire)
         if column is None:
-            return np.full(events, absent) if isinstance(absent, int) else absent, False
+            return np.full(events, absent) if isinstance(absent, int) else absent, slice(0)
         values = _numbers(column)
         good = (values >= 0) & (values < _TOO_LARGE)
         where = present(wire)
         if where is None:
-            usual.__iand__(good)
-            return values, True
-        if not good.all():
-            usual[np.flatnonzero(where)[~good]] = False
+            usual[~good] = False
+            return values, slice(None)
+        usual[where[~good]] = False
         whole = np.full(events, absent) if isinstance(absent, int) else absent.copy()
         whole[where] = values
         return whole, where
@@ -188,11 +188,11 @@ def _rows(definition: MetricDefinition, joined: _Joined) -> tuple[Rows, Flags]:
     counters = {}
     for counter in definition.counters:
         counters[counter.name], where = numbers(counter.wire, 0)
-        measured |= where
+        measured[where] = True
     gauges, seen = {}, np.zeros(events, dtype=np.bool_)
     for gauge in definition.gauges:
         gauges[gauge.name], where = numbers(gauge.wire, ABSENT)
-        seen |= where
+        seen[where] = True
     samples = {}
     for sample in definition.samples:
         samples[sample.name] = _lists(joined.columns[sample.wire], present(sample.wire), events, usual)
@@ -226,7 +226,9 @@ def _numbers(column: _Column) -> Integers:
     return values
 
 
-def _texts(column: _Column, dimension: Dimension, where: Flags | None, events: int, usual: Flags) -> pa.Array:
+def _texts(
+    column: _Column, dimension: Dimension, where: Integers | None, events: int, usual: Flags
+) -> pa.Array:
     """The dimension's values as a dictionary column; what is absent is empty text."""
     parts = [
         np.frombuffer(codes, np.uint8) if codes else _ZEROS[:count]
@@ -248,7 +250,7 @@ def _texts(column: _Column, dimension: Dimension, where: Flags | None, events: i
     return pa.DictionaryArray.from_arrays(pa.array(indices), encoded.dictionary)
 
 
-def _lists(column: _Column, where: Flags | None, events: int, usual: Flags) -> Lists:
+def _lists(column: _Column, where: Integers | None, events: int, usual: Flags) -> Lists:
     if not column.joined:
         return Lists(np.zeros(events, dtype=np.int64), np.zeros(0, dtype=np.int64))
     padding = bytes(PADDING)
@@ -259,8 +261,7 @@ def _lists(column: _Column, where: Flags | None, events: int, usual: Flags) -> L
     if where is None:
         usual &= good
         return Lists(counts, values)
-    if not good.all():
-        usual[np.flatnonzero(where)[~good]] = False
+    usual[where[~good]] = False
     lengths = np.zeros(events, dtype=np.int64)
     lengths[where] = counts
     return Lists(lengths, values)

@@ -19,7 +19,7 @@ from penstock.pipeline.stream_range import StreamRange
 from penstock.streams.positions import BEGINNING, StreamState, id_parts, read_position, stream_state
 
 MOST_ENTRIES = 200_000
-MOST_BYTES = 16 << 20
+MOST_BYTES = 24 << 20
 """Per shard and batch while catching up. In bytes too: packed entries are few and large."""
 
 SMALL_BATCH, SMALL_BYTES = 5_000, 1 << 20

@@ -176,37 +176,49 @@ def opened(payload: bytes | bytearray | memoryview) -> Opened:
         raise BrokenPackError(str(error)) from None
     if found.version != VERSION:
         raise BrokenPackError(f"version {found.version}")
-    of_shapes = [found.shape_of.count(shape) for shape in range(len(found.shapes[:MOST_EVENTS]))]
+    if len(found.shapes) > MOST_EVENTS:
+        raise BrokenPackError("more shapes than events")
+    of_shapes = [found.shape_of.count(shape) for shape in range(len(found.shapes))]
     if not 0 < sum(of_shapes) == len(found.shape_of) <= MOST_EVENTS:
         raise BrokenPackError("events without a shape")
-    places = _shape_places(found.shapes)
-    counts = {name: sum([of_shapes[shape] for shape in shapes]) for name, shapes in places.items()}
-    if len(found.numbers) + len(found.texts) + len(found.lists) != len(counts):
+    everywhere, elsewhere = _shape_places(found.shapes)
+    counts = dict.fromkeys(everywhere, len(found.shape_of))
+    for name, shapes in elsewhere:
+        counts[name] = sum([of_shapes[shape] for shape in shapes])
+    names = {*found.numbers, *found.texts, *found.lists}
+    columns = len(found.numbers) + len(found.texts) + len(found.lists)
+    if names != counts.keys() or len(names) != columns:
         raise BrokenPackError("columns and shapes differ")
-    try:
-        for name, column in found.numbers.items():
-            _check_numbers(column, counts[name])
-        for name, (texts, codes) in found.texts.items():
-            events = counts[name] if len(texts) != 1 else 0
-            if len(codes) != events or codes.translate(None, _CODES[: len(texts)]):
-                raise BrokenPackError("texts that are not there")
-        for name, (lengths, joined) in found.lists.items():
-            _check_numbers(lengths, counts[name])
-            numbers = _number_list(lengths, counts[name])
-            if min(numbers, default=0) < 0 or sum(numbers) != len(joined):
-                raise BrokenPackError("lists of other lengths")
-    except KeyError:
-        raise BrokenPackError("a column without a shape") from None
+    for name, column in found.numbers.items():
+        _check_numbers(column, counts[name])
+    for name, (texts, codes) in found.texts.items():
+        events = counts[name] if len(texts) != 1 else 0
+        if len(codes) != events or codes.translate(None, _CODES[: len(texts)]):
+            raise BrokenPackError("texts that are not there")
+    for name, (lengths, joined) in found.lists.items():
+        _check_numbers(lengths, counts[name])
+        numbers = _number_list(lengths, counts[name])
+        if min(numbers, default=0) < 0 or sum(numbers) != len(joined):
+            raise BrokenPackError("lists of other lengths")
     return Opened(found, of_shapes, counts)
 
 
 @lru_cache(maxsize=1024)
-def _shape_places(shapes: tuple[tuple[str, ...], ...]) -> dict[str, tuple[int, ...]]:
-    """The numbers of the shapes that have a name. Raises BrokenPackError if one has it twice."""
+def _shape_places(
+    shapes: tuple[tuple[str, ...], ...],
+) -> tuple[list[str], list[tuple[str, list[int]]]]:
+    """The names that all shapes have, and the others with the numbers of the shapes that have them.
+
+    Raises BrokenPackError if one has a name twice.
+    """
     if any(len(set(shape)) != len(shape) for shape in shapes):
         raise BrokenPackError("a name twice in a shape")
-    names = {name for shape in shapes for name in shape}
-    return {name: tuple(i for i, shape in enumerate(shapes) if name in shape) for name in names}
+    names = dict.fromkeys(name for shape in shapes for name in shape)
+    places = [(name, [i for i, shape in enumerate(shapes) if name in shape]) for name in names]
+    return (
+        [name for name, found in places if len(found) == len(shapes)],
+        [(name, found) for name, found in places if len(found) < len(shapes)],
+    )
 
 
 def _check_numbers(column: Numbers, events: int) -> None:
@@ -243,7 +255,7 @@ def unpack(payload: bytes | bytearray | memoryview) -> list[Pairs]:
     for name, (lengths, joined) in found.lists.items():
         values[name] = _cut(joined, _number_list(lengths, counts[name]))
     events: list[Pairs] = [[] for _ in found.shape_of]
-    for number, shape in enumerate(found.shapes[:MOST_EVENTS]):
+    for number, shape in enumerate(found.shapes):
         for place, other in enumerate(found.shape_of):
             if other == number:
                 events[place] = [(name.encode(), next(values[name])) for name in shape]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -10,10 +11,13 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from penstock.definitions import QUEUE
-from penstock.pipeline import stream_range
+from penstock.pipeline import packs, reply, stream_range
 from penstock.pipeline.pieces import settle
 from penstock.pipeline.stream_range import RangeContent, RawConnection, StreamRange, read_range
+from penstock.streams import batch, wire
+from penstock.streams.emitter import Emitter
 from penstock.streams.packing import pack
+from penstock.streams.shards import shard_of
 from penstock.streams.wire import Reason
 
 KEY = QUEUE.stream_keys[0]
@@ -154,6 +158,48 @@ def test_a_range_of_packed_and_single_entries_is_read_in_order(
     assert content.rows is not None
     assert content.rows.gauge_last["depth"].tolist() == [2949]
     assert content.rows.events.tolist() == [10 + 20 * 50]
+
+
+def test_the_emitter_s_packed_entries_give_the_points_of_its_single_ones(
+    stream_url: str, redis: Redis, connection: RawConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def emitted() -> RangeContent:
+        redis.flushdb()
+        emitter = Emitter(stream_url, buffer=10_000)
+        for n in range(3_000):
+            kinds: list[dict[str, str | int]] = [
+                {"eq": n % 5, "ql": n},
+                {"dq": 1, "wt": f"{n % 50},{n}", "cc": n % 9, "group": "g"},
+                {"eq": -1},
+                {"ak": n, "age": n % 7 - 3, "cl": 10**14},
+            ]
+            some = {"rt": n, "eq": "some", "ak": 1} if n % 50 == 3 else kinds[n % 4]
+            emitter.emit(QUEUE, event(f"q{n % 40}", t=NOW_MS + 7 * n, **some), shard_key="one")
+        emitter.start()
+        await emitter.stop(20)
+        assert emitter.emitted == 3_000
+        key = QUEUE.stream_keys[shard_of("one", 2)]
+        return read_range(connection, QUEUE, StreamRange(0, key, "0-0", "+", 0, None))
+
+    monkeypatch.setattr(wire, "LATEST_MS", 10**13)  # the events' time is not today's
+    monkeypatch.setattr(packs, "LATEST_MS", 10**13)
+    monkeypatch.setattr(reply, "LATEST_MS", 10**13)
+    packed = asyncio.run(emitted())
+    monkeypatch.setattr(batch, "PACK_FROM", 10**9)
+    single = asyncio.run(emitted())
+    assert packed.found.entries < 300 < 3_000 == single.found.entries
+    assert packed.set_aside == single.set_aside == {Reason.NEGATIVE_COUNT: 750, Reason.NOT_A_NUMBER: 60}
+    assert without_ids(packed) == without_ids(single)
+
+
+def without_ids(content: RangeContent) -> list[tuple[object, ...]]:
+    assert content.rows is not None
+    rows = content.rows
+    columns = [rows.at_ms, rows.events, rows.newest_ms, rows.seen_ms]
+    columns += [*rows.counters.values(), *rows.gauge_max.values(), *rows.gauge_last.values()]
+    columns += [lists.lengths for lists in rows.samples.values()]
+    texts = [dimension.to_pylist() for dimension in rows.dimensions]
+    return sorted(zip(*texts, *(column.tolist() for column in columns), strict=True))
 
 
 def test_large_entries_are_read_in_small_replies(

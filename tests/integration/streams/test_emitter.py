@@ -148,6 +148,25 @@ async def test_a_stream_is_bounded_in_bytes_too(
     assert (await redis.xinfo_stream(key))["entries-added"] > await redis.xlen(key)
 
 
+async def test_where_nobody_may_ask_for_memory_the_number_of_entries_is_the_bound(
+    redis_url: str, redis: Redis, metric: MetricDefinition
+) -> None:
+    metric = replace(metric, shards=1, max_stream_bytes=1)
+    await redis.acl_setuser(
+        metric.name, enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all", "-memory"]
+    )
+    parts = urlsplit(redis_url)
+    url = urlunsplit(parts._replace(netloc=f"{metric.name}:secret@{parts.hostname}:{parts.port}"))
+    emitter = Emitter(url, buffer=1_000)
+    emitter.start()
+    for number in range(100):
+        emitter.emit(metric, {"eq": number}, shard_key="one")
+    await emitter.stop(5)
+    assert (emitter.emitted, emitter.failures) == (100, 0)
+    assert len(await entries(redis, metric)) == 100
+    await redis.acl_deluser(metric.name)
+
+
 async def test_a_given_time_is_kept(redis_url: str, redis: Redis, metric: MetricDefinition) -> None:
     emitter = Emitter(redis_url, buffer=10)
     emitter.start()

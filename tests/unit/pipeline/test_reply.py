@@ -114,11 +114,14 @@ packable = st.tuples(
     st.booleans(),
 ).map(lambda some: {name: v for part in some[not some[5] : 5] for name, v in part.items()})
 payloads = st.lists(st.tuples(packable, times.map(int)), min_size=1, max_size=8).map(
-    lambda some: pack(QUEUE, some) or b""
+    lambda some: pack(QUEUE, some) or b"\0"
 )
-packs = st.one_of(
-    payloads, payloads.map(lambda payload: payload[:-1]), st.sampled_from([b"", b"\r\n", b"x"])
-).map(lambda payload: [(b"p", payload)])
+damaged = st.tuples(payloads, st.integers(0, 10_000), st.binary(min_size=1, max_size=1)).map(
+    lambda some: some[0][: (place := some[1] % len(some[0]))] + some[2] + some[0][place + 1 :]
+)
+packs = st.one_of(payloads, damaged, st.sampled_from([b"", b"\r\n", b"x"])).map(
+    lambda payload: [(b"p", payload)]
+)
 
 
 @st.composite
