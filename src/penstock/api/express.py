@@ -71,6 +71,8 @@ class HotCycle:
 
 
 class ExpressProtocol(HttpToolsProtocol):
+    _idle_since = 0.0
+
     @property
     def application(self) -> FastAPI:
         app = self.app
@@ -109,6 +111,40 @@ class ExpressProtocol(HttpToolsProtocol):
             task.add_done_callback(self.tasks.discard)
         else:
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self.pipeline:
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        # One timer per connection that looks again, rather than one made and cancelled with every request.
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._look_again_in(self.timeout_keep_alive)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Called with every piece of data that comes, and at the end."""
+        if self.transport.is_closing():
+            super()._unset_keepalive_if_required()
+        else:
+            self._idle_since = self.loop.time()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        if self.transport.is_closing():
+            return
+        idle = self.cycle is None or self.cycle.response_complete
+        left_s = self._idle_since + self.timeout_keep_alive - self.loop.time() if idle else 1.0
+        if left_s > 0:
+            self._look_again_in(left_s)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _look_again_in(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def shutdown(self) -> None:
         """The server stops and finishes what is in flight; a pop that only waits must not hold it up."""

@@ -6,6 +6,9 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from typing import NamedTuple
+
+import uuid_utils
 
 
 @dataclass(slots=True)
@@ -56,12 +59,11 @@ class Popped:
     partitions: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """A lease as consumers hold it: the group's id and the lease's own, as `group.uuid` on the wire."""
 
     group_id: int
-    lease_id: uuid.UUID
+    lease_id: str
 
     def __str__(self) -> str:
         return f"{self.group_id}.{self.lease_id}"
@@ -74,7 +76,7 @@ class Lease:
         if not (group.isascii() and group.isdigit() and len(group) < 19):
             return None
         try:
-            return Lease(int(group), uuid.UUID(lease))
+            return Lease(int(group), str(uuid_utils.UUID(lease)))
         except ValueError:
             return None
 

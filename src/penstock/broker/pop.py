@@ -6,8 +6,8 @@ import json
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import count, groupby, repeat
-from typing import Any
+from itertools import count, repeat
+from typing import Any, NamedTuple
 
 from penstock.broker.batcher import Batcher
 from penstock.broker.messages import Lease, Message, Popped
@@ -18,7 +18,7 @@ from penstock.clock import Clock
 from penstock.durable import log
 from penstock.durable.faults import GroupGone
 from penstock.durable.log import GroupId, PartitionName, PopRequest
-from penstock.ids import new_id
+from penstock.ids import new_id_text
 from penstock.model import Scope
 
 RESOLVE_ATTEMPTS = 5
@@ -37,8 +37,7 @@ class PopOptions:
     wait_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(NamedTuple):
     queue_id: int
     group_id: int
     partition_id: int | None
@@ -133,7 +132,7 @@ class Pops:
         return popped
 
     async def _once(self, scope: Scope, queue: str, group: str, options: PopOptions) -> Popped:
-        lease_id = new_id()
+        lease_id = new_id_text()
         rows: list[Any] = []
         messages: list[Message] = []
         ids = None
@@ -180,11 +179,12 @@ class Pops:
         if messages:
             now = self._clock()
             waits: list[int] = []
-            # Messages of one segment share their time, as one object.
-            for _, alike in groupby(messages, lambda message: id(message.created_at)):
-                first, *others = alike
-                wait_ms = max(0, int((now - first.created_at.timestamp()) * 1000))
-                waits += [wait_ms] * (1 + len(others))
+            created_at, wait_ms = None, 0
+            for message in messages:
+                if message.created_at is not created_at:  # messages of one segment share it
+                    created_at = message.created_at
+                    wait_ms = max(0, int((now - created_at.timestamp()) * 1000))
+                waits.append(wait_ms)
             self._at.metrics.popped(scope, ids.queue_id, queue, group, waits)
             if auto_ack:
                 self._at.metrics.settled(scope, ids.queue_id, queue, group, "completed", [0] * len(messages))

@@ -96,7 +96,7 @@ class Settlements:
         rows = await log.leases_in_force(
             self._at.database, partition_ids, [lease.lease_id for lease in leases]
         )
-        return {row["partition_id"]: Lease(row["group_id"], row["lease_id"]) for row in rows}
+        return {row["partition_id"]: Lease(row["group_id"], str(row["lease_id"])) for row in rows}
 
     def _count(
         self,

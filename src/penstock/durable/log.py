@@ -64,9 +64,12 @@ class Transacted:
         return [ack.outcome for ack in self.acked]
 
 
-@dataclass(frozen=True, slots=True)
-class PopRequest:
-    lease_id: uuid.UUID
+LeaseId = uuid.UUID | str
+"""As text it must be one, in its usual form: it is not looked at before it is sent."""
+
+
+class PopRequest(NamedTuple):
+    lease_id: LeaseId
     batch: int
     width: int = 1
 
@@ -74,14 +77,13 @@ class PopRequest:
 class Ack(NamedTuple):
     partition_id: int
     group_id: int
-    lease_id: uuid.UUID
+    lease_id: LeaseId
     transaction_id: str
     status: str
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Acked:
+class Acked(NamedTuple):
     outcome: str
     queue_id: int | None
     queue: str | None
@@ -196,7 +198,7 @@ async def transaction(
 
 
 async def extend(
-    database: Database, leases: Sequence[tuple[int, uuid.UUID, int]], now: datetime | None = None
+    database: Database, leases: Sequence[tuple[int, LeaseId, int]], now: datetime | None = None
 ) -> list[datetime | None]:
     """Let leases (group id, lease id, ms) run longer; the new end of each, or None where it is lost."""
     row = await database.fetchrow(
@@ -281,7 +283,7 @@ async def next_ready(database: Database, group_id: int, partition_id: int | None
 
 
 async def release(
-    database: Database, group_id: int, lease_id: uuid.UUID, partition_ids: Collection[int]
+    database: Database, group_id: int, lease_id: LeaseId, partition_ids: Collection[int]
 ) -> int:
     """Give back a lease that nobody received; the number of partitions that were still held."""
     row = await database.fetchrow(
@@ -293,7 +295,7 @@ async def release(
 
 
 async def leases_in_force(
-    database: Database, partition_ids: Sequence[int], lease_ids: Sequence[uuid.UUID]
+    database: Database, partition_ids: Sequence[int], lease_ids: Sequence[LeaseId]
 ) -> list[Any]:
     """Which of the leases hold which of the partitions: rows of partition_id, group_id, lease_id."""
     return await database.fetch(

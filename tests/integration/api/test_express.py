@@ -36,9 +36,9 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(settings: Settings) -> AsyncIterator[Served]:
+async def serving(settings: Settings, **options: Any) -> AsyncIterator[Served]:
     app = make_app(settings)
-    config = uvicorn.Config(app, port=0, log_level="warning", **OPTIONS)
+    config = uvicorn.Config(app, port=0, log_level="warning", **(OPTIONS | options))
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     running = asyncio.create_task(server._serve())
@@ -283,3 +283,17 @@ async def test_stopping_answers_a_pop_that_waits(settings: Settings) -> None:
         assert (status, headers["connection"]) == (204, "close")
         assert await line.is_closed()
         await asyncio.wait_for(served.running, 10)
+
+
+async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(settings: Settings) -> None:
+    async with serving(settings, timeout_keep_alive=1) as served:
+        idle, waiting = await Line.to(served), await Line.to(served)
+        waiting.send(get("/api/v1/pop/queue/idle?wait=true&timeout=60000"))
+        idle.send(get("/api/v1/pop/queue/idle"))
+        assert (await idle.answer())[0] == 204
+        assert await idle.is_closed()
+        other = await Line.to(served)
+        other.send(post("/api/v1/push", push_body("idle", 3)))
+        assert (await other.answer())[0] == 201
+        status, _, popped = await waiting.answer()
+        assert (status, popped["messages"][0]["data"]) == (200, 3)
