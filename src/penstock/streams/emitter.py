@@ -171,7 +171,16 @@ class Emitter:
         if not self._batch:
             self._batch = [self._events.popleft() for _ in range(min(BATCH, len(self._events)))]
             self._batch_number += 1
-        call = script_call(self._mark_key, self._batch_number, self._batch, lambda: next(self._round_robin))
+        try:
+            call = script_call(
+                self._mark_key, self._batch_number, self._batch, lambda: next(self._round_robin)
+            )
+        except Exception:
+            # A mistake of whoever emitted it. Trying again would change nothing, and others must go on.
+            log.exception("%d metric events could not be written", len(self._batch))
+            self.dropped += len(self._batch)
+            self._batch = []
+            return
         places, why = await self._script(keys=call.keys, args=call.arguments)
         refused = sum(call.sizes[place - 1] for place in places)
         if refused:

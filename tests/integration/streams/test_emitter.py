@@ -231,6 +231,19 @@ async def test_a_refused_event_does_not_take_its_neighbours_along(
     assert (emitter.emitted, emitter.dropped) == (3, 3)
 
 
+async def test_a_mistake_in_an_event_does_not_end_emission(
+    redis_url: str, redis: Redis, metric: MetricDefinition
+) -> None:
+    emitter = Emitter(redis_url, buffer=100)
+    emitter.start()
+    emitter.emit(metric, {"eq": 1}, shard_key=7)  # type: ignore[arg-type]
+    await wait_until_async(lambda: _value(emitter.dropped == 1), 10, "the mistake is counted")
+    emitter.emit(metric, {"eq": 2}, shard_key="one")
+    await emitter.stop(5)
+    assert [int(fields[b"eq"]) for fields in await entries(redis, metric)] == [2]
+    assert (emitter.emitted, emitter.dropped) == (1, 1)
+
+
 async def test_refused_packs_count_all_their_events(
     redis_url: str, redis: Redis, metric: MetricDefinition
 ) -> None:
