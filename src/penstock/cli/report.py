@@ -65,6 +65,7 @@ def capacity(
     """
     from penstock.embedded.java import find_java
     from penstock.embedded.platform import reach_running
+    from penstock.pipeline.archive import archive_root
     from penstock.pipeline.capacity.period import read_moment, read_period
 
     settings = load_settings()
@@ -72,9 +73,9 @@ def capacity(
     asked = read_period(period, since, until, now_s=time.time())
     place = None
     if archive is not None or source is Source.ARCHIVE:
-        place = archive or getattr(settings, "archive_dir", "")
+        place = archive or archive_root(settings)
         if not place:
-            raise ConfigError("say where the archive is: --archive DIR")
+            raise ConfigError("there is no archive: set PENSTOCK_ARCHIVE, or say --archive DIR")
     else:
         settings = reach_running(settings, "clickhouse_url")
     os.environ["JAVA_HOME"] = str(find_java(settings.home).home)
@@ -136,7 +137,6 @@ def _table(kind: str, rows: list[dict[str, Any]], *, wide: bool) -> Table:
     if not wide:
         del columns["Out/s"], columns["Depth"]
     table = plain_table(kind.capitalize(), "Verdict", *columns)
-    table.columns[0].min_width = 20
     for column in table.columns[2:-1]:
         column.justify = "right"
     several = len({(row["organization"], row["project"], row["environment"]) for row in rows}) > 1

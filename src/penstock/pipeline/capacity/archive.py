@@ -37,7 +37,8 @@ def event_schema(definition: MetricDefinition) -> StructType:
 
 def read_events(session: SparkSession, archive: str, period: Period) -> DataFrame:
     """The archived queue events of a period; only its days' files are opened. Raises ConfigError."""
-    place = f"{archive.rstrip('/')}/{QUEUE.name}"
+    # Arrow's name for it, with which the archive was written, is not Spark's.
+    place = f"{archive.rstrip('/').replace('s3://', 's3a://', 1)}/{QUEUE.name}"
     if "://" not in archive and not any(Path(place).glob("day=*")):
         raise ConfigError(f"there is no archive of queue events in {place}")
     first, last = (_day(to_utc(moment)) for moment in (period.start_s, period.end_s))

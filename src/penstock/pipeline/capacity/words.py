@@ -42,7 +42,7 @@ def sentence(row: Row) -> str:
         case "soon" | "later":
             return (
                 f"Its peaks grow by {number(row['slope'])} a day and meet the limit of {row['limit']} on "
-                f"{day(row['saturates_on'])} (between {day(row['earliest'])} and {day(row['latest'])})."
+                f"{day(row['saturates_on'])}{_range(row)}."
             )
         case "behind":
             return (
@@ -121,6 +121,11 @@ def wait(milliseconds: float | None) -> str:
 
 def day(moment: date | None) -> str:
     return "–" if moment is None else moment.isoformat()
+
+
+def _range(row: Row) -> str:
+    first, last = row["earliest"], row["latest"]
+    return "" if first == last else f" (between {day(first)} and {day(last)})"
 
 
 def _pressure(row: Row) -> str:

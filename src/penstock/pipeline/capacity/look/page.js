@@ -251,13 +251,13 @@
         subject.busy_enqueued_per_s === null ? null : `${rate(subject.busy_finished_per_s)} finished (${percent(subject.busy_ratio)}), ${subject.busy_hours} hours`],
       ["In the period", `${number(subject.enqueued)} in`, `${number(subject.finished)} finished${subject.overall_ratio === null ? "" : ` (${percent(subject.overall_ratio)} per group)`}`],
     ];
-    return make("tr", { class: "detail" }, make("td", { colspan: COLUMNS.length },
+    return make("tr", { class: "detail" }, make("td", { colspan: COLUMNS.length }, make("div", { class: "inside" },
       make("p", { class: "sentence" }, subject.sentence),
       make("div", { class: "plots" },
         make("section", { class: "card" }, make("header", {}, make("h3", {}, counted)), trendChart(subject), make("p", { class: "said" }, doubt)),
         make("section", { class: "card" }, make("header", {}, make("h3", {}, "Arrivals by hour of the week (UTC)"), scale(), choice), chart, said)),
       make("dl", { class: "facts" }, ...facts.map(([name, value, more]) =>
-        make("div", {}, make("dt", {}, name), make("dd", {}, value, more ? make("small", {}, more) : null))))));
+        make("div", {}, make("dt", {}, name), make("dd", {}, value, more ? make("small", {}, more) : null)))))));
   }
 
   /* The table */
@@ -352,7 +352,7 @@
   byId("search").addEventListener("input", (event) => { state.text = event.target.value; draw(); });
   byId("all").addEventListener("click", () => { state.text = byId("search").value = ""; state.verdict = null; draw(); });
   byId("about").textContent = `${moment(data.from)} to ${moment(data.to)} UTC, from ${data.source === "tiers" ? "ClickHouse" : "the archive"}; `
-    + `peaks per second over a ${width}. Made ${moment(data.made)} UTC by Penstock ${data.version}.`;
+    + `peaks per second over ${width === "hour" ? "an hour" : "a minute"}. Made ${moment(data.made)} UTC by Penstock ${data.version}.`;
   const method = [
     ["Peaks", `Counted per ${width}, shown per second. Depth and running are the highest values observed.`],
     ["Limit", "The concurrency limit that was in force last. A queue without one is never given a date: there is nothing to meet."],
