@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -124,3 +125,85 @@ def reset(
     print(f"The checkpoint is now in {aside}." if aside else "There was no checkpoint.")
     start = "at the oldest entry that the streams hold" if from_beginning else "where its group stands"
     print(f"The next start of the pipeline goes on {start}.")
+
+
+Metric = Annotated[str | None, typer.Option(help="One metric; all of them otherwise.")]
+
+
+@pipeline.command()
+def rebuild(
+    first: Annotated[
+        datetime, typer.Option("--from", formats=["%Y-%m-%d"], metavar="DAY", help="First day (UTC).")
+    ],
+    last: Annotated[
+        datetime, typer.Option("--to", formats=["%Y-%m-%d"], metavar="DAY", help="Last day (UTC).")
+    ],
+    metric: Metric = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Even where the archive has fewer events than the tables.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compute whole days of the tables anew from the archive, and swap them in.
+
+    The pipeline may go on meanwhile; it is held back for a moment at the end of each day.
+    """
+    from penstock.cli.tables import rebuild_table
+    from penstock.pipeline import archive_job
+    from penstock.pipeline.rebuild import DayPlan
+
+    settings = _settings_with_java()
+    with _bar(as_json, "events") as bar:
+        task = bar.add_task("Looking at the archive", total=None)
+
+        def begin(plans: list[DayPlan]) -> None:
+            bar.update(task, description="Starting Spark", total=sum(plan.archived for plan in plans))
+
+        def tell(day: str, events: int) -> None:
+            bar.update(task, description=f"Rebuilding {day}", advance=events)
+
+        plans = archive_job.rebuild(
+            settings,
+            first.date(),
+            last.date(),
+            metric=metric,
+            dry_run=dry_run,
+            partial=partial,
+            begin=begin,
+            tell=tell,
+        )
+    if as_json:
+        print(json.dumps([asdict(plan) for plan in plans], indent=2))
+    elif not plans:
+        print(f"The archive has nothing of the days from {first:%Y-%m-%d} to {last:%Y-%m-%d}.")
+    else:
+        Console(highlight=False).print(rebuild_table(plans, dry_run))
+
+
+@pipeline.command()
+def compact(
+    before: Annotated[
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="Only days before this one; today otherwise."),
+    ] = None,
+    metric: Metric = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put the many small files of the archive's past days together."""
+    from penstock.pipeline import archive_job
+
+    settings = _settings("redis_url")
+    with Console(stderr=True, highlight=False, quiet=as_json).status("Looking at the archive") as shown:
+        done = archive_job.compact(
+            settings, before.date() if before else None, metric, lambda day: shown.update(f"Looking at {day}")
+        )
+    if as_json:
+        print(json.dumps([asdict(day) for day in done], indent=2))
+    elif not done:
+        print("Nothing to do: every day that is over is compact, or has a batch under way.")
+    for day in () if as_json else done:
+        print(
+            f"{day.metric} {day.day}: {day.files_before:,} files are now {day.files_after:,}, "
+            f"{day.bytes_before:,} bytes {day.bytes_after:,}; {day.events:,} events."
+        )

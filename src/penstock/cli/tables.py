@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -16,6 +16,9 @@ from rich.text import Text
 
 from penstock.cli.reading import SettingRow
 from penstock.embedded.state import PartState, PlatformState, State
+
+if TYPE_CHECKING:
+    from penstock.pipeline.rebuild import DayPlan
 
 _COLOURS = {
     State.UP: "green",
@@ -122,6 +125,23 @@ def progress_table(progress: dict[str, Any]) -> Table:
             case _:
                 shown = "–" if value is None else str(value)
         table.add_row(name.replace("_", " "), escape(shown))
+    return table
+
+
+def rebuild_table(plans: Sequence[DayPlan], dry_run: bool) -> Table:
+    """What a rebuild found and did, day by day."""
+    table = plain_table("Metric", "Day", "In the archive", "In the tables", "Files", "Tables", "")
+    for plan in plans:
+        if plan.rebuilt:
+            said = f"[green]rebuilt[/green], pipeline held for {plan.held_s:.1f} s"
+        elif not plan.tables:
+            said = "[dim]no table keeps it any more[/dim]"
+        else:
+            said = "would be rebuilt" if dry_run else "not rebuilt"
+        shown = ", ".join(name.removeprefix(f"{plan.metric}_") for name in plan.tables) or "–"
+        table.add_row(
+            plan.metric, plan.day, f"{plan.archived:,}", f"{plan.counted:,}", f"{plan.files:,}", shown, said
+        )
     return table
 
 

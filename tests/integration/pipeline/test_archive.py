@@ -8,20 +8,27 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from archived import archived, drained
 from events import event, fill, totals
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from redis import Redis
 
 from penstock.config import Settings, as_environment
 from penstock.definitions import QUEUE
-from penstock.pipeline import life
+from penstock.pipeline import life, refold, stream_range
 from penstock.pipeline.archive import Archive
+from penstock.pipeline.archive_writer import RangeWriter
+from penstock.pipeline.batch_rows import batch_schema, point_rows
+from penstock.pipeline.refold import Run, fold_run
+from penstock.pipeline.stream_range import RawConnection, StreamRange, read_range
 from penstock.streams.batches import Mark, mark_key, read_mark
+from penstock.streams.packing import pack
 from penstock.warehouse.client import Warehouse
 
 DAY_MS = 86_400_000
@@ -68,6 +75,38 @@ def test_every_event_is_kept_once_by_its_day(
     assert dict(frame.dtypes)["queue"] == "string"
     assert frame.selectExpr("sum(enqueued)").first()[0] == sum(range(5_100)) + 3
     assert totals(warehouse)[2][0] == 5_102
+
+
+def test_archived_events_fold_into_what_was_counted(
+    settings: Settings, redis: Redis, stream_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_range, "CHUNK_ENTRIES", 7)
+    monkeypatch.setattr(refold, "READ_ROWS", 10)
+    events = [event(f"q{n % 3}", eq=n, wt=f"{n},{n + 1}") | ({"ql": n} if n % 4 else {}) for n in range(120)]
+    for n in range(40):  # packed and single ones in turn
+        some = events[3 * n : 3 * n + 3]
+        together = pack(QUEUE, [(fields, int(time.time() * 1000)) for fields in some])
+        for fields in [{"p": together}] if n % 2 else some:
+            redis.xadd(QUEUE.stream_keys[0], fields)
+    writer = RangeWriter(settings.archive, QUEUE, "a", "0-0-0")
+    connection = RawConnection(stream_url)
+    wanted = StreamRange(0, QUEUE.stream_keys[0], "0-0", "+", 0, 80)
+    counted = read_range(connection, QUEUE, wanted, writer.keep).rows
+    connection.close()
+    writer.finish()
+    assert counted is not None
+    rows = archived(settings)
+    assert [row["enqueued"] for row in rows] == list(range(120))
+    schema = to_arrow_schema(batch_schema(QUEUE), timezone="UTC")
+    files = Archive(settings.archive, QUEUE).files_of(date.fromisoformat(rows[0]["day"]), "a")
+    run = Run(0, tuple(file.path for file in files))
+    [folded] = fold_run(settings.archive, QUEUE, run)
+
+    def in_order(batch: pa.RecordBatch) -> list[dict[str, object]]:
+        made = [row | {"wait_ms": sorted(row["wait_ms"])} for row in batch.to_pylist()]
+        return sorted(made, key=lambda row: (row["queue"], row["at_ms"]))
+
+    assert in_order(folded) == in_order(point_rows(QUEUE, schema, 0, counted))
 
 
 def test_a_batch_that_fails_between_archive_and_insert_is_archived_once(
