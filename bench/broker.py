@@ -31,6 +31,7 @@ OURS = "penstock"
 COPY = "floor: COPY"
 CONTESTANTS = (OURS, "pgmq", "pgqueuer", "procrastinate", "floor")
 WARM_UP = 200
+SMALL_BYTES = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ UNITS = {
     "postgres_cpu_us": "microseconds of CPU per message, all PostgreSQL processes",
     "broker_cpu_us": "microseconds of CPU per message, all processes of the broker",
     "client_cpu_us": "microseconds of CPU per message, the load generator",
+    "wal_bytes_small_message": f"bytes of write-ahead log per message of {SMALL_BYTES} bytes, one by one",
     "ratios *_vs_pgmq, *_vs_copy": "speed of Penstock divided by the other's, median of the rounds",
     "ratios *_vs_empty": "time with that many stored messages divided by the time on an empty database",
 }
@@ -114,6 +116,15 @@ class Bench:
             return handled / took_s, per_message | {"messages": handled, "seconds": round(took_s, 3)}
 
         return Entry(scenario.name, contestant.name, measure)
+
+    async def small_wal(self, contestant: Contestant) -> int:
+        """Bytes of write-ahead log per message of SMALL_BYTES bytes, pushed one by one."""
+        count = max(int(4_000 * self._scale), 200)
+        await contestant.prepare_push(1, [f'{{"order":"{n:0{SMALL_BYTES - 12}}"}}' for n in range(count)])
+        before = await self._gauges(contestant)
+        sent = await contestant.push(50, time.perf_counter() + self._cap_s)
+        after = await self._gauges(contestant)
+        return round((after["wal_bytes"] - before["wal_bytes"]) / sent)
 
     async def _gauges(self, contestant: Contestant) -> dict[str, float]:
         assert self._observer is not None
@@ -216,6 +227,11 @@ async def run(options: argparse.Namespace, console: Console) -> Results:
         ]
         with harness.progress_bar(console) as progress:
             await harness.interleave(entries, options.rounds, results, progress)
+        results.extra["wal_bytes_small_message"] = {
+            contestant.name: await bench.small_wal(contestant)
+            for contestant in pushing
+            if contestant.name in (OURS, "pgmq")
+        }
         for contestant in everyone:
             await contestant.close()
         results.extra["broker_memory_mb"] = round(broker.processes.resident_mb()[0], 1)
@@ -289,6 +305,10 @@ def show(results: Results, console: Console) -> None:
         f"push → waiting consumer: p50 {latency['p50']:.1f} ms, p95 {latency['p95']:.1f} ms; "
         f"broker memory {results.extra['broker_memory_mb']:.0f} MB"
     )
+    small = ", ".join(
+        f"{name} {count:,} B" for name, count in results.extra["wal_bytes_small_message"].items()
+    )
+    console.print(f"write-ahead log per message of {SMALL_BYTES} bytes, pushed one by one: {small}")
     if "deep" in results.extra:
         console.print(deep.table(results.extra["deep"]))
 

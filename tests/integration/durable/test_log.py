@@ -319,6 +319,22 @@ async def test_two_brokers_acking_overlapping_sets_in_opposite_order_do_not_dead
         assert sum(settled) == len(names)
 
 
+async def test_pushes_to_the_same_partitions_in_opposite_order_do_not_deadlock(queue: QueueUnderTest) -> None:
+    ids = [(await queue.partition(str(i))).partition_id for i in range(40)]
+
+    def segments(order: list[int]) -> list[Segment]:
+        return [Segment(one, [str(new_id())], [None], [None], [b"x"]) for one in order]
+
+    for _ in range(10):
+        pushed = await asyncio.gather(
+            *(log.push(queue.database, segments(order), queue.now) for order in (ids, ids[::-1]) * 3)
+        )
+        for at in range(len(ids)):
+            offsets = [result.first_offsets[at] for result in pushed[::2]]
+            offsets += [result.first_offsets[-1 - at] for result in pushed[1::2]]
+            assert len(set(offsets)) == 6, "every push has an offset of its own"
+
+
 async def test_a_transaction_does_all_of_it(queue: QueueUnderTest) -> None:
     await queue.push("in")
     delivery = await queue.pop()

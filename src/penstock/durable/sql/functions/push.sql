@@ -13,23 +13,24 @@ CREATE OR REPLACE FUNCTION push_v1(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_now   timestamptz;
-    v_chunk int;
-    v_keyed boolean := p_transaction_ids IS NOT NULL;
-    v_out   int[];
+    v_now    timestamptz;
+    v_chunk  int;
+    v_keyed  boolean := p_transaction_ids IS NOT NULL;
+    v_sized  boolean := EXISTS (SELECT 1 FROM partitions p JOIN queues q ON q.id = p.queue_id
+                                WHERE p.id = ANY (p_partition_ids) AND q.max_size > 0);
+    v_out    int[];
+    v_placed record;
 BEGIN
-    PERFORM 1 FROM partitions WHERE id = ANY (p_partition_ids) ORDER BY id FOR NO KEY UPDATE;
-    -- Read after the locks: time and chunk never run backwards within a partition.
-    v_now := coalesce(p_now, clock_timestamp());
-    SELECT id INTO v_chunk FROM chunks ORDER BY id DESC LIMIT 1;
-
+    -- What is left out must be known before offsets are given out. Otherwise giving them out is the lock.
+    IF v_keyed OR v_sized THEN
+        PERFORM 1 FROM partitions WHERE id = ANY (p_partition_ids) ORDER BY id FOR NO KEY UPDATE;
+    END IF;
     IF v_keyed THEN
         SELECT array_agg(d.item::int ORDER BY d.item), array_agg(d.original ORDER BY d.item)
         INTO duplicate_items, duplicate_ids
         FROM duplicates_v1(p_partition_ids, p_lengths, p_message_ids, p_transaction_ids) d;
     END IF;
-    IF EXISTS (SELECT 1 FROM partitions p JOIN queues q ON q.id = p.queue_id
-               WHERE p.id = ANY (p_partition_ids) AND q.max_size > 0) THEN
+    IF v_sized THEN
         refused_items := over_size_v1(p_partition_ids, p_lengths, coalesce(duplicate_items, '{}'));
         IF refused_items IS NOT NULL AND duplicate_items IS NOT NULL THEN
             -- What repeats a refused item is refused too: the message it repeats will not be there.
@@ -63,17 +64,33 @@ BEGIN
         SELECT s.n, s.partition_id, s.length, sum(s.length) OVER (ORDER BY s.n) AS hi
         FROM unnest(p_partition_ids, p_lengths) WITH ORDINALITY AS s (partition_id, length, n)
     ), placed AS (
+        -- One after the other by id, so that two pushes never wait for each other.
         UPDATE partitions p SET next_offset = p.next_offset + s.length,
-               pushed_at = CASE WHEN s.length > 0 THEN v_now ELSE p.pushed_at END
-        FROM segments s WHERE p.id = s.partition_id
+               pushed_at = CASE WHEN s.length > 0 THEN coalesce(p_now, clock_timestamp()) ELSE p.pushed_at END
+        FROM (SELECT * FROM segments ORDER BY partition_id) s WHERE p.id = s.partition_id
         RETURNING s.n, p.id AS partition_id, p.queue_id, s.length, s.hi, p.next_offset - s.length AS first_offset
+    )
+    SELECT array_agg(w.partition_id ORDER BY s.n) AS partition_ids, array_agg(w.queue_id ORDER BY s.n) AS queue_ids,
+           array_agg(w.length ORDER BY s.n) AS lengths, array_agg(w.hi ORDER BY s.n) AS his,
+           array_agg(w.first_offset ORDER BY s.n) AS first_offsets
+    INTO v_placed
+    FROM segments s LEFT JOIN placed w USING (n);
+    first_offsets := v_placed.first_offsets;
+    -- Read under the locks, by statements of their own: time and chunk never run backwards within a partition.
+    v_now := coalesce(p_now, clock_timestamp());
+    SELECT id INTO v_chunk FROM chunks ORDER BY id DESC LIMIT 1;
+
+    WITH placed AS MATERIALIZED (
+        SELECT * FROM unnest(v_placed.partition_ids, v_placed.queue_ids, v_placed.lengths, v_placed.his,
+                             v_placed.first_offsets) AS w (partition_id, queue_id, length, hi, first_offset)
+        WHERE w.length > 0
     ), written AS (
         INSERT INTO log (chunk, partition_id, first_offset, last_offset, created_at, message_ids,
                          transaction_ids, trace_ids, payloads)
         SELECT v_chunk, w.partition_id, w.first_offset, w.first_offset + w.length - 1, v_now,
                p_message_ids[w.hi - w.length + 1:w.hi], p_transaction_ids[w.hi - w.length + 1:w.hi],
                p_trace_ids[w.hi - w.length + 1:w.hi], p_payloads[w.hi - w.length + 1:w.hi]
-        FROM placed w WHERE w.length > 0
+        FROM placed w
     ), keyed AS (
         INSERT INTO message_keys (chunk, partition_id, key, message_offset)
         SELECT v_chunk, w.partition_id, md5(k.transaction_id)::uuid, w.first_offset + k.i - 1
@@ -84,13 +101,10 @@ BEGIN
     ), counted AS (
         INSERT INTO tallies AS t (queue_id, group_id, slot, messages)
         SELECT w.queue_id, 0, slot_v1(), sum(w.length) FROM placed w
-        GROUP BY w.queue_id HAVING sum(w.length) > 0 ORDER BY w.queue_id
+        GROUP BY w.queue_id ORDER BY w.queue_id
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = t.messages + excluded.messages
-    ), woken AS (
-        UPDATE positions p SET ready_at = v_now + q.delay_ms * interval '1 millisecond'
-        FROM placed w JOIN queues q ON q.id = w.queue_id
-        WHERE p.partition_id = w.partition_id AND w.length > 0 AND p.ready_at IS NULL
     )
-    SELECT array_agg(w.first_offset ORDER BY s.n) INTO first_offsets
-    FROM segments s LEFT JOIN placed w USING (n);
+    UPDATE positions p SET ready_at = v_now + q.delay_ms * interval '1 millisecond'
+    FROM placed w JOIN queues q ON q.id = w.queue_id
+    WHERE p.partition_id = w.partition_id AND p.ready_at IS NULL;
 END $$;
