@@ -5,7 +5,7 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: help up demo test check format reference bench-broker setup setup-dev setup-bench clean
+.PHONY: help up demo test check format reference bench-broker bench-series setup setup-dev setup-bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -36,6 +36,12 @@ reference: setup-dev ## rewrite the reference pages that follow from the code
 
 bench-broker: setup-bench ## measure the broker beside its peers; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.broker $(ARGS)
+
+bench-pipeline: setup-bench ## measure the pipeline beside a plain consumer; ARGS="--quick" for a smoke run
+	@$(BIN)/python -m bench.pipeline $(ARGS)
+
+bench-series: setup-bench ## measure reading series over 35 million rows; ARGS="--quick" for a smoke run
+	@$(BIN)/python -m bench.series $(ARGS)
 
 setup:
 	@tools/setup.sh requirements.txt

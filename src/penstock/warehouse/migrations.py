@@ -5,7 +5,7 @@ A migration is a file `sql/NNNN_name.sql` whose text never changes again. What t
 migration does not pass. To write the next file, start from what `python -m penstock.warehouse.migrations`
 prints: the whole schema as the definitions have it now.
 
-ClickHouse has no transactional DDL. Every statement can be repeated, and a migration is recorded after its
+ClickHouse has no transactional DDL. Every step can be repeated, and a migration is recorded after its
 last one, so a starter that died half-way is completed by the next. Two starters at once are kept apart by a
 lock the caller holds; without it they would do the same work twice, with the same result.
 """
@@ -25,7 +25,14 @@ from penstock.warehouse.client import Warehouse, connect
 from penstock.warehouse.schema import shared_statements, statements
 
 RECORD = "schema_migrations"
+UNLESS = "-- unless:"
 _NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    statement: str
+    unless: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +50,26 @@ class Migration:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
+    def steps(self) -> list[Step]:
+        """Statements end with a semicolon at the end of a line; `--` lines are for readers.
+
+        One line is for us: `-- unless: QUERY` leaves the next statement out if the query finds a row. It is
+        for statements that cannot be repeated by themselves.
+        """
+        found, lines, unless = [], [], None
+        for line in self.text.splitlines():
+            if line.startswith(UNLESS):
+                unless = line.removeprefix(UNLESS).strip()
+            elif not line.startswith("--"):
+                lines.append(line)
+                if line.rstrip().endswith(";"):
+                    found.append(Step("\n".join(lines).strip().removesuffix(";").rstrip(), unless))
+                    lines, unless = [], None
+        return found
+
+    @property
     def statements(self) -> list[str]:
-        """Statements end with a semicolon at the end of a line; `--` lines are for readers."""
-        lines = [line for line in self.text.splitlines() if not line.startswith("--")]
-        return [part.strip() for part in re.split(r";\s*$", "\n".join(lines), flags=re.M) if part.strip()]
+        return [step.statement for step in self.steps]
 
 
 def known_migrations() -> list[Migration]:
@@ -88,8 +111,9 @@ def apply(warehouse: Warehouse, migrations: Iterable[Migration]) -> list[str]:
     for migration in planned:
         if migration.number in recorded:
             continue
-        for statement in migration.statements:
-            warehouse.command(statement)
+        for step in migration.steps:
+            if step.unless is None or not warehouse.query(step.unless):
+                warehouse.command(step.statement)
         warehouse.command(
             f"INSERT INTO {RECORD} (number, name, checksum) "
             f"VALUES ({migration.number}, '{migration.name}', '{migration.checksum}')",

@@ -153,6 +153,7 @@ def _tier(definition: MetricDefinition, table: TierTable, suffix: str = "", *, f
         order_by=", ".join((*_names(dimensions), "bucket")),
         partition_by="toDate(bucket)",
         ttl=f"bucket + INTERVAL {table.tier.days} DAY" if forgets else None,
+        granule=table.tier.granule,
     )
 
 
@@ -241,8 +242,11 @@ def _table(
     order_by: str,
     partition_by: str | None = None,
     ttl: str | None = None,
+    granule: int | None = None,
 ) -> str:
     settings = [f"non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}"]
+    if granule is not None:
+        settings.append(f"index_granularity = {granule}")
     if ttl is not None:
         settings.insert(0, "ttl_only_drop_parts = 1")
     clauses: Iterator[str | None] = iter(

@@ -9,20 +9,25 @@ DAY_S = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One table per metric, with a row per dimensions and `width_s` seconds, kept for `days` days."""
+    """One table per metric, with a row per dimensions and `width_s` seconds, kept for `days` days.
+
+    `granule` is how many rows ClickHouse reads at least: about what one thing has in one day, because digests
+    make a row large and its neighbours belong to others.
+    """
 
     name: str
     width_s: int
     days: int
+    granule: int
 
     @property
     def retention_s(self) -> int:
         return self.days * DAY_S
 
 
-FINE = Tier("5s", 5, 2)
-MINUTE = Tier("1m", 60, 31)
-HOUR = Tier("1h", 3600, 400)
+FINE = Tier("5s", 5, 2, granule=1024)
+MINUTE = Tier("1m", 60, 31, granule=256)
+HOUR = Tier("1h", 3600, 400, granule=128)
 
 TIERS = (FINE, MINUTE, HOUR)
 """From fine to coarse. Each width divides the next, and each tier holds all the events of the one before."""
