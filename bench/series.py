@@ -2,7 +2,7 @@
 
 The rows are made by ClickHouse itself, in the form the views leave them. A series is timed twice: what
 ClickHouse and the connection to it take (the query), and all of it up to the JSON (the answer). The time that
-a `SELECT 1` takes through the same connection is taken off both. On a busy machine, the processor time says more.
+a `SELECT 1` takes through the same connection is taken off both. On a busy machine trust the processor time.
 """
 
 from __future__ import annotations
