@@ -38,6 +38,11 @@ def test_a_start_and_an_end_win_over_the_length() -> None:
     assert (period.days[0], period.days[-1]) == (at(2026, 9, 2), at(2026, 9, 30))
 
 
+def test_an_end_within_an_hour_takes_the_whole_hour() -> None:
+    assert asked("1d", None, read_moment("2026-11-01T10:01")).end_s == at(2026, 11, 1, 11)
+    assert asked("1d", None, read_moment("2026-11-15T12:01")).end_s == int(NOW.timestamp()), "it is not over"
+
+
 def test_an_end_in_the_future_is_now() -> None:
     assert asked("1d", None, read_moment("2030-01-01")).end_s == int(NOW.timestamp())
 

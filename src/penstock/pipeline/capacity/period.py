@@ -16,7 +16,10 @@ _LENGTH = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `start_s`, which begins an hour, until before `end_s`, which is never in the future."""
+    """From `start_s`, which begins an hour, until before `end_s`, which ends one or is now.
+
+    Whole hours, because digests and the hours of the week cannot be cut finer.
+    """
 
     start_s: int
     end_s: int
@@ -42,7 +45,7 @@ def read_period(
     `start` wins over `length`, which counts back from `end` or now. A length in days or weeks starts at
     midnight UTC, so that it holds as many whole days as it says.
     """
-    until = min(_seconds(end), int(now_s)) if end is not None else int(now_s)
+    until = min(-(-_seconds(end) // HOUR_S) * HOUR_S, int(now_s)) if end is not None else int(now_s)
     if start is not None:
         since = _seconds(start) // HOUR_S * HOUR_S
     else:
