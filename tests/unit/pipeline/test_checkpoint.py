@@ -40,6 +40,14 @@ def test_a_sound_checkpoint_and_a_missing_one_can_be_used(place: Path, tmp_path:
     check_files(tmp_path / "nothing", QUEUE)
 
 
+def test_an_offset_may_say_how_its_range_is_divided(place: Path) -> None:
+    (place / "offsets" / "2").write_text('v1\n{}\n{"0": "9-0 4-18446744073709551615 6-18446744073709551615"}')
+    check_files(place, QUEUE)
+    (place / "offsets" / "2").write_text('v1\n{}\n{"0": "9-0 "}')
+    with pytest.raises(CheckpointUnusable, match="the ids of streams"):
+        check_files(place, QUEUE)
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
