@@ -5,7 +5,7 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: help up demo test check format reference bench-broker bench-series setup setup-dev setup-bench clean
+.PHONY: help up demo test check format reference bench-broker bench-pipeline bench-series setup setup-dev setup-bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'

@@ -1,0 +1,192 @@
+"""Penstock's pipeline in a process of its own, its session started beforehand, told by a pipe what to do."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import statistics
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+from redis import Redis
+
+from bench.backlog import events
+from bench.servers import Processes
+from penstock.definitions import QUEUE
+
+PATIENCE_S = 600
+SMALL_EVENTS = 1_000
+SMALL_BATCHES = 12
+SAMPLE_S = 0.2
+
+
+class SparkConsumer:
+    """A handle on the process. `close` ends it."""
+
+    def __init__(self, home: Path, java_home: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, home, java_home), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._ask()
+
+    def drain(self, redis_url: str, clickhouse_url: str) -> dict[str, float]:
+        """Count what is in the streams: how long it took and where, CPU time, and peak memory by process."""
+        processes = Processes(psutil.Process(self._process.pid))
+        before = processes.cpu_s()
+        self._pipe.send(("drain", redis_url, clickhouse_url))
+        with _Watch(processes.leader) as watch:
+            found = self._ask()
+        return found | watch.peak | {"cpu_s": processes.cpu_s() - before}
+
+    def batch_costs(self, redis_url: str, clickhouse_url: str) -> dict[str, float]:
+        """Milliseconds that a trigger takes which finds nothing, and one that finds 1,000 events."""
+        self._pipe.send(("batches", redis_url, clickhouse_url))
+        return self._ask()
+
+    def close(self) -> None:
+        self._pipe.send(("stop",))
+        self._process.join(60)
+        if self._process.is_alive():
+            self._process.kill()
+
+    def _ask(self) -> dict[str, float]:
+        while not self._pipe.poll(1):
+            if not self._process.is_alive():
+                raise RuntimeError("the pipeline's process ended")
+        answer = self._pipe.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return dict(answer)
+
+
+class _Watch:
+    """The largest resident memory of a process and its children, in MB. Shared pages count for each."""
+
+    def __init__(self, leader: psutil.Process) -> None:
+        self.peak = {"memory_mb": 0.0, "jvm_mb": 0.0, "driver_mb": 0.0, "tasks_mb": 0.0}
+        self._leader = leader
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> _Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._done.wait(SAMPLE_S):
+            found = {"jvm_mb": 0.0, "driver_mb": self._leader.memory_info().rss / 2**20, "tasks_mb": 0.0}
+            for process in self._leader.children(recursive=True):
+                try:
+                    kind = "jvm_mb" if process.name() == "java" else "tasks_mb"
+                    found[kind] += process.memory_info().rss / 2**20
+                except psutil.NoSuchProcess:
+                    continue
+            found["memory_mb"] = sum(found.values())
+            self.peak = {name: max(self.peak[name], found[name]) for name in self.peak}
+
+
+def _serve(pipe: Connection, home: Path, java_home: str) -> None:
+    os.environ["JAVA_HOME"] = java_home
+    logging.basicConfig(level=logging.WARNING)
+    from penstock.pipeline.session import build_session
+
+    session = build_session("", home / "spark")
+    pipe.send({})
+    work = _Work(session, home)
+    while True:
+        command, *arguments = pipe.recv()
+        if command == "stop":
+            break
+        try:
+            answer: Any = (work.drain if command == "drain" else work.batches)(*arguments)
+        except Exception as error:  # noqa: BLE001 - raised on the other side
+            answer = RuntimeError(str(error)[:2000])
+        pipe.send(answer)
+    session.stop()
+
+
+class _Work:
+    """What the pipeline's own process does with its session: the same source, sink and options."""
+
+    def __init__(self, session: Any, home: Path) -> None:
+        self._session = session
+        self._home = home
+        for name, value in {"noDataProgressEventInterval": 0, "numRecentProgressUpdates": 500}.items():
+            session.conf.set(f"spark.sql.streaming.{name}", str(value))
+
+    def drain(self, redis_url: str, clickhouse_url: str) -> dict[str, float]:
+        started = time.perf_counter()
+        query, sink = self._start(redis_url, clickhouse_url, {"availableNow": True})
+        query.awaitTermination()
+        with_start = time.perf_counter() - started
+        if error := query.exception():
+            raise error
+        seconds = sum(p["durationMs"]["triggerExecution"] for p in query.recentProgress) / 1000
+        return {
+            "seconds": seconds,
+            "batches": sink.state.batch_id + 1,
+            "start_s": with_start - seconds,
+            "read_s": sink.reading_s,
+            "write_s": sink.writing_s,
+        }
+
+    def batches(self, redis_url: str, clickhouse_url: str) -> dict[str, float]:
+        query, sink = self._start(redis_url, clickhouse_url, {"processingTime": "100 milliseconds"})
+        try:
+            for number in range(1, SMALL_BATCHES + 1):
+                _add(redis_url, number)
+                until = time.monotonic() + PATIENCE_S
+                while sink.state.total_entries < number * SMALL_EVENTS:
+                    if not query.isActive or time.monotonic() > until:
+                        raise RuntimeError(f"a small batch was not counted: {query.exception()}")
+                    time.sleep(0.02)
+            time.sleep(1)  # some triggers that find nothing
+            progress = query.recentProgress
+        finally:
+            query.stop()
+        took = [(p["numInputRows"], p["durationMs"]["triggerExecution"]) for p in progress]
+        # The first ones warm up.
+        full = [ms for rows, ms in took if rows][2:]
+        empty = [ms for rows, ms in took if not rows]
+        return {
+            "empty_batch_ms": statistics.median(empty) if empty else 0.0,
+            "batch_of_1000_ms": statistics.median(full),
+        }
+
+    def _start(self, redis_url: str, clickhouse_url: str, trigger: dict[str, Any]) -> tuple[Any, Any]:
+        from bench.timed_sink import TimedSink
+        from penstock.pipeline.source import FORMAT, packed
+        from penstock.warehouse.client import connect
+
+        sink = TimedSink(QUEUE, connect(clickhouse_url), Redis.from_url(redis_url), threading.Event())
+        frame = (
+            self._session.readStream.format(FORMAT)
+            .option("redis_url", redis_url)
+            .option("definition", packed(QUEUE))
+            .option("tasks", self._session.sparkContext.defaultParallelism)
+            .load()
+        )
+        place = self._home / "checkpoints" / uuid4().hex
+        writer = frame.writeStream.option("checkpointLocation", str(place)).foreachBatch(sink)
+        return writer.trigger(**trigger).start(), sink
+
+
+def _add(redis_url: str, seed: int) -> None:
+    """1,000 events at once, so that they make one batch."""
+    with Redis.from_url(redis_url) as redis, redis.pipeline(transaction=True) as pipe:
+        for number, (fields, _) in enumerate(events(SMALL_EVENTS, 200, seed, int(time.time() * 1000))):
+            fields["t"] = int(time.time() * 1000)
+            pipe.xadd(QUEUE.stream_keys[number % QUEUE.shards], dict(fields))
+        pipe.execute()
