@@ -94,6 +94,9 @@ def capacity(
     except NothingMeasured as nothing:
         progress.print(f"[yellow]{escape(nothing.detail)}[/yellow]")
         raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        progress.print("Ended before there was a report.")
+        raise typer.Exit(130) from None
     missing = sorted(set(queue or ()) - set(made.subjects["queue"].to_pylist()))
     for name in missing:
         progress.print(f"[yellow]{escape(repr(name))} was not measured in the period[/yellow]")

@@ -7,10 +7,15 @@ there.
 from __future__ import annotations
 
 import difflib
+import logging
+import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 
 import pyarrow.parquet as pq
 from pyspark import StorageLevel
@@ -47,6 +52,7 @@ def run(settings: Settings, request: Request, tell: Tell = lambda words: None) -
     with TemporaryDirectory(prefix="penstock-report-") as scratch:
         tell("Starting Spark")
         session = build_session(settings.spark_master, Path(scratch), name="penstock capacity report")
+        _end_on_interrupt()
         try:
             # What fails is raised and told in one line; Spark's own account of it is a screenful per task.
             session.sparkContext.setLogLevel("OFF")
@@ -55,7 +61,8 @@ def run(settings: Settings, request: Request, tell: Tell = lambda words: None) -
         except PySparkException as error:
             raise PartFailed(f"Spark could not finish the report: {_reason(error)}") from error
         finally:
-            session.stop()
+            with suppress(Exception):  # it may be gone already, and nothing depends on it
+                session.stop()
     tell("Writing")
     write(report)
     return report
@@ -126,6 +133,18 @@ def _look(settings: Settings, request: Request) -> int:
     if not known or (request.queues and not set(known) & set(request.queues)):
         raise NothingMeasured(_nothing(request, known))
     return len(request.queues) or len(known)
+
+
+def _end_on_interrupt() -> None:
+    """Ctrl-C ends the command. Spark's own handler asks Java first, which has been told to end as well."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        logging.disable()  # of what the two have to say to each other now, nothing is of use
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, leave)
 
 
 def _nothing(request: Request, known: Sequence[str] = ()) -> str:
