@@ -30,9 +30,9 @@ from penstock.pipeline.rows import Rows, concatenated
 from penstock.streams.positions import id_parts
 from penstock.streams.wire import Reason
 
-CHUNK_ENTRIES, FIRST_CHUNK_ENTRIES = 10_000, 1_000
+CHUNK_ENTRIES, FIRST_CHUNK_ENTRIES, FEWEST_ENTRIES = 10_000, 500, 10
 CHUNK_BYTES = 4 << 20
-"""A reply is as large as both allow: packed entries are many times the size of single ones."""
+"""A reply is about as large as both allow: packed entries are many times the size of single ones."""
 
 FOLD_AGAIN_ROWS = 50_000
 _SPARE = 1 << 16
@@ -128,13 +128,15 @@ def read_range(
         found.reached = wanted.start_entries
     content = RangeContent(found)
     pending: list[Rows] = []
-    after, complete = wanted.start, False
-    count = min(CHUNK_ENTRIES, FIRST_CHUNK_ENTRIES)
+    fold_again_rows = FOLD_AGAIN_ROWS
+    after, complete, pace = wanted.start, False, _Pace()
     while not complete:
         if wanted.end_entries is not None:
-            chunk, size = _read_chunk(connection, definition, wanted, after, count)
+            chunk, complete = _read_chunk(connection, definition, wanted, after, pace)
         else:
-            chunk, size, rank = _read_with_rank(connection, definition, wanted, after, found.reached, count)
+            chunk, complete, rank = _read_with_rank(
+                connection, definition, wanted, after, pace, found.reached
+            )
             if rank is not None:
                 found.learn(rank)
         found.read(chunk.entries)
@@ -144,22 +146,38 @@ def read_range(
             if keep is not None:
                 keep(chunk.rows)
             pending.append(fold(chunk.rows, definition.bucket_ms))
-        if sum(map(len, pending)) > FOLD_AGAIN_ROWS:
+        if sum(map(len, pending)) > fold_again_rows:
             pending = [fold(concatenated(pending), definition.bucket_ms)]
-        complete = chunk.entries < count
-        count = max(10, min(CHUNK_ENTRIES, CHUNK_BYTES * chunk.entries // size))
+            # Where folding has nothing left to gain, it must not be tried with every chunk.
+            fold_again_rows = max(FOLD_AGAIN_ROWS, 2 * len(pending[0]))
         after = chunk.last_id.decode() if chunk.last_id else after
     if pending:
         content.rows = fold(concatenated(pending), definition.bucket_ms) if len(pending) > 1 else pending[0]
     return content
 
 
+@dataclass(slots=True)
+class _Pace:
+    """How many entries to ask for."""
+
+    entries: int = field(default_factory=lambda: min(CHUNK_ENTRIES, FIRST_CHUNK_ENTRIES))
+
+    def learn(self, entries: int, size: int) -> None:
+        self.entries = max(FEWEST_ENTRIES, min(CHUNK_ENTRIES, CHUNK_BYTES * entries // size))
+
+
 def _read_chunk(
-    connection: RawConnection, definition: MetricDefinition, wanted: StreamRange, after: str, count: int
-) -> tuple[Chunk, int]:
-    """One chunk and the size of the reply."""
-    buffer, begin, end = connection.xrange(wanted.key, after, wanted.end, count)
-    return read_reply(definition, buffer, begin, end), end - begin
+    connection: RawConnection, definition: MetricDefinition, wanted: StreamRange, after: str, pace: _Pace
+) -> tuple[Chunk, bool]:
+    """One chunk, and whether it is the last."""
+    while True:
+        asked = pace.entries
+        buffer, begin, end = connection.xrange(wanted.key, after, wanted.end, asked)
+        pace.learn(asked, end - begin)
+        # Where small entries are followed by large ones, taking the reply apart would need too much memory.
+        if end - begin <= 4 * CHUNK_BYTES or asked == FEWEST_ENTRIES:
+            chunk = read_reply(definition, buffer, begin, end)
+            return chunk, chunk.entries < asked
 
 
 def _read_with_rank(
@@ -167,28 +185,28 @@ def _read_with_rank(
     definition: MetricDefinition,
     wanted: StreamRange,
     after: str,
+    pace: _Pace,
     position: int | None,
-    count: int,
-) -> tuple[Chunk, int, int | None]:
-    """One chunk, its size, and how many entries were before its first one, if trimming has got there.
+) -> tuple[Chunk, bool, int | None]:
+    """One chunk, whether it is the last, and how many entries were before it, if trimming has got there.
 
     Trimming takes the oldest first, so the stream's count of removed entries tells, if it was the same before
     and after the chunk was read. Otherwise the chunk is read again.
     """
     while True:
         before = _oldest(connection.client, wanted.key)
-        chunk, size = _read_chunk(connection, definition, wanted, after, count)
+        chunk, complete = _read_chunk(connection, definition, wanted, after, pace)
         trimmed, oldest_id = _oldest(connection.client, wanted.key)
         if position is not None and trimmed <= position:
-            return chunk, size, None
+            return chunk, complete, None
         if oldest_id is not None and id_parts(oldest_id) <= id_parts(after):
-            return chunk, size, None
+            return chunk, complete, None
         if chunk.first_id is None:
             # Nothing is left of the range, and what was trimmed may reach beyond its end. The next range
             # starts from the same position and counts all of it.
-            return chunk, size, None
+            return chunk, complete, None
         if (trimmed, oldest_id) == before:
-            return chunk, size, trimmed
+            return chunk, complete, trimmed
 
 
 def _oldest(client: Redis, key: str) -> tuple[int, str | None]:

@@ -20,6 +20,9 @@ from penstock.streams.shards import shard_of
 PACK_FROM = 8
 """Fewer events for a stream go as single entries, which any Redis tool shows in clear."""
 
+MOST_BYTES = 16 << 10
+"""Larger packs are divided: events may have hundreds of samples, and readers ask for many entries at once."""
+
 MARK_LIFE_S = 24 * 3600
 
 _shard_of = lru_cache(maxsize=20_000)(shard_of)
@@ -72,22 +75,29 @@ def _entries(
     definition: MetricDefinition, events: Sequence[tuple[Fields, int]]
 ) -> Iterator[tuple[bytes | list[str | int], int]]:
     """The stream's entries, each with the number of its events: a payload, or names and values."""
-    size = -(-len(events) // -(-len(events) // MOST_EVENTS))
+    if len(events) < PACK_FROM:
+        yield from ((_words(*event), 1) for event in events)
+    elif len(events) > MOST_EVENTS:
+        yield from _in_parts(definition, events, -(-len(events) // MOST_EVENTS))
+    elif (payload := pack(definition, events)) is None:
+        for fits, run in groupby(events, key=lambda event: pack(definition, [event]) is not None):
+            together = list(run)
+            if fits and len(together) < len(events):
+                yield from _entries(definition, together)
+            else:
+                yield from ((_words(*event), 1) for event in together)
+    elif len(payload) > MOST_BYTES and len(events) >= 2 * PACK_FROM:
+        yield from _in_parts(definition, events, 2)
+    else:
+        yield payload, len(events)
+
+
+def _in_parts(
+    definition: MetricDefinition, events: Sequence[tuple[Fields, int]], parts: int
+) -> Iterator[tuple[bytes | list[str | int], int]]:
+    size = -(-len(events) // parts)
     for start in range(0, len(events), size):
-        some = events[start : start + size]
-        payload = pack(definition, some) if len(some) >= PACK_FROM else None
-        if payload is not None:
-            yield payload, len(some)
-        elif len(some) < PACK_FROM:
-            yield from ((_words(*event), 1) for event in some)
-        else:
-            for fits, run in groupby(some, key=lambda event: pack(definition, [event]) is not None):
-                together = list(run)
-                payload = pack(definition, together) if fits and len(together) >= PACK_FROM else None
-                if payload is not None:
-                    yield payload, len(together)
-                else:
-                    yield from ((_words(*event), 1) for event in together)
+        yield from _entries(definition, events[start : start + size])
 
 
 def _words(fields: Fields, at_ms: int) -> list[str | int]:

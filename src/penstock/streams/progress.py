@@ -47,7 +47,7 @@ class Progress(TypedDict):
     rejected: int
     """Events set aside because they could not be read, as long as ClickHouse keeps them: 31 days."""
     lost: int
-    """Events trimmed from a stream before they were read, likewise."""
+    """Entries trimmed from a stream before they were read, each of one event or of many, likewise."""
     metrics: dict[str, dict[str, Any]]
 
 

@@ -10,8 +10,9 @@ from events import NOW_MS, add, event
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from penstock.definitions import QUEUE
+from penstock.definitions import QUEUE, MetricDefinition
 from penstock.pipeline import packs, reply, stream_range
+from penstock.pipeline.chunk import Chunk
 from penstock.pipeline.pieces import settle
 from penstock.pipeline.stream_range import RangeContent, RawConnection, StreamRange, read_range
 from penstock.streams import batch, wire
@@ -202,24 +203,25 @@ def without_ids(content: RangeContent) -> list[tuple[object, ...]]:
     return sorted(zip(*texts, *(column.tolist() for column in columns), strict=True))
 
 
-def test_large_entries_are_read_in_small_replies(
+def test_large_entries_after_small_ones_are_not_taken_apart_together(
     connection: RawConnection, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_range, "CHUNK_BYTES", 20_000)
-    monkeypatch.setattr(stream_range, "FIRST_CHUNK_ENTRIES", 20)
+    monkeypatch.setattr(stream_range, "FIRST_CHUNK_ENTRIES", 50)
     sizes: list[int] = []
-    xrange = connection.xrange
 
-    def measured(key: str, after: str, upto: str, count: int) -> tuple[bytearray, int, int]:
-        buffer, begin, end = xrange(key, after, upto, count)
+    def measured(definition: MetricDefinition, buffer: bytearray, begin: int, end: int) -> Chunk:
         sizes.append(end - begin)
-        return buffer, begin, end
+        return reply.read_reply(definition, buffer, begin, end)
 
-    monkeypatch.setattr(connection, "xrange", measured)
-    for n in range(100):
-        add(redis, 0, event(eq=1, note="x" * 990), f"{NOW_MS}-{n + 1}")
+    monkeypatch.setattr(stream_range, "read_reply", measured)
+    for n in range(300):
+        add(redis, 0, event(eq=1, note="x" * (10 if n < 100 else 1_900)), f"{NOW_MS}-{n + 1}")
     content = read_range(connection, QUEUE, StreamRange(0, KEY, "0-0", "+", 0, None))
-    assert (enqueued(content), max(sizes) < 25_000, len(sizes) <= 8) == (100, True, True)
+    assert told(content) == (300, 0, 300)
+    assert enqueued(content) == 300
+    assert max(sizes) <= 80_000
+    assert len(sizes) <= 300 / 10 + 5
 
 
 def test_entries_that_cannot_be_counted_are_told_with_an_example(

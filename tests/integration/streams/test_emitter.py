@@ -105,6 +105,22 @@ async def test_many_events_share_an_entry_and_few_do_not(
     assert all(b"t" in fields for fields in found)
 
 
+async def test_events_with_many_samples_share_smaller_entries(
+    redis_url: str, redis: Redis, metric: MetricDefinition
+) -> None:
+    emitter = Emitter(redis_url, buffer=1_000)
+    many = ",".join(["1234"] * 500)
+    for number in range(100):
+        emitter.emit(metric, {"eq": number, "wt": many}, shard_key="one")
+    emitter.start()
+    await emitter.stop(5)
+    key = metric.stream_keys[shard_of("one", metric.shards)]
+    sizes = [len(fields[b"p"]) for _, fields in await redis.xrange(key)]
+    assert len(sizes) == 8
+    assert max(sizes) < 2 * 20_000
+    assert [int(fields[b"eq"]) for fields in await entries(redis, metric)] == list(range(100))
+
+
 async def test_an_event_that_cannot_be_packed_keeps_its_place(
     redis_url: str, redis: Redis, metric: MetricDefinition
 ) -> None:
