@@ -34,6 +34,9 @@ class Settings(BaseModel):
     postgres_url: str = Field("", description="your PostgreSQL; empty means embedded")
     redis_url: str = Field("", description="your Redis or Valkey; empty means embedded")
     clickhouse_url: str = Field("", description="your ClickHouse over HTTP; empty means embedded")
+    clickhouse_cluster: str = Field(
+        "", pattern="^[A-Za-z0-9_.-]*$", description="your ClickHouse cluster's name; empty means one server"
+    )
     spark_master: str = Field("", description="your Spark master; empty means inside this machine")
     postgres_pool: int = Field(10, ge=2, le=200, description="database connections per broker process")
     metrics_enabled: bool = Field(True, description="emit metric events to Redis Streams")

@@ -17,5 +17,7 @@ async def migrate(settings: Settings) -> list[str]:
     async with durable.migration_lock(settings.postgres_url) as connection:
         applied = await durable.apply(connection)
         if settings.clickhouse_url:
-            applied += await asyncio.to_thread(warehouse.migrate, settings.clickhouse_url)
+            applied += await asyncio.to_thread(
+                warehouse.migrate, settings.clickhouse_url, settings.clickhouse_cluster
+            )
     return applied

@@ -12,6 +12,7 @@ lock the caller holds; without it they would do the same work twice, with the sa
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import re
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import MigrationError
 from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.cluster import for_cluster
 from penstock.warehouse.schema import shared_statements, statements
 
 RECORD = "schema_migrations"
@@ -81,39 +83,54 @@ def known_migrations() -> list[Migration]:
     return sorted(found, key=lambda migration: migration.number)
 
 
-def migrate(url: str) -> list[str]:
+def migrate(url: str, cluster: str = "") -> list[str]:
     """Bring the database that `url` names up to date; returns what was applied, empty if nothing was due.
 
-    Creates the database if need be. Raises MigrationError, having changed nothing, when a recorded migration
-    differs from the one known here or the database is ahead of this version.
+    Creates the database if need be. With the name of a `cluster`, on all its nodes. Raises MigrationError,
+    having changed nothing, when a recorded migration differs from the one known here or the database is
+    ahead of this version.
     """
     warehouse = connect(url)
     try:
-        _ensure_database(url)
-        return apply(warehouse, known_migrations())
+        _ensure_database(url, cluster)
+        return apply(warehouse, known_migrations(), cluster)
     finally:
         warehouse.close()
 
 
-def apply(warehouse: Warehouse, migrations: Iterable[Migration]) -> list[str]:
-    """Apply those of `migrations` that are not recorded yet, in order."""
-    warehouse.command(
+def apply(warehouse: Warehouse, migrations: Iterable[Migration], cluster: str = "") -> list[str]:
+    """Apply those of `migrations` that are not recorded yet, in order.
+
+    A cluster that has none gets the whole schema at once, as the definitions have it, and all are recorded:
+    what they add up to is the same, and replicated tables need not be replaced on the way.
+    """
+
+    def command(statement: str) -> None:
+        warehouse.command(for_cluster(statement, cluster) if cluster else statement)
+
+    command(
         f"CREATE TABLE IF NOT EXISTS {RECORD} (number UInt32, name String, checksum String, "
         "applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = ReplacingMergeTree ORDER BY number"
     )
+    if cluster:
+        warehouse.command(f"SYSTEM SYNC REPLICA {RECORD}")
     recorded = {
         int(row["number"]): (str(row["name"]), str(row["checksum"]))
         for row in warehouse.query(f"SELECT number, name, checksum FROM {RECORD} FINAL ORDER BY number")
     }
     planned = list(migrations)
     _check(recorded, planned)
+    at_once = bool(cluster) and not recorded
+    if at_once:
+        for statement in Migration(0, "everything", render()).statements:
+            command(statement)
     applied = []
     for migration in planned:
         if migration.number in recorded:
             continue
-        for step in migration.steps:
+        for step in [] if at_once else migration.steps:
             if step.unless is None or not warehouse.query(step.unless):
-                warehouse.command(step.statement)
+                command(step.statement)
         warehouse.command(
             f"INSERT INTO {RECORD} (number, name, checksum) "
             f"VALUES ({migration.number}, '{migration.name}', '{migration.checksum}')",
@@ -123,11 +140,13 @@ def apply(warehouse: Warehouse, migrations: Iterable[Migration]) -> list[str]:
     return applied
 
 
-def render(definitions: Iterable[MetricDefinition] = DEFINITIONS) -> str:
-    """The whole schema as the definitions have it, in the form of a migration file."""
+def render(definitions: Iterable[MetricDefinition] = DEFINITIONS, cluster: str = "") -> str:
+    """The whole schema as the definitions have it, in the form of a migration file; or for a cluster."""
     every = shared_statements()
     for definition in definitions:
         every += statements(definition)
+    if cluster:
+        every = [for_cluster(statement, cluster) for statement in every]
     return "".join(f"{statement};\n\n" for statement in every).rstrip("\n") + "\n"
 
 
@@ -146,7 +165,7 @@ def _check(recorded: dict[int, tuple[str, str]], planned: list[Migration]) -> No
             )
 
 
-def _ensure_database(url: str) -> None:
+def _ensure_database(url: str, cluster: str) -> None:
     parts = urlsplit(url)
     name = parts.path.strip("/")
     if not name or name == "default":
@@ -158,10 +177,13 @@ def _ensure_database(url: str) -> None:
     server = connect(urlunsplit(parts._replace(path="")))
     try:
         if not server.query("SELECT 1 FROM system.databases WHERE name = {name:String}", {"name": name}):
-            server.command(f"CREATE DATABASE IF NOT EXISTS {name}")
+            statement = f"CREATE DATABASE IF NOT EXISTS {name}"
+            server.command(for_cluster(statement, cluster) if cluster else statement)
     finally:
         server.close()
 
 
 if __name__ == "__main__":
-    print(render(), end="")
+    parser = argparse.ArgumentParser(description="Print the schema as the metric definitions have it.")
+    parser.add_argument("--cluster", default="", help="the name of a ClickHouse cluster; one server without")
+    print(render(cluster=parser.parse_args().cluster), end="")
