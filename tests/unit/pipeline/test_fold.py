@@ -10,7 +10,7 @@ from test_reply import comparable
 from penstock.definitions import QUEUE
 from penstock.pipeline.digits import PADDING, parse, words_of
 from penstock.pipeline.fold import fold
-from penstock.pipeline.rows import Rows, concatenated, rows_of_events
+from penstock.pipeline.rows import Rows, concatenated, id_number, rows_of_events
 from penstock.streams.wire import Event
 
 NOW_MS = 1_790_000_000_000
@@ -64,6 +64,17 @@ def test_the_last_value_is_the_one_that_entered_the_stream_last() -> None:
     assert (folded.gauge_max["depth"].tolist(), folded.gauge_last["depth"].tolist()) == ([5], [0])
     assert folded.gauge_last["limit"].tolist() == [3]
     assert folded.seen_id.tolist() == [(NOW_MS + 2) << 22]
+
+
+places = st.tuples(st.integers(0, (1 << 41) - 1), st.integers(0, (1 << 14) - 1), st.integers(0, 255))
+crowded = st.tuples(st.just(NOW_MS), st.integers(0, 1 << 40), st.integers(0, 255))
+
+
+@given(st.one_of(st.lists(places, unique=True), st.lists(crowded, unique=True)))
+def test_the_number_of_a_place_is_in_the_order_of_ids_and_events(found: list[tuple[int, int, int]]) -> None:
+    columns = [np.array(column, dtype=np.int64) for column in zip(*sorted(found), strict=True)]
+    if columns:
+        assert np.all(np.diff(id_number(*columns)) > 0)
 
 
 def test_sums_stay_exact_beyond_what_a_double_holds() -> None:
