@@ -69,6 +69,8 @@ def status(as_json: AsJson = False) -> None:
         print("The pipeline has never run.")
     else:
         Console(highlight=False).print(progress_table(progress))
+        if not is_alive(progress):
+            print("\nThe pipeline does not run. This is the last that it said.")
     raise typer.Exit(0 if is_alive(progress) else 1)
 
 

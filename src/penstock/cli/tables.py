@@ -130,7 +130,7 @@ def progress_table(progress: dict[str, Any]) -> Table:
 
 def rebuild_table(plans: Sequence[DayPlan], dry_run: bool) -> Table:
     """What a rebuild found and did, day by day."""
-    table = plain_table("Metric", "Day", "In the archive", "In the tables", "Files", "Tables", "")
+    table = plain_table("Metric", "Day", "In the archive", "In the tables", "Files", "Tiers", "")
     for plan in plans:
         if plan.rebuilt:
             said = f"[green]rebuilt[/green], pipeline held for {plan.held_s:.1f} s"
@@ -138,7 +138,8 @@ def rebuild_table(plans: Sequence[DayPlan], dry_run: bool) -> Table:
             said = "[dim]no table keeps it any more[/dim]"
         else:
             said = "would be rebuilt" if dry_run else "not rebuilt"
-        shown = ", ".join(name.removeprefix(f"{plan.metric}_") for name in plan.tables) or "–"
+        # Rollups have the same tiers again.
+        shown = " ".join(dict.fromkeys(name.rpartition("_")[2] for name in plan.tables)) or "–"
         table.add_row(
             plan.metric, plan.day, f"{plan.archived:,}", f"{plan.counted:,}", f"{plan.files:,}", shown, said
         )

@@ -77,8 +77,8 @@ def rebuild(
                 session.stop()
         except HoldLostError:
             raise RebuildRefused(
-                "the pipeline could no longer be held back: Redis forgot the hold, or this machine was too "
-                "slow. What was swapped is complete, and the rest is as it was. Try again"
+                "the pipeline could no longer be held back: Redis forgot the hold, or a step took too long. "
+                "Rebuild the same days again: what came in meanwhile is in the archive"
             ) from None
         finally:
             warehouse.close()

@@ -37,9 +37,6 @@ QUICK_EVENTS = 200_000
 PATIENCE_S = 45.0
 """How long a batch under way may take to end."""
 
-ENOUGH_S = 30.0
-"""A table is swapped only while the hold lasts at least this much longer."""
-
 LOOK_S = 0.1
 
 
@@ -167,8 +164,8 @@ class Rebuild:
             )
         for table in tables_keeping(self._definition, done.day, datetime.now(UTC)):
             hold.renew()
-            assert hold.left_s > ENOUGH_S
             self._copies.swap(table, done.day, self._cluster)
+        hold.renew()  # or a batch may have come in between
         plan.archived, plan.counted, plan.rebuilt = done.events, counted, True
 
     def _wait_for_the_open_batch(self, hold: Hold, day: date) -> None:

@@ -130,7 +130,7 @@ class Sink:
 
         self.patiently(ask, "Redis")
         while not found[-1][0]:
-            self.state.waiting = "waiting for a rebuild"
+            self.state.waiting = "waiting for a rebuild or compaction"
             if self._stopping.wait(FIRST_PAUSE_S):
                 raise StoppingError
             self.patiently(ask, "Redis")

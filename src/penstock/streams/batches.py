@@ -76,17 +76,14 @@ class Hold:
         self._key = hold_key(metric)
         self._metric = metric
         self._owner = owner
-        self._until = 0.0
 
     def take(self, patience_s: float = HOLD_S + 5) -> bool:
         """Whether it is ours now. One that somebody left who died is waited for: it expires."""
         deadline = time.monotonic() + patience_s
         while True:
-            asked = time.monotonic()
             if self._client.set(self._key, self._owner, nx=True, px=int(HOLD_S * 1000)):
-                self._until = asked + HOLD_S
                 return True
-            if asked > deadline:
+            if time.monotonic() > deadline:
                 return False
             time.sleep(LOOK_S)
 
@@ -97,18 +94,11 @@ class Hold:
 
     def renew(self) -> None:
         """Make it last. Raises HoldLostError when it is no longer ours."""
-        asked = time.monotonic()
         renewed = self._client.register_script(_RENEW)(
             keys=[self._key], args=[self._owner, int(HOLD_S * 1000)]
         )
         if not renewed:
             raise HoldLostError(self._metric)
-        self._until = asked + HOLD_S
-
-    @property
-    def left_s(self) -> float:
-        """For how long it is certainly ours, by this machine's clock."""
-        return self._until - time.monotonic()
 
     def release(self) -> None:
         self._client.register_script(_RENEW)(keys=[self._key], args=[self._owner, 0])

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from redis import Redis
 
+from penstock.config import Settings
 from penstock.pipeline.session import build_session
 from penstock.warehouse.client import Warehouse, connect
 from penstock.warehouse.migrations import migrate
@@ -58,3 +59,15 @@ def warehouse(warehouse_url: str) -> Iterator[Warehouse]:
     opened = connect(warehouse_url)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def archiving(stream_url: str, warehouse_url: str, tmp_path: Path) -> Settings:
+    """Settings of a pipeline that keeps every event."""
+    return Settings(
+        home=tmp_path,
+        redis_url=stream_url,
+        clickhouse_url=warehouse_url,
+        archive=str(tmp_path / "archive"),
+        trigger_ms=200,
+    )

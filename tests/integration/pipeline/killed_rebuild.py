@@ -1,4 +1,4 @@
-"""Rebuild today's tables in a process that kills itself when it has swapped some of them.
+"""Drain the streams, and then rebuild today's tables in a process that kills itself when some are swapped.
 
 The settings are in the environment.
 """
@@ -10,8 +10,7 @@ import signal
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.config import load_settings
-from penstock.pipeline import archive_job
+from penstock.cli.main import app
 from penstock.warehouse.copies import Copies
 
 swap, swapped = Copies.swap, []
@@ -25,8 +24,7 @@ def swap_or_die(self: Copies, table: Any, *arguments: Any) -> None:
 
 
 if __name__ == "__main__":
+    assert app(["pipeline", "drain", "--json"], standalone_mode=False) == 0
     Copies.swap = swap_or_die  # type: ignore[method-assign]
-    today = datetime.now(UTC).date()
-    archive_job.rebuild(
-        load_settings(), today, today, begin=lambda plans: None, tell=lambda day, events: None
-    )
+    today = datetime.now(UTC).date().isoformat()
+    app(["pipeline", "rebuild", "--from", today, "--to", today], standalone_mode=False)

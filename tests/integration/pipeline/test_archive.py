@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -19,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from redis import Redis
 
-from penstock.config import Settings, as_environment
+from penstock.config import Settings
 from penstock.definitions import QUEUE
 from penstock.pipeline import life, refold, stream_range
 from penstock.pipeline.archive import Archive
@@ -32,29 +27,21 @@ from penstock.streams.packing import pack
 from penstock.warehouse.client import Warehouse
 
 DAY_MS = 86_400_000
-PATIENCE_S = 120
-
-
-@pytest.fixture
-def settings(stream_url: str, warehouse_url: str, tmp_path: Path) -> Settings:
-    return Settings(
-        home=tmp_path, redis_url=stream_url, clickhouse_url=warehouse_url, archive=str(tmp_path / "archive")
-    )
 
 
 def test_every_event_is_kept_once_by_its_day(
-    spark: SparkSession, settings: Settings, redis: Redis, warehouse: Warehouse
+    spark: SparkSession, archiving: Settings, redis: Redis, warehouse: Warehouse
 ) -> None:
     now = int(time.time() * 1000)
     total = fill(redis, 5_000)  # several replies per stream
     redis.xadd(QUEUE.stream_keys[0], event("late", eq=3, t=now - 2 * DAY_MS, wt="5,7"))
     redis.xadd(QUEUE.stream_keys[1], event("bare", dq=1))
     redis.xadd(QUEUE.stream_keys[1], event("odd", eq="not a number"))
-    drained(spark, settings, redis)
+    drained(spark, archiving, redis)
     fill(redis, 100, start=5_000)
-    drained(spark, settings, redis)
+    drained(spark, archiving, redis)
 
-    rows = archived(settings)
+    rows = archived(archiving)
     assert len(rows) == 5_102  # and what cannot be counted is not in it
     usual = [row for row in rows if row["queue"].startswith("q")]
     assert sorted(row["enqueued"] for row in usual) == list(range(5_100))
@@ -71,14 +58,14 @@ def test_every_event_is_kept_once_by_its_day(
     [bare] = [row for row in rows if row["queue"] == "bare"]
     assert bare["id_ms"] == bare["at_ms"]
     # Spark reads it too, and finds text where the dictionaries were.
-    frame = spark.read.parquet(f"{settings.archive}/queue")
+    frame = spark.read.parquet(f"{archiving.archive}/queue")
     assert dict(frame.dtypes)["queue"] == "string"
     assert frame.selectExpr("sum(enqueued)").first()[0] == sum(range(5_100)) + 3
     assert totals(warehouse)[2][0] == 5_102
 
 
 def test_archived_events_fold_into_what_was_counted(
-    settings: Settings, redis: Redis, stream_url: str, monkeypatch: pytest.MonkeyPatch
+    archiving: Settings, redis: Redis, stream_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_range, "CHUNK_ENTRIES", 7)
     monkeypatch.setattr(refold, "READ_ROWS", 10)
@@ -88,19 +75,19 @@ def test_archived_events_fold_into_what_was_counted(
         together = pack(QUEUE, [(fields, int(time.time() * 1000)) for fields in some])
         for fields in [{"p": together}] if n % 2 else some:
             redis.xadd(QUEUE.stream_keys[0], fields)
-    writer = RangeWriter(settings.archive, QUEUE, "a", "0-0-0")
+    writer = RangeWriter(archiving.archive, QUEUE, "a", "0-0-0")
     connection = RawConnection(stream_url)
     wanted = StreamRange(0, QUEUE.stream_keys[0], "0-0", "+", 0, 80)
     counted = read_range(connection, QUEUE, wanted, writer.keep).rows
     connection.close()
     writer.finish()
     assert counted is not None
-    rows = archived(settings)
+    rows = archived(archiving)
     assert [row["enqueued"] for row in rows] == list(range(120))
     schema = to_arrow_schema(batch_schema(QUEUE), timezone="UTC")
-    files = Archive(settings.archive, QUEUE).files_of(date.fromisoformat(rows[0]["day"]), "a")
+    files = Archive(archiving.archive, QUEUE).files_of(date.fromisoformat(rows[0]["day"]), "a")
     run = Run(0, tuple(file.path for file in files))
-    [folded] = fold_run(settings.archive, QUEUE, run)
+    [folded] = fold_run(archiving.archive, QUEUE, run)
 
     def in_order(batch: pa.RecordBatch) -> list[dict[str, object]]:
         made = [row | {"wait_ms": sorted(row["wait_ms"])} for row in batch.to_pylist()]
@@ -111,7 +98,7 @@ def test_archived_events_fold_into_what_was_counted(
 
 def test_a_batch_that_fails_between_archive_and_insert_is_archived_once(
     spark: SparkSession,
-    settings: Settings,
+    archiving: Settings,
     redis: Redis,
     warehouse: Warehouse,
     monkeypatch: pytest.MonkeyPatch,
@@ -121,10 +108,10 @@ def test_a_batch_that_fails_between_archive_and_insert_is_archived_once(
     insert = Warehouse.insert_once
 
     def fails_once(self: Warehouse, *arguments: object) -> None:
-        seen.append(len(archived(settings)))
+        seen.append(len(archived(archiving)))
         # Left over by an attempt that was divided into other files.
-        [day] = Archive(settings.archive, QUEUE).days()
-        place = Path(Archive(settings.archive, QUEUE).day_place(day))
+        [day] = Archive(archiving.archive, QUEUE).days()
+        place = Path(Archive(archiving.archive, QUEUE).day_place(day))
         if len(seen) == 1:
             [batch] = place.iterdir()
             file = next(batch.glob("*.parquet"))
@@ -133,65 +120,43 @@ def test_a_batch_that_fails_between_archive_and_insert_is_archived_once(
         insert(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Warehouse, "insert_once", fails_once)
-    drained(spark, settings, redis)
+    drained(spark, archiving, redis)
     assert seen == [200, 200]
-    assert sum(row["enqueued"] for row in archived(settings)) == total
+    assert sum(row["enqueued"] for row in archived(archiving)) == total
     assert [tier[:2] for tier in totals(warehouse)] == [(200, total)] * 3
 
 
 def test_a_batch_whose_checkpoint_was_given_up_is_taken_out(
-    spark: SparkSession, settings: Settings, redis: Redis, warehouse: Warehouse
+    spark: SparkSession, archiving: Settings, redis: Redis, warehouse: Warehouse
 ) -> None:
     fill(redis, 100)
-    drained(spark, settings, redis)
+    drained(spark, archiving, redis)
     mark = read_mark(redis, "queue")
     assert mark is not None
     assert mark.written
     # As if it had been killed before its insert: nothing counted, the group where it was.
     redis.set(mark_key("queue"), Mark(*mark.batch, False).text)
-    life.reset(settings, from_beginning=True)
+    life.reset(archiving, from_beginning=True)
     held = sum(redis.xlen(key) for key in QUEUE.stream_keys)
-    drained(spark, settings, redis)
-    assert len(archived(settings)) == held
+    drained(spark, archiving, redis)
+    assert len(archived(archiving)) == held
 
 
 def test_a_batch_that_is_complete_is_not_written_again(
-    spark: SparkSession, settings: Settings, redis: Redis, warehouse: Warehouse
+    spark: SparkSession, archiving: Settings, redis: Redis, warehouse: Warehouse
 ) -> None:
     total = fill(redis, 100)
-    drained(spark, settings, redis)
+    drained(spark, archiving, redis)
     # Spark did not get to write down that the batch is done, so it repeats it.
-    commits = settings.home / "pipeline" / "checkpoint" / "queue" / "commits"
+    commits = archiving.home / "pipeline" / "checkpoint" / "queue" / "commits"
     for file in commits.iterdir():
         file.unlink()
-    [day] = Archive(settings.archive, QUEUE).days()
-    place = Path(Archive(settings.archive, QUEUE).day_place(day))
+    [day] = Archive(archiving.archive, QUEUE).days()
+    place = Path(Archive(archiving.archive, QUEUE).day_place(day))
     [batch] = place.iterdir()
     batch.rename(place / "batch=put-together")  # as when days are made compact
     total += fill(redis, 10, start=100)
-    drained(spark, settings, redis)
-    assert sum(row["enqueued"] for row in archived(settings)) == total
-    assert len(archived(settings)) == 110
+    drained(spark, archiving, redis)
+    assert sum(row["enqueued"] for row in archived(archiving)) == total
+    assert len(archived(archiving)) == 110
     assert [tier[:2] for tier in totals(warehouse)] == [(110, total)] * 3
-
-
-def test_killed_between_archive_and_insert_it_is_drained_to_each_event_once(
-    java_home: str, settings: Settings, redis: Redis, warehouse: Warehouse
-) -> None:
-    environment = os.environ | as_environment(settings) | {"JAVA_HOME": java_home}
-    total = fill(redis, 2_000)
-    killed = [sys.executable, str(Path(__file__).with_name("killed_before_insert.py"))]
-    ended = subprocess.run(killed, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
-    assert len(archived(settings)) == 2_000
-    assert totals(warehouse)[0][0] == 0
-
-    total += fill(redis, 500, start=2_000)
-    drain = [sys.executable, "-m", "penstock.cli.main", "pipeline", "drain", "--json"]
-    ended = subprocess.run(drain, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout)
-    assert (told["complete"], told["entries"], told["left"], told["by"]) == (True, 2_500, 0, "drain")
-    assert sum(row["enqueued"] for row in archived(settings)) == total
-    assert len(archived(settings)) == 2_500
-    assert [tier[:2] for tier in totals(warehouse)] == [(2_500, total)] * 3
