@@ -46,6 +46,18 @@ def test_an_acked_message_does_not_come_back(platform: Platform, queue: str) -> 
     assert platform.pop(queue) == []
 
 
+def test_an_environment_is_what_its_queues_hold_together_and_a_deleted_one_ends_at_zero(
+    platform: Platform, queue: str
+) -> None:
+    platform.push(queue, {"number": 1}, {"number": 2}, {"number": 3})
+    wait_until(lambda: environment_depth(platform) == held(platform) >= 3, SOON_S, "the environment has them")
+    wait_until(lambda: last_depth(platform, queue) == 3, SOON_S, "all wait")
+    httpx.delete(f"{platform.url}/api/v1/resources/queues/{queue}").raise_for_status()
+    wait_until(lambda: last_depth(platform, queue) == 0, SOON_S, "the deleted queue is empty")
+    wait_until(lambda: environment_depth(platform) == held(platform), SOON_S, "the environment lost them")
+    wait_until(lambda: platform.points(queue)[-3]["complete"] is True, SOON_S, "what is past is complete")
+
+
 def test_health_names_every_part(platform: Platform) -> None:
     response = httpx.get(f"{platform.url}/health")
 
@@ -85,3 +97,14 @@ def first_curl(text: str) -> str:
 def last_depth(platform: Platform, queue: str) -> int | None:
     depth: int | None = platform.points(queue)[-1]["queue_depth"]["last"]
     return depth
+
+
+def environment_depth(platform: Platform) -> int | None:
+    answer = httpx.get(f"{platform.url}/api/v1/environments/default/queue-metrics", params={"period": "5m"})
+    depth: int | None = answer.raise_for_status().json()["timeseries"][-1]["queue_depth"]["last"]
+    return depth
+
+
+def held(platform: Platform) -> int:
+    queues = httpx.get(f"{platform.url}/api/v1/resources/queues", params={"limit": 1000}).raise_for_status()
+    return sum(queue["depth"] for queue in queues.json()["queues"])
