@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,6 +11,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 from penstock.clock import to_utc
 from penstock.definitions import QUEUE, MetricDefinition
 from penstock.errors import ConfigError
+from penstock.pipeline.archive import Archive
 from penstock.pipeline.capacity.hours import HOURS, SUBJECT, WAITS
 from penstock.pipeline.capacity.period import HOUR_S, Period
 
@@ -30,21 +29,27 @@ def event_schema(definition: MetricDefinition) -> StructType:
             *(StructField(counter.name, LongType()) for counter in definition.counters),
             *(StructField(gauge.name, LongType()) for gauge in definition.gauges),
             *(StructField(sample.name, ArrayType(LongType())) for sample in definition.samples),
-            StructField("day", StringType()),
         ]
     )
 
 
 def read_events(session: SparkSession, archive: str, period: Period) -> DataFrame:
-    """The archived queue events of a period; only its days' files are opened. Raises ConfigError."""
+    """The archived queue events of a period. Only its days are listed and opened: an archive has many files.
+
+    Raises ConfigError when there is no archive at all.
+    """
+    days = Archive(archive, QUEUE).days()
     # Arrow's name for it, with which the archive was written, is not Spark's.
     place = f"{archive.rstrip('/').replace('s3://', 's3a://', 1)}/{QUEUE.name}"
-    if "://" not in archive and not any(Path(place).glob("day=*")):
+    if not days:
         raise ConfigError(f"there is no archive of queue events in {place}")
-    first, last = (_day(to_utc(moment)) for moment in (period.start_s, period.end_s))
-    events = session.read.schema(event_schema(QUEUE)).parquet(place)
-    within = (F.col("at_ms") >= period.start_s * 1000) & (F.col("at_ms") < period.end_s * 1000)
-    return events.where(F.col("day").between(first, last) & within)
+    first, last = (to_utc(moment).date() for moment in (period.start_s, period.end_s))
+    wanted = [f"{place}/day={day}" for day in days if first <= day <= last]
+    schema = event_schema(QUEUE)
+    if not wanted:
+        return session.createDataFrame([], schema)
+    events = session.read.schema(schema).option("basePath", place).parquet(*wanted)
+    return events.where((F.col("at_ms") >= period.start_s * 1000) & (F.col("at_ms") < period.end_s * 1000))
 
 
 def hours_of_events(events: DataFrame, queues: Sequence[str]) -> DataFrame:
@@ -132,7 +137,3 @@ def _chosen(events: DataFrame, queues: Sequence[str]) -> DataFrame:
 def _finished() -> Column:
     acked, dead, expired = (F.coalesce(name, F.lit(0)) for name in ("acked", "dead", "expired"))
     return acked + dead + expired
-
-
-def _day(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d}"

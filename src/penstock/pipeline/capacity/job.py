@@ -80,7 +80,6 @@ def make(
     began = time.monotonic()
     tell(f"Reading from {source}")
     if request.archive is None:
-        session.dataSource.register(tiers.WarehouseSource)
         hours = tiers.read_hours(session, clickhouse_url, period, request.queues, expected)
         waits = tiers.read_waits(session, clickhouse_url, period, request.queues)
     else:

@@ -203,6 +203,7 @@ _WAITS = "toInt64(sum(wait_ms_count)) AS waits, " + ", ".join(
 def _frame(
     session: SparkSession, url: str, schema: StructType, queries: Sequence[tuple[str, dict[str, Any]]]
 ) -> DataFrame:
+    session.dataSource.register(WarehouseSource)
     return (
         session.read.format(FORMAT)
         .schema(schema)
