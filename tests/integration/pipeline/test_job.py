@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -25,9 +26,13 @@ from penstock.pipeline import job
 from penstock.pipeline.job import Pipeline, run
 from penstock.pipeline.session import build_session
 from penstock.streams.progress import PROGRESS_KEY, read_progress
+from penstock.warehouse.carry import carry_forward
 from penstock.warehouse.client import Warehouse, connect
 from penstock.warehouse.migrations import migrate
-from penstock.warehouse.schema import statements
+from penstock.warehouse.points import Selection, read_points
+from penstock.warehouse.schema import statements, tier_tables
+from penstock.warehouse.tiers import HOUR
+from penstock.warehouse.windows import window
 from waiting import wait_until
 
 Start = Callable[..., AbstractContextManager[None]]
@@ -189,7 +194,7 @@ def test_a_query_whose_planner_died_is_started_again(
     assert [tier[:2] for tier in totals(warehouse)] == [(40, total)] * 3
 
 
-def test_another_metric_needs_nothing_but_its_definition(
+def test_metrics_run_side_by_side_and_a_new_one_needs_nothing_but_its_definition(
     pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
 ) -> None:
     ovens = MetricDefinition(
@@ -199,20 +204,46 @@ def test_another_metric_needs_nothing_but_its_definition(
         gauges=(Measure("heat", "ht", "degrees"),),
         shards=1,
     )
-    for statement in statements(ovens):
+    doors = MetricDefinition(
+        name="door",
+        dimensions=(Dimension("house", "hs", "where it is"),),
+        counters=(Measure("opened", "op", "times it was opened"),),
+        gauges=(Measure("ajar", "aj", "doors that stand open"),),
+        samples=(Measure("open_ms", "ms", "how long it stood open"),),
+    )
+    for statement in (*statements(ovens), *statements(doors)):
         warehouse.command(statement)
-    for number in range(10):
-        redis.xadd(ovens.stream_keys[0], {"bk": "north", "lv": number, "ht": 200 - number})
+    now_s = int(time.time())
+    at_ms = (now_s - 30) * 1000
     fill(redis, 10)
-    with pipeline(stream_url, warehouse.url, (*DEFINITIONS, ovens)):
+    for number in range(10):
+        redis.xadd(ovens.stream_keys[0], {"bk": "north", "lv": number, "ht": 200 - number, "t": at_ms})
+        redis.xadd(doors.stream_keys[number % 2], {"hs": "mill", "op": 2, "ms": 100 * number, "t": at_ms})
+    redis.xadd(doors.stream_keys[0], {"hs": "mill", "aj": 3, "t": (now_s - 20) * 1000})
+    with pipeline(stream_url, warehouse.url, (*DEFINITIONS, ovens, doors)):
         until_events(warehouse, 10)
-        wait_until(
-            lambda: warehouse.query("SELECT sum(loaves) AS n FROM oven_1h")[0]["n"] == 45,
-            PATIENCE_S,
-            "the loaves are counted",
-        )
-    [row] = warehouse.query("SELECT max(heat_max) AS high, argMaxMerge(heat_last) AS last FROM oven_1m")
-    assert (row["high"], row["last"]) == (200, 191)
+        for definition, events in ((ovens, 10), (doors, 11)):
+            [hours] = [table.name for table in tier_tables(definition) if table.tier is HOUR]
+            wait_until(
+                lambda hours=hours, events=events: (
+                    warehouse.query(f"SELECT sum(events) AS n FROM {hours}")[0]["n"] == events
+                ),
+                PATIENCE_S,
+                f"{hours} has its {events} events",
+            )
+    span = window(period="1m", now_s=now_s)
+    oven = read_points(warehouse, ovens, span, Selection("bakery = {it:String}", {"it": "north"}))
+    assert sum(oven.columns["loaves"]) == 45
+    assert max(oven.columns["heat_max"]) == 200
+    door = read_points(warehouse, doors, span, Selection("house = {it:String}", {"it": "mill"}))
+    [opened] = [count for count in door.columns["opened"] if count]
+    place = list(door.columns["opened"]).index(opened)
+    assert (opened, door.columns["open_ms_avg"][place], door.columns["open_ms_max"][place]) == (20, 450, 900)
+    assert 400 <= door.columns["open_ms_p50"][place] <= 500
+    gauges = carry_forward(span, ["ajar"], door)
+    # The gauge was seen once, 20 seconds ago, and is carried on from there.
+    assert gauges.last["ajar"][0] is None
+    assert (gauges.last["ajar"][-1], gauges.carried[-1]) == (3, True)
 
 
 def test_the_pipeline_says_which_setting_it_misses() -> None:
