@@ -97,7 +97,8 @@ def make(
         tell(f"Computing from {rows:,} hours, read in {time.monotonic() - began:.1f} s")
         return compute(request, hours, waits)
     finally:
-        hours.unpersist()
+        with suppress(Exception):  # what went wrong above is what counts
+            hours.unpersist()
 
 
 def compute(request: Request, hours: DataFrame, waits: DataFrame) -> Report:
