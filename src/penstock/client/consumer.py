@@ -1,0 +1,259 @@
+"""Consumers: pop, call the handler, settle, again; and how they stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+import time
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.client.calls import Calls
+from penstock.client.delivery import Batches, Delivery, Handler, LeaseLostCallback, Work, cancelled
+from penstock.client.errors import ClientError, NoAnswer, Overloaded, Unavailable
+from penstock.client.messages import Message
+from penstock.client.pops import Pop
+from penstock.client.transport import delay_before
+
+__all__ = ["Batches", "Consumer", "Handler", "LeaseLostCallback"]
+
+logger = logging.getLogger("penstock.client")
+
+FOR_A_WHILE = (NoAnswer, Overloaded, Unavailable)
+"""What a consumer sits out, however long it takes."""
+
+LEASE_TIME_KEPT_S = 60.0
+"""How long the lease time of a queue is believed before it is asked for again."""
+
+UNKNOWN_LEASE_S = 3.0
+"""What is taken for the lease time of a queue that cannot be asked. Renewing never makes a lease shorter."""
+
+RELEASE_S = 10.0
+"""How long giving back may take when a consumer has no time left."""
+
+
+class Consumer:
+    """Calls a handler with messages until it is stopped.
+
+    - `concurrency` handlers run at once. Messages of one partition are never handled at the same time, and in
+      their order: the broker gives a partition to one consumer of a group at a time.
+    - A message that fails is settled as failed, and the rest of its partition is given back, so that nothing
+      overtakes it; it comes first the next time. With `ordered=False` the rest is handled at once.
+    - A handler that is no coroutine function runs in a thread of its own.
+    - The lease is renewed for as long as the handler takes. When it is lost all the same (the broker was
+      away for too long, somebody moved the group), that is logged and told to `on_lease_lost`, what was not
+      begun is left to whoever has it now, and the consumer goes on.
+    - While brokers or their database are away it waits and tries again, for as long as it takes.
+
+    `await consumer` (or `run()`) returns after `stop()`: handlers that run get `grace_s` to end, then they
+    are cancelled, and what was not finished is given back without counting an attempt. Cancelling `run()`
+    does the same with no grace. A thread cannot be cancelled: what it works on is left to its lease.
+    Whatever happens, a message that was not acked comes again.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        asked: Pop,
+        handler: Handler,
+        *,
+        siblings: set[Consumer],
+        concurrency: int,
+        auto_renew: bool,
+        ordered: bool,
+        grace_s: float,
+        ack_interval_s: float,
+        on_lease_lost: LeaseLostCallback | None,
+    ) -> None:
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
+        asked.path  # noqa: B018 - says at once what does not fit
+        self._calls = calls
+        self._siblings = siblings
+        self._asked = asked
+        self._concurrency = concurrency
+        self._auto_renew = auto_renew
+        self._grace_s = grace_s
+        self._work = Work(handler, ordered, ack_interval_s, on_lease_lost, lambda: self.stopping)
+        self._stop_asked = False
+        self._stop_event: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: set[asyncio.Task[list[Message]]] = set()
+        self._lease_times: dict[str, tuple[float, float]] = {}
+        self._background: asyncio.Task[None] | None = None
+        self.ended = asyncio.Event()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self.run().__await__()
+
+    async def __aenter__(self) -> Self:
+        """Run in the background; the end of the block stops it and waits until it has."""
+        self._background = asyncio.create_task(self.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._background is not None:
+            await self._background
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop: a handler that takes long may ask, and end early by raising."""
+        return self._stop_asked
+
+    def stop(self) -> None:
+        """Take no more messages and end in good order. Callable from any thread, and more than once."""
+        self._stop_asked = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._begin_to_stop)
+
+    async def run(self, *, stop_on: Iterable[signal.Signals] = ()) -> None:
+        """Consume until `stop()`, or until one of the signals arrives (then only in the main thread).
+
+        Raises what is not worth trying again, such as InvalidRequest; what was held is given back before.
+        """
+        if self._loop is not None:
+            raise RuntimeError("the consumer has run already: make another with consume()")
+        self._loop = asyncio.get_running_loop()
+        self._stop_event = asyncio.Event()
+        if self._stop_asked:
+            return
+        self._siblings.add(self)
+        try:
+            await self._run(stop_on)
+        finally:
+            self._siblings.discard(self)
+            self.ended.set()
+
+    async def _run(self, stop_on: Iterable[signal.Signals]) -> None:
+        threads = self._work.threads = ThreadPoolExecutor(self._concurrency, "penstock-handler")
+        with _told_by(self, stop_on):
+            workers = [asyncio.create_task(self._consume()) for _ in range(self._concurrency)]
+            try:
+                await self._until_stopped(workers)
+            finally:
+                for worker in workers:
+                    worker.cancel()
+                results = await asyncio.gather(*workers, return_exceptions=True)
+                threads.shutdown(wait=False)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _until_stopped(self, workers: list[asyncio.Task[None]]) -> None:
+        """Return once stopping was asked for, or a worker failed, and the grace is over or not needed."""
+        assert self._stop_event is not None
+        stopping = asyncio.create_task(self._stop_event.wait())
+        try:
+            await asyncio.wait({*workers, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            self._begin_to_stop()
+        await asyncio.wait(workers, timeout=self._grace_s)
+
+    def _begin_to_stop(self) -> None:
+        self._stop_asked = True
+        if self._stop_event is not None:
+            self._stop_event.set()
+        for pop in self._waiting:
+            pop.cancel()
+
+    async def _consume(self) -> None:
+        while not self._stop_asked:
+            messages = await self._next()
+            if messages:
+                await self._deliver(messages)
+
+    async def _next(self) -> list[Message]:
+        """The next messages; none if there were none in time, or if it is time to stop.
+
+        A pop that still waits then is left: the broker notices, and gives nothing to who has gone.
+        """
+        pop = asyncio.create_task(self._pop())
+        self._waiting.add(pop)
+        try:
+            await asyncio.wait({pop})
+            return [] if pop.cancelled() else pop.result()
+        except asyncio.CancelledError:
+            pop.cancel()
+            await asyncio.wait({pop})
+            if not pop.cancelled() and pop.exception() is None and pop.result():
+                await self._release(Delivery(self._calls, self._work, pop.result()))
+            raise
+        finally:
+            self._waiting.discard(pop)
+
+    async def _pop(self) -> list[Message]:
+        attempt = 1
+        while True:
+            try:
+                return await self._calls.pop(self._asked)
+            except FOR_A_WHILE as error:
+                attempt += 1
+                asked_s = error.retry_after_s if isinstance(error, Overloaded | Unavailable) else None
+                delay = delay_before(attempt, self._calls.settings, asked_s, random.random())
+                logger.warning("nothing can be popped: %s; again in %.1f s", error, delay)
+                await asyncio.sleep(delay)
+
+    async def _deliver(self, messages: list[Message]) -> None:
+        delivery = Delivery(self._calls, self._work, messages)
+        renewing = asyncio.create_task(self._renew(delivery)) if self._auto_renew else None
+        try:
+            await delivery.handle()
+        finally:
+            try:
+                await self._release(delivery)
+            finally:
+                if renewing is not None:
+                    renewing.cancel()
+
+    async def _release(self, delivery: Delivery) -> None:
+        try:
+            async with asyncio.timeout(RELEASE_S if cancelled() else None):
+                await delivery.release()
+        except TimeoutError:
+            logger.warning("could not give back %d messages in time", len(delivery.open))
+
+    async def _renew(self, delivery: Delivery) -> None:
+        first = delivery.messages[0]
+        assert first.lease_id is not None
+        while not delivery.lost:
+            lease_s = await self._lease_time_s(first.queue)
+            await asyncio.sleep(lease_s / 3)
+            try:
+                await self._calls.extend(first.lease_id, max(lease_s, 1.0))
+            except ClientError as error:
+                delivery.renewal_failed(error)
+
+    async def _lease_time_s(self, queue: str) -> float:
+        known = self._lease_times.get(queue)
+        if known is not None and time.monotonic() < known[1]:
+            return known[0]
+        try:
+            lease_s = float((await self._calls.options_of(queue))["leaseTime"])
+        except ClientError as error:
+            logger.warning("the lease time of %s is not known: %s", queue, error)
+            lease_s = known[0] if known is not None else UNKNOWN_LEASE_S
+        self._lease_times[queue] = (lease_s, time.monotonic() + LEASE_TIME_KEPT_S)
+        return lease_s
+
+
+@contextmanager
+def _told_by(consumer: Consumer, signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """While this lasts, these signals stop the consumer."""
+    loop = asyncio.get_running_loop()
+    taken = list(signals)
+    for number in taken:
+        loop.add_signal_handler(number, consumer.stop)
+    try:
+        yield
+    finally:
+        for number in taken:
+            loop.remove_signal_handler(number)

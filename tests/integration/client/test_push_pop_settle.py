@@ -1,0 +1,221 @@
+"""Push, pop, and every way to settle a message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import httpx
+import msgspec
+import pytest
+
+from penstock.client import (
+    AnyQueue,
+    Client,
+    ClientError,
+    ClientSettings,
+    InvalidRequest,
+    LeaseLost,
+    Message,
+    NewMessage,
+    NoAnswer,
+    NotFound,
+    Overloaded,
+)
+from penstock.embedded.ports import any_free_port
+
+
+@dataclass
+class Order:
+    id: int
+    due: datetime
+
+
+async def pop_one(client: Client, queue: str) -> Message:
+    [message] = await client.pop(queue, wait=True, timeout_s=10)
+    return message
+
+
+async def dead_letters(broker_url: str, queue: str) -> list[tuple[object, str]]:
+    async with httpx.AsyncClient() as plain:
+        answer = (await plain.get(f"{broker_url}/api/v1/dlq", params={"queue": queue})).json()
+    return [(letter["data"], letter["errorMessage"]) for letter in answer["messages"]]
+
+
+async def test_a_message_comes_back_as_it_was_pushed(client: Client, queue: str) -> None:
+    trace, order = uuid4(), Order(7, datetime(2026, 1, 2, tzinfo=UTC))
+    pushed = await client.push(queue, order, partition="eu", transaction_id="order-7", trace_id=trace)
+    assert (pushed.status, pushed.transaction_id, pushed.queue) == ("queued", "order-7", queue)
+    message = await pop_one(client, queue)
+    assert message.into(Order) == order
+    assert (message.id, message.partition_id) == (pushed.message_id, pushed.partition_id)
+    assert (message.queue, message.partition, message.trace_id) == (queue, "eu", trace)
+    assert message.retry_count == 0
+    assert datetime.now(UTC) - message.created_at < timedelta(minutes=5)
+    assert (await client.ack(message)).lease_released
+    assert await client.pop(queue) == []
+
+
+async def test_a_second_push_of_a_transaction_id_is_a_duplicate(client: Client, queue: str) -> None:
+    first = await client.push(queue, 1, transaction_id="same")
+    second = await client.push(queue, 2, transaction_id="same")
+    assert (first.status, second.status) == ("queued", "duplicate")
+    assert second.message_id == first.message_id
+
+
+async def test_each_of_many_pushed_messages_has_its_own_result(client: Client, queue: str) -> None:
+    results = await client.push_many(
+        [
+            NewMessage(queue, 1, transaction_id="a"),
+            NewMessage(queue, 2, transaction_id="a"),
+            NewMessage(queue, 3, trace_id="no trace id"),
+            NewMessage(queue, 4),
+        ]
+    )
+    assert [result.status for result in results] == ["queued", "duplicate", "failed", "queued"]
+    assert "uuid" in str(results[2].error).lower()
+    assert [message.data for message in await client.pop(queue, batch=10)] == [1, 4]
+
+
+async def test_without_made_ids_the_broker_makes_them(broker_url: str, queue: str) -> None:
+    async with Client(broker_url, ClientSettings(make_transaction_ids=False)) as client:
+        pushed = await client.push(queue, 1)
+    assert pushed.transaction_id == pushed.message_id
+
+
+async def test_a_failed_message_comes_again_and_then_is_dead(
+    client: Client, broker_url: str, queue: str
+) -> None:
+    await client.configure(queue, {"retryLimit": 1})
+    await client.push(queue, "poison")
+    assert not (await client.nack(await pop_one(client, queue), "first")).dead
+    again = await pop_one(client, queue)
+    assert again.retry_count == 1
+    assert (await client.nack(again, "second")).dead
+    assert await dead_letters(broker_url, queue) == [("poison", "second")]
+
+
+async def test_a_message_given_back_has_no_failed_attempt(client: Client, queue: str) -> None:
+    await client.push(queue, "x")
+    await client.retry(await pop_one(client, queue))
+    assert (await pop_one(client, queue)).retry_count == 0
+
+
+async def test_a_message_can_be_declared_dead(client: Client, broker_url: str, queue: str) -> None:
+    await client.push(queue, "wrong")
+    assert (await client.dead_letter(await pop_one(client, queue), "no such customer")).dead
+    assert await dead_letters(broker_url, queue) == [("wrong", "no such customer")]
+
+
+async def test_many_are_settled_with_one_request_and_refused_one_by_one(
+    client: Client, broker_url: str, queue: str
+) -> None:
+    await client.push_many(NewMessage(queue, n) for n in range(5))
+    held = await client.pop(queue, batch=5)
+    assert [r.success for r in await client.ack_many(held[:2])] == [True, True]
+    assert [r.success for r in await client.ack_many([held[0], held[2]])] == [False, True]
+    assert [r.dead for r in await client.dead_letter_many([held[3]], "bad")] == [True]
+    assert [r.lease_released for r in await client.retry_many([held[4]])] == [True]
+    [last] = held = await client.pop(queue, batch=5)
+    assert last.data == 4
+    assert [r.success for r in await client.nack_many(held, "again")] == [True]
+    assert await dead_letters(broker_url, queue) == [(3, "bad")]
+    assert await client.ack_many([]) == []
+
+
+async def test_settling_twice_says_that_the_lease_is_lost(client: Client, queue: str) -> None:
+    await client.push(queue, 1)
+    message = await pop_one(client, queue)
+    await client.ack(message)
+    with pytest.raises(LeaseLost) as caught:
+        await client.ack(message)
+    assert (caught.value.status, caught.value.code, caught.value.uncertain) == (409, "lease_lost", False)
+    assert caught.value.fields == {"transactionId": message.transaction_id}
+    with pytest.raises(LeaseLost):
+        await client.extend(message)
+
+
+async def test_a_lease_is_extended(client: Client, queue: str) -> None:
+    await client.push(queue, 1)
+    message = await pop_one(client, queue)
+    end = await client.extend(message, 3600)
+    assert end - datetime.now(UTC) > timedelta(seconds=3000)
+
+
+async def test_what_is_taken_for_good_needs_no_ack(client: Client, queue: str) -> None:
+    await client.push(queue, 1)
+    [message] = await client.pop(queue, auto_ack=True)
+    with pytest.raises(ValueError, match="nothing to settle"):
+        await client.ack(message)
+    with pytest.raises(ValueError, match="no lease"):
+        await client.extend(message)
+    assert await client.pop(queue) == []
+
+
+async def test_a_pop_asks_for_a_partition_a_group_and_a_beginning(client: Client, queue: str) -> None:
+    for n, partition in enumerate(["a/b", "ü", "a/b"]):
+        await client.push(queue, n, partition=partition)
+    popped = await client.pop(queue, partition="a/b", group="g", batch=9)
+    assert [message.data for message in popped] == [0, 2]
+    assert {message.group for message in popped} == {"g"}
+    everything = await client.pop(queue, group="h", batch=9, partitions=9)
+    assert sorted(message.data for message in everything) == [0, 1, 2]
+    assert await client.pop(queue, group="new", subscription="new") == []
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+    assert len(await client.pop(queue, group="old", partition="a/b", batch=9, subscription=long_ago)) == 2
+
+
+async def test_whichever_queue_of_a_namespace_or_task_is_popped(client: Client, queue: str) -> None:
+    name = f"{queue}.charge"
+    await client.push(name, 1)
+    await client.push(name, 2)
+    [message] = await client.pop(AnyQueue(namespace=queue), wait=True, timeout_s=10)
+    assert (message.queue, message.data) == (name, 1)
+    await client.ack(message)
+    [message] = await client.pop(AnyQueue(namespace=queue, task="charge"), wait=True, timeout_s=10)
+    assert message.data == 2
+
+
+async def test_errors_carry_what_the_broker_says(client: Client, queue: str) -> None:
+    with pytest.raises(NotFound) as missing:
+        await client.options_of(queue)
+    assert (missing.value.status, missing.value.code) == (404, "unknown_queue")
+    assert missing.value.fields == {"queue": queue}
+    assert queue in missing.value.detail
+    with pytest.raises(InvalidRequest) as refused:
+        await client.configure(queue, {"leaseTme": 1})
+    assert "did you mean leaseTime" in refused.value.detail
+    assert isinstance(refused.value, ClientError)
+
+
+async def test_a_full_queue_is_tried_again_until_the_attempts_are_used_up(
+    broker_url: str, queue: str
+) -> None:
+    quick = ClientSettings(retry_attempts=2, retry_delay_s=0.01, honor_retry_after=False)
+    async with Client(broker_url, quick) as client:
+        await client.configure(queue, {"maxSize": 1})
+        await client.push(queue, 1)
+        with pytest.raises(Overloaded) as full:
+            await client.push(queue, 2)
+        assert (full.value.code, full.value.retry_after_s, full.value.uncertain) == ("queue_full", 1.0, False)
+        await client.ack(await pop_one(client, queue))
+        assert (await client.push(queue, 2)).status == "queued"
+
+
+async def test_another_broker_answers_where_one_is_away(broker_url: str, queue: str) -> None:
+    nobody = f"http://127.0.0.1:{any_free_port()}"
+    quick = ClientSettings(retry_delay_s=0.01)
+    for _ in range(4):  # whichever it begins with
+        async with Client([nobody, broker_url], quick) as client:
+            assert (await client.push(queue, 1)).status == "queued"
+    async with Client(nobody, ClientSettings(retry_attempts=2, retry_delay_s=0.01)) as client:
+        with pytest.raises(NoAnswer) as silent:
+            await client.push(queue, 1)
+        assert (silent.value.status, silent.value.uncertain) == (0, False)
+
+
+async def test_a_payload_of_another_shape_is_noticed(client: Client, queue: str) -> None:
+    await client.push(queue, {"id": "seven"})
+    with pytest.raises(msgspec.ValidationError):
+        (await pop_one(client, queue)).into(Order)

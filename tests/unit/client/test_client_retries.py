@@ -1,0 +1,56 @@
+"""When a request is sent again, and after how long."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client import ClientSettings
+from penstock.client.transport import Transport, delay_before
+
+chances = st.floats(0, 1)
+
+
+@given(st.integers(2, 100_000), chances)
+def test_waits_grow_up_to_the_longest_and_half_of_them_is_left_to_chance(attempt: int, chance: float) -> None:
+    settings = ClientSettings(retry_delay_s=0.1, retry_backoff=2, max_retry_delay_s=30)
+    full = min(0.1 * 2 ** min(attempt - 2, 20), 30)
+    assert full / 2 <= delay_before(attempt, settings, None, chance) <= full
+
+
+@given(st.integers(2, 40), st.floats(0, 20), chances)
+def test_a_client_never_comes_back_earlier_than_it_was_asked_to(
+    attempt: int, asked_s: float, chance: float
+) -> None:
+    assert delay_before(attempt, ClientSettings(), asked_s, chance) >= asked_s
+    assert delay_before(attempt, ClientSettings(), asked_s, chance) <= max(asked_s * 1.25, 30)
+
+
+def test_no_broker_can_ask_for_more_than_the_longest_wait() -> None:
+    assert delay_before(2, ClientSettings(max_retry_delay_s=5), 3600, 0) == 5
+
+
+def test_what_the_broker_asks_for_may_be_ignored() -> None:
+    assert delay_before(2, ClientSettings(honor_retry_after=False), 20, 1) == 0.1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"retry_attempts": 0},
+        {"retry_backoff": 0.5},
+        {"retry_delay_s": -1},
+        {"max_retry_time_s": -1},
+        {"request_timeout_s": 0},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        ClientSettings(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("urls", [[], "127.0.0.1:7480", ["http://a", "b"], "http://a/?x=1", "http://"])
+def test_a_broker_has_a_url(urls: str | list[str]) -> None:
+    with pytest.raises(ValueError, match="such as http://127"):
+        Transport(urls, ClientSettings())
