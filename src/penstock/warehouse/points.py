@@ -9,6 +9,7 @@ objects would cost more than ClickHouse needs to find them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -112,7 +113,8 @@ def read_points(
     before it.
 
     One round trip for what was active shortly before the window, two for what was active within two days,
-    three for what was idle longer.
+    three for what was idle longer. A gauge that a thing does not have (most have no limit) is looked for
+    further back once a minute.
     """
     expressions = column_expressions(definition, selection)
     gauges = [gauge.name for gauge in table_gauges(definition, selection.rollup)]
@@ -137,8 +139,12 @@ def read_points(
         before = Before(
             {name: _known(found[f"{name}_last"][place]) for name in known}, _known(found["seen_ms"][place])
         )
-    if None in before.gauges.values():
-        before = _read_before(warehouse, definition, window, selection, known)
+    missing = tuple(name for name, value in before.gauges.items() if value is None)
+    if missing and (before.seen_ms is None or not _in_vain(definition, selection, missing)):
+        further = _read_before(warehouse, definition, window, selection, known)
+        if before.seen_ms is not None and all(further.gauges[name] is None for name in missing):
+            _remember(definition, selection, missing)
+        before = further
     return Points(places, found, before)
 
 
@@ -181,6 +187,26 @@ def _read_before(
         if before.seen_ms is not None:
             break
     return before
+
+
+_looked_for: dict[tuple[object, ...], float] = {}
+"""What was looked for in vain, and until when that is remembered."""
+
+REMEMBERED_S, MOST_REMEMBERED = 60.0, 10_000
+
+
+def _in_vain(definition: MetricDefinition, selection: Selection, gauges: tuple[str, ...]) -> bool:
+    return _looked_for.get(_key(definition, selection, gauges), 0.0) > time.monotonic()
+
+
+def _remember(definition: MetricDefinition, selection: Selection, gauges: tuple[str, ...]) -> None:
+    if len(_looked_for) >= MOST_REMEMBERED:
+        _looked_for.clear()
+    _looked_for[_key(definition, selection, gauges)] = time.monotonic() + REMEMBERED_S
+
+
+def _key(definition: MetricDefinition, selection: Selection, gauges: tuple[str, ...]) -> tuple[object, ...]:
+    return (definition.name, selection.rollup, tuple(sorted(selection.parameters.items())), gauges)
 
 
 def newest_event(warehouse: Warehouse, definition: MetricDefinition) -> float | None:

@@ -118,6 +118,32 @@ def test_a_seed_is_found_when_the_fine_tiers_have_forgotten_it(warehouse: Wareho
     assert first["queue_depth"] == {"max": 6, "last": 6}
 
 
+def test_a_gauge_that_others_outlived_is_gone_and_not_looked_for_every_time(
+    warehouse: Warehouse, queue: str
+) -> None:
+    land(warehouse, landing_row(NOW - 5 * 86_400, queue=queue, depth=1, limit=10))
+    land(warehouse, landing_row(NOW - 1_900, queue=queue, depth=8, running=4, oldest_age_ms=0))
+    asked = 0
+
+    class Counting(Warehouse):
+        def query(self, *args: Any, **more: Any) -> list[dict[str, Any]]:
+            nonlocal asked
+            asked += 1
+            return super().query(*args, **more)
+
+    counting = Counting(warehouse.url)
+    for queries in (2, 1):
+        asked = 0
+        first = queue_series(counting, DEFAULT_SCOPE, queue, now=NOW)["timeseries"][0]
+        assert (first["queue_depth"]["last"], asked) == (8, queries)
+        assert first["concurrency"]["limit"] is None
+    land(warehouse, landing_row(NOW - 60, queue=queue, limit=7))
+    assert (
+        queue_series(counting, DEFAULT_SCOPE, queue, now=NOW)["timeseries"][-1]["concurrency"]["limit"] == 7
+    )
+    counting.close()
+
+
 def test_what_happens_in_the_window_does_not_seed_it(warehouse: Warehouse, queue: str) -> None:
     land(warehouse, landing_row(NOW - 60, queue=queue, depth=6))
     points = queue_series(warehouse, DEFAULT_SCOPE, queue, period="10m", now=NOW)["timeseries"]
