@@ -26,13 +26,11 @@ from penstock.pipeline import job
 from penstock.pipeline.job import Pipeline, run
 from penstock.pipeline.session import build_session
 from penstock.streams.progress import PROGRESS_KEY, read_progress
-from penstock.warehouse.carry import carry_forward
 from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.metric_series import metric_series
 from penstock.warehouse.migrations import migrate
-from penstock.warehouse.points import Selection, read_points
 from penstock.warehouse.schema import statements, tier_tables
 from penstock.warehouse.tiers import HOUR
-from penstock.warehouse.windows import window
 from waiting import wait_until
 
 Start = Callable[..., AbstractContextManager[None]]
@@ -231,19 +229,15 @@ def test_metrics_run_side_by_side_and_a_new_one_needs_nothing_but_its_definition
                 PATIENCE_S,
                 f"{hours} has its {events} events",
             )
-    span = window(period="1m", now_s=now_s)
-    oven = read_points(warehouse, ovens, span, Selection("bakery = {it:String}", {"it": "north"}))
-    assert sum(oven.columns["loaves"]) == 45
-    assert max(oven.columns["heat_max"]) == 200
-    door = read_points(warehouse, doors, span, Selection("house = {it:String}", {"it": "mill"}))
-    [opened] = [count for count in door.columns["opened"] if count]
-    place = list(door.columns["opened"]).index(opened)
-    assert (opened, door.columns["open_ms_avg"][place], door.columns["open_ms_max"][place]) == (20, 450, 900)
-    assert 400 <= door.columns["open_ms_p50"][place] <= 500
-    gauges = carry_forward(span, ["ajar"], door)
+    oven = metric_series(warehouse, ovens, {"bakery": "north"}, period="1m", now=now_s)["timeseries"]
+    assert sum(point["loaves"] for point in oven) == 45
+    assert oven[-1]["heat"] == {"max": 191, "last": 191}
+    door = metric_series(warehouse, doors, {"house": "mill"}, period="1m", now=now_s)["timeseries"]
+    [busy] = [point for point in door if point["opened"]]
+    assert (busy["opened"], busy["open_ms"]["avg"], busy["open_ms"]["max"]) == (20, 450, 900)
     # The gauge was seen once, 20 seconds ago, and is carried on from there.
-    assert gauges.last["ajar"][0] is None
-    assert (gauges.last["ajar"][-1], gauges.carried[-1]) == (3, True)
+    assert door[0]["ajar"]["last"] is None
+    assert (door[-1]["ajar"]["last"], door[-1]["carried"]) == (3, True)
 
 
 def test_the_pipeline_says_which_setting_it_misses() -> None:
