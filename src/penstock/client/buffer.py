@@ -41,7 +41,7 @@ class Buffer:
         self._sending = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._by_age: asyncio.Task[None] | None = None
-        self._failure: tuple[list[NewMessage], str, bool] | None = None
+        self._failure: tuple[str, bool] | None = None
         self._closed = False
 
     def __len__(self) -> int:
@@ -94,8 +94,8 @@ class Buffer:
     def _raise_failure(self) -> None:
         if self._failure is None:
             return
-        refused, reason, uncertain = self._failure
-        unsent = [*refused, *(message for message, _ in self._waiting)]
+        reason, uncertain = self._failure
+        unsent = [message for message, _ in self._waiting]
         self._failure = None
         self._waiting.clear()
         raise FlushFailed(unsent, reason, uncertain=uncertain)
@@ -106,26 +106,35 @@ class Buffer:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            while count > 0 and self._waiting and self._failure is None:
-                count -= await self._send_some(min(count, self._size))
-            if self._waiting and self._timer is None and self._failure is None:
-                self._start_timer()
+            try:
+                while count > 0 and self._waiting and self._failure is None:
+                    some = min(count, self._size)
+                    await self._send_some(some)
+                    count -= some
+            finally:
+                if self._waiting and self._timer is None and self._failure is None and not self._closed:
+                    self._start_timer()
 
-    async def _send_some(self, count: int) -> int:
-        """Send the first messages with one request. They stay in the buffer until they are answered: whoever
-        is cancelled on the way loses nothing, and what is sent twice is a duplicate."""
-        some = self._waiting[:count]
-        try:
-            results = await self._calls.push([item for _, item in some], set())
-        except ClientError as error:
-            self._failure = ([], error.detail, error.uncertain)
-            return 0
-        failed = [some[result.index][0] for result in results if result.status == "failed"]
-        del self._waiting[: len(some)]
-        if failed:
-            reason = next(result.error for result in results if result.status == "failed")
-            self._failure = (failed, reason or "refused", False)
-        return len(some)
+    async def _send_some(self, count: int) -> None:
+        """Send the first messages. They stay in the buffer until they are answered: whoever is cancelled on
+        the way loses nothing, and what is sent twice is a duplicate.
+
+        What is refused while others are taken is sent again by itself. The answer to that says why: if the
+        queue is full, it is tried again like any push; if a message cannot be taken at all, that ends it.
+        """
+        while some := self._waiting[:count]:
+            count = len(some)  # there may be fewer by now; what is added from here on is not meant
+            try:
+                results = await self._calls.push([item for _, item in some], set())
+            except ClientError as error:
+                self._failure = (error.detail, error.uncertain)
+                return
+            failed = [result for result in results if result.status == "failed"]
+            self._waiting[:count] = [some[result.index] for result in failed]
+            if len(failed) == count:
+                self._failure = (failed[0].error or "refused", False)
+                return
+            count = len(failed)
 
     def _start_timer(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._come_of_age)
@@ -137,4 +146,4 @@ class Buffer:
     async def _flush_by_age(self) -> None:
         await self._send_all(len(self._waiting))
         if self._failure is not None:
-            logger.error("pushes to %s failed and wait to be handed back: %s", self._queue, self._failure[1])
+            logger.error("pushes to %s failed and wait to be handed back: %s", self._queue, self._failure[0])

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from penstock.client.calls import Calls
 from penstock.client.delivery import Batches, Delivery, Handler, LeaseLostCallback, Work, cancelled
-from penstock.client.errors import ClientError, NoAnswer, Overloaded, Unavailable
+from penstock.client.errors import ApiError, ClientError, NoAnswer, Overloaded, Unavailable
 from penstock.client.messages import Message
 from penstock.client.pops import Pop
 from penstock.client.transport import delay_before
@@ -23,9 +23,6 @@ from penstock.client.transport import delay_before
 __all__ = ["Batches", "Consumer", "Handler", "LeaseLostCallback"]
 
 logger = logging.getLogger("penstock.client")
-
-FOR_A_WHILE = (NoAnswer, Overloaded, Unavailable)
-"""What a consumer sits out, however long it takes."""
 
 LEASE_TIME_KEPT_S = 60.0
 """How long the lease time of a queue is believed before it is asked for again."""
@@ -123,11 +120,10 @@ class Consumer:
             raise RuntimeError("the consumer has run already: make another with consume()")
         self._loop = asyncio.get_running_loop()
         self._stop_event = asyncio.Event()
-        if self._stop_asked:
-            return
         self._siblings.add(self)
         try:
-            await self._run(stop_on)
+            if not self._stop_asked:
+                await self._run(stop_on)
         finally:
             self._siblings.discard(self)
             self.ended.set()
@@ -195,9 +191,11 @@ class Consumer:
         while True:
             try:
                 return await self._calls.pop(self._asked)
-            except FOR_A_WHILE as error:
+            except ClientError as error:
+                if not _passes(error):
+                    raise
                 attempt += 1
-                asked_s = error.retry_after_s if isinstance(error, Overloaded | Unavailable) else None
+                asked_s = error.retry_after_s if isinstance(error, ApiError) else None
                 delay = delay_before(attempt, self._calls.settings, asked_s, random.random())
                 logger.warning("nothing can be popped: %s; again in %.1f s", error, delay)
                 await asyncio.sleep(delay)
@@ -243,6 +241,11 @@ class Consumer:
             lease_s = known[0] if known is not None else UNKNOWN_LEASE_S
         self._lease_times[queue] = (lease_s, time.monotonic() + LEASE_TIME_KEPT_S)
         return lease_s
+
+
+def _passes(error: ClientError) -> bool:
+    """Whether a consumer sits it out, however long it takes."""
+    return isinstance(error, NoAnswer | Overloaded | Unavailable) or error.status == 500
 
 
 @contextmanager

@@ -69,6 +69,22 @@ async def test_many_tasks_share_a_buffer_and_each_keeps_its_order(client: Client
         assert await stored(client, queue, partition=f"p{n}") == list(range(40))
 
 
+async def test_what_is_added_while_flushes_overlap_is_sent_too(client: Client, queue: str) -> None:
+    buffer = client.buffered(queue, size=1000, interval_s=LONG)
+    for n in range(3):
+        await buffer.push(n)
+    flushes = [asyncio.create_task(buffer.flush()) for _ in range(2)]
+    n = 3
+    while not all(flush.done() for flush in flushes):
+        await buffer.push(n)
+        if n < 20:
+            flushes.append(asyncio.create_task(buffer.flush()))
+        n += 1
+        await asyncio.sleep(0.001)
+    await buffer.close()
+    assert await stored(client, queue) == list(range(n))
+
+
 async def test_what_cannot_be_pushed_is_handed_back_in_order(broker_url: str, queue: str) -> None:
     nobody = f"http://127.0.0.1:{any_free_port()}"
     async with Client(nobody, ClientSettings(retry_attempts=1)) as away:
@@ -114,6 +130,23 @@ async def test_one_message_that_is_refused_is_handed_back_alone(client: Client, 
         await buffer.push(2)
     assert [message.payload for message in failed.value.unsent] == [1]
     assert await stored(client, queue) == [0, 2]
+
+
+async def test_what_a_full_queue_refuses_is_sent_again_in_order(client: Client, queue: str) -> None:
+    await client.configure(queue, {"maxSize": 2})
+    buffer = client.buffered(queue, size=5, interval_s=LONG)
+    for n in range(4):
+        await buffer.push(n)
+    filling = asyncio.create_task(buffer.flush())
+    drained: list[int] = []
+
+    async def drain() -> bool:
+        drained.extend(message.data for message in await client.pop(queue, batch=10, auto_ack=True))
+        return len(drained) == 4
+
+    await wait_until_async(drain, 20, "all are through")
+    await filling
+    assert drained == [0, 1, 2, 3]
 
 
 async def test_a_payload_that_is_no_json_is_refused_at_once(client: Client, queue: str) -> None:
