@@ -13,6 +13,7 @@ when it is complete.
 from __future__ import annotations
 
 import fcntl
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ import pyarrow.parquet as pq
 
 from penstock.config import Settings
 from penstock.definitions import MetricDefinition
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.pipeline.archive_files import Files
 from penstock.pipeline.digits import Integers
 from penstock.pipeline.rows import ABSENT, INDEX_BITS, SEQUENCE_BITS, Lists, Rows
@@ -39,6 +40,8 @@ PLACE_BITS = SEQUENCE_BITS + INDEX_BITS
 """A place in a stream is one number: the id's milliseconds, and these bits for the order within them."""
 
 COMPRESSION = "zstd"
+_DAY = re.compile(r"day=\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
+_PART = re.compile(r"/part-(\d+)-(\d+)-(\d+)\.parquet$")
 _DIMENSION = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -54,8 +57,10 @@ class ArchivedFile:
     @property
     def order(self) -> tuple[int, int, int]:
         """The shard, and the id after which the file begins: files of a shard in the order of the stream."""
-        shard, milliseconds, sequence = self.path.rpartition("/part-")[2].removesuffix(".parquet").split("-")
-        return int(shard), int(milliseconds), int(sequence)
+        named = _PART.search(self.path)
+        if named is None:
+            raise ConfigError(f"{self.path} was not written by Penstock: take it out of the archive")
+        return int(named[1]), int(named[2]), int(named[3])
 
 
 def event_schema(definition: MetricDefinition) -> pa.Schema:
@@ -103,7 +108,7 @@ class Archive:
 
     def days(self) -> list[date]:
         """The days it has something of, in order."""
-        names = [name for name in self.files.directories(self.place) if name.startswith("day=")]
+        names = filter(_DAY.fullmatch, self.files.directories(self.place))
         return sorted(date.fromisoformat(name.removeprefix("day=")) for name in names)
 
     def day_place(self, day: date) -> str:

@@ -9,6 +9,7 @@ repeated. A checkpoint that is damaged or belongs to other servers is refused be
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import signal
 import threading
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +33,7 @@ from penstock.errors import ConfigError, PartFailed, WarehouseUnavailable
 from penstock.pipeline.archive import Archive, archive_root
 from penstock.pipeline.checkpoint import (
     SPARKS_WORDS,
+    CheckpointInUse,
     CheckpointLock,
     CheckpointUnusable,
     check_files,
@@ -42,7 +45,7 @@ from penstock.pipeline.session import build_session
 from penstock.pipeline.sink import Sink, StoppingError
 from penstock.pipeline.source import FORMAT, packed
 from penstock.streams.goal import Goal
-from penstock.streams.progress import STOPPED
+from penstock.streams.progress import STALE_AFTER_S, STOPPED, is_alive, read_progress
 from penstock.warehouse.client import connect
 
 log = logging.getLogger(__name__)
@@ -116,12 +119,37 @@ def _look_at(settings: Settings, definitions: tuple[MetricDefinition, ...]) -> N
     warehouse = connect(settings.clickhouse_url, timeout_s=5)
     with Redis.from_url(settings.redis_url, socket_timeout=2, socket_connect_timeout=2) as redis:
         try:
+            _refuse_another(read_progress(settings.redis_url))
             for definition, place in places.items():
                 check_servers(place, definition, redis, warehouse)
         except (RedisError, WarehouseUnavailable) as error:
             log.warning("a server does not answer yet: %s", error)
         finally:
             warehouse.close()
+
+
+def _refuse_another(progress: dict[str, Any] | None) -> None:
+    """Two pipelines with checkpoints of their own would count the same events twice."""
+    if progress is None or not is_alive(progress):
+        return
+    host, pid = progress.get("host"), progress.get("pid")
+    if host == os.uname().nodename and (pid == os.getpid() or not _is_there(pid)):
+        return
+    raise CheckpointInUse(
+        f"process {pid} on {host} carries the events of these streams already: two pipelines would "
+        f"count them twice. Stop it first (if it is gone, wait {STALE_AFTER_S:.0f} seconds)"
+    )
+
+
+def _is_there(pid: int | None) -> bool:
+    try:
+        os.kill(pid or 0, 0)
+        # One that has ended and was not yet collected by its parent can be signalled too.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
 
 
 class Pipeline:
@@ -246,7 +274,8 @@ class Pipeline:
         )
         writer = (
             frame.writeStream.queryName(definition.name)
-            .option("checkpointLocation", str(self._checkpoint / definition.name))
+            # With its scheme: a cluster's own default may be another file system.
+            .option("checkpointLocation", f"file://{self._checkpoint / definition.name}")
             .foreachBatch(self._sinks[definition])
         )
         if self._ends:

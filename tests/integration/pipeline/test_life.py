@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -96,8 +97,8 @@ def test_a_drain_without_redis_says_so(settings: Settings) -> None:
         life.drain(away, lambda *words: None)
 
 
-def report(host: str) -> Progress:
-    return {"at": time.time(), "state": "running", "host": host}  # type: ignore[typeddict-item]
+def report(host: str, pid: int = 1) -> Progress:
+    return {"at": time.time(), "state": "running", "host": host, "pid": pid}  # type: ignore[typeddict-item]
 
 
 def test_a_checkpoint_in_use_is_not_given_up(settings: Settings, redis: Redis) -> None:
@@ -116,6 +117,23 @@ def test_a_checkpoint_in_use_is_not_given_up(settings: Settings, redis: Redis) -
 
 def test_a_second_pipeline_on_a_checkpoint_is_refused(settings: Settings) -> None:
     with CheckpointLock(checkpoint_of(settings)), pytest.raises(CheckpointInUse):
+        job.run(settings)
+
+
+def test_a_second_pipeline_on_the_streams_is_refused(settings: Settings, redis: Redis) -> None:
+    for host in ("another-machine", os.uname().nodename):
+        write_progress(redis, report(host, pid=os.getppid()))
+        with pytest.raises(CheckpointInUse, match=f"on {host} carries .* count them twice"):
+            job.run(settings)
+    # One that was killed here a moment ago is no reason; what is looked at next is.
+    ended = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    write_progress(redis, report(os.uname().nodename, pid=ended.pid))
+    place = checkpoint_of(settings) / "queue"
+    place.mkdir(parents=True)
+    (place / "identity.json").write_text('{"Redis": "another"}')
+    redis.set(STREAMS_KEY, "this one")
+    with pytest.raises(CheckpointUnusable):
         job.run(settings)
 
 
