@@ -98,6 +98,20 @@ class ArchiveInUse(PenstockError):
     title = "Somebody else works on the archive"
 
 
+class ArchiveUnwritable(PenstockError):
+    code = "archive_unwritable"
+    title = "The archive cannot be written"
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Tell a failure of the archive's files from one of Redis, which is waited for."""
+    try:
+        yield
+    except OSError as error:
+        raise ArchiveUnwritable(f"the archive cannot be written: {error}") from error
+
+
 class Archive:
     """One metric's part of the archive: what there is, by day."""
 
@@ -146,8 +160,9 @@ class Archive:
 
     def remove_batch(self, batch: str) -> None:
         """Take away what a batch has written, if anything."""
-        for day in self.days():
-            self.files.remove(f"{self.day_place(day)}/batch={batch}")
+        with telling():
+            for day in self.days():
+                self.files.remove(f"{self.day_place(day)}/batch={batch}")
 
 
 def events_table(definition: MetricDefinition, schema: pa.Schema, rows: Rows) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 import numpy as np
@@ -20,6 +20,7 @@ from penstock.pipeline.archive import (
     event_schema,
     events_table,
     parquet_writer,
+    telling,
 )
 from penstock.pipeline.archive_files import Files, NewFile
 from penstock.pipeline.rows import Rows
@@ -54,20 +55,23 @@ class RangeWriter:
             whole = days[0] == day and (days == day).all()
             self._held[int(day)].append(table if whole else table.filter(pa.array(days == day)))
             if sum(map(len, self._held[int(day)])) >= ROW_GROUP:
-                self._flush(int(day))
+                with telling():
+                    self._flush(int(day))
 
     def finish(self) -> None:
         """Complete the files and give them their names."""
-        for day in list(self._held):
-            self._flush(day)
-        for file, writer in self._writers.values():
-            writer.close()
-            file.finish()
+        with telling():
+            for day in list(self._held):
+                self._flush(day)
+            for file, writer in self._writers.values():
+                writer.close()
+                file.finish()
 
     def give_up(self) -> None:
         for file, writer in self._writers.values():
-            writer.close()
-            file.give_up()
+            with suppress(OSError):
+                writer.close()
+                file.give_up()
 
     def _flush(self, day: int) -> None:
         held = self._held.pop(day)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import signal
 import threading
@@ -62,6 +63,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
 FORGIVE_S = 60.0
 """A query that ran this long after a failure has recovered."""
 
+
+_OUR_WORDS = re.compile(r"^penstock\.[\w.]+: (.+)$", re.M)
+"""An error of our own at the end of a Python process's traceback."""
 
 Tell = Callable[[int], None]
 """Called now and then with the number of entries that are left."""
@@ -334,6 +338,8 @@ def _reason(query: StreamingQuery) -> str:
     error = query.exception()
     if error is None:
         return "it ended by itself"
+    if ours := _OUR_WORDS.findall(str(error)):
+        return str(ours[-1])
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[0] if not isinstance(error, StreamingQueryException) else " / ".join(lines[:3])
 

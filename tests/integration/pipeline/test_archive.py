@@ -16,7 +16,8 @@ from redis import Redis
 
 from penstock.config import Settings
 from penstock.definitions import QUEUE
-from penstock.pipeline import life, refold, stream_range
+from penstock.errors import PartFailed
+from penstock.pipeline import job, life, refold, stream_range
 from penstock.pipeline.archive import Archive
 from penstock.pipeline.archive_writer import RangeWriter
 from penstock.pipeline.batch_rows import batch_schema, point_rows
@@ -160,3 +161,24 @@ def test_a_batch_that_is_complete_is_not_written_again(
     assert sum(row["enqueued"] for row in archived(archiving)) == total
     assert len(archived(archiving)) == 110
     assert [tier[:2] for tier in totals(warehouse)] == [(110, total)] * 3
+
+
+def test_an_archive_that_cannot_be_written_stops_the_pipeline_in_words(
+    spark: SparkSession,
+    archiving: Settings,
+    redis: Redis,
+    warehouse: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job, "MOST_FAILURES", 0)
+    total = fill(redis, 20)
+    Path(archiving.archive).mkdir()
+    in_the_way = Path(archiving.archive) / "queue"
+    in_the_way.touch()
+    with pytest.raises(PartFailed, match=r"the archive cannot be written: .*ot a directory"):
+        drained(spark, archiving, redis)
+    assert totals(warehouse)[0][0] == 0
+    in_the_way.unlink()
+    drained(spark, archiving, redis)
+    assert [tier[:2] for tier in totals(warehouse)] == [(20, total)] * 3
+    assert len(archived(archiving)) == 20
