@@ -50,7 +50,7 @@ def build_session(master: str, work: Path, name: str = "penstock") -> SparkSessi
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(work),
-        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.warehouse.dir": f"file://{(work / 'warehouse').absolute()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -63,6 +63,8 @@ def build_session(master: str, work: Path, name: str = "penstock") -> SparkSessi
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.worker.reuse": "true",
+        # Spark's 15 s are too few for a Python process to start on a machine that is busy otherwise.
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.task.maxFailures": "4",
     }
     if not is_local:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import gc
 import logging
+import os
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -205,13 +206,16 @@ def _freeze_collector() -> None:
 
 
 def _persistently(ask: Callable[[], T]) -> T:
-    """The answer, however long Redis is away."""
+    """The answer, however long Redis is away, as long as Spark is there to hear it."""
     pause_s = FIRST_PAUSE_S
+    parent = os.getppid()
     while True:
         try:
             return ask()
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             if pause_s == FIRST_PAUSE_S:
                 log.warning("a batch waits for Redis: %s", error)
+            if os.getppid() != parent:  # Spark was killed, and this process is left over
+                raise
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -71,9 +71,14 @@ class KillableJob:
 
     def dies(self, *metrics: MetricDefinition) -> bool:
         """Start it for these metrics; whether it was killed. By then Spark has followed it."""
-        code = self._start(metrics).wait(PATIENCE_S)
-        wait_until(lambda: not self._left(), PATIENCE_S, "Spark follows its driver")
-        return code == -signal.SIGKILL
+        process = self._start(metrics)
+        try:
+            wait_until(lambda: process.poll() is not None, PATIENCE_S, "it dies")
+            wait_until(lambda: not self._left(), PATIENCE_S, "Spark follows its driver")
+        finally:
+            process.kill()
+            end_leftovers(self._mark)
+        return process.returncode == -signal.SIGKILL
 
     @contextmanager
     def lives(self, *metrics: MetricDefinition) -> Iterator[None]:
