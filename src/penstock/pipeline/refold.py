@@ -72,15 +72,21 @@ def landing_table_of(
 
 
 def fold_run(root: str, definition: MetricDefinition, run: Run) -> Iterator[pa.RecordBatch]:
-    """One task's files, folded."""
+    """One task's files, folded: as one piece if they fold well, else as several that ClickHouse merges."""
     files, schema = Files(root), to_arrow_schema(batch_schema(definition), timezone="UTC")
     pending: list[Rows] = []
+
+    def folded() -> Rows:
+        return fold(concatenated(pending), definition.bucket_ms)
+
     for path in run.paths:
         with files.open_parquet(path) as parquet:
             for batch in parquet.iter_batches(READ_ROWS):
                 rows = rows_of_table(definition, pa.Table.from_batches([batch]))
                 pending.append(fold(rows, definition.bucket_ms))
                 if sum(map(len, pending)) > FOLD_AGAIN_ROWS:
-                    pending = [fold(concatenated(pending), definition.bucket_ms)]
+                    pending = [folded()]
+                    if len(pending[0]) > FOLD_AGAIN_ROWS // 2:
+                        yield point_rows(definition, schema, run.shard, pending.pop())
     if pending:
-        yield point_rows(definition, schema, run.shard, fold(concatenated(pending), definition.bucket_ms))
+        yield point_rows(definition, schema, run.shard, folded())
