@@ -48,7 +48,9 @@ BUCKETS = {"5s": 34_560, "1m": 10_080, "1h": 2_160}
 SAMPLES = {"5s": 2, "1m": 24, "1h": 200}
 """Waits and run times behind a row's digests: 2 messages in 5 seconds; in an hour a digest is full."""
 
-CHUNK_ROWS = 250_000
+CHUNK_ROWS, CHUNK_SAMPLES = 250_000, 8_000_000
+"""What one insert makes at most, so that the memory of a load is bounded."""
+
 LOADERS = 2
 FULL_ROWS, QUICK_ROWS = 34_560_000, 345_600
 
@@ -115,7 +117,8 @@ def load(warehouse: Warehouse, queues: int, end_s: int, progress: Progress) -> i
     jobs = []
     for table in tier_tables(QUEUE):
         things = queues if table.rollup is None else 1
-        step = max(CHUNK_ROWS // things, 1)
+        rows = min(CHUNK_ROWS, CHUNK_SAMPLES // SAMPLES[table.tier.name])
+        step = max(rows // things, 1)
         for first in range(0, BUCKETS[table.tier.name], step):
             buckets = min(step, BUCKETS[table.tier.name] - first)
             jobs.append((things * buckets, load_statement(table, end_s, first, buckets, things)))
