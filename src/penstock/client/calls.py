@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
+from penstock.client.connections import Parting
 from penstock.client.messages import (
     AckResult,
     Described,
@@ -68,10 +69,12 @@ class Calls:
                     msgspec.structs.force_setattr(result, "status", "queued")
         return results
 
-    async def pop(self, asked: Pop) -> list[Message]:
+    async def pop(self, asked: Pop, parting: Parting | None = None) -> list[Message]:
         """The next messages. What is taken for good is not asked for twice: the first may be lost."""
         repeatable = not asked.auto_ack
-        answer = await self._transport.send("GET", asked.path, repeatable=repeatable, wait_s=asked.wait_s)
+        answer = await self._transport.send(
+            "GET", asked.path, repeatable=repeatable, wait_s=asked.wait_s, parting=parting
+        )
         if not answer.body:
             return []
         popped = answer.read(_popped)

@@ -37,6 +37,26 @@ class Response:
     reusable: bool
 
 
+class Parting:
+    """A way to leave a request without losing an answer that is already on its way.
+
+    First it is only not repeated any more (`last`). Then our end of the connection says that it will send no
+    more: a broker that has not answered yet takes that as the client's leaving, and one that has is heard to
+    the end. So a pop is either given back or delivered.
+    """
+
+    def __init__(self) -> None:
+        self.last = False
+        self.left = False
+        self.connection: Connection | None = None
+        """Where an answer is waited for."""
+
+    def leave(self) -> bool:
+        """Whether there is an end to wait for. If not, nothing was sent, or TLS has no such way to leave."""
+        self.last = self.left = True
+        return self.connection is not None and self.connection.end_sending()
+
+
 class Place:
     """A broker's address, and the idle connections to it."""
 
@@ -53,11 +73,19 @@ class Place:
         self._idle: list[Connection] = []
 
     async def request(
-        self, method: str, path: str, body: bytes | None, connect_s: float, answer_s: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        connect_s: float,
+        answer_s: float,
+        parting: Parting | None = None,
     ) -> Response:
         """One exchange. Raises Unreachable or Broken. Who is cancelled leaves no connection behind."""
         connection = self._take() or await self._connect(connect_s)
         response: Response | None = None
+        if parting is not None:
+            parting.connection = connection
         try:
             async with asyncio.timeout(answer_s):
                 response = await connection.exchange(self._head(method, path, body), body or b"")
@@ -66,7 +94,9 @@ class Place:
         except (OSError, EOFError, ValueError, IndexError, asyncio.LimitOverrunError) as error:
             raise Broken(str(error) or type(error).__name__) from error
         finally:
-            if response is not None and response.reusable:
+            if parting is not None:
+                parting.connection = None
+            if response is not None and response.reusable and not (parting and parting.left):
                 connection.idle_since = time.monotonic()
                 self._idle.append(connection)
             else:
@@ -117,6 +147,13 @@ class Connection:
 
     def close(self) -> None:
         self._writer.close()
+
+    def end_sending(self) -> bool:
+        """Say that no more comes from here, and go on reading; False where TLS does not allow it."""
+        if not self._writer.can_write_eof():
+            return False
+        self._writer.write_eof()
+        return True
 
     async def exchange(self, head: bytes, body: bytes) -> Response:
         self._writer.write(head + body)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock.client.calls import Calls
+from penstock.client.connections import Parting
 from penstock.client.delivery import Batches, Delivery, Handler, LeaseLostCallback, Work, cancelled
 from penstock.client.errors import ApiError, ClientError, NoAnswer, Overloaded, Unavailable
 from penstock.client.messages import Message
@@ -26,6 +27,12 @@ logger = logging.getLogger("penstock.client")
 
 LEASE_TIME_KEPT_S = 60.0
 """How long the lease time of a queue is believed before it is asked for again."""
+
+ANSWERING_S = 0.2
+"""How long a pop may still be answered when its consumer stops."""
+
+PARTING_S = 2.0
+"""How long the broker may take to notice that a waiting pop is left."""
 
 UNKNOWN_LEASE_S = 3.0
 """What is taken for the lease time of a queue that cannot be asked. Renewing never makes a lease shorter."""
@@ -80,7 +87,7 @@ class Consumer:
         self._stop_asked = False
         self._stop_event: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: set[asyncio.Task[list[Message]]] = set()
+        self._waiting: dict[asyncio.Task[list[Message]], Parting] = {}
         self._lease_times: dict[str, tuple[float, float]] = {}
         self._background: asyncio.Task[None] | None = None
         self.ended = asyncio.Event()
@@ -159,7 +166,30 @@ class Consumer:
         if self._stop_event is not None:
             self._stop_event.set()
         for pop in self._waiting:
+            self._leave(pop)
+
+    def _leave(self, pop: asyncio.Task[list[Message]]) -> None:
+        """Let a pop end soon, with messages or without.
+
+        One that the broker is answering is let be. Only one that waits for longer is left, so that hardly any
+        message can cross with the leaving; and one that does is still heard of.
+        """
+        parting = self._waiting[pop]
+        if parting.last:
+            return
+        parting.last = True
+        later = asyncio.get_running_loop().call_later
+
+        def leave() -> None:
+            if parting.leave():
+                later(PARTING_S, pop.cancel)
+            else:
+                pop.cancel()
+
+        if parting.connection is None:
             pop.cancel()
+        else:
+            later(ANSWERING_S, leave)
 
     async def _consume(self) -> None:
         while not self._stop_asked:
@@ -168,30 +198,30 @@ class Consumer:
                 await self._deliver(messages)
 
     async def _next(self) -> list[Message]:
-        """The next messages; none if there were none in time, or if it is time to stop.
-
-        A pop that still waits then is left: the broker notices, and gives nothing to who has gone.
-        """
-        pop = asyncio.create_task(self._pop())
-        self._waiting.add(pop)
+        """The next messages; none if there were none in time, or if it is time to stop."""
+        parting = Parting()
+        pop = asyncio.create_task(self._pop(parting))
+        self._waiting[pop] = parting
         try:
             await asyncio.wait({pop})
             return [] if pop.cancelled() else pop.result()
         except asyncio.CancelledError:
-            pop.cancel()
+            self._leave(pop)
             await asyncio.wait({pop})
             if not pop.cancelled() and pop.exception() is None and pop.result():
                 await self._release(Delivery(self._calls, self._work, pop.result()))
             raise
         finally:
-            self._waiting.discard(pop)
+            del self._waiting[pop]
 
-    async def _pop(self) -> list[Message]:
+    async def _pop(self, parting: Parting) -> list[Message]:
         attempt = 1
         while True:
             try:
-                return await self._calls.pop(self._asked)
+                return await self._calls.pop(self._asked, parting)
             except ClientError as error:
+                if parting.last:
+                    return []
                 if not _passes(error):
                     raise
                 attempt += 1
@@ -217,6 +247,7 @@ class Consumer:
             async with asyncio.timeout(RELEASE_S if cancelled() else None):
                 await delivery.release()
         except TimeoutError:
+            delivery.abandon()
             logger.warning("could not give back %d messages in time", len(delivery.open))
 
     async def _renew(self, delivery: Delivery) -> None:

@@ -56,9 +56,8 @@ class Delivery:
     """What is held and was not settled."""
     _verdicts: list[tuple[Message, Settlement]] = field(default_factory=list)
     _last_sent: float = 0.0
-    _settling: bool = False
-    _interrupted: bool = False
-    """Whether verdicts were on their way when the worker was cancelled: they may have arrived."""
+    _sending: asyncio.Task[None] | None = None
+    """Verdicts on their way."""
 
     def __post_init__(self) -> None:
         self.open = list(self.messages)
@@ -74,16 +73,23 @@ class Delivery:
 
     async def release(self) -> None:
         """Send the verdicts that are left, and give back whatever was not handled."""
+        if self._sending is not None:
+            await self._send_verdicts()
         judged = {id(message) for message, _ in self._verdicts}
         for message in self.open:
             if id(message) not in judged:
                 self._judge(message, "retry")
         await self._send_verdicts()
 
+    def abandon(self) -> None:
+        """Wait for nothing any more."""
+        if self._sending is not None:
+            self._sending.cancel()
+
     def renewal_failed(self, error: ClientError) -> None:
         if not isinstance(error, LeaseLost):
             logger.warning("the lease of %s could not be renewed: %s", self.messages[0].queue, error)
-        elif self.open and not self._settling:
+        elif self.open and self._sending is None:
             self._lose(self.open)
 
     def _shares(self) -> list[list[Message]]:
@@ -173,23 +179,24 @@ class Delivery:
         self._verdicts.append((message, settlement_of(message, status, error)))
 
     async def _send_verdicts(self) -> None:
-        """Settle what was judged, in one request. What cannot be told comes again after the lease."""
-        judged = self._verdicts
-        if not judged:
-            return
-        self._settling = True
+        """Settle what was judged, in one request. Whoever is cancelled meanwhile does not interrupt it: the
+        next call hears how it ended."""
+        if self._sending is None:
+            if not self._verdicts:
+                return
+            judged, self._verdicts = self._verdicts, []
+            self._sending = asyncio.create_task(self._settle(judged))
+        await asyncio.shield(self._sending)
+        self._sending = None
+        self._last_sent = time.monotonic()
+
+    async def _settle(self, judged: list[tuple[Message, Settlement]]) -> None:
+        """Tell the broker. What cannot be told comes again after the lease."""
         try:
             results = await self.calls.settle([settlement for _, settlement in judged])
-        except asyncio.CancelledError:
-            self._interrupted = True
-            raise
         except ClientError as error:
             logger.error("%d messages could not be settled and may come again: %s", len(judged), error)
             results = []
-        finally:
-            self._settling = False
-        self._verdicts = []
-        self._last_sent = time.monotonic()
         gone = {id(message) for message, _ in judged}
         self.open = [message for message in self.open if id(message) not in gone]
         self._hear(judged, results)
@@ -197,7 +204,7 @@ class Delivery:
     def _hear(self, judged: list[tuple[Message, Settlement]], results: list[AckResult]) -> None:
         refused = []
         for (message, _), result in zip(judged, results, strict=False):
-            if result.uncertain or (self._interrupted and not result.success):
+            if result.uncertain:
                 logger.warning(
                     "an answer was lost: %s of %s is settled, or will come again",
                     *(message.transaction_id, message.queue),

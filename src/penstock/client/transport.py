@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.client.connections import Broken, Place, Unreachable
+from penstock.client.connections import Broken, Parting, Place, Unreachable
 from penstock.client.errors import (
     ApiError,
     ClientError,
@@ -93,6 +93,7 @@ class Transport:
         repeatable: bool = True,
         wait_s: float = 0.0,
         accept: Callable[[int], bool] = lambda status: status < 400,
+        parting: Parting | None = None,
     ) -> Answer:
         """The answer to a request, after as many attempts as the settings allow.
 
@@ -106,8 +107,9 @@ class Transport:
             place = self._places[self._at]
             error: ClientError
             try:
+                answer_s = settings.request_timeout_s + wait_s
                 response = await place.request(
-                    method, path, body, settings.connect_timeout_s, settings.request_timeout_s + wait_s
+                    method, path, body, settings.connect_timeout_s, answer_s, parting
                 )
             except Unreachable as cause:
                 error = NoAnswer(f"{place.url} cannot be reached: {cause}")
@@ -122,7 +124,8 @@ class Transport:
                 error.uncertain = isinstance(error, Unavailable)
             open_still = error.uncertain
             uncertain = error.uncertain = uncertain or error.uncertain
-            if not self._may_repeat(error) or (open_still and not repeatable):
+            last = parting is not None and parting.last
+            if last or not self._may_repeat(error) or (open_still and not repeatable):
                 raise error
             asked_s = error.retry_after_s if isinstance(error, ApiError) else None
             attempt += 1

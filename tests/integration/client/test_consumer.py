@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
@@ -255,6 +256,38 @@ async def test_closing_the_client_stops_its_consumers(broker_url: str, queue: st
     assert handled == [1]
 
 
+async def test_consumers_that_come_and_go_lose_nothing_and_keep_the_order(
+    client: Client, broker_url: str, queue: str
+) -> None:
+    partitions, each = [f"p{n}" for n in range(5)], 40
+    await client.push_many(NewMessage(queue, n, partition) for n in range(each) for partition in partitions)
+    finished: dict[str, list[int]] = defaultdict(list)
+    attempts: set[int] = set()
+    chance = random.Random(7)
+
+    async def handle(message: Message) -> None:
+        attempts.add(message.retry_count)
+        await asyncio.sleep(chance.random() * 0.01)
+        finished[message.partition].append(message.data)
+
+    async def come_and_go() -> None:
+        while sum(len(set(done)) for done in finished.values()) < each * len(partitions):
+            consumer = client.consume(queue, handle, concurrency=2, batch=4, partitions=2, grace_s=0.005)
+            running = asyncio.create_task(consumer.run())
+            await asyncio.sleep(0.02 + chance.random() * 0.1)
+            if chance.random() < 0.5:
+                consumer.stop()
+            else:
+                running.cancel()
+            await asyncio.wait({running})
+
+    await asyncio.wait_for(asyncio.gather(come_and_go(), come_and_go()), 60)
+    for partition in partitions:
+        assert list(dict.fromkeys(finished[partition])) == list(range(each))
+    assert attempts == {0}
+    await wait_until_async(lambda: _empty(broker_url, queue), 10, "everything is acked")
+
+
 async def test_plain_functions_run_in_threads_side_by_side(client: Client, queue: str) -> None:
     await client.push_many(NewMessage(queue, n, f"p{n}") for n in range(2))
     together = threading.Barrier(2, timeout=30)
@@ -332,6 +365,10 @@ async def test_what_can_never_work_ends_the_consumer(client: Client, queue: str)
         await asyncio.wait_for(client.consume(queue, print, batch=0).run(), 30)
     with pytest.raises(ValueError, match="concurrency"):
         client.consume(queue, print, concurrency=0)
+
+
+async def _empty(broker_url: str, queue: str) -> bool:
+    return await left(broker_url, queue) == (0, 0)
 
 
 async def _is(value: bool) -> bool:
