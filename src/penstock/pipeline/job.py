@@ -9,7 +9,6 @@ repeated. A checkpoint that is damaged or belongs to other servers is refused be
 from __future__ import annotations
 
 import logging
-import os
 import re
 import shutil
 import signal
@@ -20,7 +19,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -30,23 +28,23 @@ from redis.exceptions import RedisError
 
 from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition
-from penstock.errors import ConfigError, PartFailed, WarehouseUnavailable
+from penstock.errors import ConfigError, PartFailed
 from penstock.pipeline.archive import Archive, archive_root
 from penstock.pipeline.checkpoint import (
     SPARKS_WORDS,
-    CheckpointInUse,
     CheckpointLock,
     CheckpointUnusable,
     check_files,
     checkpoint_of,
 )
+from penstock.pipeline.first_look import look_before_start
 from penstock.pipeline.heartbeat import Heartbeat
 from penstock.pipeline.identity import check_servers
 from penstock.pipeline.session import build_session
 from penstock.pipeline.sink import Sink, StoppingError
 from penstock.pipeline.source import FORMAT, packed
 from penstock.streams.goal import Goal
-from penstock.streams.progress import STALE_AFTER_S, STOPPED, is_alive, read_progress
+from penstock.streams.progress import STOPPED
 from penstock.warehouse.client import connect
 
 log = logging.getLogger(__name__)
@@ -99,7 +97,7 @@ def _opened(settings: Settings, definitions: Iterable[MetricDefinition]) -> Iter
         if not getattr(settings, name):
             raise ConfigError(f"the pipeline needs {name}: set PENSTOCK_{name.upper()}")
     chosen = tuple(definitions)
-    _look_at(settings, chosen)
+    look_before_start(settings, chosen)
     stopping = threading.Event()
     _stop_on_signals(stopping)
     scratch = settings.home / "pipeline" / "spark"
@@ -110,50 +108,6 @@ def _opened(settings: Settings, definitions: Iterable[MetricDefinition]) -> Iter
         yield Pipeline(session, settings, checkpoint_of(settings), chosen, stopping)
     finally:
         session.stop()
-
-
-def _look_at(settings: Settings, definitions: tuple[MetricDefinition, ...]) -> None:
-    """Find out that the checkpoint cannot be used before Spark is started, which takes its time.
-
-    Servers that are away are no reason to wait: the pipeline asks them again.
-    """
-    places = {definition: checkpoint_of(settings) / definition.name for definition in definitions}
-    for definition, place in places.items():
-        check_files(place, definition)
-    warehouse = connect(settings.clickhouse_url, timeout_s=5)
-    with Redis.from_url(settings.redis_url, socket_timeout=2, socket_connect_timeout=2) as redis:
-        try:
-            _refuse_another(read_progress(settings.redis_url))
-            for definition, place in places.items():
-                check_servers(place, definition, redis, warehouse)
-        except (RedisError, WarehouseUnavailable) as error:
-            log.warning("a server does not answer yet: %s", error)
-        finally:
-            warehouse.close()
-
-
-def _refuse_another(progress: dict[str, Any] | None) -> None:
-    """Two pipelines with checkpoints of their own would count the same events twice."""
-    if progress is None or not is_alive(progress):
-        return
-    host, pid = progress.get("host"), progress.get("pid")
-    if host == os.uname().nodename and (pid == os.getpid() or not _is_there(pid)):
-        return
-    raise CheckpointInUse(
-        f"process {pid} on {host} carries the events of these streams already: two pipelines would "
-        f"count them twice. Stop it first (if it is gone, wait {STALE_AFTER_S:.0f} seconds)"
-    )
-
-
-def _is_there(pid: int | None) -> bool:
-    try:
-        os.kill(pid or 0, 0)
-        # One that has ended and was not yet collected by its parent can be signalled too.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
 
 
 class Pipeline:
