@@ -34,6 +34,9 @@ ANSWERING_S = 0.2
 PARTING_S = 2.0
 """How long the broker may take to notice that a waiting pop is left."""
 
+SHORTEST_EXTENSION_S = 1.0
+"""A lease is extended by whole seconds."""
+
 UNKNOWN_LEASE_S = 3.0
 """What is taken for the lease time of a queue that cannot be asked. Renewing never makes a lease shorter."""
 
@@ -253,11 +256,12 @@ class Consumer:
     async def _renew(self, delivery: Delivery) -> None:
         first = delivery.messages[0]
         assert first.lease_id is not None
+        held_s = await self._lease_time_s(first.queue)
         while not delivery.lost:
-            lease_s = await self._lease_time_s(first.queue)
-            await asyncio.sleep(lease_s / 3)
+            await asyncio.sleep(held_s / 3)
+            held_s = max(await self._lease_time_s(first.queue), SHORTEST_EXTENSION_S)
             try:
-                await self._calls.extend(first.lease_id, max(lease_s, 1.0))
+                await self._calls.extend(first.lease_id, held_s)
             except ClientError as error:
                 delivery.renewal_failed(error)
 
