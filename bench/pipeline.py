@@ -45,7 +45,7 @@ UNITS = {
     "cpu_us": "microseconds of CPU per event in the consumer's processes; ClickHouse and Redis not included",
     "start_s": "seconds to start the query, which a running pipeline has behind it: not part of the rate",
     "read_s, write_s": "seconds in reading and folding, and in inserting",
-    "memory_mb": "most resident memory of the pipeline's processes together, shared pages counted for each",
+    "memory_mb": "most resident memory of the pipeline's processes together, shared pages counted once",
     "ratios *_vs_*": "speed of Penstock divided by the other's on the same entries, median of the rounds",
     "packed_vs_plain_consumer": "Penstock on packed entries, the plain consumer on single ones, its own form",
     "packed_vs_plain_consumer_of_packs": "both on packed entries",
@@ -180,7 +180,9 @@ def linear(bench: Bench, options: argparse.Namespace, console: Console) -> list[
     """Penstock alone, on more events, and on more queues."""
     found = []
     sizes = [(events, QUEUES) for events in options.sizes]
-    sizes += [(options.sizes[-2], queues) for queues in options.queues if queues != QUEUES]
+    sizes += [
+        (options.sizes[len(options.sizes) // 2], queues) for queues in options.queues if queues != QUEUES
+    ]
     for events, queues in sizes:
         console.print(f"{events:,} events of {queues:,} queues …")
         backlog = Backlog(bench.redis_url, events, queues, (PACKED,))
@@ -238,16 +240,22 @@ def show(results: Results, console: Console) -> None:
 
 
 def plot(results: Results, path: Path) -> None:
-    panels = {
-        title: {name: rate for name in (READ, PLAIN, OURS) if (rate := results.rate(form, name)) is not None}
-        for form, title in FORMS.items()
-    }
+    def rates(*bars: tuple[str, str, str]) -> dict[str, float]:
+        found = {label: results.rate(form, name) for label, form, name in bars}
+        return {label: rate for label, rate in found.items() if rate is not None}
+
+    panels = {FORMS[SINGLE]: rates(*((name, SINGLE, name) for name in (READ, PLAIN, OURS)))}
+    # Reading alone is so much faster here that nothing else could be seen beside it.
+    alone = results.rate(PACKED, READ) or 0.0
+    panels[f"{FORMS[PACKED]} (reading Redis only: {alone / 1e6:.1f} M)"] = rates(
+        (f"{PLAIN}, {FORMS[SINGLE]}", SINGLE, PLAIN), (PLAIN, PACKED, PLAIN), (OURS, PACKED, OURS)
+    )
     if "linear" in results.extra:
         panels["packed entries, by events and queues"] = {
             f"penstock: {row['events'] / 1e6:g} M, {row['queues']:,} queues": row["rate"]
             for row in results.extra["linear"]
         }
-    harness.bars(path, "A backlog worked off", panels, "events per second", OURS)
+    harness.bars(path, "A backlog worked off", panels, "events per second", OURS, columns=len(panels))
 
 
 def parse() -> argparse.Namespace:

@@ -23,7 +23,7 @@ from penstock.definitions import QUEUE
 PATIENCE_S = 600
 SMALL_EVENTS = 1_000
 SMALL_BATCHES = 12
-SAMPLE_S = 0.2
+SAMPLE_S = 0.5
 
 
 class SparkConsumer:
@@ -68,7 +68,7 @@ class SparkConsumer:
 
 
 class _Watch:
-    """The largest resident memory of a process and its children, in MB. Shared pages count for each."""
+    """The most memory of a process and its children, in MB."""
 
     def __init__(self, leader: psutil.Process) -> None:
         self.peak = {"memory_mb": 0.0, "jvm_mb": 0.0, "driver_mb": 0.0, "tasks_mb": 0.0}
@@ -86,15 +86,21 @@ class _Watch:
 
     def _run(self) -> None:
         while not self._done.wait(SAMPLE_S):
-            found = {"jvm_mb": 0.0, "driver_mb": self._leader.memory_info().rss / 2**20, "tasks_mb": 0.0}
+            found = {"jvm_mb": 0.0, "driver_mb": _memory_mb(self._leader), "tasks_mb": 0.0}
             for process in self._leader.children(recursive=True):
                 try:
                     kind = "jvm_mb" if process.name() == "java" else "tasks_mb"
-                    found[kind] += process.memory_info().rss / 2**20
+                    found[kind] += _memory_mb(process)
                 except psutil.NoSuchProcess:
                     continue
             found["memory_mb"] = sum(found.values())
             self.peak = {name: max(self.peak[name], found[name]) for name in self.peak}
+
+
+def _memory_mb(process: psutil.Process) -> float:
+    """Resident memory; pages that processes share (Spark forks its Python ones) are divided among them."""
+    memory = process.memory_full_info()
+    return float(getattr(memory, "pss", memory.rss)) / 2**20
 
 
 def _serve(pipe: Connection, home: Path, java_home: str) -> None:
