@@ -28,7 +28,7 @@ class HotCycle:
 
     __slots__ = ("body", "disconnected", "handler", "keep_alive", "protocol", "response_complete", "task")
 
-    def __init__(self, protocol: ExpressProtocol, handler: Handler) -> None:
+    def __init__(self, protocol: ExpressProtocol, handler: Handler | Pop) -> None:
         self.protocol = protocol
         self.handler = handler
         self.body = b""
@@ -49,8 +49,12 @@ class HotCycle:
 
     async def run(self) -> None:
         protocol = self.protocol
+        services = protocol.application.state.services
         try:
-            answer = await self.handler(protocol.application.state.services, self.body)
+            if isinstance(self.handler, Pop):
+                answer = await self.handler(services, protocol.transport.is_closing)
+            else:
+                answer = await self.handler(services, self.body)
             head, body = _head(answer), answer.body
         except asyncio.CancelledError:
             return
@@ -151,11 +155,11 @@ class ExpressProtocol(HttpToolsProtocol):
         self.application.state.services.broker.waiters.let_go()
         super().shutdown()
 
-    def _hot_handler(self) -> Handler | None:
+    def _hot_handler(self) -> Handler | Pop | None:
         """What answers the request, if it is hot and has nothing unusual about it."""
         if self.cycle is not None and not self.cycle.response_complete:
             return None
-        handler: Handler | None
+        handler: Handler | Pop | None
         method = self.parser.get_method()
         if method == b"POST":
             handler = POSTS.get(self.url)

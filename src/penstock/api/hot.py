@@ -39,8 +39,8 @@ class Pop:
         self.group = group
         self.options = options
 
-    def __call__(self, given: Services, raw: bytes) -> Awaitable[Answer]:
-        return messages.pop(given, self.queue, self.group, self.options)
+    def __call__(self, given: Services, has_left: Callable[[], bool]) -> Awaitable[Answer]:
+        return messages.pop(given, self.queue, self.group, self.options, has_left)
 
 
 @lru_cache(maxsize=5_000)

@@ -60,6 +60,7 @@ class Broker:
         self.push = self.pushes.push
         self.pop = self.pops.pop
         self.pop_any = self.pops.pop_any
+        self.give_back = self.pops.give_back
         self.ack = self.settlements.ack
         self.extend = self.settlements.extend
         self.transaction = self.settlements.transaction

@@ -73,6 +73,15 @@ class Pops:
             return await self._first(scope, queues, group, options)
         return await self._waiting(scope, queues, group, options)
 
+    async def give_back(self, scope: Scope, popped: Popped) -> None:
+        """Undo a pop whose answer nobody is left to receive; what was auto-acked cannot be."""
+        lease = Lease.parse(popped.lease)
+        if lease is not None:
+            partitions = {message.partition_id for message in popped.messages}
+            await log.release(self._at.database, lease.group_id, lease.lease_id, partitions)
+            ids = await self._at.directory.group(scope, popped.queue, popped.group)
+            self._at.ready.announce(ids.queue_id, len(partitions), partitions)
+
     async def _waiting(self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions) -> Popped:
         waiters = self._at.ready.waiters
         deadline = time.monotonic() + options.wait_s

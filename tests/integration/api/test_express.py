@@ -269,6 +269,31 @@ async def test_a_client_that_leaves_while_it_waits_holds_nothing(served: Served)
         assert popped.json()["messages"][0]["data"] == 5
 
 
+async def test_what_was_leased_for_a_client_that_has_just_left_is_given_back(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = await Line.to(served)
+    line.send(post("/api/v1/push", push_body("gone", 9)))
+    assert (await line.answer())[0] == 201
+    broker = served.app.state.services.broker
+    there = broker.pop
+
+    async def leave_meanwhile(*asked: Any) -> Any:
+        popped = await there(*asked)
+        for connection in list(served.server.server_state.connections):
+            connection.transport.close()  # type: ignore[union-attr]
+        return popped
+
+    monkeypatch.setattr(broker, "pop", leave_meanwhile)
+    line.send(get("/api/v1/pop/queue/gone"))
+    assert await line.is_closed()
+    monkeypatch.undo()
+    other = await Line.to(served)
+    other.send(get("/api/v1/pop/queue/gone?wait=true&timeout=5000"))
+    status, _, popped = await other.answer()
+    assert (status, popped["messages"][0]["data"]) == (200, 9)
+
+
 async def test_stopping_answers_a_pop_that_waits(settings: Settings) -> None:
     async with serving(settings) as served:
         line = await Line.to(served)

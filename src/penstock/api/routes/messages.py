@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 
 import msgspec
 from starlette.requests import Request
@@ -94,8 +95,20 @@ def _push_result(index: int, message: NewMessage, result: PushResult) -> PushIte
     )
 
 
-async def pop(given: Services, queue: str, group: str, options: PopOptions) -> Answer:
-    return _pop_answer(await given.broker.pop(DEFAULT_SCOPE, queue, group, options))
+async def pop(
+    given: Services,
+    queue: str,
+    group: str,
+    options: PopOptions,
+    has_left: Callable[[], bool] = lambda: False,
+) -> Answer:
+    """The answer to a pop; what it leased is given back if the consumer has left by then."""
+    popped = await given.broker.pop(DEFAULT_SCOPE, queue, group, options)
+    if popped.messages and has_left():
+        # The server cancels what it does for a client when it notices that it has left; not this.
+        await asyncio.shield(given.broker.give_back(DEFAULT_SCOPE, popped))
+        return NOTHING
+    return _pop_answer(popped)
 
 
 def pop_options(parameters: Mapping[str, str], partition: str | None = None) -> tuple[str, PopOptions]:
