@@ -25,8 +25,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from redis import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from penstock.definitions import MetricDefinition
 from penstock.errors import WarehouseUnavailable
@@ -34,7 +32,7 @@ from penstock.pipeline.archive import Archive, batch_name
 from penstock.pipeline.batch_rows import ASIDE, POINT, POSITION, UNKNOWN_ENTRIES, settled
 from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
 from penstock.streams.batches import Mark, begin_batch, mark_key
-from penstock.streams.positions import Position, write_positions
+from penstock.streams.positions import AWAY, Position, write_positions
 from penstock.streams.wire import Reason
 from penstock.warehouse.client import Warehouse
 from penstock.warehouse.points import newest_event
@@ -227,7 +225,7 @@ class Sink:
         while True:
             try:
                 attempt()
-            except (WarehouseUnavailable, RedisConnectionError, RedisTimeoutError) as error:
+            except (WarehouseUnavailable, *AWAY) as error:
                 if self.state.waiting is None:
                     log.warning("%s: a batch waits for %s: %s", self._definition.name, whom, error)
                 self.state.waiting = f"waiting for {whom}"

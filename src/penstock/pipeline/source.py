@@ -31,9 +31,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from penstock.definitions import MetricDefinition
@@ -41,7 +39,7 @@ from penstock.pipeline.archive_writer import archiving
 from penstock.pipeline.batch_rows import batch_rows, batch_schema
 from penstock.pipeline.planning import MOST_ENTRIES, Offset, Planner, last_id
 from penstock.pipeline.stream_range import RangeContent, RawConnection, StreamRange, read_range
-from penstock.streams.positions import BEGINNING, read_position, stream_state
+from penstock.streams.positions import AWAY, BEGINNING, read_position, stream_state
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +210,7 @@ def _persistently(ask: Callable[[], T]) -> T:
     while True:
         try:
             return ask()
-        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+        except AWAY as error:
             if pause_s == FIRST_PAUSE_S:
                 log.warning("a batch waits for Redis: %s", error)
             if os.getppid() != parent:  # Spark was killed, and this process is left over

@@ -11,7 +11,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from redis import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+AWAY = (RedisConnectionError, RedisTimeoutError, ReadOnlyError, MasterDownError, OSError)
+"""Errors that pass by themselves: nobody answers, or in a failover this one may not be written to yet."""
 
 GROUP = "penstock"
 BEGINNING = "0-0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,14 +15,18 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from redis import Redis
 
 from penstock.definitions import QUEUE
+from penstock.embedded.part import running
+from penstock.embedded.ports import any_free_port
+from penstock.embedded.valkey import Valkey
 from penstock.pipeline import sink as sink_module
 from penstock.pipeline.batch_rows import batch_schema
 from penstock.pipeline.sink import Sink, StoppingError
 from penstock.pipeline.source import StreamsReader
 from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
-from penstock.streams.positions import read_lag
+from penstock.streams.positions import read_lag, read_position
 from penstock.warehouse.client import Warehouse, connect
 from penstock.warehouse.schema import landing_table
+from waiting import wait_until
 
 NOTHING = {"0": "0-0", "1": "0-0"}
 
@@ -173,3 +178,23 @@ def test_a_batch_that_waits_for_clickhouse_is_given_up_when_told_to_stop(
         sink.write(table, "query", 0)
     assert sink.state.waiting == "waiting for ClickHouse"
     assert sink.state.batch_id == -1
+
+
+def test_a_batch_waits_while_redis_may_not_be_written_to(
+    spark: SparkSession, redis: Redis, stream_url: str, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    """As after a failover, until the new master is one."""
+    fill(redis, 4)
+    table = batch_of(spark, stream_url)
+    valkey = Valkey(tmp_path, any_free_port())
+    with running(valkey), Redis.from_url(valkey.url) as failing:
+        failing.replicaof("127.0.0.1", str(any_free_port()))
+        sink = Sink(QUEUE, warehouse, failing, threading.Event())
+        writing = threading.Thread(target=sink.write, args=(table, "failed over", 0))
+        writing.start()
+        wait_until(lambda: sink.state.waiting == "waiting for Redis", 10, "the batch waits")
+        failing.replicaof("NO", "ONE")
+        writing.join(20)
+        assert not writing.is_alive()
+        assert sink.state.batch_id == 0
+        assert read_position(failing, QUEUE.stream_keys[0]) is not None
