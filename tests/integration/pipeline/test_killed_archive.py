@@ -22,7 +22,9 @@ PATIENCE_S = 240
 
 
 def killed(script: str, settings: Settings, java_home: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | as_environment(settings) | {"JAVA_HOME": java_home}
+    # What was written before the kill must not be lost in a buffer.
+    own = {"JAVA_HOME": java_home, "PYTHONUNBUFFERED": "1"}
+    environment = os.environ | as_environment(settings) | own
     command = [sys.executable, str(Path(__file__).with_name(script))]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
