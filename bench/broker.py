@@ -90,7 +90,7 @@ class Bench:
         async def measure(number: int) -> tuple[float, dict[str, float]]:
             messages = payloads(total, seed=number)
             if scenario.consume:
-                await contestant.prepare_consume(messages)
+                await contestant.prepare_consume(scenario.size, messages)
             else:
                 await contestant.prepare_push(scenario.size, messages)
             held = await contestant.held()
@@ -255,7 +255,7 @@ async def _warm_up(pushing: list[Contestant], consuming: list[Contestant]) -> No
             await contestant.prepare_push(size, messages)
             await contestant.push(50, time.perf_counter() + 5)
     for contestant in consuming:
-        await contestant.prepare_consume(messages)
+        await contestant.prepare_consume(1, messages)
         await contestant.consume(1, 16, WARM_UP, time.perf_counter() + 2)
 
 

@@ -31,7 +31,7 @@ class Contestant(ABC):
     async def push(self, connections: int, deadline: float) -> int:
         """Send what was prepared; begin nothing after the deadline (of time.perf_counter)."""
 
-    async def prepare_consume(self, messages: list[str]) -> None:
+    async def prepare_consume(self, size: int, messages: list[str]) -> None:
         """A new queue that holds `messages`; untimed."""
         raise NotImplementedError
 

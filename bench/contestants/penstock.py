@@ -119,12 +119,18 @@ class Penstock(Contestant):
         await http_load.send_all(self._connections[:connections], requests(), 201)
         return sent
 
-    async def prepare_consume(self, messages: list[str]) -> None:
+    async def prepare_consume(self, size: int, messages: list[str]) -> None:
         await self._new_queue()
-        # Every partition gets its share, in segments as large as there are messages for.
-        size = max(1, min(LARGEST_FILL, len(messages) // self._partitions))
-        fill = [self._request(batch, number) for number, batch in enumerate(batches(messages, size))]
-        await http_load.send_all(self._connections[:4], iter(fill), 201)
+        # What is consumed in batches of a size was pushed in such batches, going round over the partitions.
+        items = [
+            f'{{"queue":"{self._queue}","partition":"p{at // size % self._partitions}","payload":{payload}}}'
+            for at, payload in enumerate(messages)
+        ]
+        fill = [
+            http_load.post("/api/v1/push", f'{{"items":[{",".join(some)}]}}'.encode())
+            for some in batches(items, LARGEST_FILL)
+        ]
+        await http_load.send_all(self._connections[:1], iter(fill), 201)
 
     async def held(self) -> int:
         url = self.broker.database_url

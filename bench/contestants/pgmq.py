@@ -56,7 +56,7 @@ class Pgmq(Contestant):
     async def held(self) -> int:
         return await self._connections[0].fetchval(f"SELECT count(*) FROM pgmq.q_{self._queue}")
 
-    async def prepare_consume(self, messages: list[str]) -> None:
+    async def prepare_consume(self, size: int, messages: list[str]) -> None:
         await self.prepare_push(1000, messages)
         await share(self._connections[:4], self._work, self._send_batch, float("inf"))
         await self._connections[0].execute(f"ANALYZE pgmq.q_{self._queue}")

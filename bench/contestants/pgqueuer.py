@@ -53,7 +53,7 @@ class Pgqueuer(Contestant):
     async def held(self) -> int:
         return await self._connections[0].fetchval("SELECT count(*) FROM pgqueuer")
 
-    async def prepare_consume(self, messages: list[str]) -> None:
+    async def prepare_consume(self, size: int, messages: list[str]) -> None:
         await self.prepare_push(1000, messages)
         await self.push(4, float("inf"))
         await self._connections[0].execute("ANALYZE pgqueuer")

@@ -55,7 +55,7 @@ class Procrastinate(Contestant):
             row = await cursor.fetchone()
             return row[0] if row else 0
 
-    async def prepare_consume(self, messages: list[str]) -> None:
+    async def prepare_consume(self, size: int, messages: list[str]) -> None:
         await self.prepare_push(1000, messages)
         await self.push(4, float("inf"))
         async with await psycopg.AsyncConnection.connect(self._url, autocommit=True) as connection:

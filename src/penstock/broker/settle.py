@@ -31,7 +31,7 @@ class Settlements:
     def __init__(self, workbench: Workbench, pushes: Pushes) -> None:
         self._at = workbench
         self._pushes = pushes
-        self.acks: Batcher[list[Ack], list[Acked]] = Batcher(self._execute_acks, in_flight=2)
+        self.acks: Batcher[list[Ack], list[Acked]] = Batcher(self._execute_acks)
         self.extends: Batcher[tuple[Lease, int], datetime | None] = Batcher(self._execute_extends)
         self.transactions = BatchStats()
 
