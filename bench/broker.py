@@ -118,7 +118,13 @@ class Bench:
         return Entry(scenario.name, contestant.name, measure)
 
     async def small_wal(self, contestant: Contestant) -> int:
-        """Bytes of write-ahead log per message of SMALL_BYTES bytes, pushed one by one."""
+        """Bytes of write-ahead log per message of SMALL_BYTES bytes, pushed one by one.
+
+        The least of three: right after a checkpoint the first touch of a page logs all of it.
+        """
+        return min([await self._small_wal(contestant) for _ in range(3)])
+
+    async def _small_wal(self, contestant: Contestant) -> int:
         count = max(int(4_000 * self._scale), 200)
         await contestant.prepare_push(1, [f'{{"order":"{n:0{SMALL_BYTES - 12}}"}}' for n in range(count)])
         before = await self._gauges(contestant)
