@@ -35,6 +35,9 @@ QUICKLY = "SETTINGS max_threads = 1, optimize_move_to_prewhere = 0"
 """A series is a few thousand rows that the primary key finds in small granules: a second thread, or a first
 look at the key columns alone, costs more than it saves."""
 
+MANY_DAYS = "SETTINGS max_threads = 2, optimize_move_to_prewhere = 0"
+"""Hours lie in a part per day, and opening a month of those takes longer than reading them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -128,7 +131,8 @@ def read_points(
         f"intDiv(toUnixTimestamp(bucket), {window.step_s}) * {window.step_s})) AS at, "
         f"{', '.join(f'{expressions[name]} AS c_{name}' for name in names)} "
         f"FROM {tier_table(definition, window.tier, selection.rollup)} "
-        f"WHERE {selection.where} AND {_between(since, window.end_s)} GROUP BY at {QUICKLY}",
+        f"WHERE {selection.where} AND {_between(since, window.end_s)} GROUP BY at "
+        f"{MANY_DAYS if window.tier is HOUR else QUICKLY}",
         selection.parameters,
     )
     places = {at: place for place, at in enumerate(columns.get("at", ()))}
