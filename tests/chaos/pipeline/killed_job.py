@@ -50,7 +50,10 @@ def reached(seam: str) -> bool:
     victim = taken.read_text()
     for process in victims(victim):
         process.kill()
+        deadline = time.monotonic() + PATIENCE_S
+        # Not the tests' own waiting: this travels to Spark's tasks, which have this file alone.
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline, f"{process} was killed and is {process.status()}"
             time.sleep(0.01)
     return True
 

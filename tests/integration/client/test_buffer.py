@@ -75,12 +75,11 @@ async def test_what_is_added_while_flushes_overlap_is_sent_too(client: Client, q
         await buffer.push(n)
     flushes = [asyncio.create_task(buffer.flush()) for _ in range(2)]
     n = 3
-    while not all(flush.done() for flush in flushes):
+    while (await asyncio.wait(flushes, timeout=0.001))[1]:
         await buffer.push(n)
         if n < 20:
             flushes.append(asyncio.create_task(buffer.flush()))
         n += 1
-        await asyncio.sleep(0.001)
     await buffer.close()
     assert await stored(client, queue) == list(range(n))
 

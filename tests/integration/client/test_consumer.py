@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import httpx
 import pytest
@@ -30,6 +31,14 @@ async def left(broker_url: str, queue: str) -> tuple[int, int]:
     return told["depth"], told["running"]
 
 
+async def _is(value: bool) -> bool:
+    return value
+
+
+async def _free(broker_url: str, queue: str) -> bool:
+    return (await left(broker_url, queue))[1] == 0
+
+
 async def test_concurrent_handlers_keep_the_order_of_every_partition(
     client: Client, broker_url: str, queue: str
 ) -> None:
@@ -45,7 +54,7 @@ async def test_concurrent_handlers_keep_the_order_of_every_partition(
         assert message.partition not in at_work
         at_work.add(message.partition)
         most = max(most, len(at_work))
-        await asyncio.sleep(0.002)
+        await client.options_of(queue)  # work that lets others run meanwhile
         at_work.remove(message.partition)
         handled[message.partition].append(message.data)
         if sum(map(len, handled.values())) == each * len(partitions):
@@ -108,19 +117,30 @@ async def test_the_error_of_a_handler_is_kept_with_the_dead_letter(
     assert [letter["errorMessage"] for letter in letters] == ["ValueError: no such customer"]
 
 
-async def test_a_handler_may_take_longer_than_the_lease(client: Client, broker_url: str, queue: str) -> None:
+async def test_a_handler_may_take_longer_than_the_lease(
+    client: Client, broker_url: str, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await client.configure(queue, {"leaseTime": 1.2})
     await client.push_many(NewMessage(queue, n) for n in range(2))
     handled: list[tuple[int, int]] = []
+    renewals = 0
 
     async def handle(message: Message) -> None:
-        if message.data == 0:
-            await asyncio.sleep(3.0)  # the lease would have run out twice
+        if message.data == 0:  # renewed three times within the lease: it would have run out twice
+            await wait_until_async(lambda: _is(renewals >= 7), 30, "the lease is renewed again and again")
         handled.append((message.data, message.retry_count))
         if message.data == 1:
             consumer.stop()
 
     consumer = client.consume(queue, handle, batch=2, on_lease_lost=lambda messages: handled.append((-1, -1)))
+    extend = consumer._calls.extend
+
+    async def counted(*asked: Any) -> Any:
+        nonlocal renewals
+        renewals += 1
+        return await extend(*asked)
+
+    monkeypatch.setattr(consumer._calls, "extend", counted)
     await asyncio.wait_for(consumer.run(), 60)
     assert handled == [(0, 0), (1, 0)]
     assert await left(broker_url, queue) == (0, 0)
@@ -137,7 +157,7 @@ async def test_a_lost_lease_is_told_and_the_consumer_goes_on(
     async def handle(message: Message) -> None:
         handled.append(message.data)
         if len(handled) == 1:
-            await asyncio.sleep(1.7)
+            await wait_until_async(lambda: _free(broker_url, queue), 30, "the lease has run out")
         if handled.count(2) == 1:
             consumer.stop()
 
@@ -188,7 +208,6 @@ async def test_stopping_lets_a_handler_finish_and_gives_the_rest_back(
     ending = asyncio.create_task(consumer.run())
     await asyncio.wait_for(running.wait(), 30)
     consumer.stop()
-    await asyncio.sleep(0)
     go_on.set()
     await asyncio.wait_for(ending, 30)
     assert handled == [0]
@@ -245,12 +264,13 @@ async def test_closing_the_client_stops_its_consumers(broker_url: str, queue: st
 
     async def handle(message: Message) -> None:
         running.set()
-        await asyncio.sleep(0.05)
+        await wait_until_async(lambda: _is(consumer.stopping), 30, "the consumer is told to stop")
         handled.append(message.data)
 
     async with Client(broker_url) as client:
         await client.push(queue, 1)
-        ending = asyncio.create_task(client.consume(queue, handle).run())
+        consumer = client.consume(queue, handle)
+        ending = asyncio.create_task(consumer.run())
         await asyncio.wait_for(running.wait(), 30)
     await asyncio.wait_for(ending, 1)
     assert handled == [1]
@@ -267,14 +287,14 @@ async def test_consumers_that_come_and_go_lose_nothing_and_keep_the_order(
 
     async def handle(message: Message) -> None:
         attempts.add(message.retry_count)
-        await asyncio.sleep(chance.random() * 0.01)
+        await client.options_of(queue)
         finished[message.partition].append(message.data)
 
     async def come_and_go() -> None:
         while sum(len(set(done)) for done in finished.values()) < each * len(partitions):
             consumer = client.consume(queue, handle, concurrency=2, batch=4, partitions=2, grace_s=0.005)
             running = asyncio.create_task(consumer.run())
-            await asyncio.sleep(0.02 + chance.random() * 0.1)
+            await asyncio.wait({running}, timeout=0.02 + chance.random() * 0.1)
             if chance.random() < 0.5:
                 consumer.stop()
             else:

@@ -65,7 +65,6 @@ async def test_pushes_and_consumers_sit_out_a_postgresql_that_stops(
                 assert (away.value.status, away.value.code) == (503, "database_unavailable")
                 assert (away.value.retry_after_s, away.value.uncertain) == (1.0, True)
             patient = asyncio.create_task(client.push_many(NewMessage(queue, n) for n in range(2, 4)))
-            await asyncio.sleep(0)
             await own_database.start()
             assert [result.status for result in await asyncio.wait_for(patient, 60)] == ["queued"] * 2
             await asyncio.wait_for(complete.wait(), 60)

@@ -297,7 +297,16 @@ async def test_emission_is_switched_off_and_on_for_all_by_a_key(
             await wait_until_async(lambda: _value(emitter.active), 10, "absent means on")
             await client.set(ENABLED_KEY, "0")
             await wait_until_async(lambda: _value(not emitter.active), 10, "off before Redis goes")
-    await asyncio.sleep(0.1)
+    looks = 0
+    connect = emitter._connect
+
+    def counted() -> Redis:
+        nonlocal looks
+        looks += 1
+        return connect()
+
+    monkeypatch.setattr(emitter, "_connect", counted)
+    await wait_until_async(lambda: _value(looks > 1), 10, "the switch is looked at while Redis is away")
     assert not emitter.active, "while Redis is away the switch stays as it was"
     await emitter.stop(1)
 
