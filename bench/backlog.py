@@ -18,8 +18,8 @@ from msgspec import msgpack
 from redis import Redis
 
 from penstock.definitions import PACK_WIRE, QUEUE
+from penstock.shards import shard_of
 from penstock.streams.packing import pack
-from penstock.streams.shards import shard_of
 from penstock.warehouse.client import Warehouse
 from penstock.warehouse.schema import tier_tables
 

@@ -20,7 +20,7 @@ from penstock.definitions import QUEUE
 from penstock.embedded.ports import any_free_port
 from penstock.embedded.secret import password_of
 from penstock.embedded.state import read_state
-from penstock.streams.shards import shard_of
+from penstock.shards import shard_of
 from penstock.warehouse.client import Warehouse, connect
 from penstock.warehouse.schema import tier_table
 from penstock.warehouse.tiers import FINE

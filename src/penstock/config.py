@@ -45,6 +45,15 @@ class Settings(BaseModel):
     archive: str = Field(
         "", description="directory or URL where every metric event is kept as Parquet; empty means nowhere"
     )
+    run_queue_shards: int = Field(
+        2, ge=1, le=256, description="shards that the run queues of environments are spread over"
+    )
+    visibility_ms: int = Field(
+        30_000, ge=100, description="how long a dequeued task is held by default without a heartbeat"
+    )
+    idempotency_hours: float = Field(
+        24, gt=0, le=8760, description="how long the idempotency key of a task is remembered"
+    )
     lease_ms: int = Field(300_000, ge=100, description="how long a popped message is leased by default")
     chunk_hours: float = Field(
         6, gt=0, le=8760, description="age at which a chunk of the log is closed, if it is worth it"

@@ -71,6 +71,12 @@ class UnknownMessage(PenstockError):
     title = "There is no such message"
 
 
+class UnknownTask(PenstockError):
+    code = "unknown_task"
+    status = 404
+    title = "There is no such task"
+
+
 class WrongState(PenstockError):
     """What was asked for makes no sense for what the message or the broker is now."""
 
@@ -109,6 +115,28 @@ class DatabaseUnavailable(PenstockError):
     code = "database_unavailable"
     status = 503
     title = "PostgreSQL cannot be reached"
+
+
+class JournalFull(PenstockError):
+    """PostgreSQL is away and the local journal has no room for more."""
+
+    code = "journal_full"
+    status = 503
+    title = "The journal is full"
+
+
+class JournalFailed(PenstockError):
+    """The local journal cannot be written or read; the detail says why."""
+
+    code = "journal_failed"
+    status = 503
+    title = "The journal cannot be used"
+
+
+class RedisUnavailable(PenstockError):
+    code = "redis_unavailable"
+    status = 503
+    title = "Redis cannot be reached"
 
 
 class WarehouseUnavailable(PenstockError):

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from msgspec import msgpack
 
 from penstock.definitions import TIME_WIRE, MetricDefinition
+from penstock.shards import shard_of
 from penstock.streams.packing import MOST_EVENTS, Fields, pack
-from penstock.streams.shards import shard_of
 
 PACK_FROM = 8
 """Fewer events for a stream go as single entries, which any Redis tool shows in clear."""

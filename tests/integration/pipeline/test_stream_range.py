@@ -15,10 +15,10 @@ from penstock.pipeline import packs, reply, stream_range
 from penstock.pipeline.chunk import Chunk
 from penstock.pipeline.pieces import settle
 from penstock.pipeline.stream_range import RangeContent, RawConnection, StreamRange, read_range
+from penstock.shards import shard_of
 from penstock.streams import batch, wire
 from penstock.streams.emitter import Emitter
 from penstock.streams.packing import pack
-from penstock.streams.shards import shard_of
 from penstock.streams.wire import Reason
 
 KEY = QUEUE.stream_keys[0]

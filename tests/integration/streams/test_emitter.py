@@ -18,10 +18,10 @@ from penstock.definitions import QUEUE, MetricDefinition
 from penstock.embedded.part import running
 from penstock.embedded.ports import any_free_port
 from penstock.embedded.valkey import Valkey
+from penstock.shards import shard_of
 from penstock.streams import emitter as emitter_module
 from penstock.streams.emitter import ENABLED_KEY, Emitter
 from penstock.streams.packing import packed_payload, unpack
-from penstock.streams.shards import shard_of
 from waiting import wait_until_async
 
 

@@ -1,4 +1,4 @@
-"""Which stream of a metric an event goes to."""
+"""Which shard a key belongs to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 def shard_of(key: str, shards: int) -> int:
     """The shard of `key`: the same in every process, and moving only 1/n of the keys when a shard is added.
 
-    One queue's events thus share a stream, whose ids put them in order.
+    One queue's events thus share a stream, whose ids put them in order; one environment's run queues a slot.
     """
     digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return jump_hash(int.from_bytes(digest, "little"), shards)

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from penstock.streams.shards import jump_hash, shard_of
+from penstock.shards import jump_hash, shard_of
 
 
 @pytest.mark.parametrize(
