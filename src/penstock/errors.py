@@ -18,10 +18,12 @@ class PenstockError(Exception):
     exit_code: ClassVar[int] = 2
     """What a command that fails with it ends with."""
 
-    def __init__(self, detail: str, **fields: Any) -> None:
+    def __init__(self, detail: str, *, retry_after_s: float = 1.0, **fields: Any) -> None:
         super().__init__(detail)
         self.detail = detail
         self.fields = fields
+        self.retry_after_s = retry_after_s
+        """When to ask again, where that may help."""
 
 
 class ConfigError(PenstockError):
@@ -137,6 +139,24 @@ class RedisUnavailable(PenstockError):
     code = "redis_unavailable"
     status = 503
     title = "Redis cannot be reached"
+
+
+class OutcomeUnknown(DatabaseUnavailable):
+    """PostgreSQL went away while it worked: what it was asked to do may have been done or not."""
+
+
+class Overloaded(PenstockError):
+    """More was asked for than can be done; nothing was changed, and `retry_after_s` says when to ask again."""
+
+    code = "overloaded"
+    status = 429
+    title = "The broker has more to do than it can"
+
+
+class UnknownOperation(PenstockError):
+    code = "unknown_operation"
+    status = 404
+    title = "There is no such operation"
 
 
 class WarehouseUnavailable(PenstockError):
