@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 
 STREAM_PREFIX = "penstock:metrics"
 
+ENABLED_KEY = f"{STREAM_PREFIX}:enabled"
+"""0 there: nobody emits. Anything else, or nothing: emission is on."""
+
 TIME_WIRE = "t"
 PACK_WIRE = "p"
 """The only field of an entry that holds many events."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from penstock.errors import PenstockError
+from penstock.model import Scope
 
 HIGHEST_PRIORITY = 9
 LONGEST_DELAY_MS = 366 * 24 * 3_600_000
@@ -63,6 +64,7 @@ class RunningTask:
     """A task handed to a worker, which holds it until `deadline_ms` unless it sends heartbeats."""
 
     id: str
+    scope: Scope
     queue: str
     token: int
     payload: bytes

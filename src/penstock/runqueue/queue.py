@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from itertools import count
 
+from penstock.definitions import QUEUE
+from penstock.errors import InvalidRequest
 from penstock.model import Scope
+from penstock.runqueue import overview
+from penstock.runqueue.checks import check_burst, check_limit, check_number, check_visibility, check_worker
+from penstock.runqueue.connection import Shards, connect
+from penstock.runqueue.dead import Dead
+from penstock.runqueue.handing import Handing, Request
+from penstock.runqueue.keys import environment_name, queue_name
 from penstock.runqueue.model import (
+    LONGEST_DELAY_MS,
     DeadLetters,
     Enqueued,
     EnvironmentState,
@@ -19,6 +30,12 @@ from penstock.runqueue.model import (
     Swept,
     Task,
 )
+from penstock.runqueue.scripts import Scripts
+from penstock.runqueue.settling import Settling, raised
+from penstock.runqueue.sweeper import Sweeper
+from penstock.runqueue.wakeups import Wakeups
+
+MOST_DEQUEUED = 1_000
 
 
 class RunQueues:
@@ -30,24 +47,49 @@ class RunQueues:
     """
 
     def __init__(
-        self, redis_url: str, *, shards: int = 2, metrics_enabled: bool = True, visibility_ms: int = 30_000
-    ) -> None: ...
+        self,
+        redis_url: str,
+        *,
+        shards: int = 2,
+        metrics_enabled: bool = True,
+        visibility_ms: int = 30_000,
+        idempotency_hours: float = 24,
+    ) -> None:
+        self._visibility_ms = visibility_ms
+        self._client = connect(redis_url)
+        self._scripts = Scripts(self._client, QUEUE.max_stream_length if metrics_enabled else 0)
+        self._shards = Shards(self._client, shards)
+        self._settling = Settling(self._scripts)
+        self._handing = Handing(self._scripts, int(idempotency_hours * 3_600_000), self._give_back_left)
+        self._dead = Dead(self._scripts, self._shards)
+        self._wakeups = Wakeups(redis_url, self._client)
+        self._sweeper = Sweeper(self._client, self._scripts, self._shards, metrics_enabled=metrics_enabled)
+        self._next_shard = count()
 
     async def start(self) -> None:
         """Listen for wake-ups and sweep in the background. Redis need not be there. May be called twice."""
-        raise NotImplementedError
+        self._wakeups.start()
+        self._sweeper.start()
 
     async def stop(self) -> None:
         """End both; waiting dequeues return empty. May be called twice."""
-        raise NotImplementedError
+        await self._wakeups.stop()
+        await self._sweeper.stop()
+        await self._handing.drain()
+        await self._settling.drain()
+        await self._client.aclose()
 
     async def enqueue(self, scope: Scope, queue: str, tasks: Sequence[NewTask]) -> list[Enqueued]:
         """Add tasks, in order, all or none. Durable when it returns, as far as Redis is."""
-        raise NotImplementedError
+        shard = await self._shards.of(scope)
+        enqueued = await self._handing.enqueue(shard, scope, queue, tasks)
+        if delays := [task.delay_ms for task in tasks if task.delay_ms]:
+            self._sweeper.due_in(min(delays))
+        return enqueued
 
     async def dequeue(
         self,
-        scope: Scope,
+        scope: Scope | None,
         queue: str | None = None,
         *,
         limit: int = 1,
@@ -57,95 +99,156 @@ class RunQueues:
     ) -> list[RunningTask]:
         """Up to `limit` tasks, of one queue or of the environment's queues in turn.
 
+        Without a scope, of all environments in turn: for a fleet of workers that serves everybody.
         With `wait_ms` it waits until there is one. When cancelled, what it had taken is given back.
         """
-        raise NotImplementedError
+        check_number("limit", limit, 1, MOST_DEQUEUED)
+        check_number("wait_ms", wait_ms, 0, LONGEST_DELAY_MS)
+        visibility_ms = self._visible(visibility_ms)
+        environment = "" if scope is None else environment_name(scope)
+        if scope is None and queue is not None:
+            raise InvalidRequest("a queue is asked for without its environment; name both")
+        name = "" if scope is None or queue is None else queue_name(scope, queue)
+        request = (environment, name, limit, visibility_ms, check_worker(worker))
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + wait_ms / 1000
+        with self._wakeups.waiting(name or environment + "/") as waiter:
+            while True:
+                waiter.rest()
+                tasks = await self._take(scope, request)
+                if tasks or self._wakeups.stopping or not await waiter.wait(until_s - loop.time()):
+                    break
+        if tasks:
+            self._sweeper.due_in(visibility_ms)
+            if len(tasks) == limit:  # there may be more
+                self._wakeups.told(queue_name(tasks[-1].scope, tasks[-1].queue))
+        return tasks
 
     async def heartbeat(self, scope: Scope, lease: Lease, visibility_ms: int | None = None) -> Settled:
         """Hold the task for another `visibility_ms` from now. Raises LeaseLost or UnknownTask."""
-        raise NotImplementedError
+        [outcome] = await self.heartbeat_many(scope, [lease], visibility_ms)
+        return raised(outcome)
 
     async def ack(self, scope: Scope, lease: Lease) -> Settled:
         """The task is done, and gone. Raises LeaseLost or UnknownTask; nothing is changed then."""
-        raise NotImplementedError
+        [outcome] = await self._settling.ack(scope, [lease])
+        return raised(outcome)
 
     async def nack(self, scope: Scope, nack: Nack) -> Settled:
         """The attempt failed: retried later, or dead. Raises LeaseLost or UnknownTask."""
-        raise NotImplementedError
+        [outcome] = await self.nack_many(scope, [nack])
+        return raised(outcome)
 
     async def give_back(self, scope: Scope, leases: Sequence[Lease]) -> list[Outcome]:
         """Tasks nobody has begun to work on: eligible again at their old place, the attempt not counted."""
-        raise NotImplementedError
+        return await self._settling.give_back(scope, leases)
 
     async def heartbeat_many(
         self, scope: Scope, leases: Sequence[Lease], visibility_ms: int | None = None
     ) -> list[Outcome]:
-        raise NotImplementedError
+        return await self._settling.heartbeat(scope, leases, self._visible(visibility_ms))
 
     async def ack_many(self, scope: Scope, leases: Sequence[Lease]) -> list[Outcome]:
-        raise NotImplementedError
+        return await self._settling.ack(scope, leases)
 
     async def nack_many(self, scope: Scope, nacks: Sequence[Nack]) -> list[Outcome]:
-        raise NotImplementedError
+        outcomes = await self._settling.nack(scope, nacks)
+        if delays := [nack.delay_ms for nack in nacks if nack.delay_ms]:
+            self._sweeper.due_in(min(delays))
+        return outcomes
 
     async def task(self, scope: Scope, task_id: str) -> Task:
         """Raises UnknownTask, also for a task that is done, expired or of another environment."""
-        raise NotImplementedError
+        return await overview.get_task(self._client, scope, task_id)
 
     async def queues(self, scope: Scope) -> list[QueueState]:
         """The environment's run queues by name."""
-        raise NotImplementedError
+        return await overview.list_queues(self._client, self._scripts, await self._shards.of(scope), scope)
 
     async def queue(self, scope: Scope, queue: str) -> QueueState:
         """Raises UnknownQueue."""
-        raise NotImplementedError
+        return await overview.get_queue(self._scripts, await self._shards.of(scope), scope, queue)
 
     async def has_queue(self, scope: Scope, queue: str) -> bool:
-        raise NotImplementedError
+        names = [queue_name(scope, queue)]
+        return bool((await overview.look(self._scripts, await self._shards.of(scope), scope, names))[1])
 
     async def environment(self, scope: Scope) -> EnvironmentState:
-        raise NotImplementedError
+        return (await overview.look(self._scripts, await self._shards.of(scope), scope, []))[0]
 
     async def set_queue_limit(self, scope: Scope, queue: str, limit: int | None) -> QueueState:
         """How many of its tasks may run at once; None: no limit; 0: none starts."""
-        raise NotImplementedError
+        return await self._set_queue(scope, queue, "limit", str(check_limit(limit) or ""))
 
     async def set_environment_limit(
         self, scope: Scope, limit: int | None, burst: float = 1.0
     ) -> EnvironmentState:
-        raise NotImplementedError
+        given = (environment_name(scope), str(check_limit(limit) or ""), str(check_burst(burst)))
+        await self._scripts.call("set_environment", await self._shards.of(scope), *given)
+        return await self.environment(scope)
 
     async def pause(self, scope: Scope, queue: str) -> QueueState:
         """Hand out nothing more; what runs goes on."""
-        raise NotImplementedError
+        return await self._set_queue(scope, queue, "paused", "1")
 
     async def resume(self, scope: Scope, queue: str) -> QueueState:
-        raise NotImplementedError
+        return await self._set_queue(scope, queue, "paused", "0")
 
     async def dead_letters(
         self, scope: Scope, queue: str, *, limit: int = 100, after: str | None = None
     ) -> DeadLetters:
         """A page of dead tasks, payloads included. Raises UnknownQueue."""
-        raise NotImplementedError
+        shard = await self._shards.of(scope)
+        return await overview.dead_letters(self._scripts, shard, scope, queue, limit, after)
 
     async def redrive(self, scope: Scope, queue: str, task_ids: Sequence[str]) -> list[Outcome]:
         """Dead tasks become eligible with all their attempts. UnknownTask for what is not dead there."""
-        raise NotImplementedError
+        return await self._dead.some("redrive", scope, queue, task_ids)
 
     async def redrive_all(self, scope: Scope, queue: str) -> int:
         """How many; those that were dead when it was called."""
-        raise NotImplementedError
+        return await self._dead.all("redrive", scope, queue)
 
     async def delete_dead(self, scope: Scope, queue: str, task_ids: Sequence[str]) -> list[Outcome]:
-        raise NotImplementedError
+        return await self._dead.some("delete_dead", scope, queue, task_ids)
 
     async def purge_dead(self, scope: Scope, queue: str) -> int:
-        raise NotImplementedError
+        return await self._dead.all("delete_dead", scope, queue)
 
     async def sweep(self) -> Swept:
         """Promote, release and expire what is due in all shards. Harmless when run twice or by many."""
-        raise NotImplementedError
+        return await self._sweeper.sweep()
 
     async def repair(self) -> int:
         """Make all sets and counts agree with the tasks' states; returns how many were put right."""
-        raise NotImplementedError
+        return await self._sweeper.repair()
+
+    async def share_environment(self, scope: Scope, depth: int, running: int) -> tuple[int, int]:
+        """Depth and running of an environment's durable queues go in; those of its run queues come out.
+
+        So both, who each emit the gauges of the environment, emit the sum.
+        """
+        given = (environment_name(scope), depth, running)
+        answer = await self._scripts.call("share_environment", await self._shards.of(scope), *given)
+        return answer[0], answer[1]
+
+    async def _take(self, scope: Scope | None, request: Request) -> list[RunningTask]:
+        if scope is not None:
+            return await self._handing.dequeue(await self._shards.of(scope), request)
+        number, first = await self._shards.number(), next(self._next_shard)
+        for offset in range(number):
+            if tasks := await self._handing.dequeue((first + offset) % number, request):
+                return tasks
+        return []
+
+    async def _set_queue(self, scope: Scope, queue: str, field: str, value: str) -> QueueState:
+        shard = await self._shards.of(scope)
+        await self._scripts.call("set_queue", shard, queue_name(scope, queue), field, value)
+        return await self.queue(scope, queue)
+
+    async def _give_back_left(self, tasks: list[RunningTask]) -> None:
+        for scope in {task.scope for task in tasks}:
+            await self._settling.give_back(scope, [task.lease for task in tasks if task.scope == scope])
+
+    def _visible(self, visibility_ms: int | None) -> int:
+        return self._visibility_ms if visibility_ms is None else check_visibility(visibility_ms)

@@ -26,15 +26,12 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
 from penstock.config import mask_url
-from penstock.definitions import STREAM_PREFIX, MetricDefinition
+from penstock.definitions import ENABLED_KEY, MetricDefinition
 from penstock.ids import new_id
 from penstock.streams.batch import Emission, script_call
 from penstock.streams.packing import Fields
 
 log = logging.getLogger(__name__)
-
-ENABLED_KEY = f"{STREAM_PREFIX}:enabled"
-"""0: nobody emits. Anything else, or nothing: emission is on."""
 
 LOOK_EVERY_S = 3.0
 

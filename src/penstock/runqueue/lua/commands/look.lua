@@ -1,0 +1,25 @@
+-- look: queues and their environment as they are. Reads only.
+-- ARGV[3]   environment
+-- ARGV[4]   names: MessagePack, a list of queues; those that do not exist are left out
+-- Returns   MessagePack: {queues known, waiting, running, limit or -1, burst, per queue {name, eligible, delayed,
+--           running, dead, limit or -1, paused, age of the oldest in ms}}
+-- Errors    none
+-- Complexity  O(names × log n)
+--- @include "shard"
+--- @include "task"
+--- @include "books"
+local environment_name, names = ARGV[3], cmsgpack.unpack(ARGV[4])
+
+local environment = open_environment(environment_name)
+local known = redis.call("SCARD", queues_of .. environment_name)
+local answer = { known, environment.eligible + environment.delayed, environment.running, environment.limit or -1,
+  environment.burst }
+for _, name in ipairs(names) do
+  local queue = open_queue(name)
+  if queue.made then
+    local oldest = oldest_eligible(queue) or now
+    answer[#answer + 1] = { name, queue.eligible, queue.delayed, queue.running, redis.call("ZCARD", dead_of .. name),
+      queue.limit or -1, queue.paused, math.max(0, now - oldest) }
+  end
+end
+return cmsgpack.pack(answer)

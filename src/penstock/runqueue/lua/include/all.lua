@@ -1,0 +1,9 @@
+-- all: what every command that moves tasks is made of.
+--- @include "shard"
+--- @include "task"
+--- @include "writes"
+--- @include "books"
+--- @include "states"
+--- @include "emit"
+--- @include "queue_metrics"
+--- @include "finish"
