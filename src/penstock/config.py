@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -71,6 +71,43 @@ class Settings(BaseModel):
     )
     encryption_keys: str = Field(
         "", description="keys of encrypted queues: id:base64[,id:base64], 32 bytes each, the newest first"
+    )
+    load_management: bool = Field(
+        True, description="spill or refuse what is more than can be done; off: everything is tried"
+    )
+    load_wait_s: float = Field(
+        1, gt=0, le=60, description="wait for the database, in seconds, that counts as a load of 1"
+    )
+    load_push: float = Field(0.7, gt=0, description="load from which pushes are spilled")
+    load_push_depth: int = Field(
+        10_000, ge=0, description="spilled pushes that may wait; past that they are refused"
+    )
+    load_ack: float = Field(0.8, gt=0, description="load from which acks are spilled")
+    load_ack_depth: int = Field(50_000, ge=0, description="spilled acks that may wait; past that: refused")
+    load_pop: float = Field(0.95, gt=0, description="load from which pops are refused")
+    operation_attempts: int = Field(
+        5, ge=1, le=100, description="how often an operation is tried before it is parked as failed"
+    )
+    failed_operation: Literal["skip", "hold"] = Field(
+        "skip", description="what the lane of a failed operation does: go on without it, or wait for you"
+    )
+    operation_keep_s: float = Field(
+        3600, gt=0, description="how long an operation that is done can be asked about, in seconds"
+    )
+    journal_dir: str = Field(
+        "", description="where pushes are kept while PostgreSQL is away; empty means journal in home"
+    )
+    journal_mb: int = Field(
+        256, ge=0, description="largest size of that journal in MiB; 0 means none: pushes get 503 then"
+    )
+    dlq_tokens: str = Field(
+        "", description="tokens for dead letters: name=secret[,name=secret]; empty means callers here only"
+    )
+    dlq_channel_tokens: str = Field(
+        "", description="X-Broker-Channel-Token by queue: queue=secret[,queue=secret]; * is every queue"
+    )
+    dlq_consumer_tokens: str = Field(
+        "", description="X-Broker-Consumer-Token by group: group=secret[,group=secret]; * is every group"
     )
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="log detail")
 
@@ -143,6 +180,9 @@ def masked(settings: Settings) -> dict[str, Any]:
     values["encryption_keys"] = ",".join(
         f"{entry.partition(':')[0]}:***" for entry in settings.encryption_keys.split(",") if entry
     )
+    for name in ("dlq_tokens", "dlq_channel_tokens", "dlq_consumer_tokens"):
+        entries = filter(None, values[name].split(","))
+        values[name] = ",".join(f"{entry.partition('=')[0]}=***" for entry in entries)
     return values
 
 

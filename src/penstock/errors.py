@@ -18,12 +18,13 @@ class PenstockError(Exception):
     exit_code: ClassVar[int] = 2
     """What a command that fails with it ends with."""
 
-    def __init__(self, detail: str, *, retry_after_s: float = 1.0, **fields: Any) -> None:
+    retry_after_s: float = 1.0
+    """When to ask again, where that may help."""
+
+    def __init__(self, detail: str, **fields: Any) -> None:
         super().__init__(detail)
         self.detail = detail
         self.fields = fields
-        self.retry_after_s = retry_after_s
-        """When to ask again, where that may help."""
 
 
 class ConfigError(PenstockError):
@@ -41,6 +42,20 @@ class MalformedBody(PenstockError):
     code = "malformed_body"
     status = 400
     title = "The body cannot be read"
+
+
+class Unauthorized(PenstockError):
+    """A token is needed and none was sent; `challenge` names the way to send it."""
+
+    code = "unauthorized"
+    status = 401
+    title = "A token is needed"
+
+
+class Forbidden(PenstockError):
+    code = "forbidden"
+    status = 403
+    title = "This is not allowed"
 
 
 class UnknownQueue(PenstockError):
@@ -146,11 +161,15 @@ class OutcomeUnknown(DatabaseUnavailable):
 
 
 class Overloaded(PenstockError):
-    """More was asked for than can be done; nothing was changed, and `retry_after_s` says when to ask again."""
+    """More was asked for than can be done. Nothing was changed; `retry_after_s` says when to ask again."""
 
     code = "overloaded"
     status = 429
     title = "The broker has more to do than it can"
+
+    def __init__(self, detail: str, retry_after_s: float = 1.0, **fields: Any) -> None:
+        super().__init__(detail, **fields)
+        self.retry_after_s = retry_after_s
 
 
 class UnknownOperation(PenstockError):

@@ -15,10 +15,13 @@ from starlette.staticfiles import StaticFiles
 
 from penstock import __version__, dashboard
 from penstock.api import openapi, problems
+from penstock.api.auth import Guards
 from penstock.api.routes import (
     batching,
+    channels,
     configure,
     dead_letters,
+    dead_work,
     exposition,
     groups,
     health,
@@ -26,9 +29,12 @@ from penstock.api.routes import (
     messages,
     messages_view,
     metrics,
+    operations,
     resources,
+    run_queues,
     settle,
     status,
+    tasks,
     traces,
 )
 from penstock.api.services import open_services
@@ -47,14 +53,16 @@ def make_app(settings: Settings) -> FastAPI:
 
     # The documentation page comes with its own files: it works offline.
     app = FastAPIOffline(redoc_url=None, title="Penstock", version=__version__, lifespan=lifespan)
+    app.state.guards = Guards(settings)
     app.add_exception_handler(PenstockError, problems.on_penstock_error)
     app.add_exception_handler(HTTPException, problems.on_http_exception)
     app.add_exception_handler(RequestValidationError, problems.on_validation_error)
     app.add_exception_handler(Exception, problems.on_unexpected)
     app.router.routes.extend([*messages.ROUTES, *settle.ROUTES])
     for module in (
-        *(configure, resources, groups, messages_view, dead_letters, traces),
-        *(status, horizon, batching, metrics, exposition, health),
+        *(configure, resources, groups, messages_view, traces, operations),
+        *(dead_letters, dead_work, channels),
+        *(run_queues, tasks, status, horizon, batching, metrics, exposition, health),
     ):
         app.include_router(module.router)
     app.add_route("/", _page, include_in_schema=False)

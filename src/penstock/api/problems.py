@@ -6,6 +6,7 @@ The body also carries `error`, the sentence that clients of the older wire contr
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import msgspec
@@ -42,7 +43,11 @@ async def on_penstock_error(request: Request, error: Exception) -> Response:
 
 
 def of_penstock_error(error: PenstockError) -> Response:
-    headers = {"Retry-After": "1"} if error.status in (429, 503) else None
+    headers = None
+    if error.status in (429, 503):
+        headers = {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}
+    if error.status == 401:
+        headers = {"WWW-Authenticate": error.fields.get("challenge", "Bearer")}
     return problem(error.status, error.title, error.detail, error.code, headers, **error.fields)
 
 

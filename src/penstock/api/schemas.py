@@ -39,6 +39,10 @@ class PushItemResult(Struct, omit_defaults=True):
     trace_id: uuid.UUID | None = None
     queueName: str | None = None
     error: str | None = None
+    operationId: str | None = None
+    """Of an item that was accepted for later"""
+    reason: str | None = None
+    """Why it was not stored at once"""
 
 
 class PoppedMessage(Struct):
@@ -75,7 +79,7 @@ class AckBody(Struct):
     consumerGroup: str | None = None
 
 
-class AckResult(Struct):
+class AckResult(Struct, omit_defaults=True):
     index: int
     transactionId: str
     success: bool
@@ -84,6 +88,8 @@ class AckResult(Struct):
     partitionName: str | None
     leaseReleased: bool
     dlq: bool
+    operationId: str | None = None
+    reason: str | None = None
 
 
 class AckBatchBody(Struct):

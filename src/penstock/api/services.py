@@ -9,13 +9,18 @@ from dataclasses import dataclass
 import redis.asyncio
 from starlette.requests import Request
 
-from penstock.broker.broker import Broker
+from penstock.broker.broker import Broker, Overload
+from penstock.broker.dead_jobs import DeadJobs
+from penstock.broker.journal import Journal
+from penstock.broker.journal_place import journal_directory
 from penstock.broker.maintenance import Maintenance, Plan
 from penstock.broker.metrics import QueueMetrics
+from penstock.broker.queue_names import QueueNames
 from penstock.broker.sealing import Sealer
 from penstock.config import Settings
 from penstock.durable.pool import Database
 from penstock.model import Scope
+from penstock.runqueue.queue import RunQueues
 from penstock.streams.emitter import Emitter
 from penstock.warehouse.client import Warehouse, connect
 
@@ -29,6 +34,8 @@ class Services:
     emitter: Emitter
     redis: redis.asyncio.Redis
     warehouse: Warehouse
+    run_queues: RunQueues
+    names: QueueNames
 
 
 @asynccontextmanager
@@ -41,7 +48,24 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     emitter = Emitter(settings.redis_url, buffer=settings.metrics_buffer, enabled=settings.metrics_enabled)
     metrics = QueueMetrics(emitter, database)
     sealer = Sealer(settings.encryption_keys)
-    broker = Broker(database, metrics, lease_ms=settings.lease_ms, sealer=sealer)
+    run_queues = RunQueues(
+        settings.redis_url,
+        shards=settings.run_queue_shards,
+        metrics_enabled=settings.metrics_enabled,
+        visibility_ms=settings.visibility_ms,
+    )
+    names = QueueNames(database, run_queues)
+    journal = None
+    if settings.journal_mb:
+        journal = Journal(journal_directory(settings), settings.journal_mb << 20)
+    broker = Broker(
+        database,
+        metrics,
+        lease_ms=settings.lease_ms,
+        sealer=sealer,
+        journal=journal,
+        overload=Overload.of(settings),
+    )
     client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
     warehouse = connect(settings.clickhouse_url)
     emitter.start()
@@ -54,11 +78,16 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
 
     maintenance = Maintenance(settings.postgres_url, Plan.of(settings), let_go)
     await maintenance.start()
+    dead_jobs = DeadJobs(broker.dead_letters)
+    await dead_jobs.start()
     try:
-        yield Services(settings, database, broker, metrics, emitter, client, warehouse)
+        yield Services(settings, database, broker, metrics, emitter, client, warehouse, run_queues, names)
     finally:
+        await dead_jobs.stop()
         await maintenance.stop()
         await broker.stop()
+        if journal is not None:
+            await journal.close()
         await metrics.stop()
         await emitter.stop(timeout_s=2)
         await client.aclose()

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.broker.batcher import Batcher
+from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.directory import Directory
+from penstock.broker.drain import Drain, Plan
 from penstock.broker.groups import Groups
+from penstock.broker.journal import Journal
+from penstock.broker.later import Later
+from penstock.broker.load import DEFAULTS, Decision, Load, Threshold, thresholds
 from penstock.broker.metrics import QueueMetrics
+from penstock.broker.operations import Operations
 from penstock.broker.pop import Pops
 from penstock.broker.push import Pushes
+from penstock.broker.queue_names import QueueNames
 from penstock.broker.queues import Queues
 from penstock.broker.ready import Ready
 from penstock.broker.records import Records
@@ -18,8 +27,24 @@ from penstock.broker.settle import Settlements
 from penstock.broker.waiters import Waiters
 from penstock.broker.workbench import Workbench
 from penstock.clock import Clock, system_clock
+from penstock.config import Settings
 from penstock.durable.news import News
 from penstock.durable.pool import Database
+from penstock.errors import Overloaded
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """What is done about more than can be done."""
+
+    is_managed: bool = True
+    wait_s: float = 1.0
+    thresholds: Mapping[str, Threshold] = field(default_factory=lambda: DEFAULTS)
+    plan: Plan = field(default_factory=Plan)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Overload:
+        return cls(settings.load_management, settings.load_wait_s, thresholds(settings), Plan.of(settings))
 
 
 class Broker:
@@ -32,10 +57,15 @@ class Broker:
         *,
         lease_ms: int,
         sealer: Sealer | None = None,
+        names: QueueNames | None = None,
+        journal: Journal | None = None,
+        overload: Overload | None = None,
         clock: Clock = system_clock,
     ) -> None:
+        overload = overload or Overload()
+        self.database = database
         self.sealer = sealer or Sealer()
-        self.directory = Directory(database)
+        self.directory = Directory(database, names)
         self.waiters = Waiters()
         self.news = News(
             database.url,
@@ -45,17 +75,33 @@ class Broker:
         )
         ready = Ready(self.waiters, self.news)
         bench = Workbench(database, self.directory, metrics, ready, self.sealer)
-        self.pushes = Pushes(bench)
+        self.batchers: dict[str, Batcher[Any, Any]] = {}
+        self.load = Load(
+            database,
+            self.batchers,
+            overload.thresholds,
+            wait_s=overload.wait_s,
+            enabled=overload.is_managed,
+        )
+        self.journal = journal
+        self.later = Later(bench, self.load, journal)
+        self.drain = Drain(bench, self.later, overload.plan)
+        self.later.soon = self.drain.soon
+        self.pushes = Pushes(bench, self.load, self.later)
         self.pops = Pops(bench, lease_ms, clock)
-        self.settlements = Settlements(bench, self.pushes)
+        self.settlements = Settlements(bench, self.pushes, self.later)
+        self.operations = Operations(bench, self.later)
         self.queues = Queues(bench, self.news)
         self.groups = Groups(bench, self.news)
         self.records = Records(bench)
-        self.batchers: dict[str, Batcher[Any, Any]] = {
+        self.dead_letters = DeadLetters(bench)
+        self.batchers |= {
             "push": self.pushes.batcher,
             "pop": self.pops.batcher,
             "ack": self.settlements.acks,
             "extend": self.settlements.extends,
+            "spill push": self.later.pushes,
+            "spill ack": self.later.acks,
         }
         self.push = self.pushes.push
         self.pop = self.pops.pop
@@ -68,12 +114,33 @@ class Broker:
 
     async def start(self) -> None:
         await self.news.start()
+        await self.load.start()
+        await self.drain.start()
 
     async def stop(self) -> None:
         """Finish what is in flight."""
         await self.news.stop()
+        await self.drain.stop()
+        await self.load.stop()
         for batcher in self.batchers.values():
             await batcher.drain()
+
+    def admit(self, kind: str) -> Decision:
+        """Whether a request of this kind is carried out or spilled; raises Overloaded if it is neither.
+
+        While PostgreSQL is away the journal decides about pushes; nothing else can be done then.
+        """
+        if self.database.outage.lasts:
+            if kind != "push" or self.journal is None:
+                self.database.outage.check()
+            return Decision.EXECUTE
+        decision = self.load.decide(kind)
+        if decision is Decision.REFUSE:
+            raise Overloaded(
+                "more is asked for than can be done: try again when Retry-After says",
+                retry_after_s=self.load.retry_after_s(kind),
+            )
+        return decision
 
     def _missed(self) -> None:
         """Options may have changed and queues may have gone unheard: look everything up again."""

@@ -22,6 +22,17 @@ class NewMessage:
     trace_id: uuid.UUID | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An operation that will be carried out: its place in its lane, why it was not carried out at once, and
+    how long it may take, if that is known."""
+
+    operation_id: str
+    place: int
+    reason: str
+    wait_s: float | None
+
+
 @dataclass(slots=True)
 class PushResult:
     """What became of one item of a push."""
@@ -32,6 +43,8 @@ class PushResult:
     message_id: str | None
     partition_id: int | None
     error: str | None = None
+    accepted: Accepted | None = None
+    """Of what is stored later."""
 
 
 @dataclass(slots=True)
@@ -98,6 +111,8 @@ class SettlementResult:
     queue: str | None
     partition: str | None
     lease_released: bool
+    accepted: Accepted | None = None
+    """Of what is settled later."""
 
     @property
     def success(self) -> bool:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.broker.batcher import Batcher
-from penstock.broker.messages import NewMessage, PushResult
+from penstock.broker.later import MAINTAINING_ORDER, SYSTEM_BUSY, Later
+from penstock.broker.load import Decision, Load
+from penstock.broker.messages import Accepted, NewMessage, PushResult
 from penstock.broker.workbench import Workbench
 from penstock.durable import log
-from penstock.durable.log import PartitionId, PartitionName, Segment
-from penstock.errors import DatabaseUnavailable
+from penstock.durable.log import BEHIND, PartitionId, PartitionName, Segment
+from penstock.errors import DatabaseUnavailable, OutcomeUnknown, Overloaded
 from penstock.ids import new_id_text
 from penstock.model import Scope
 
 RESOLVE_ATTEMPTS = 5
+WAITING = "operations wait for this partition, and no more are taken now: try again later"
 
 
 @dataclass(slots=True)
@@ -24,54 +27,174 @@ class Part:
 
     segment: Segment
     gone: bool = False
+    behind: bool = False
+    """Operations of its lane come first; nothing was done."""
     duplicates: dict[int, uuid.UUID] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
 
 
+@dataclass(slots=True)
+class _Request:
+    """A push on its way: what is left to do, by partition, and what became of the rest."""
+
+    scope: Scope
+    messages: Sequence[NewMessage]
+    ids: list[str]
+    results: list[PushResult | None]
+    todo: dict[PartitionName, list[int]]
+    sent: bool = False
+    """Whether PostgreSQL was asked to do something that has not been answered."""
+    overloaded: bool = False
+
+    def refuse(self, name: PartitionName, error: str) -> None:
+        for index in self.todo.pop(name):
+            self.results[index] = refusal(self.messages[index], error)
+
+    def accept(self, name: PartitionName, operation: Accepted, partition_id: int | None) -> None:
+        for index in self.todo.pop(name):
+            message_id = self.ids[index]
+            self.results[index] = PushResult(
+                "queued",
+                self.messages[index].transaction_id or message_id,
+                message_id,
+                partition_id,
+                accepted=operation,
+            )
+
+
 class Pushes:
-    def __init__(self, workbench: Workbench) -> None:
+    def __init__(self, workbench: Workbench, load: Load, later: Later) -> None:
         self._at = workbench
+        self._load = load
+        self._later = later
         self.batcher: Batcher[list[Part], None] = Batcher(self._execute, in_flight=2)
 
-    async def push(self, scope: Scope, messages: Sequence[NewMessage]) -> list[PushResult]:
-        """Append messages; one result each, in order. What is answered `queued` is durable.
+    async def push(
+        self, scope: Scope, messages: Sequence[NewMessage], decision: Decision = Decision.EXECUTE
+    ) -> list[PushResult]:
+        """Append messages, or accept them for later; one result each, in order. What is answered `queued` is
+        durable.
 
         The messages of one partition stay together and in order; partitions succeed or fail on their own.
+        While PostgreSQL is away they go to the journal. Raises Overloaded if none could be accepted.
         """
-        ids = [new_id_text() for _ in messages]
-        results: list[PushResult | None] = [None] * len(messages)
-        todo: dict[PartitionName, list[int]] = {}
-        for index, message in enumerate(messages):
-            todo.setdefault(PartitionName(message.queue, message.partition), []).append(index)
+        request = _Request(
+            scope, messages, [new_id_text() for _ in messages], [None] * len(messages), _places(messages)
+        )
+        if not self._later.in_journal or not await self._to_journal(request):
+            try:
+                await self._to_database(request, decision)
+            except DatabaseUnavailable as error:
+                if not await self._may_journal(request, error) or not await self._to_journal(request):
+                    raise
+        results = [result for result in request.results if result is not None]
+        if request.overloaded and all(result.status == "failed" for result in results):
+            raise Overloaded(
+                WAITING,
+                retry_after_s=self._load.retry_after_s("push"),
+            )
+        return results
+
+    async def _to_database(self, request: _Request, decision: Decision) -> None:
+        scope, todo = request.scope, request.todo
         for _ in range(RESOLVE_ATTEMPTS):
             known = await self._at.directory.partitions(scope, todo)
             for name in [name for name in todo if name not in known]:
-                for index in todo.pop(name):
-                    results[index] = refusal(messages[index], "the queue has all the partitions it may have")
+                request.refuse(name, "the queue has all the partitions it may have")
             if not todo:
-                break
-            parts = {
-                name: Part(self.segment(known[name], messages, ids, indexes))
+                return
+            segments = {
+                name: self.segment(known[name], request.messages, request.ids, indexes)
                 for name, indexes in todo.items()
             }
-            items = size = 0
-            for part in parts.values():
-                items += len(part.segment.payloads)
-                size += sum(map(len, part.segment.payloads))
-            await self.batcher.submit(None, list(parts.values()), items=items, size=size)
-            for name, part in parts.items():
-                if part.gone:
-                    self._at.directory.forget(scope, name.queue)
-                    continue
-                indexes = todo.pop(name)
-                for at, index in enumerate(indexes):
-                    results[index] = outcome(part, at, messages[index], ids[index], known[name].partition_id)
-                self.count(scope, name, known[name], len(indexes) - len(part.duplicates) - len(part.refused))
+            behind = segments
+            reason = SYSTEM_BUSY
+            if decision is Decision.EXECUTE:
+                behind = await self._execute_now(request, known, segments)
+                reason = MAINTAINING_ORDER
+            if behind:
+                await self._accept(request, known, behind, reason)
             if not todo:
-                break
-        if todo:
-            raise DatabaseUnavailable("the queue is being deleted while it is pushed to; try again")
-        return [result for result in results if result is not None]
+                return
+        raise DatabaseUnavailable("the queue is being deleted while it is pushed to; try again")
+
+    async def _execute_now(
+        self,
+        request: _Request,
+        known: Mapping[PartitionName, PartitionId],
+        segments: Mapping[PartitionName, Segment],
+    ) -> dict[PartitionName, Segment]:
+        """Append what may be; what has to join lanes is returned. Partitions that are gone are left."""
+        parts = {name: Part(segment) for name, segment in segments.items()}
+        items = size = 0
+        for segment in segments.values():
+            items += len(segment.payloads)
+            size += sum(map(len, segment.payloads))
+        request.sent = True
+        await self.batcher.submit(None, list(parts.values()), items=items, size=size)
+        request.sent = False
+        behind: dict[PartitionName, Segment] = {}
+        for name, part in parts.items():
+            if part.gone:
+                self._at.directory.forget(request.scope, name.queue)
+                continue
+            if part.behind:
+                behind[name] = part.segment
+                continue
+            indexes = request.todo.pop(name)
+            ids = known[name]
+            for at, index in enumerate(indexes):
+                message, message_id = request.messages[index], request.ids[index]
+                request.results[index] = outcome(part, at, message, message_id, ids.partition_id)
+            self.count(request.scope, name, ids, len(indexes) - len(part.duplicates) - len(part.refused))
+        return behind
+
+    async def _accept(
+        self,
+        request: _Request,
+        known: Mapping[PartitionName, PartitionId],
+        segments: Mapping[PartitionName, Segment],
+        reason: str,
+    ) -> None:
+        """Put segments at the end of their lanes, if those may get longer."""
+        if reason == MAINTAINING_ORDER and self._load.enabled and not self._load.may_spill("push"):
+            request.overloaded = True
+            for name in segments:
+                request.refuse(name, WAITING)
+            return
+        request.sent = True
+        accepted = await self._later.accept_pushes(segments, reason)
+        request.sent = False
+        for name, operation in zip(segments, accepted, strict=True):
+            if operation is None:
+                self._at.directory.forget(request.scope, name.queue)
+            else:
+                request.accept(name, operation, known[name].partition_id)
+
+    async def _may_journal(self, request: _Request, error: DatabaseUnavailable) -> bool:
+        """Whether what is left to do may go to the journal: there is one, PostgreSQL is away, and no message
+        can come twice by that. Of what was under way when PostgreSQL went, only one with a transaction id can
+        be told from its repetition."""
+        if self._later.journal is None or not await self._at.database.outage.confirmed():
+            return False
+        if not (request.sent and isinstance(error, OutcomeUnknown)):
+            return True
+        return all(
+            request.messages[index].transaction_id is not None
+            for indexes in request.todo.values()
+            for index in indexes
+        )
+
+    async def _to_journal(self, request: _Request) -> bool:
+        """Whether what is left to do is in the journal now."""
+        accepted = await self._later.journal_pushes(
+            request.scope, request.messages, request.ids, request.todo
+        )
+        if accepted is None:
+            return False
+        for name, operation in accepted.items():
+            request.accept(name, operation, None)
+        return True
 
     def segment(
         self,
@@ -123,9 +246,10 @@ class Pushes:
         segments = list(merged.values())
         pushed = await log.push(self._at.database, segments)
         for segment, first_offset in zip(segments, pushed.first_offsets, strict=True):
-            if first_offset is None:
+            if first_offset is None or first_offset == BEHIND:
                 for part, _ in placed:
-                    part.gone = part.gone or part.segment.partition_id == segment.partition_id
+                    if part.segment.partition_id == segment.partition_id:
+                        part.gone, part.behind = first_offset is None, first_offset == BEHIND
         if pushed.duplicates or pushed.refused:
             starts: dict[int, int] = {}
             at = 0
@@ -140,6 +264,13 @@ class Pushes:
                     elif first + index in pushed.refused:
                         part.refused.add(index)
         return [None] * len(requests)
+
+
+def _places(messages: Sequence[NewMessage]) -> dict[PartitionName, list[int]]:
+    places: dict[PartitionName, list[int]] = {}
+    for index, message in enumerate(messages):
+        places.setdefault(PartitionName(message.queue, message.partition), []).append(index)
+    return places
 
 
 def outcome(part: Part, at: int, message: NewMessage, message_id: str, partition_id: int) -> PushResult:

@@ -12,6 +12,7 @@ from penstock.durable import dead_letters, groups, messages
 from penstock.durable.messages import Place
 from penstock.errors import (
     InvalidRequest,
+    Overloaded,
     QueueFull,
     UnknownGroup,
     UnknownMessage,
@@ -133,6 +134,8 @@ class Records:
             raise WrongState(f"message {transaction_id!r} is no dead letter; only those can be retried")
         if outcome == "queue_full":
             raise QueueFull(f"queue {place.queue!r} is full: it has reached its maxSize", queue=place.queue)
+        if outcome == "operations_waiting":
+            raise Overloaded(f"operations wait for partition {place.partition!r}, and come first: try again")
         self._at.metrics.pushed(scope, place.queue_id, place.queue, 1)
         self._at.ready.announce(place.queue_id)
         return place, message_id

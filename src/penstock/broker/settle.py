@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -9,16 +10,22 @@ from datetime import datetime
 from itertools import groupby
 
 from penstock.broker.batcher import Batcher, BatchStats
+from penstock.broker.later import Later
+from penstock.broker.load import Decision
 from penstock.broker.messages import Lease, NewMessage, PushResult, Settlement, SettlementResult
 from penstock.broker.push import Part, Pushes, outcome, refusal
 from penstock.broker.workbench import Workbench
 from penstock.durable import log
 from penstock.durable.faults import TransactionFailed
-from penstock.durable.log import Ack, Acked, PartitionName
+from penstock.durable.log import Ack, Acked, PartitionName, Segment, Transacted
+from penstock.errors import Overloaded
 from penstock.ids import new_id_text
 from penstock.model import Scope
 
 REFUSED = ("lease_lost", "not_leased")
+
+LANES_S, LOOK_AGAIN_S = 5.0, 0.05
+"""How long a transaction waits for the lanes it pushes to, and how often it looks."""
 
 
 @dataclass(slots=True)
@@ -28,19 +35,40 @@ class TransactionResult:
 
 
 class Settlements:
-    def __init__(self, workbench: Workbench, pushes: Pushes) -> None:
+    def __init__(self, workbench: Workbench, pushes: Pushes, later: Later) -> None:
         self._at = workbench
         self._pushes = pushes
+        self._later = later
         self.acks: Batcher[list[Ack], list[Acked]] = Batcher(self._execute_acks)
         self.extends: Batcher[tuple[Lease, int], datetime | None] = Batcher(self._execute_extends)
         self.transactions = BatchStats()
 
-    async def ack(self, scope: Scope, settlements: Sequence[Settlement]) -> list[SettlementResult]:
-        """Settle messages; one result each, in order. One that is refused changes nothing."""
+    async def ack(
+        self, scope: Scope, settlements: Sequence[Settlement], decision: Decision = Decision.EXECUTE
+    ) -> list[SettlementResult]:
+        """Settle messages, or accept that for later; one result each, in order. One that is refused changes
+        nothing."""
         acks = [_ack(settlement) for settlement in settlements]
+        if decision is Decision.SPILL:
+            return await self._accept(acks)
         results = await self.acks.submit(None, acks, items=len(acks))
         self._count(scope, settlements, results)
         return [_result(result) for result in results]
+
+    async def _accept(self, acks: list[Ack]) -> list[SettlementResult]:
+        places: dict[int, list[int]] = {}
+        for index, ack in enumerate(acks):
+            places.setdefault(ack.partition_id, []).append(index)
+        accepted = await self._later.accept_acks(
+            {partition_id: [acks[i] for i in indexes] for partition_id, indexes in places.items()}
+        )
+        results = [SettlementResult("lease_lost", None, None, False) for _ in acks]
+        for partition_id, indexes in places.items():
+            outcome_of = accepted[partition_id]
+            for at, index in enumerate(indexes):
+                if at not in outcome_of.refused:
+                    results[index] = SettlementResult("accepted", None, None, False, outcome_of.accepted)
+        return results
 
     async def extend(self, lease: Lease, ms: int) -> datetime | None:
         """When the lease ends now, at least `ms` from here; None if it is not in force any more."""
@@ -65,7 +93,7 @@ class Settlements:
         flat = [index for indexes in todo.values() for index in indexes]
         started = time.perf_counter()
         try:
-            done = await log.transaction(self._at.database, segments, [_ack(s) for s in settlements])
+            done = await self._after_lanes(segments, [_ack(s) for s in settlements])
         except TransactionFailed as failure:
             self.transactions.failures += 1
             if failure.part == "push":
@@ -88,6 +116,22 @@ class Settlements:
             at += len(indexes)
         self._count(scope, settlements, done.acked, freed_all=True)
         return TransactionResult(pushed, [_result(result) for result in done.acked])
+
+    async def _after_lanes(self, segments: list[Segment], acks: list[Ack]) -> Transacted:
+        """Carry out a transaction when nothing waits any more in the lanes it pushes to, if that is soon."""
+        deadline = time.monotonic() + LANES_S
+        while True:
+            try:
+                return await log.transaction(self._at.database, segments, acks)
+            except TransactionFailed as failure:
+                if failure.reason != "operations_waiting":
+                    raise
+                if time.monotonic() > deadline:
+                    raise Overloaded(
+                        "operations wait for a partition that is pushed to; nothing was changed: try again"
+                    ) from failure
+            self._later.soon()
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     async def leases_of(self, partition_ids: Sequence[int], leases: Sequence[Lease]) -> dict[int, Lease]:
         """Which of the leases holds each partition, for acks that do not say."""

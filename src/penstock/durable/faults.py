@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import asyncpg
 
-from penstock.errors import DatabaseUnavailable, PenstockError
+from penstock.errors import DatabaseUnavailable, OutcomeUnknown, PenstockError
 
 T = TypeVar("T")
 ATTEMPTS = 5
@@ -72,13 +72,17 @@ def _raised(error: asyncpg.PostgresError) -> PenstockError | None:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Raise DatabaseUnavailable where the server is away, and our functions' errors as their classes."""
+def translated(sent: bool = False) -> Iterator[None]:
+    """Raise DatabaseUnavailable where the server is away, and our functions' errors as their classes.
+
+    Where a statement was `sent`, its effect is not known: OutcomeUnknown.
+    """
     try:
         yield
     except UNAVAILABLE as error:
         reason = str(error) or type(error).__name__
-        raise DatabaseUnavailable(f"PostgreSQL did not answer ({reason}); retry shortly") from error
+        away = OutcomeUnknown if sent else DatabaseUnavailable
+        raise away(f"PostgreSQL did not answer ({reason}); retry shortly") from error
     except asyncpg.PostgresError as error:
         if known := _raised(error):
             raise known from error

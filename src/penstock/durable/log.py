@@ -44,8 +44,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What became of a push: first offset per segment, original ids by duplicate item (0-based), and the
-    items refused because their queue is full."""
+    """What became of a push: first offset per segment (BEHIND where it must join a lane, None where its
+    partition is gone), original ids by duplicate item (0-based), and the items refused because their queue is
+    full."""
 
     first_offsets: list[int | None]
     duplicates: dict[int, uuid.UUID]
@@ -63,6 +64,9 @@ class Transacted:
     def outcomes(self) -> list[str]:
         return [ack.outcome for ack in self.acked]
 
+
+BEHIND = -1
+"""In place of an offset: operations of the partition's lane come first."""
 
 LeaseId = uuid.UUID | str
 """As text it must be one, in its usual form: it is not looked at before it is sent."""
@@ -113,6 +117,22 @@ async def ensure_partitions(
         )
         for row in rows
     }
+
+
+async def add_partition(database: Database, scope: Scope, name: PartitionName) -> PartitionId:
+    """The ids of a partition, made where missing even past its queue's number of partitions."""
+    row = await unless_deleted(
+        lambda: database.fetchrow(
+            "SELECT * FROM add_partition_v1($1, $2, $3, $4, $5)",
+            scope.organization,
+            scope.project,
+            scope.environment,
+            name.queue,
+            name.partition,
+        )
+    )
+    assert row is not None
+    return PartitionId(row["queue_id"], row["partition_id"], row["encrypted"])
 
 
 async def ensure_group(

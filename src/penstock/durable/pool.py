@@ -10,6 +10,8 @@ from typing import Any
 import asyncpg
 
 from penstock.durable.faults import translated
+from penstock.durable.outage import Outage
+from penstock.errors import DatabaseUnavailable
 
 SCHEMA = "penstock"
 
@@ -25,6 +27,9 @@ SESSION = {
 }
 """What every session that works on queues is told."""
 
+ACQUIRE_S = 10.0
+"""How long an operation waits for a connection at most."""
+
 
 async def _keep(connection: object) -> None:
     """Nothing we run leaves anything behind in a session, so a connection goes back as it is: resetting it
@@ -37,6 +42,9 @@ class Database:
     def __init__(self, url: str, size: int = 10) -> None:
         self.url = url
         self.size = size
+        self.waiting = 0
+        """How many wait for a connection."""
+        self.outage = Outage(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
 
@@ -59,18 +67,38 @@ class Database:
             )
 
     async def close(self) -> None:
+        await self.outage.stop()
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[asyncpg.Record]]:
+        """A connection of one's own. Raises DatabaseUnavailable if there is none to be had, at once during an
+        outage, and OutcomeUnknown if it is lost while it is used."""
+        self.outage.check()
+        try:
+            connection = await self._acquire()
+            assert self._pool is not None
+            try:
+                with translated(sent=True):
+                    yield connection
+            finally:
+                await self._pool.release(connection)
+        except DatabaseUnavailable:
+            self.outage.suspect()
+            raise
+
+    async def _acquire(self) -> asyncpg.pool.PoolConnectionProxy[asyncpg.Record]:
         if self._pool is None:
             await self.open()
         assert self._pool is not None
-        with translated():
-            async with self._pool.acquire() as connection:
-                yield connection
+        self.waiting += 1
+        try:
+            with translated():
+                return await self._pool.acquire(timeout=ACQUIRE_S)
+        finally:
+            self.waiting -= 1
 
     async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
         async with self.connection() as connection:

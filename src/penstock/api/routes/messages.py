@@ -13,6 +13,7 @@ from starlette.routing import Route
 from penstock.api import reading
 from penstock.api.answer import NOTHING, Answer
 from penstock.api.disconnect import unless_disconnected
+from penstock.api.queued import queued_answer
 from penstock.api.schemas import (
     PoppedMessage,
     PopResponse,
@@ -26,14 +27,16 @@ from penstock.api.schemas import (
 from penstock.api.services import Services, services
 from penstock.broker.messages import NewMessage, Popped, PushResult
 from penstock.broker.pop import PopOptions
+from penstock.broker.queue_names import RUN_QUEUE
 from penstock.clock import iso
-from penstock.errors import InvalidRequest, QueueFull
+from penstock.errors import InvalidRequest, QueueFull, WrongState
 from penstock.model import DEFAULT_PARTITION, DEFAULT_SCOPE, QUEUE_MODE
 
 LONGEST_WAIT_MS = 300_000
 
 
 async def push(given: Services, raw: bytes) -> Answer:
+    decision = given.broker.admit("push")
     items, failed = _push_items(raw)
     messages: list[NewMessage] = []
     indexes: list[int] = []
@@ -46,14 +49,16 @@ async def push(given: Services, raw: bytes) -> Answer:
     if failed and not messages:
         index, detail = next(iter(failed.items()))
         raise InvalidRequest(f"no item can be accepted; items[{index}]: {detail}", failed=len(failed))
-    results = await given.broker.push(DEFAULT_SCOPE, messages) if messages else []
+    results = await given.broker.push(DEFAULT_SCOPE, messages, decision) if messages else []
     if results and not failed and all(result.status == "failed" for result in results):
-        raise QueueFull(results[0].error or "", queue=messages[0].queue)
+        kind = WrongState if results[0].error == RUN_QUEUE else QueueFull
+        raise kind(results[0].error or "", queue=messages[0].queue)
     answer = [PushItemResult(index, "failed", error=detail) for index, detail in failed.items()]
     answer += map(_push_result, indexes, messages, results)
     if failed:
         answer.sort(key=lambda item: item.index)
-    return Answer(201, encode(answer))
+    queued = queued_answer((result.accepted for result in results), answer)
+    return queued or Answer(201, encode(answer))
 
 
 def _push_items(raw: bytes) -> tuple[list[tuple[int, PushItem]], dict[int, str]]:
@@ -92,6 +97,8 @@ def _push_result(index: int, message: NewMessage, result: PushResult) -> PushIte
         message.trace_id,
         message.queue,
         result.error,
+        result.accepted.operation_id if result.accepted else None,
+        result.accepted.reason if result.accepted else None,
     )
 
 
@@ -103,6 +110,7 @@ async def pop(
     has_left: Callable[[], bool] = lambda: False,
 ) -> Answer:
     """The answer to a pop; what it leased is given back if the consumer has left by then."""
+    given.broker.admit("pop")
     popped = await given.broker.pop(DEFAULT_SCOPE, queue, group, options)
     if popped.messages and has_left():
         # The server cancels what it does for a client when it notices that it has left; not this.
@@ -185,6 +193,7 @@ async def _pop_any(request: Request) -> Response:
     if not namespace and not task:
         raise InvalidRequest("name a namespace or a task, or pop one queue: /api/v1/pop/queue/{queue}")
     group, options = pop_options(request.query_params)
+    services(request).broker.admit("pop")
     work = services(request).broker.pop_any(DEFAULT_SCOPE, namespace, task, group, options)
     popped = await unless_disconnected(request, work)
     return (_pop_answer(popped) if popped else NOTHING).response()

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from penstock.api import reading
 from penstock.api.answer import Answer
+from penstock.api.queued import queued_answer
 from penstock.api.routes.messages import new_message
 from penstock.api.schemas import (
     AckBatchBody,
@@ -44,15 +45,18 @@ REASONS = {
 
 
 async def ack(given: Services, raw: bytes) -> Answer:
+    decision = given.broker.admit("ack")
     body = reading.decode(ack_body, raw)
     settlement = _settlement(body, _lease(body.leaseId))
-    [result] = await given.broker.ack(DEFAULT_SCOPE, [settlement])
+    [result] = await given.broker.ack(DEFAULT_SCOPE, [settlement], decision)
     if not result.success:
         raise LeaseLost(REASONS[result.outcome], transactionId=body.transactionId)
-    return Answer(200, encode([_ack_result(0, body, result)]))
+    answer = [_ack_result(0, body, result)]
+    return queued_answer([result.accepted], answer) or Answer(200, encode(answer))
 
 
 async def ack_batch(given: Services, raw: bytes) -> Answer:
+    decision = given.broker.admit("ack")
     batch: AckBatchBody = reading.decode(ack_batch_body, raw)
     answers: list[AckResult | None] = [None] * len(batch.acknowledgments)
     settlements: list[Settlement] = []
@@ -64,10 +68,11 @@ async def ack_batch(given: Services, raw: bytes) -> Answer:
         except InvalidRequest as error:
             refused = AckResult(index, body.transactionId, False, error.detail, None, None, False, False)
             answers[index] = refused
-    results = await given.broker.ack(DEFAULT_SCOPE, settlements) if settlements else []
+    results = await given.broker.ack(DEFAULT_SCOPE, settlements, decision) if settlements else []
     for index, result in zip(places, results, strict=True):
         answers[index] = _ack_result(index, batch.acknowledgments[index], result)
-    return Answer(200, encode(answers))
+    done = [answer for answer in answers if answer is not None]
+    return queued_answer((result.accepted for result in results), done) or Answer(200, encode(done))
 
 
 async def _ack(request: Request) -> Response:
@@ -198,6 +203,8 @@ def _ack_result(index: int, body: AckBody, result: SettlementResult) -> AckResul
         result.partition,
         result.lease_released,
         result.outcome == "dead",
+        result.accepted.operation_id if result.accepted else None,
+        result.accepted.reason if result.accepted else None,
     )
 
 

@@ -35,7 +35,14 @@ BEGIN
     PERFORM 1 FROM partitions WHERE queue_id = p_queue_id ORDER BY id FOR NO KEY UPDATE;
     PERFORM 1 FROM positions p JOIN partitions t ON t.id = p.partition_id WHERE t.queue_id = p_queue_id
     ORDER BY p.partition_id, p.group_id FOR UPDATE OF p;
+    -- Its operations go with it, and are off their lanes then.
+    INSERT INTO operation_tallies AS y (kind, slot, finished)
+    SELECT o.kind, slot_v1(), count(*) FROM operations o
+    WHERE o.queue_id = p_queue_id AND (o.status = 'pending' OR o.holds) GROUP BY o.kind ORDER BY o.kind
+    ON CONFLICT (kind, slot) DO UPDATE SET finished = y.finished + excluded.finished;
     DELETE FROM queues WHERE id = p_queue_id;
     DELETE FROM dead_tallies WHERE queue_id = p_queue_id;
+    DELETE FROM dead_counts WHERE queue_id = p_queue_id;
+    DELETE FROM dead_error_counts WHERE queue_id = p_queue_id;
     RETURN true;
 END $$;

@@ -1,9 +1,9 @@
 -- push_v1: append messages to partitions; one segment per partition named.
 -- The items come flat, in the order of p_partition_ids and p_lengths; a partition is named once. An item
 -- without a transaction id of its own gets its message id.
--- Returns one row: the first offset per segment (NULL where the partition is gone), the items left out as
--- duplicates (1-based) with the id of the message they repeat, and those left out because their queue is
--- full.
+-- Returns one row: the first offset per segment (NULL where the partition is gone, -1 where operations wait in its
+-- lane: the segment must join them), the items left out as duplicates (1-based) with the id of the message they
+-- repeat, and those left out because their queue is full.
 -- Locks: partition rows by id, then queues that have a size limit, tallies by queue, and positions that
 -- wait for a message.
 CREATE OR REPLACE FUNCTION push_v1(
@@ -24,6 +24,12 @@ BEGIN
     -- What is left out must be known before offsets are given out. Otherwise giving them out is the lock.
     IF v_keyed OR v_sized THEN
         PERFORM 1 FROM partitions WHERE id = ANY (p_partition_ids) ORDER BY id FOR NO KEY UPDATE;
+        IF EXISTS (SELECT 1 FROM partitions WHERE id = ANY (p_partition_ids) AND spilled > 0) THEN
+            SELECT * INTO first_offsets, duplicate_items, duplicate_ids, refused_items
+            FROM push_past_lanes_v1(p_partition_ids, p_lengths, p_message_ids, p_transaction_ids, p_trace_ids,
+                                    p_payloads, p_now);
+            RETURN;
+        END IF;
     END IF;
     IF v_keyed THEN
         SELECT array_agg(d.item::int ORDER BY d.item), array_agg(d.original ORDER BY d.item)
@@ -67,7 +73,7 @@ BEGIN
         -- One after the other by id, so that two pushes never wait for each other.
         UPDATE partitions p SET next_offset = p.next_offset + s.length,
                pushed_at = CASE WHEN s.length > 0 THEN coalesce(p_now, clock_timestamp()) ELSE p.pushed_at END
-        FROM (SELECT * FROM segments ORDER BY partition_id) s WHERE p.id = s.partition_id
+        FROM (SELECT * FROM segments ORDER BY partition_id) s WHERE p.id = s.partition_id AND p.spilled = 0
         RETURNING s.n, p.id AS partition_id, p.queue_id, s.length, s.hi, p.next_offset - s.length AS first_offset
     )
     SELECT array_agg(w.partition_id ORDER BY s.n) AS partition_ids, array_agg(w.queue_id ORDER BY s.n) AS queue_ids,
@@ -76,6 +82,13 @@ BEGIN
     INTO v_placed
     FROM segments s LEFT JOIN placed w USING (n);
     first_offsets := v_placed.first_offsets;
+    IF array_position(first_offsets, NULL) IS NOT NULL THEN
+        SELECT array_agg(CASE WHEN f.first_offset IS NULL AND p.id IS NOT NULL THEN -1 ELSE f.first_offset END
+                         ORDER BY f.n)
+        INTO first_offsets
+        FROM unnest(p_partition_ids, first_offsets) WITH ORDINALITY AS f (partition_id, first_offset, n)
+        LEFT JOIN partitions p ON p.id = f.partition_id;
+    END IF;
     -- Read under the locks, by statements of their own: time and chunk never run backwards within a partition.
     v_now := coalesce(p_now, clock_timestamp());
     SELECT id INTO v_chunk FROM chunks ORDER BY id DESC LIMIT 1;

@@ -24,6 +24,9 @@ BEGIN
         ELSIF array_position(v_pushed.first_offsets, NULL) IS NOT NULL THEN
             v_item := 1;
             v_reason := 'partition_gone';
+        ELSIF -1 = ANY (v_pushed.first_offsets) THEN
+            v_item := 1;
+            v_reason := 'operations_waiting';
         END IF;
         IF v_reason IS NOT NULL THEN
             RAISE EXCEPTION 'the transaction was not carried out' USING ERRCODE = 'PK003',

@@ -1,0 +1,78 @@
+-- drain_acks_v1: carry out the next acks of lanes that the caller holds. A lease that goes on gets back the end it
+-- had, but at least as much time as it was given at first.
+-- Returns a row per queue, group, partition and outcome, with the run times; operations are counted in one of them.
+-- Locks: partition rows by id, then those of ack_v1.
+CREATE OR REPLACE FUNCTION drain_acks_v1(p_lanes bigint[], p_operations int, p_now timestamptz)
+RETURNS TABLE (operations int, organization text, project text, environment text, queue_id bigint, queue text,
+               partition_id bigint, group_name text, outcome text, messages int, run_ms bigint[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now      timestamptz;
+    v_ids      uuid[];
+    v_of       bigint[];
+    v_lengths  int[];
+    v_lanes    bigint[];
+    v_counts   int[];
+    v_items    record;
+    v_outcomes text[];
+    v_settled  jsonb;
+BEGIN
+    PERFORM 1 FROM partitions WHERE id = ANY (p_lanes) ORDER BY id FOR NO KEY UPDATE;
+    SELECT array_agg(o.id ORDER BY o.partition_id, o.place), array_agg(o.partition_id ORDER BY o.partition_id, o.place),
+           array_agg(o.items ORDER BY o.partition_id, o.place)
+    INTO v_ids, v_of, v_lengths
+    FROM next_operations_v1('ack', p_lanes, p_operations) o;
+    IF v_ids IS NULL THEN
+        -- Their queues were deleted.
+        PERFORM leave_lanes_v1('ack', p_lanes, array_fill(0, ARRAY[cardinality(p_lanes)]));
+        RETURN;
+    END IF;
+    SELECT array_agg(k.partition_id ORDER BY k.partition_id), array_agg(k.operations ORDER BY k.partition_id)
+    INTO v_lanes, v_counts
+    FROM (SELECT u AS partition_id, count(*)::int AS operations FROM unnest(v_of) u GROUP BY u) k;
+    SELECT array_agg(o.partition_id ORDER BY w.n, k.i) AS partition_ids, array_agg(k.group_id ORDER BY w.n, k.i) AS group_ids,
+           array_agg(k.lease_id ORDER BY w.n, k.i) AS lease_ids, array_agg(k.lease_end ORDER BY w.n, k.i) AS lease_ends,
+           array_agg(k.transaction_id ORDER BY w.n, k.i) AS transaction_ids,
+           array_agg(k.status ORDER BY w.n, k.i) AS statuses, array_agg(k.error ORDER BY w.n, k.i) AS errors
+    INTO v_items
+    FROM unnest(v_ids) WITH ORDINALITY AS w (id, n)
+    JOIN operations o ON o.id = w.id
+    CROSS JOIN LATERAL unnest(o.group_ids, o.lease_ids, o.lease_ends, o.transaction_ids, o.statuses, o.errors)
+               WITH ORDINALITY AS k (group_id, lease_id, lease_end, transaction_id, status, error, i);
+
+    SELECT jsonb_agg(to_jsonb(a)) INTO v_settled
+    FROM ack_v1(v_items.partition_ids, v_items.group_ids, v_items.lease_ids, v_items.transaction_ids,
+                v_items.statuses, v_items.errors, p_now) a;
+    SELECT array_agg(a.outcome ORDER BY i.item) INTO v_outcomes
+    FROM jsonb_to_recordset(v_settled) AS a (items int[], outcome text) CROSS JOIN LATERAL unnest(a.items) AS i (item);
+
+    v_now := coalesce(p_now, clock_timestamp());
+    UPDATE positions p SET lease_expires_at = greatest(l.lease_end, v_now + (l.lease_end - p.leased_at)),
+           ready_at = greatest(l.lease_end, v_now + (l.lease_end - p.leased_at))
+    FROM (SELECT k.partition_id, k.group_id, k.lease_id, min(k.lease_end) AS lease_end
+          FROM unnest(v_items.partition_ids, v_items.group_ids, v_items.lease_ids, v_items.lease_ends)
+               AS k (partition_id, group_id, lease_id, lease_end) GROUP BY 1, 2, 3) l
+    WHERE p.partition_id = l.partition_id AND p.group_id = l.group_id AND p.lease_id = l.lease_id
+      AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.partition_id = l.partition_id AND o.kind = 'ack'
+                      AND o.status = 'pending' AND o.lease_ids @> ARRAY[l.lease_id] AND o.id <> ALL (v_ids));
+
+    WITH done AS (
+        SELECT w.id, w.length, sum(w.length) OVER (ORDER BY w.n) AS hi
+        FROM unnest(v_ids, v_lengths) WITH ORDINALITY AS w (id, length, n)
+    )
+    UPDATE operations o SET status = 'completed', finished_at = clock_timestamp(), error = NULL,
+           result = jsonb_build_object('outcomes', to_jsonb(v_outcomes[w.hi - w.length + 1:w.hi]))
+    FROM done w WHERE o.id = w.id;
+    PERFORM leave_lanes_v1('ack', array_agg(l), array_agg(coalesce(v_counts[array_position(v_lanes, l)], 0)))
+    FROM unnest(p_lanes) l;
+
+    RETURN QUERY
+    SELECT CASE WHEN row_number() OVER () = 1 THEN cardinality(v_ids) ELSE 0 END,
+           e.organization, e.project, e.name, a.queue_id, a.queue, v_items.partition_ids[a.items[1]], a.group_name,
+           a.outcome, cardinality(a.items), array_fill(coalesce(a.run_ms, 0), ARRAY[cardinality(a.items)])
+    FROM jsonb_to_recordset(v_settled)
+         AS a (items int[], outcome text, queue_id bigint, queue text, group_name text, run_ms bigint)
+    LEFT JOIN queues q ON q.id = a.queue_id
+    LEFT JOIN environments e ON e.id = q.environment_id;
+END $$;

@@ -1,0 +1,348 @@
+"""Operations: accepted now, carried out later, in order per lane, once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import uuid
+from datetime import timedelta
+
+import pytest
+from under_test import Delivery, QueueUnderTest
+
+from penstock.durable import catalog, log, messages, operations
+from penstock.durable.faults import TransactionFailed
+from penstock.durable.log import Ack, Segment
+from penstock.durable.operations import AckOperation, Depth, PushOperation
+from penstock.durable.pool import Database
+from penstock.ids import new_id
+from penstock.model import DEFAULT_SCOPE
+
+
+async def spill(
+    queue: QueueUnderTest, *payloads: str, partition: str = "Default", keys: list[str | None] | None = None
+) -> uuid.UUID:
+    ids = await queue.partition(partition)
+    count = len(payloads)
+    operation = PushOperation(
+        new_id(),
+        Segment(
+            ids.partition_id,
+            [str(new_id()) for _ in payloads],
+            keys or [None] * count,
+            [None] * count,
+            [payload.encode() for payload in payloads],
+        ),
+    )
+    [place] = await operations.spill_pushes(queue.database, [operation], "system_busy", queue.now)
+    assert place is not None
+    return operation.id
+
+
+async def spill_ack(
+    queue: QueueUnderTest, delivery: Delivery, *which: int, status: str = "completed"
+) -> uuid.UUID:
+    ids = await queue.group()
+    chosen = [delivery.messages[i] for i in which] if which else delivery.messages
+    acks = [
+        Ack(partition_id, ids.group_id, delivery.lease_id, transaction_id, status, None)
+        for partition_id, _, transaction_id, _, _ in chosen
+    ]
+    operation = AckOperation(new_id(), chosen[0][0], acks)
+    places, refused = await operations.spill_acks(
+        queue.database, [operation], "system_busy", 600_000, queue.now
+    )
+    assert (places, refused) == ([1], set())
+    return operation.id
+
+
+async def drain(queue: QueueUnderTest, kind: str = "push", lanes: int = 10, each: int = 100) -> int:
+    done = await operations.drain(queue.database, kind, lanes=lanes, operations=each, now=queue.now)
+    return sum(one.operations for one in done)
+
+
+async def drain_carefully(queue: QueueUnderTest, *, attempts: int = 3, hold: bool = False) -> list[str]:
+    done = await operations.drain_carefully(
+        queue.database, "push", lanes=10, attempts=attempts, backoff_ms=100, hold=hold, now=queue.now
+    )
+    return [one.outcome for one in done]
+
+
+async def status(queue: QueueUnderTest, operation_id: uuid.UUID) -> str | None:
+    row = await operations.operation(queue.database, DEFAULT_SCOPE, operation_id)
+    return row["status"] if row else None
+
+
+async def test_a_push_joins_the_lane_that_others_wait_in(queue: QueueUnderTest) -> None:
+    await queue.push("a")
+    await spill(queue, "b")
+    assert (await queue.push("never")).first_offsets == [-1]
+    await spill(queue, "c")
+    assert (await queue.pop(10)).payloads == ["a"]
+    assert await drain(queue) == 2
+    await queue.push("d")
+    queue.later(1_000)
+    assert (await queue.pop(10)).payloads == ["a"]  # one alone after a lease ran out
+    rows = await queue.database.fetch("SELECT payloads FROM log ORDER BY first_offset")
+    assert [p.decode() for row in rows for p in row["payloads"]] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_only_the_partitions_behind_are_left_out_of_a_push(queue: QueueUnderTest, keyed: bool) -> None:
+    await spill(queue, "x1", partition="x")
+    ids = [(await queue.partition(name)).partition_id for name in ("w", "x", "y")]
+    keys: list[str | None] = ["k1", "k2"] if keyed else [None, None]
+    segments = [
+        Segment(partition, [str(new_id()) for _ in keys], list(keys), [None, None], [b"1", b"2"])
+        for partition in (*ids, 999_999)
+    ]
+    if keyed:
+        segments[2].transaction_ids = ["k1", "k1"]
+    pushed = await log.push(queue.database, segments, queue.now)
+    assert pushed.first_offsets == [0, -1, 0, None]
+    assert set(pushed.duplicates) == ({5} if keyed else set())
+    if keyed:
+        assert str(pushed.duplicates[5]) == segments[2].message_ids[0]
+
+
+async def test_a_lane_is_drained_in_order_whatever_the_size_of_its_pieces(queue: QueueUnderTest) -> None:
+    rng = random.Random(7)
+    expected = []
+    for number in range(30):
+        names = [f"{number}.{i}" for i in range(rng.randint(1, 3))]
+        expected += names
+        await spill(queue, *names)
+    assert await drain(queue, each=7) == 7
+    assert await drain(queue, each=100) == 23
+    assert (await queue.pop(100)).payloads == expected
+    assert (await operations.depths(queue.database))["push"] == Depth(0, 30)
+    assert await queue.database.fetch("SELECT 1 FROM lanes") == []
+
+
+async def test_two_drains_never_work_on_one_lane(queue: QueueUnderTest) -> None:
+    for number in range(40):
+        await spill(queue, str(number), partition=f"p{number % 4}")
+
+    async def until_empty() -> int:
+        total = 0
+        while done := await drain(queue, lanes=2, each=1):
+            total += done
+        return total
+
+    assert sum(await asyncio.gather(*(until_empty() for _ in range(5)))) == 40
+    for at in range(4):
+        delivery = await queue.pop(100, partition=f"p{at}")
+        assert delivery.payloads == [str(number) for number in range(at, 40, 4)]
+
+
+async def test_pushes_spills_and_drains_at_once_keep_order_and_lose_nothing(queue: QueueUnderTest) -> None:
+    """Each producer sends its next message when the last was accepted, by whichever way was open."""
+    stop = asyncio.Event()
+    await queue.partition("a")
+    await queue.partition("b")
+
+    async def produce(producer: int) -> None:
+        rng = random.Random(producer)
+        for number in range(30):
+            partition, name = rng.choice("ab"), f"{producer}:{number}"
+            if rng.random() < 0.3 or (await queue.push(name, partition=partition)).first_offsets == [-1]:
+                await spill(queue, name, partition=partition)
+
+    async def keep_draining() -> None:
+        while not stop.is_set():
+            await drain(queue, lanes=2, each=3)
+            await asyncio.sleep(0.005)
+
+    drains = [asyncio.create_task(keep_draining()) for _ in range(2)]
+    await asyncio.gather(*(produce(producer) for producer in range(6)))
+    stop.set()
+    await asyncio.gather(*drains)
+    await drain(queue)
+    seen: list[str] = []
+    for partition in "ab":
+        payloads = (await queue.pop(1_000, partition=partition)).payloads
+        seen += payloads
+        for producer in range(6):
+            own = [int(p.split(":")[1]) for p in payloads if p.startswith(f"{producer}:")]
+            assert own == sorted(own)
+    assert sorted(seen) == sorted(f"{producer}:{number}" for producer in range(6) for number in range(30))
+
+
+async def test_duplicates_are_found_when_the_operation_is_carried_out(queue: QueueUnderTest) -> None:
+    await queue.push("first", keys=["k"])
+    [[original]] = await queue.database.fetch("SELECT message_ids[1] FROM log")
+    operation = await spill(queue, "again", "new", keys=["k", "n"])
+    await drain(queue)
+    row = await operations.operation(queue.database, DEFAULT_SCOPE, operation)
+    assert json.loads(row["result"]) == {"duplicates": {"0": str(original)}}
+    assert (await queue.pop(10)).payloads == ["first", "new"]
+    assert row["status"] == "completed"
+
+
+async def test_an_operation_that_cannot_be_carried_out_is_parked_and_the_lane_goes_on(
+    queue: QueueUnderTest,
+) -> None:
+    await queue.configure(max_size=1)
+    await queue.push("full")
+    poisoned = await spill(queue, "no room")
+    other = await spill(queue, "fine", partition="other")
+    with pytest.raises(Exception, match="full"):
+        await drain(queue)
+    assert await drain_carefully(queue, attempts=2) == []
+    assert await drain_carefully(queue, attempts=2) == []  # it waits before it is tried again
+    queue.later(100)
+    assert await drain_carefully(queue, attempts=2) == ["parked", "parked"]
+    for operation in (poisoned, other):
+        row = await operations.operation(queue.database, DEFAULT_SCOPE, operation)
+        assert (row["status"], row["attempts"]) == ("failed", 2)
+        assert "full" in row["error"]
+    assert (await operations.depths(queue.database))["push"].waiting == 0
+    await queue.ack(await queue.pop())
+    assert await operations.retry(queue.database, poisoned) == "retried"
+    assert await operations.retry(queue.database, poisoned) == "not_failed"
+    assert await drain(queue) == 1
+    assert (await queue.pop()).payloads == ["no room"]
+    assert await operations.drop(queue.database, other) == "failed"
+    assert await operations.drop(queue.database, other) == "unknown"
+    assert await operations.retry(queue.database, other) == "unknown"
+
+
+async def test_a_lane_that_is_held_waits_for_the_operator(queue: QueueUnderTest) -> None:
+    await queue.configure(max_size=1)
+    await queue.push("full")
+    poisoned = await spill(queue, "no room")
+    await spill(queue, "behind it")
+    assert await drain_carefully(queue, attempts=1, hold=True) == ["parked"]
+    queue.later(3_600_000)
+    assert await drain_carefully(queue, attempts=1, hold=True) == []
+    assert (await queue.push("never")).first_offsets == [-1]
+    assert (await operations.depths(queue.database))["push"].waiting == 2
+    await queue.database.fetch("UPDATE queues SET max_size = 0")
+    assert await operations.drop(queue.database, poisoned) == "failed"
+    assert await drain(queue) == 1
+    assert (await queue.push("last")).first_offsets == [2]
+
+
+async def test_an_ack_that_arrived_in_time_counts_however_late_it_is_carried_out(
+    queue: QueueUnderTest,
+) -> None:
+    await queue.push("a", "b")
+    delivery = await queue.pop(2)
+    await spill_ack(queue, delivery)
+    queue.later(60_000)
+    assert (await queue.pop()).payloads == []  # the lease is held for it
+    assert await drain(queue, "ack") == 1
+    assert await queue.depth() == (0, 0)
+
+
+async def test_a_lease_that_goes_on_after_a_late_ack_is_not_held_for_long(queue: QueueUnderTest) -> None:
+    await queue.push("a", "b")
+    delivery = await queue.pop(2)
+    queue.later(500)
+    await spill_ack(queue, delivery, 0)
+    queue.later(100)
+    await drain(queue, "ack")
+    assert [acked.outcome for acked in await queue.ack(delivery, "completed", 1)] == ["completed"]
+    await queue.push("c", "d")
+    delivery = await queue.pop(2)
+    await spill_ack(queue, delivery, 0)
+    await drain(queue, "ack")
+    queue.later(1_001)
+    assert (await queue.pop()).payloads == ["d"]
+
+
+async def test_an_ack_whose_lease_is_lost_is_refused_at_once(queue: QueueUnderTest) -> None:
+    await queue.push("a")
+    delivery = await queue.pop()
+    queue.later(1_000)
+    ids = await queue.group()
+    ack = Ack(
+        delivery.messages[0][0], ids.group_id, delivery.lease_id, delivery.messages[0][2], "completed", None
+    )
+    operation = AckOperation(new_id(), ack.partition_id, [ack])
+    places, refused = await operations.spill_acks(
+        queue.database, [operation], "system_busy", 1_000, queue.now
+    )
+    assert (places, refused) == ([None], {0})
+    assert await status(queue, operation.id) is None
+
+
+async def test_a_deleted_queue_takes_its_operations_along(queue: QueueUnderTest) -> None:
+    await spill(queue, "a")
+    other = QueueUnderTest(queue.database, "other")
+    await spill(other, "b")
+    await catalog.delete_queue(queue.database, (await queue.group()).queue_id)
+    assert (await operations.depths(queue.database))["push"].waiting == 1
+    assert await drain(queue) == 1
+    assert await queue.database.fetch("SELECT 1 FROM lanes") == []
+
+
+async def test_a_transaction_does_not_overtake_a_lane(queue: QueueUnderTest) -> None:
+    await queue.push("a")
+    delivery = await queue.pop()
+    await spill(queue, "first", partition="out")
+    with pytest.raises(TransactionFailed) as failed:
+        await queue.transaction(["second"], delivery, partition="out")
+    assert failed.value.reason == "operations_waiting"
+    await drain(queue)
+    await queue.transaction(["second"], delivery, partition="out")
+    assert (await queue.pop(10, partition="out")).payloads == ["first", "second"]
+
+
+async def test_a_dead_letter_is_not_requeued_past_a_lane(queue: QueueUnderTest) -> None:
+    await queue.push("a", keys=["k"])
+    delivery = await queue.pop()
+    await queue.ack(delivery, "dlq")
+    await spill(queue, "b")
+    partition_id = delivery.messages[0][0]
+    outcome = await messages.retry(queue.database, partition_id, "k", None, new_id(), b"a")
+    assert outcome == "operations_waiting"
+    assert len(await queue.dead()) == 1
+
+
+async def test_a_journal_is_taken_over_once(queue: QueueUnderTest) -> None:
+    ids = await queue.partition()
+    journal = new_id()
+
+    def operation(payload: bytes) -> PushOperation:
+        return PushOperation(new_id(), Segment(ids.partition_id, [str(new_id())], [None], [None], [payload]))
+
+    database = queue.database
+    await operations.take_over(database, journal, 100, [operation(b"a"), operation(b"b")], "database_down")
+    assert await operations.journal_position(database, journal) == 100
+    assert await operations.take_over(database, journal, 100, [operation(b"a")], "database_down") == []
+    await operations.take_over(database, journal, 150, [operation(b"c")], "database_down")
+    queue.now += timedelta(days=10_000)
+    await drain(queue)
+    assert (await queue.pop(10)).payloads == ["a", "b", "c"]
+
+
+async def test_what_is_done_is_forgotten_after_a_while(database: Database, queue: QueueUnderTest) -> None:
+    done, waiting = await spill(queue, "a"), await spill(queue, "b", partition="later")
+    await drain(queue, lanes=1)
+    assert await operations.forget_finished(database, 3600, 100) == 0
+    assert await operations.forget_finished(database, -1, 100) == 1
+    assert (await status(queue, done), await status(queue, waiting)) == (None, "pending")
+
+
+async def test_operations_are_listed_by_status_and_queue(database: Database, queue: QueueUnderTest) -> None:
+    first, second = await spill(queue, "a"), await spill(queue, "b", partition="later")
+    await drain(queue, lanes=1)
+
+    async def listed(**chosen: str) -> list[uuid.UUID]:
+        rows = await operations.operations(
+            database,
+            DEFAULT_SCOPE,
+            queue=chosen.get("queue"),
+            status=chosen.get("status"),
+            after=uuid.UUID(chosen["after"]) if "after" in chosen else None,
+            limit=10,
+        )
+        return [row["id"] for row in rows]
+
+    assert await listed() == [first, second]
+    assert await listed(status="completed") == [first]
+    assert await listed(status="pending", queue=queue.name) == [second]
+    assert await listed(queue="none") == []
+    assert await listed(after=str(first)) == [second]
