@@ -76,7 +76,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         metrics.expired(scope, queue_id, queue, group, messages)
         broker.announce(queue_id)  # what comes after them may be ready now
 
-    maintenance = Maintenance(settings.postgres_url, Plan.of(settings), let_go)
+    maintenance = Maintenance(settings.postgres_url, Plan.of(settings), let_go, broker.drain.soon)
     await maintenance.start()
     dead_jobs = DeadJobs(broker.dead_letters)
     await dead_jobs.start()

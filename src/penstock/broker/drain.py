@@ -1,15 +1,16 @@
 """Carrying out what was accepted: the journal is taken over into lanes, lanes are drained in their order.
 
 Every broker process drains, and none waits for another: a lane is held for one transaction by whoever comes
-first. In every round acks go first, then pushes, so neither waits for the other to be done. With nothing to
-do a round comes every `IDLE_S`, and at once when something was accepted here.
+first. In every round acks go first, then pushes, so neither waits for the other to be done. A round comes
+when something was accepted here, when a lane that waits becomes due, and when maintenance has found a lane that
+nobody looks after because its broker died. With nothing waiting the database is not asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
+import math
 import time
 import uuid
 from collections.abc import Sequence
@@ -33,27 +34,22 @@ logger = logging.getLogger(__name__)
 LANES, OPERATIONS = 64, 50
 """What one transaction carries out at most."""
 CAREFUL_LANES = 32
-IDLE_S = 0.5
-FORGET_EVERY_S = 60.0
-FORGET_STEP = 5_000
+LOOK_S = 0.25
+"""How often the journal is looked at, which costs next to nothing."""
+AWAY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How often a failing operation is tried, what its lane does then, and how long what is done is kept."""
+    """How often a failing operation is tried, how long it waits in between, what its lane does at last."""
 
     attempts: int = 5
     backoff_ms: int = 200
     hold: bool = False
-    keep_s: float = 3600.0
 
     @classmethod
     def of(cls, settings: Settings) -> Plan:
-        return cls(
-            attempts=settings.operation_attempts,
-            hold=settings.failed_operation == "hold",
-            keep_s=settings.operation_keep_s,
-        )
+        return cls(attempts=settings.operation_attempts, hold=settings.failed_operation == "hold")
 
 
 class Drain:
@@ -64,7 +60,8 @@ class Drain:
         self._later = later
         self._plan = plan or Plan()
         self._something = asyncio.Event()
-        self._forget_at = time.monotonic() + FORGET_EVERY_S * random.random()
+        self._something.set()  # there may be something from before
+        self._due_at = math.inf
         self._task: asyncio.Task[None] | None = None
         self.drained = 0
         self.failed = 0
@@ -91,8 +88,6 @@ class Drain:
             if taken:
                 logger.info("took over %d pushes from the journal", taken)
         more = [await self._drain(kind) for kind in (ACK, PUSH)]
-        if time.monotonic() >= self._forget_at:
-            await self._forget()
         return any(more)
 
     async def _drain(self, kind: str) -> bool:
@@ -152,21 +147,24 @@ class Drain:
         ids = known.get(name) or await log.add_partition(self._at.database, scope, name)
         return PushOperation(record.operation_id, self._later.segment(record, ids))
 
-    async def _forget(self) -> None:
-        more = await operations.forget_finished(self._at.database, self._plan.keep_s, FORGET_STEP)
-        self._forget_at = time.monotonic() + (0 if more == FORGET_STEP else FORGET_EVERY_S)
-
     async def _run(self) -> None:
         while True:
-            more = False
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._something.wait(), LOOK_S)
+            journal = self._later.journal
+            has_journal = journal is not None and journal.waiting
+            if not (has_journal or self._something.is_set() or time.monotonic() >= self._due_at):
+                continue
+            self._something.clear()
             try:
-                more = await self.round()
+                while await self.round():
+                    pass
+                due_s = await operations.next_due_s(self._at.database)
+                self._due_at = math.inf if due_s is None else time.monotonic() + due_s + LOOK_S
             except PenstockError as error:
                 logger.debug("nothing was drained: %s", error.detail)
+                self._due_at = time.monotonic() + AWAY_S
             except Exception:
                 # What waits must not be forgotten because one round of it went wrong.
                 logger.exception("draining failed and is tried again")
-            if not more:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._something.wait(), IDLE_S * random.uniform(0.8, 1.2))
-                self._something.clear()
+                self._due_at = time.monotonic() + AWAY_S

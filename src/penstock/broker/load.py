@@ -119,6 +119,8 @@ class Load:
         self._busy_s = 0.0
         self._batches = 0
         self._depth_at = 0.0
+        self._may_wait = True
+        """Whether lanes have to be looked at: something was in them the last time, or went in since."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -167,6 +169,7 @@ class Load:
         """Operations went into lanes here; what others did is read now and then."""
         known = self._kinds[kind]
         known.waiting += count
+        self._may_wait = True
         known.is_full = known.is_full or known.waiting >= known.threshold.depth
 
     def described(self) -> dict[str, Any]:
@@ -219,7 +222,7 @@ class Load:
             now = time.monotonic()
             passed_s, measured_at = now - measured_at, now
             self.measure(passed_s)
-            if now - self._depth_at >= DEPTH_EVERY_S:
+            if now - self._depth_at >= DEPTH_EVERY_S and self._may_wait:
                 await self._read_depths(now)
                 measured_at = time.monotonic()
 
@@ -270,3 +273,4 @@ class Load:
             if known.finished is not None and (depth.waiting or depth.finished > known.finished):
                 known.drain_rate.add((depth.finished - known.finished) / passed_s, passed_s)
             known.finished = depth.finished
+        self._may_wait = any(depth.waiting for depth in found.values())

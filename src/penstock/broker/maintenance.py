@@ -17,7 +17,7 @@ from datetime import timedelta
 
 from penstock.clock import Clock, system_clock, to_utc
 from penstock.config import Settings
-from penstock.durable import chunks, retention, tidy
+from penstock.durable import chunks, dead_upkeep, operations, retention, tidy
 from penstock.durable.retention import LetGo
 from penstock.durable.upkeep import Upkeep
 from penstock.errors import PenstockError
@@ -29,6 +29,9 @@ STEP_S = 2.0
 """What one kind of work may take of a round."""
 SOONER_S = 5.0
 """Until the next round when something is left over: long enough that moving old messages stays a side job."""
+MANY_DELTAS = 1_000
+"""Changes to dead letters in one round from which they are worth a round of their own."""
+RECOUNT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Plan:
     chunk_bytes: int = 1 << 30
     chunk_age: timedelta = timedelta(hours=6)
     trace_age: timedelta = timedelta(days=7)
+    operation_age: timedelta = timedelta(hours=1)
 
     @classmethod
     def of(cls, settings: Settings) -> Plan:
@@ -47,6 +51,7 @@ class Plan:
             settings.chunk_mb << 20,
             timedelta(hours=settings.chunk_hours),
             timedelta(days=settings.trace_days),
+            timedelta(seconds=settings.operation_keep_s),
         )
 
 
@@ -55,6 +60,7 @@ class Maintenance:
 
     `stop` cuts a round short: the step under way takes effect as a whole or not at all. `let_go` is told of
     messages that a group will never see because their time was over: scope, queue id, queue, group, how many.
+    `lanes_wait` is called when there are operations to be carried out, in case nobody else knows.
     """
 
     def __init__(
@@ -62,11 +68,13 @@ class Maintenance:
         url: str,
         plan: Plan,
         let_go: Callable[[Scope, int, str, str, int], None] | None = None,
+        lanes_wait: Callable[[], None] | None = None,
         clock: Clock = system_clock,
     ) -> None:
         self._url = url
         self._plan = plan
         self._let_go = let_go
+        self._lanes_wait = lanes_wait
         self._clock = clock
         self._session: Upkeep | None = None
         self._after = 0
@@ -104,6 +112,10 @@ class Maintenance:
             self._expire,
             self._reclaim,
             self._prune,
+            self._look_at_lanes,
+            self._fold_dead,
+            self._group_dead,
+            self._recount_dead,
             self._vacuum,
         )
         for step in steps:
@@ -178,6 +190,44 @@ class Maintenance:
         while more and not spent():
             more = await tidy.prune_traces(session, before)
         return more
+
+    async def _look_at_lanes(self, session: Upkeep) -> bool:
+        """Operations that are done are forgotten after a while; lanes whose broker died find another one."""
+        spent = chunks.after(STEP_S)
+        more = True
+        while more and not spent():
+            gone = await operations.forget_finished(session, self._plan.operation_age.total_seconds(), 5_000)
+            more = gone == 5_000
+        if self._lanes_wait is not None and await operations.next_due_s(session) is not None:
+            self._lanes_wait()
+        return more
+
+    async def _fold_dead(self, session: Upkeep) -> bool:
+        """All deltas of dead letters. Where many came, many will: the next round comes sooner."""
+        spent = chunks.after(STEP_S)
+        folded = total = await dead_upkeep.fold(session)
+        while folded >= dead_upkeep.FOLD_ROWS and not spent():
+            folded = await dead_upkeep.fold(session)
+            total += folded
+        await dead_upkeep.forget(session)
+        return total >= MANY_DELTAS
+
+    async def _group_dead(self, session: Upkeep) -> bool:
+        spent = chunks.after(STEP_S)
+        more = True
+        while more and not spent():
+            more = await dead_upkeep.group(session)
+        return more
+
+    async def _recount_dead(self, session: Upkeep) -> bool:
+        """Some slices of the recount, if one is due; the next round goes on behind them."""
+        if not await dead_upkeep.recount_is_due(session):
+            return False
+        spent = chunks.after(RECOUNT_S)
+        while not spent():
+            if (await dead_upkeep.recount(session)).ended:
+                break
+        return False
 
     async def _vacuum(self, session: Upkeep) -> bool:
         for name in await tidy.vacuum(session):

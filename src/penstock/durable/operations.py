@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from penstock.durable.faults import QueueGone
 from penstock.durable.log import Ack, Segment
 from penstock.durable.pool import Database
+from penstock.durable.upkeep import Session
 from penstock.model import Scope
 
 PUSH, ACK = "push", "ack"
@@ -190,7 +191,7 @@ async def depths(database: Database) -> dict[str, Depth]:
     return {kind: found.get(kind, Depth(0, 0)) for kind in (PUSH, ACK)}
 
 
-async def next_due_s(database: Database) -> float | None:
+async def next_due_s(database: Session) -> float | None:
     """Seconds until a lane may be drained, 0 if one may be now; None if none waits."""
     row = await database.fetchrow(
         """SELECT extract(epoch FROM min(greatest(not_before, now()) - now()))::float8 AS delay_s
@@ -253,8 +254,8 @@ async def drop(database: Database, operation_id: uuid.UUID) -> str:
     return str(row["status"])
 
 
-async def forget_finished(database: Any, age_s: float, limit: int) -> int:
-    """Forget operations that were done longer ago than that, and journals that were; how many went."""
+async def forget_finished(database: Session, age_s: float, limit: int) -> int:
+    """Forget operations that were done longer ago than that; how many went."""
     row = await database.fetchrow(
         """WITH old AS (
                SELECT id FROM operations

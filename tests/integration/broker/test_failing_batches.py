@@ -70,6 +70,11 @@ async def test_when_the_database_is_away_everybody_is_told_and_it_comes_back_by_
             )
             assert all(isinstance(result, DatabaseUnavailable) for result in results), results
         cable.mend()
+
+        async def is_over() -> bool:
+            return not broker.database.outage.lasts
+
+        await wait_until_async(is_over, 10, "the outage is over")
         await push(broker, "after")
         assert payloads(await pop(broker, batch=10)) == ["before", "after"], "what failed left nothing"
         await brokers.stop()
