@@ -44,6 +44,25 @@ HORIZON = Exported(
     ("kind", "name"),
 )
 
+DEAD_JOBS = Exported("dead_job_count", Kind.GAUGE, "the same by other names", ("channel", "consumer"))
+DEAD_MESSAGES = Exported(
+    "penstock_dlq_messages", Kind.GAUGE, "dead letters of a queue and group", ("queue", "group")
+)
+DEAD_AGE = Exported(
+    "penstock_dlq_oldest_message_age_seconds",
+    Kind.GAUGE,
+    "for how long the oldest of them has been dead",
+    ("queue", "group"),
+)
+DEAD_DRIFT = Exported(
+    "penstock_dlq_count_drift",
+    Kind.GAUGE,
+    "letters by which recounts of the last 31 days found the counts wrong; 0, or something is broken",
+)
+DEAD_RECOUNT = Exported(
+    "penstock_dlq_recount_age_seconds", Kind.GAUGE, "how long ago the last whole recount ended"
+)
+
 METRIC = ("metric",)
 PIPELINE_AGE = Exported(
     "penstock_pipeline_report_age_seconds",
@@ -84,6 +103,7 @@ PIPELINE_LOST = Exported(
 EXPORTED: tuple[Exported, ...] = (
     *(REQUESTS, ITEMS, BATCHES, SECONDS, FAILURES, PENDING, PARKED, CONNECTIONS),
     *(EMITTED, DROPPED, BUFFERED, HORIZON),
+    *(DEAD_JOBS, DEAD_MESSAGES, DEAD_AGE, DEAD_DRIFT, DEAD_RECOUNT),
     *(PIPELINE_AGE, PIPELINE_FRESHNESS, PIPELINE_LAG, PIPELINE_INPUT, PIPELINE_PROCESSED, PIPELINE_BATCH),
     *(PIPELINE_REJECTED, PIPELINE_LOST),
 )

@@ -1,16 +1,23 @@
-"""Reading dead letters."""
+"""Reading dead letters: page by page, one by one, counted, and grouped by what they died of."""
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.durable.pool import Database
 from penstock.model import Scope
 
 COUNT_UP_TO = 10_000
 """Totals that must be counted are not counted further."""
+LOOK_AT = 10_000
+"""Letters of a queue that are looked at for a text, per page."""
+
+LETTER = """SELECT d.*, q.name AS queue, t.name AS partition, g.name AS group_name
+            FROM dead_letters d JOIN queues q ON q.id = d.queue_id
+            LEFT JOIN partitions t ON t.id = d.partition_id LEFT JOIN groups g ON g.id = d.group_id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,27 +29,74 @@ class Filter:
     partition: str | None = None
     start: datetime | None = None
     end: datetime | None = None
+    error: str | None = None
+    """A part of the error, in any case."""
+    error_key: uuid.UUID | None = None
+    payload: str | None = None
+    """A part of the payload as it is stored; a sealed one never matches."""
 
     @property
     def is_counted(self) -> bool:
         """Whether there is a running count, so that the total is exact."""
-        return self.partition is None and self.start is None and self.end is None
+        return self.partition is None and self.start is None and self.end is None and not self.searches
+
+    @property
+    def searches(self) -> bool:
+        """Whether letters have to be looked at to know whether they match."""
+        return self.error is not None or self.payload is not None or self.error_key is not None
+
+
+class Before(NamedTuple):
+    """Where a page ended: the next one has what died before."""
+
+    failed_at: datetime
+    letter_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """A page. `looked_to` tells down to where all were looked at; None: as far as the page goes."""
+
+    rows: list[Any]
+    looked_to: Before | None
+
+
+async def page(
+    database: Database,
+    scope: Scope,
+    which: Filter,
+    *,
+    limit: int,
+    offset: int = 0,
+    before: Before | None = None,
+    look_at: int = LOOK_AT,
+) -> Letters:
+    """A page, the latest first; rows as `dead_letters_v2` describes them."""
+    found = await database.fetch(
+        f"SELECT * FROM dead_letters_v2({_places(16)})",
+        *_arguments(scope, which),
+        which.error,
+        which.error_key,
+        which.payload,
+        *(before or (None, None)),
+        look_at,
+        limit,
+        offset,
+    )
+    rows = [row for row in found if row["message_id"] is not None]
+    ends = [Before(row["failed_at"], row["id"]) for row in found if row["message_id"] is None]
+    return Letters(rows, ends[0] if ends else None)
 
 
 async def dead_letters(
     database: Database, scope: Scope, which: Filter, *, limit: int, offset: int
 ) -> list[Any]:
-    """A page, the latest first; rows as `dead_letters_v1` describes them."""
-    return await database.fetch(
-        "SELECT * FROM dead_letters_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-        *_arguments(scope, which),
-        limit,
-        offset,
-    )
+    """The rows of a page."""
+    return (await page(database, scope, which, limit=limit, offset=offset)).rows
 
 
 async def total(database: Database, scope: Scope, which: Filter) -> int:
-    """How many there are: exact if `which.is_counted`, else at most COUNT_UP_TO."""
+    """How many there are: exact if `which.is_counted`, else at most COUNT_UP_TO. Knows no texts."""
     row = await database.fetchrow(
         "SELECT dead_total_v1($1, $2, $3, $4, $5, $6, $7, $8, $9) AS total",
         *_arguments(scope, which),
@@ -53,6 +107,77 @@ async def total(database: Database, scope: Scope, which: Filter) -> int:
     return found
 
 
+async def letter(database: Database, scope: Scope, letter_id: int) -> Any | None:
+    """One dead letter with the names of its queue, partition and group."""
+    return await database.fetchrow(
+        f"{LETTER} WHERE d.id = $4 AND q.environment_id = environment_v1($1, $2, $3)",
+        scope.organization,
+        scope.project,
+        scope.environment,
+        letter_id,
+    )
+
+
+async def status(
+    database: Database,
+    scope: Scope,
+    *,
+    queue: str | None = None,
+    group: str | None = None,
+    limit: int | None = None,
+    offset: int = 0,
+    ages: bool = False,
+) -> list[Any]:
+    """How many letters each queue and group has; rows as `dead_status_v1` describes them."""
+    return await database.fetch(
+        "SELECT * FROM dead_status_v1($1, $2, $3, $4, $5, $6, $7, $8)",
+        scope.organization,
+        scope.project,
+        scope.environment,
+        queue,
+        group,
+        limit,
+        offset,
+        ages,
+    )
+
+
+async def error_groups(
+    database: Database,
+    scope: Scope,
+    *,
+    queue: str | None = None,
+    group: str | None = None,
+    hours: int = 24,
+    limit: int,
+    offset: int,
+    now: datetime | None = None,
+) -> list[Any]:
+    """Letters by what they died of; rows as `dead_groups_v1` describes them."""
+    return await database.fetch(
+        "SELECT * FROM dead_groups_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        scope.organization,
+        scope.project,
+        scope.environment,
+        queue,
+        group,
+        hours,
+        limit,
+        offset,
+        now,
+    )
+
+
+async def drift(database: Database) -> tuple[int, datetime | None]:
+    """By how many letters recounts of the last 31 days found counts wrong, and when the last one ended."""
+    row = await database.fetchrow(
+        """SELECT (SELECT coalesce(sum(abs(counted - tallied)), 0)::bigint FROM dead_drifts) AS drift,
+                  (SELECT recounted_at FROM dead_upkeep) AS recounted_at"""
+    )
+    assert row is not None
+    return row["drift"], row["recounted_at"]
+
+
 async def dead_letters_of(database: Database, partition_id: int, transaction_id: str) -> list[Any]:
     """The dead letters of one message, one per group that gave up on it."""
     return await database.fetch(
@@ -61,6 +186,10 @@ async def dead_letters_of(database: Database, partition_id: int, transaction_id:
         partition_id,
         transaction_id,
     )
+
+
+def _places(count: int) -> str:
+    return ", ".join(f"${number}" for number in range(1, count + 1))
 
 
 def _arguments(scope: Scope, which: Filter) -> list[Any]:

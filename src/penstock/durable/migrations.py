@@ -69,7 +69,8 @@ async def apply(connection: asyncpg.Connection[asyncpg.Record], limit: int | Non
     for script in known[:limit]:
         if await _apply_once(connection, "migration", script, recorded):
             applied.append(script.name)
-    for script in scripts("functions"):
+    # Functions name the types of tables, so they come once all tables are there.
+    for script in scripts("functions") if limit is None or limit >= len(known) else ():
         if recorded.get(("function", script.name)) != script.checksum:
             await _record(connection, "function", script)
             applied.append(f"function {script.name}")

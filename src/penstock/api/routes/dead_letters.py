@@ -1,25 +1,32 @@
-"""What groups gave up on."""
+"""What groups gave up on: listed, searched, counted, grouped by error, requeued and deleted one by one."""
 
 from __future__ import annotations
 
-from typing import Any
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api import answers
-from penstock.api.parameters import Group, Limit, Moment, Offset, Partition, Queue
+from penstock.api.auth import guards
+from penstock.api.parameters import LARGEST_ID, Group, Limit, Moment, Offset, Partition, Queue, Text
 from penstock.api.services import Services, services
 from penstock.clock import iso
 from penstock.durable import dead_letters
-from penstock.durable.dead_letters import COUNT_UP_TO, Filter
+from penstock.durable.dead_letters import COUNT_UP_TO, Before, Filter, Letters
+from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
 
-router = APIRouter(prefix="/api/v1", tags=["dead letters"])
+router = APIRouter(prefix="/api/v1/dlq", tags=["dead letters"])
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LetterId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="letterId, as lists of dead letters tell it")]
 
 
-@router.get("/dlq")
+@router.get("")
 async def list_dead_letters(
     request: Request,
     queue: Queue | None = None,
@@ -27,27 +34,140 @@ async def list_dead_letters(
     partition: Partition | None = None,
     start: Moment | None = Query(None, alias="from", description="failed then or later"),
     end: Moment | None = Query(None, alias="to", description="failed before then"),
+    error: Text = None,
+    error_group: uuid.UUID | None = Query(None, alias="errorGroup", description="as /dlq/groups tells it"),
+    payload: Text = None,
+    cursor: str | None = Query(None, description="nextCursor of the page before", max_length=60),
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
-    """A page of dead letters with their payloads, the latest first."""
+    """A page of dead letters with their payloads, the latest first.
+
+    `error` is a part of the error in any case, `payload` a part of the payload; those of encrypted queues
+    never match. With such a text, at most 10,000 letters of each queue are looked at; `nextCursor` goes on
+    behind them.
+    """
+    guards(request).check(request, remote=True)
     given = services(request)
-    which = Filter(queue, group, partition, start, end)
-    rows = await dead_letters.dead_letters(given.database, DEFAULT_SCOPE, which, limit=limit, offset=offset)
-    total = await dead_letters.total(given.database, DEFAULT_SCOPE, which)
+    which = Filter(queue, group, partition, start, end, error or None, error_group, payload or None)
+    before = _before(cursor)
+    page = await dead_letters.page(
+        given.database, DEFAULT_SCOPE, which, limit=limit, offset=offset, before=before
+    )
+    total = None if which.searches else await dead_letters.total(given.database, DEFAULT_SCOPE, which)
     return answers.answer(
         {
-            "messages": [letter(given, row) for row in rows],
+            "messages": [letter(given, row) for row in page.rows],
             "total": total,
-            "totalIsExact": which.is_counted or total < COUNT_UP_TO,
+            "totalIsExact": which.is_counted or (total is not None and total < COUNT_UP_TO),
+            "nextCursor": _next(page, limit),
             "pagination": {"limit": limit, "offset": offset},
         }
     )
 
 
-def letter(given: Services, row: Any) -> dict[str, Any]:
-    """A dead letter, from a row of `dead_letters_v1`."""
+@router.get("/status")
+async def dead_status(
+    request: Request,
+    queue: Queue | None = None,
+    group: Group | None = Query(None, alias="consumerGroup"),
+    limit: Limit = 1_000,
+    offset: Offset = 0,
+) -> dict[str, Any]:
+    """How many dead letters each queue and group has, and since when the oldest is dead."""
+    guards(request).check(request, remote=True)
+    rows = await dead_letters.status(
+        services(request).database,
+        DEFAULT_SCOPE,
+        queue=queue,
+        group=group,
+        limit=limit,
+        offset=offset,
+        ages=True,
+    )
     return {
+        "groups": [
+            {
+                "queue": row["queue"],
+                "consumerGroup": row["group_name"],
+                "deadLetters": row["messages"],
+                "oldestFailedAt": answers.moment(row["oldest_at"]),
+            }
+            for row in rows
+        ],
+        "asOf": iso(datetime.now(UTC)),
+        "pagination": {"limit": limit, "offset": offset, "total": rows[0]["total"] if rows else 0},
+    }
+
+
+@router.get("/groups")
+async def error_groups(
+    request: Request,
+    queue: Queue | None = None,
+    group: Group | None = Query(None, alias="consumerGroup"),
+    hours: int = Query(24, ge=1, le=168, description="how far the trend goes back"),
+    limit: Limit = 50,
+    offset: Offset = 0,
+) -> dict[str, Any]:
+    """Dead letters by what they died of, without what differs from one to the next; the most frequent first.
+
+    `trend` has the letters that are dead now by the hour in which they died, the running hour last.
+    """
+    guards(request).check(request, remote=True)
+    rows = await dead_letters.error_groups(
+        services(request).database,
+        DEFAULT_SCOPE,
+        queue=queue,
+        group=group,
+        hours=hours,
+        limit=limit,
+        offset=offset,
+    )
+    return {
+        "groups": [_error_group(row) for row in rows],
+        "pagination": {"limit": limit, "offset": offset, "total": rows[0]["total"] if rows else 0},
+    }
+
+
+@router.get("/letters/{letter_id}")
+async def get_letter(request: Request, letter_id: LetterId) -> Response:
+    """One dead letter with its payload, its error and its lineage."""
+    guards(request).check(request, remote=True)
+    given = services(request)
+    return answers.answer(letter(given, await given.broker.dead_letters.letter(DEFAULT_SCOPE, letter_id)))
+
+
+@router.delete("/letters/{letter_id}")
+async def delete_letter(request: Request, letter_id: LetterId) -> dict[str, Any]:
+    """Delete one dead letter, whatever its attempts. The message stays in the log as it was."""
+    guards(request).check(request)
+    await services(request).broker.dead_letters.delete(DEFAULT_SCOPE, letter_id)
+    return {"success": True, "deleted": 1, "letterId": str(letter_id)}
+
+
+@router.post("/letters/{letter_id}/requeue")
+async def requeue_letter(request: Request, letter_id: LetterId) -> dict[str, Any]:
+    """Push one dead message again, to the end of its partition, for the group that had given up on it."""
+    guards(request).check(request)
+    old, new = await services(request).broker.dead_letters.requeue(DEFAULT_SCOPE, letter_id)
+    return {
+        "success": True,
+        "letterId": str(letter_id),
+        "queue": old["queue"],
+        "partition": old["partition"],
+        "partitionId": str(new["partition_id"]),
+        "consumerGroup": old["group_name"],
+        "messageId": str(new["message_id"]),
+        "transactionId": str(new["message_id"]),
+        "offset": new["message_offset"],
+        "requeueOf": old["transaction_id"],
+    }
+
+
+def letter(given: Services, row: Any) -> dict[str, Any]:
+    """A dead letter, from a row of `dead_letters_v2`."""
+    return {
+        "letterId": str(row["id"]),
         "id": row["message_id"],
         "transactionId": row["transaction_id"],
         "partitionId": str(row["partition_id"]),
@@ -57,8 +177,51 @@ def letter(given: Services, row: Any) -> dict[str, Any]:
         "offset": row["message_offset"],
         "traceId": row["trace_id"],
         "errorMessage": row["error"],
+        "errorGroup": row["error_key"],
         "retryCount": row["attempts"],
         "createdAt": iso(row["created_at"]),
         "failedAt": iso(row["failed_at"]),
+        "timesDead": row["deaths"],
+        "totalAttempts": row["earlier_attempts"] + row["attempts"],
+        "firstEnqueuedAt": iso(row["first_created_at"] or row["created_at"]),
+        "firstTransactionId": row["first_transaction_id"] or row["transaction_id"],
         **answers.data(given.broker.records.opened(row["payload"])),
     }
+
+
+def _error_group(row: Any) -> dict[str, Any]:
+    return {
+        "errorGroup": str(row["error_key"]),
+        "error": "no error was given" if row["pattern"] == "" else row["pattern"] or "not grouped yet",
+        "deadLetters": row["messages"],
+        "queues": row["queues"] or [],
+        "consumerGroups": [name for name in row["groups"] or [] if name is not None],
+        "firstFailedAt": answers.moment(row["first_at"]),
+        "lastFailedAt": answers.moment(row["last_at"]),
+        "trend": row["hours"],
+        "example": row["example"],
+    }
+
+
+def _next(page: Letters, limit: int) -> str | None:
+    if len(page.rows) == limit:
+        last = page.rows[-1]
+        return _cursor(Before(last["failed_at"], last["id"]))
+    return _cursor(page.looked_to) if page.looked_to else None
+
+
+def _cursor(before: Before) -> str:
+    return f"{(before.failed_at - EPOCH) // timedelta(microseconds=1)}.{before.letter_id}"
+
+
+def _before(cursor: str | None) -> Before | None:
+    if cursor is None:
+        return None
+    moment, _, letter_id = cursor.partition(".")
+    try:
+        found = Before(EPOCH + timedelta(microseconds=int(moment)), int(letter_id))
+        if 0 <= found.letter_id <= LARGEST_ID:
+            return found
+    except (ValueError, OverflowError):
+        pass  # told below
+    raise InvalidRequest("cursor must be the nextCursor of a page before", field="cursor")

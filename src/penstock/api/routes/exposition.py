@@ -17,14 +17,21 @@ from starlette.responses import Response
 
 from penstock import telemetry
 from penstock.api.services import Services, services
+from penstock.durable import dead_letters
 from penstock.durable.horizon import Holder, horizon
 from penstock.errors import PenstockError
+from penstock.model import DEFAULT_SCOPE
 from penstock.streams.progress import read_progress_async
 from penstock.telemetry import Exported, Kind
 
 router = APIRouter(tags=["metrics"])
 
 DEADLINE_S = 2.0
+MOST_GROUPS = 10_000
+DEAD = (
+    *(telemetry.DEAD_JOBS, telemetry.DEAD_MESSAGES, telemetry.DEAD_AGE),
+    *(telemetry.DEAD_DRIFT, telemetry.DEAD_RECOUNT),
+)
 
 Samples = dict[tuple[str, ...], float]
 
@@ -48,8 +55,8 @@ class _Gathered:
 async def prometheus(request: Request) -> Response:
     """Counters and gauges in the OpenMetrics format. With several workers, each answers for itself."""
     given = services(request)
-    holders, progress = await asyncio.gather(_holders(given), _progress(given))
-    samples = _samples(given, holders) | _pipeline_samples(progress)
+    holders, progress, dead = await asyncio.gather(_holders(given), _progress(given), _dead_samples(given))
+    samples = _samples(given, holders) | dead | _pipeline_samples(progress)
     body: bytes = generate_latest(_Gathered(samples))  # type: ignore[no-untyped-call]
     return Response(body, media_type=CONTENT_TYPE_LATEST)
 
@@ -60,6 +67,35 @@ async def _holders(given: Services) -> list[Holder]:
         return await asyncio.wait_for(horizon(given.database, limit), DEADLINE_S)
     except (TimeoutError, PenstockError):
         return []  # the database is away or slow, which /health says
+
+
+async def _dead_samples(given: Services) -> dict[Exported, Samples]:
+    """Dead letters, from the counts that all processes share; no samples while the database is away."""
+    try:
+        rows, (drift, recounted_at) = await asyncio.wait_for(
+            asyncio.gather(
+                dead_letters.status(given.database, DEFAULT_SCOPE, limit=MOST_GROUPS, ages=True),
+                dead_letters.drift(given.database),
+            ),
+            DEADLINE_S,
+        )
+    except (TimeoutError, PenstockError):
+        return {exported: {} for exported in DEAD}
+    now = time.time()
+    counts: Samples = {(row["queue"], row["group_name"] or ""): 0 for row in rows}
+    ages: Samples = {}
+    for row in rows:  # groups that were deleted share a name
+        key = (row["queue"], row["group_name"] or "")
+        counts[key] += row["messages"]
+        if row["oldest_at"] is not None:
+            ages[key] = max(ages.get(key, 0.0), now - row["oldest_at"].timestamp())
+    return {
+        telemetry.DEAD_JOBS: counts,
+        telemetry.DEAD_MESSAGES: counts,
+        telemetry.DEAD_AGE: ages,
+        telemetry.DEAD_DRIFT: {(): drift},
+        telemetry.DEAD_RECOUNT: {(): now - recounted_at.timestamp()} if recounted_at else {},
+    }
 
 
 async def _progress(given: Services) -> dict[str, Any] | None:

@@ -20,8 +20,7 @@ LANGUAGE sql STABLE AS $$
             WHERE p.group_id = g.id AND p.ready_at > coalesce(p_now, clock_timestamp())
               AND p.lease_expires_at > coalesce(p_now, clock_timestamp()) AND p.lease_id IS NOT NULL),
            l.behind, l.oldest_at,
-           coalesce((SELECT sum(d.messages) FROM dead_tallies d
-                     WHERE d.queue_id = g.queue_id AND d.group_id = g.id), 0)::bigint,
+           dead_count_v1(g.queue_id, g.id),
            g.total
     FROM page g
     JOIN gauges_v1(array(SELECT DISTINCT p.queue_id FROM page p), p_now) m

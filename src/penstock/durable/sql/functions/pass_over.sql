@@ -1,14 +1,22 @@
--- pass_over_v1: finish one message for a group, leased or not. A lease whose last open message it is ends.
--- A position that waits for a retry or a delay keeps waiting. Runs under the caller's lock on the position.
+-- pass_over_v1: finish one message for a group, leased or not: pass_range_v1 for a single offset.
 CREATE OR REPLACE FUNCTION pass_over_v1(
     p_partition_id bigint, p_group_id bigint, p_offset bigint, p_now timestamptz
+) RETURNS void
+LANGUAGE sql AS $$
+    SELECT pass_range_v1(p_partition_id, p_group_id, int8multirange(int8range(p_offset, p_offset + 1)), p_now)
+$$;
+
+-- pass_range_v1: finish messages for a group, leased or not. A lease whose last open message is among them ends.
+-- A position that waits for a retry or a delay keeps waiting. Runs under the caller's lock on the position.
+CREATE OR REPLACE FUNCTION pass_range_v1(
+    p_partition_id bigint, p_group_id bigint, p_offsets int8multirange, p_now timestamptz
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_before positions;
 BEGIN
     SELECT * INTO v_before FROM positions WHERE partition_id = p_partition_id AND group_id = p_group_id;
-    PERFORM finish_v1(p_partition_id, p_group_id, int8multirange(int8range(p_offset, p_offset + 1)), '{}', p_now);
+    PERFORM finish_v1(p_partition_id, p_group_id, p_offsets, '{}', p_now);
     IF v_before.lease_id IS NULL THEN
         UPDATE positions p SET ready_at = CASE
             WHEN p.cursor = v_before.cursor THEN v_before.ready_at

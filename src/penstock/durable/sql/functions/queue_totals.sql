@@ -9,7 +9,7 @@ LANGUAGE sql STABLE AS $$
            coalesce((SELECT sum(y.messages) FROM tallies y
                      WHERE y.queue_id = m.queue_id AND y.group_id = 0), 0)::bigint,
            t.kept, m.depth, m.running,
-           coalesce((SELECT sum(d.messages) FROM dead_tallies d WHERE d.queue_id = m.queue_id), 0)::bigint
+           dead_count_v1(m.queue_id)
     FROM gauges_v1(p_queue_ids, p_now) m
     CROSS JOIN LATERAL (
         SELECT count(*) AS partitions, coalesce(sum(p.next_offset - p.low_offset), 0)::bigint AS kept

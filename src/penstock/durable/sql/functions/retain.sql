@@ -77,6 +77,8 @@ BEGIN
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
     ), forgotten AS (
         DELETE FROM deleted_messages d USING kept k WHERE d.partition_id = k.id AND d.message_offset < k.kept_from
+    ), unremembered AS (
+        DELETE FROM lineages l USING kept k WHERE l.partition_id = k.id AND l.message_offset < k.kept_from
     )
     SELECT v_last, k.queue_id, 0::bigint, sum(k.kept_from - k.low_offset)::bigint FROM kept k
     WHERE NOT EXISTS (SELECT 1 FROM groups g WHERE g.queue_id = k.queue_id) GROUP BY k.queue_id;

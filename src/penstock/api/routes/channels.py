@@ -1,0 +1,74 @@
+"""Dead letters by other names: a channel is a queue, a consumer a group, a job a dead letter."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.api.auth import guards
+from penstock.api.parameters import Group, Limit, Offset, Queue
+from penstock.api.routes.dead_letters import LetterId
+from penstock.api.routes.dead_work import accepted
+from penstock.api.services import services
+from penstock.clock import iso
+from penstock.durable import dead_letters
+from penstock.durable.dead_letters import Filter
+from penstock.errors import UnknownGroup
+from penstock.model import DEFAULT_SCOPE
+
+router = APIRouter(tags=["dead letters"])
+
+
+@router.get("/dlq-status")
+async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0) -> dict[str, Any]:
+    """A page of how many dead letters each consumer has, by name. Costs the same at any number of letters."""
+    guards(request).check(request)
+    rows = await dead_letters.status(services(request).database, DEFAULT_SCOPE, limit=limit, offset=offset)
+    return {
+        "consumers": [
+            {
+                "channelId": row["queue"],
+                "channelName": row["queue"],
+                "consumerId": row["group_name"],
+                "consumerName": row["group_name"],
+                "deadCount": row["messages"],
+            }
+            for row in rows
+        ],
+        "asOf": iso(datetime.now(UTC)),
+        "pagination": {"limit": limit, "offset": offset, "total": rows[0]["total"] if rows else 0},
+    }
+
+
+@router.delete("/channel/{channelId}/consumer/{consumerId}/dlq", status_code=202)
+async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) -> Response:
+    """Delete all dead letters of a consumer, chunk by chunk. 202 with the job."""
+    guards(request).check_consumer(request, channelId, consumerId)
+    given = services(request)
+    rows = await dead_letters.status(
+        given.database, DEFAULT_SCOPE, queue=channelId, group=consumerId, limit=1
+    )
+    if not rows:
+        raise UnknownGroup(
+            f"consumer {consumerId!r} of channel {channelId!r} has never had a dead letter", group=consumerId
+        )
+    job = await given.broker.dead_letters.make_job(
+        DEFAULT_SCOPE, "purge", Filter(queue=channelId, group=consumerId)
+    )
+    return accepted(job)
+
+
+@router.delete("/channel/{channelId}/consumer/{consumerId}/job/{jobId}")
+async def delete_job(
+    request: Request, channelId: Queue, consumerId: Group, jobId: LetterId
+) -> dict[str, Any]:
+    """Delete one dead letter of a consumer, whatever its attempts."""
+    guards(request).check_consumer(request, channelId, consumerId)
+    await services(request).broker.dead_letters.delete(
+        DEFAULT_SCOPE, jobId, queue=channelId, group=consumerId
+    )
+    return {"success": True, "deleted": 1, "jobId": str(jobId)}

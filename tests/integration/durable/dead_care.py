@@ -1,0 +1,81 @@
+"""Short ways to make dead letters, and to hold their counts against the rows."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from under_test import QueueUnderTest
+
+from penstock.durable import dead_upkeep, jobs
+from penstock.durable.dead_letters import Filter
+from penstock.durable.pool import Database
+from penstock.model import DEFAULT_SCOPE
+
+
+async def kill(
+    queue: QueueUnderTest, *payloads: str, error: str = "boom", group: str = "g", **push: Any
+) -> None:
+    """Push messages and let a group give up on each."""
+    await queue.group(group)
+    await queue.push(*payloads, **push)
+    await kill_waiting(queue, error=error, group=group)
+
+
+async def kill_waiting(queue: QueueUnderTest, *, error: str = "boom", group: str = "g") -> int:
+    killed = 0
+    while (delivery := await queue.pop(100, group)).messages:
+        await queue.ack(delivery, "dlq", group=group, error=error)
+        killed += len(delivery.messages)
+    return killed
+
+
+async def letter_ids(database: Database) -> list[int]:
+    return [row["id"] for row in await database.fetch("SELECT id FROM dead_letters ORDER BY id")]
+
+
+async def wrong_counts(database: Database) -> list[Any]:
+    """Where counts and rows differ, by queue and group and by slice; both sides in one snapshot."""
+    return await database.fetch(
+        """WITH told AS (SELECT queue_id, group_id, messages FROM dead_counts
+                         UNION ALL SELECT queue_id, group_id, messages FROM dead_tallies
+                         UNION ALL SELECT queue_id, group_id, -1 FROM dead_letters),
+                slices AS (SELECT queue_id, group_id, error_key, hour, messages FROM dead_error_counts
+                           UNION ALL SELECT queue_id, group_id, error_key, hour, messages FROM dead_tallies
+                           UNION ALL SELECT queue_id, group_id,
+                                            coalesce(error_key, '00000000-0000-0000-0000-000000000000'),
+                                            CASE WHEN error_key IS NULL THEN '-infinity' ELSE
+                                            date_bin('1 hour', failed_at, '2000-01-01T00:00:00Z') END, -1
+                                     FROM dead_letters)
+           SELECT 'total' AS what, queue_id, group_id, sum(messages) AS off FROM told
+           GROUP BY 2, 3 HAVING sum(messages) <> 0
+           UNION ALL
+           SELECT 'slice ' || error_key || ' ' || hour, queue_id, group_id, sum(messages) FROM slices
+           GROUP BY error_key, hour, 2, 3 HAVING sum(messages) <> 0"""
+    )
+
+
+async def recount(database: Database) -> int:
+    """A whole recount; by how many letters the counts were wrong."""
+    drift = 0
+    for _ in range(1_000):
+        step = await dead_upkeep.recount(database)
+        drift += step.drift
+        if step.ended:
+            return drift
+    raise AssertionError("the recount does not end")
+
+
+async def run_job(
+    queue: QueueUnderTest, kind: str, which: Filter | None = None, *, chunk: int = 3, **options: Any
+) -> Any:
+    """A job from beginning to end, as one process would do it; the job afterwards."""
+    owner = uuid.uuid4()
+    made = await jobs.make(queue.database, DEFAULT_SCOPE, kind, which or Filter(), **options)
+    taken = await jobs.take(queue.database, owner)
+    assert taken["id"] == made["id"]
+    for _ in range(1_000):
+        advanced = await jobs.advance(queue.database, made["id"], owner, chunk, 50, kind == "requeue")
+        if advanced.job["state"] != "running" or advanced.job["note"] or advanced.unsealed:
+            return advanced.job
+    raise AssertionError("the job does not end")
