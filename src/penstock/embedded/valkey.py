@@ -1,4 +1,4 @@
-"""The embedded Valkey (it speaks Redis): loopback only, every write on disk within a second."""
+"""The embedded Valkey (it speaks Redis): loopback only, every write on disk before its answer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Valkey(Program):
             "requirepass": password_of(self.home),
             "dir": f'"{self._data}"',
             "appendonly": "yes",
-            "appendfsync": "everysec",
+            # Run queues promise to keep what was answered. One sync serves all who wait at that moment.
+            "appendfsync": "always",
             "save": '""',
             "maxmemory-policy": "noeviction",
             "daemonize": "no",

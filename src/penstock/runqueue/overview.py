@@ -60,6 +60,13 @@ async def get_queue(scripts: Scripts, shard: int, scope: Scope, queue: str) -> Q
     return states[0]
 
 
+async def has_queue(client: Redis, shard: int, scope: Scope, queue: str) -> bool:
+    with translated():
+        return bool(
+            await client.exists(shard_prefix(shard) + PER_NAME["queue_of"] + queue_name(scope, queue))
+        )
+
+
 async def look(
     scripts: Scripts, shard: int, scope: Scope, names: Iterable[str]
 ) -> tuple[EnvironmentState, list[QueueState]]:

@@ -71,6 +71,15 @@ class RunQueues:
         self._wakeups.start()
         self._sweeper.start()
 
+    def let_go(self) -> None:
+        """Dequeues that wait now return empty at once. May be called often."""
+        self._wakeups.dismiss_all()
+
+    @property
+    def waiting(self) -> int:
+        """How many dequeues are under way or wait here."""
+        return self._wakeups.number
+
     async def stop(self) -> None:
         """End both; waiting dequeues return empty. May be called twice."""
         await self._wakeups.stop()
@@ -116,7 +125,7 @@ class RunQueues:
             while True:
                 waiter.rest()
                 tasks = await self._take(scope, request)
-                if tasks or self._wakeups.stopping or not await waiter.wait(until_s - loop.time()):
+                if tasks or waiter.dismissed or not await waiter.wait(until_s - loop.time()):
                     break
         if tasks:
             self._sweeper.due_in(visibility_ms)
@@ -170,8 +179,7 @@ class RunQueues:
         return await overview.get_queue(self._scripts, await self._shards.of(scope), scope, queue)
 
     async def has_queue(self, scope: Scope, queue: str) -> bool:
-        names = [queue_name(scope, queue)]
-        return bool((await overview.look(self._scripts, await self._shards.of(scope), scope, names))[1])
+        return await overview.has_queue(self._client, await self._shards.of(scope), scope, queue)
 
     async def environment(self, scope: Scope) -> EnvironmentState:
         return (await overview.look(self._scripts, await self._shards.of(scope), scope, []))[0]

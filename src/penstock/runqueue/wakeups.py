@@ -32,10 +32,11 @@ PING_S = 15.0
 
 
 class Waiter:
-    """One that waits. `woken` says whether it should look."""
+    """One that waits. `woken` says whether it should look, `dismissed` that it should wait no longer."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self.dismissed = False
 
     @property
     def woken(self) -> bool:
@@ -97,6 +98,16 @@ class Wakeups:
             for waiter in waiters:
                 waiter.wake()
 
+    def dismiss_all(self) -> None:
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.dismissed = True
+                waiter.wake()
+
+    @property
+    def number(self) -> int:
+        return sum(map(len, self._waiters.values()))
+
     def start(self) -> None:
         self.stopping = False
         if self._listener is None:
@@ -104,7 +115,7 @@ class Wakeups:
 
     async def stop(self) -> None:
         self.stopping = True
-        self.wake_all()
+        self.dismiss_all()
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.cancel()

@@ -34,7 +34,7 @@ def test_writes_on_disk_survive_a_kill(tmp_path: Path) -> None:
 def test_it_is_durable_private_and_never_evicts(redis_url: str, server_home: Path) -> None:
     with Redis.from_url(redis_url) as client:
         settings = client.config_get("*")
-    wanted = {"appendonly": "yes", "appendfsync": "everysec", "bind": "127.0.0.1", "save": ""}
+    wanted = {"appendonly": "yes", "appendfsync": "always", "bind": "127.0.0.1", "save": ""}
     assert settings | wanted | {"maxmemory-policy": "noeviction"} == settings
     assert stat.S_IMODE((server_home / "valkey" / "valkey.conf").stat().st_mode) == 0o600
     with Redis.from_url(redis_url.replace("@", "x@")) as stranger, pytest.raises(AuthenticationError):

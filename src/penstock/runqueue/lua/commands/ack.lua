@@ -7,7 +7,8 @@
 --- @include "leases"
 local leases = cmsgpack.unpack(ARGV[3])
 
-return finish(with_leases(leases, function(queue, id, task)
+return finish(with_leases(leases, function(id, task)
+  local queue = open_queue(task[QUEUE])
   leave(queue, id, task)
   forget(id)
   task[STATE] = nil

@@ -10,7 +10,8 @@
 local leases = cmsgpack.unpack(ARGV[3])
 local BURIED, AT_ONCE = 2, 3
 
-return finish(with_leases(leases, function(queue, id, task, lease)
+return finish(with_leases(leases, function(id, task, lease)
+  local queue = open_queue(task[QUEUE])
   local what, delay, jitter, reason = lease[4], lease[5], lease[6], lease[7]
   if what == "give back" then
     leave(queue, id, task)

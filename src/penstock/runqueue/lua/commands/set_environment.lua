@@ -18,6 +18,6 @@ redis.call("SADD", environments_key, name)
 environment.limit = tonumber(limit)
 environment.most = environment.limit and math.floor(environment.limit * tonumber(burst)) or math.huge
 for _, queue_name in ipairs(redis.call("SMEMBERS", queues_of .. name)) do
-  open_queue(queue_name)
+  open_queue(queue_name).limits_changed = true
 end
 return finish(1)

@@ -10,6 +10,7 @@ local name, field, value = ARGV[3], ARGV[4], ARGV[5]
 
 local queue = open_queue(name)
 make_queue(queue)
+queue.limits_changed = true
 if field == "paused" then
   queue.paused = value == "1"
 else

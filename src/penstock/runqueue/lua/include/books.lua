@@ -62,6 +62,10 @@ end
 -- When the oldest eligible task became eligible, or nil. O(priorities in use × log n)
 local function oldest_eligible(queue)
   local oldest
+  if #queue.priorities == 1 then
+    local first = redis.call("ZRANGE", eligible_of .. queue.name, 0, 0, "WITHSCORES")[2]
+    return first and tonumber(first) - (9 - queue.priorities) * BAND
+  end
   for digit in string.gmatch(queue.priorities, "%d") do
     local floor = (9 - digit) * BAND
     local first = redis.call("ZRANGE", eligible_of .. queue.name, floor, "(" .. string.format("%.0f", floor + BAND),

@@ -5,9 +5,11 @@ local function emit(stream, length, fields)
   if length == "0" then
     return true
   end
-  for place, value in ipairs(fields) do
-    fields[place] = type(value) == "number" and string.format("%.0f", value) or tostring(value)
+  for place = 2, #fields, 2 do
+    local kind = type(fields[place])
+    if kind ~= "number" and kind ~= "string" then -- Redis takes nothing else
+      fields[place] = tostring(fields[place])
+    end
   end
-  local added = redis.pcall("XADD", stream, "MAXLEN", "~", length, "*", unpack(fields))
-  return type(added) ~= "table"
+  return type(redis.pcall("XADD", stream, "MAXLEN", "~", length, "*", unpack(fields))) ~= "table"
 end

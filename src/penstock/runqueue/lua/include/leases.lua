@@ -1,7 +1,7 @@
 -- leases: which of the items {environment, id, token, …} speak of a task that their caller holds.
 local HELD, UNKNOWN, LOST = 1, 0, -1
 
--- Calls `held(queue, id, task, item)` for each of them; returns one number per item, HELD, UNKNOWN or LOST.
+-- Calls `held(id, task, item)` for each of them; returns one number per item, HELD, UNKNOWN or LOST.
 local function with_leases(items, held)
   local ids, answers = {}, {}
   for place, item in ipairs(items) do
@@ -16,7 +16,7 @@ local function with_leases(items, held)
     elseif task[STATE] ~= RUNNING or task[TOKEN] ~= token then
       answers[place] = LOST
     else
-      answers[place] = held(open_queue(task[QUEUE]), id, task, item) or HELD
+      answers[place] = held(id, task, item) or HELD
       if not task[STATE] then
         tasks[id] = nil
       end

@@ -1,50 +1,54 @@
 -- queue_metrics: a queue's event: what this script moved, and how full the queue and its environment are now.
 local SAMPLES = 500 -- per event; more are split, so that no entry grows without bound
 
-local function name_parts(name)
-  local organization, project, environment, queue = string.match(name, "^([^/]*)/([^/]*)/([^/]*)/(.*)$")
-  local function plain(text)
-    return (string.gsub(text, "%%(%x%x)", function(hex) return string.char(tonumber(hex, 16)) end))
-  end
-  if string.find(name, "%", 1, true) then
-    return plain(organization), plain(project), plain(environment), plain(queue)
-  end
-  return organization, project, environment, queue
+local function unescaped(text)
+  return (string.gsub(text, "%%(%x%x)", function(hex) return string.char(tonumber(hex, 16)) end))
 end
 
 local function emit_queue(queue)
   if emit_length == "0" then
     return
   end
-  local environment = queue.environment
-  local organization, project, environment_name, queue_name = name_parts(queue.name)
-  local oldest = queue.eligible > 0 and oldest_eligible(queue) or now
+  local environment, waits, runs = queue.environment, queue.waits, queue.runs
+  local organization, project, place, name = string.match(queue.name, "^([^/]*)/([^/]*)/([^/]*)/(.*)$")
+  if string.find(queue.name, "%", 1, true) then
+    organization, project, place, name =
+      unescaped(organization), unescaped(project), unescaped(place), unescaped(name)
+  end
   local fields = {
-    "org", organization, "proj", project, "env", environment_name, "queue", queue_name,
-    "ql", queue.eligible, "cc", queue.running, "cl", queue.most < math.huge and queue.most or 0,
-    "age", math.max(0, now - oldest), "eql", environment.eligible + environment.other_depth,
-    "ecc", environment.running + environment.other_running, "ecl", environment.limit and environment.most or 0,
+    "org", organization, "proj", project, "env", place, "queue", name,
+    "ql", queue.eligible, "cc", queue.running, "age", math.max(0, now - (oldest_eligible(queue) or now)),
+    "eql", environment.eligible + environment.other_depth, "ecc", environment.running + environment.other_running,
   }
-  local function count(wire, amount)
+  local size = 18
+  local function add(wire, amount)
     if amount > 0 then
-      fields[#fields + 1] = wire
-      fields[#fields + 1] = amount
+      fields[size + 1], fields[size + 2] = wire, amount
+      size = size + 2
     end
   end
-  count("eq", queue.enqueued)
-  count("dq", queue.dequeued)
-  count("ak", queue.acked)
-  count("nk", queue.nacked)
-  count("dl", queue.dead)
-  count("ex", queue.expired)
-  for from = 1, math.max(1, #queue.waits, #queue.runs), SAMPLES do
-    for wire, samples in pairs({ wt = queue.waits, rt = queue.runs }) do
-      if samples[from] then
-        fields[#fields + 1] = wire
-        fields[#fields + 1] = table.concat(samples, ",", from, math.min(from + SAMPLES - 1, #samples))
-      end
+  add("eq", queue.enqueued)
+  add("dq", queue.dequeued)
+  add("ak", queue.acked)
+  add("nk", queue.nacked)
+  add("dl", queue.dead)
+  add("ex", queue.expired)
+  -- A limit of 0 says that there is none: told when one is taken away, and not again and again.
+  if queue.most < math.huge or queue.limits_changed then
+    fields[size + 1], fields[size + 2] = "cl", queue.most < math.huge and queue.most or 0
+    fields[size + 3], fields[size + 4] = "ecl", environment.limit and environment.most or 0
+    size = size + 4
+  end
+  for from = 1, math.max(1, #waits, #runs), SAMPLES do
+    if waits[from] then
+      fields[size + 1], fields[size + 2] = "wt", table.concat(waits, ",", from, math.min(from + SAMPLES - 1, #waits))
+      size = size + 2
+    end
+    if runs[from] then
+      fields[size + 1], fields[size + 2] = "rt", table.concat(runs, ",", from, math.min(from + SAMPLES - 1, #runs))
+      size = size + 2
     end
     emit(stream_key, emit_length, fields)
-    fields = { "org", organization, "proj", project, "env", environment_name, "queue", queue_name }
+    fields, size = { "org", organization, "proj", project, "env", place, "queue", name }, 8
   end
 end

@@ -1,0 +1,224 @@
+"""What scripts tell the metrics: real numbers from inside the command, and never a failure of the command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from events import events, total
+from redis.asyncio import Redis
+
+from penstock.definitions import ENABLED_KEY
+from penstock.model import Scope
+from penstock.runqueue import sweeper
+from penstock.runqueue.keys import shard_of_environment, stream_key
+from penstock.runqueue.model import Nack, NewTask
+from penstock.runqueue.queue import RunQueues
+from waiting import wait_until_async
+
+CANNOT_FAIL = ("depth", "running", "oldest_age_ms", "env_depth", "env_running")
+
+
+async def last(redis: Redis, scope: Scope) -> Any:
+    return (await events(redis, scope))[-1]
+
+
+async def test_enqueue_tells_how_many_were_added(queues: RunQueues, scope: Scope, redis: Redis) -> None:
+    keyed = NewTask(idempotency_key="k")
+    await queues.enqueue(scope, "a:b/c%", [NewTask(), NewTask(delay_ms=60_000), keyed, keyed])
+    [event] = await events(redis, scope)
+    assert event.dimensions == (scope.organization, "shop", "production", "a:b/c%", "")
+    assert event.counters == {"enqueued": 3}
+    assert {name: event.gauges[name] for name in CANNOT_FAIL} == {
+        "depth": 2,
+        "running": 0,
+        "oldest_age_ms": 0,
+        "env_depth": 2,
+        "env_running": 0,
+    }
+    assert event.samples == {}
+
+
+async def test_only_duplicates_tell_nothing(queues: RunQueues, scope: Scope, redis: Redis) -> None:
+    for _ in range(2):
+        await queues.enqueue(scope, "mail", [NewTask(idempotency_key="k")])
+    assert len(await events(redis, scope)) == 1
+
+
+async def test_dequeue_tells_how_many_started_and_how_long_each_waited(
+    queues: RunQueues, scope: Scope, redis: Redis
+) -> None:
+    await queues.enqueue(scope, "mail", [NewTask(priority=n) for n in range(5)])
+    tasks = await queues.dequeue(scope, "mail", limit=3)
+    event = await last(redis, scope)
+    assert event.counters == {"dequeued": 3}
+    assert event.samples == {"wait_ms": tuple(task.started_ms - task.enqueued_ms for task in tasks)}
+    assert (event.gauges["depth"], event.gauges["running"], event.gauges["env_running"]) == (2, 3, 3)
+
+
+async def test_a_dequeue_that_finds_nothing_tells_the_gauges(
+    queues: RunQueues, scope: Scope, redis: Redis
+) -> None:
+    await queues.enqueue(scope, "mail", [NewTask()])
+    await queues.pause(scope, "mail")
+    assert await queues.dequeue(scope, "mail") == []
+    event = await last(redis, scope)
+    assert (event.counters, event.samples, event.gauges["depth"]) == ({}, {}, 1)
+
+
+async def test_ack_and_nack_tell_the_run_times(queues: RunQueues, scope: Scope, redis: Redis) -> None:
+    await queues.enqueue(scope, "mail", [NewTask(), NewTask(), NewTask()])
+    one, two, three = await queues.dequeue(scope, "mail", limit=3)
+    await queues.ack_many(scope, [one.lease, one.lease])
+    event = await last(redis, scope)
+    assert (event.counters, len(event.samples["run_ms"])) == ({"acked": 1}, 1)
+    assert event.gauges["running"] == 2
+    await queues.nack_many(scope, [Nack(two.lease, delay_ms=0), Nack(three.lease, retry=False)])
+    event = await last(redis, scope)
+    assert (event.counters, len(event.samples["run_ms"])) == ({"nacked": 1, "dead": 1}, 2)
+    assert (event.gauges["depth"], event.gauges["running"]) == (1, 0)
+
+
+async def test_a_stale_ack_tells_nothing(queues: RunQueues, scope: Scope, redis: Redis) -> None:
+    await queues.enqueue(scope, "mail", [NewTask()])
+    [task] = await queues.dequeue(scope, "mail")
+    await queues.nack(scope, Nack(task.lease, delay_ms=60_000))
+    before = len(await events(redis, scope))
+    await queues.ack_many(scope, [task.lease])
+    assert len(await events(redis, scope)) == before
+
+
+async def test_every_command_that_changes_a_gauge_tells_it(
+    queues: RunQueues, scope: Scope, redis: Redis
+) -> None:
+    async def told(name: str, value: int) -> None:
+        assert (await last(redis, scope)).gauges[name] == value
+
+    await queues.enqueue(scope, "mail", [NewTask(ttl_ms=1)])
+
+    async def expired() -> bool:
+        await queues.sweep()
+        return total(await events(redis, scope), "expired") == 1
+
+    await wait_until_async(expired, 5, "the expiry is told")
+    await told("depth", 0)
+    await queues.set_queue_limit(scope, "mail", 3)
+    await told("limit", 3)
+    await queues.set_environment_limit(scope, 2, burst=2)
+    await told("limit", 2)
+    await told("env_limit", 4)
+    await queues.set_environment_limit(scope, None)
+    await told("env_limit", 0)
+    await told("limit", 3)
+    await queues.set_queue_limit(scope, "mail", None)
+    await told("limit", 0)
+    await queues.enqueue(scope, "mail", [NewTask()])
+    [task] = await queues.dequeue(scope, "mail")
+    await queues.give_back(scope, [task.lease])
+    await told("depth", 1)
+    await told("running", 0)
+    [task] = await queues.dequeue(scope, "mail")
+    await queues.nack(scope, Nack(task.lease, retry=False))
+    await queues.redrive_all(scope, "mail")
+    await told("depth", 1)
+    await queues.pause(scope, "mail")
+    await told("depth", 1)
+    await queues.resume(scope, "mail")
+    [task] = await queues.dequeue(scope, "mail", visibility_ms=100)
+    await told("depth", 0)
+
+    async def released() -> bool:
+        await queues.sweep()
+        return total(await events(redis, scope), "nacked") == 1
+
+    await wait_until_async(released, 5, "the release is told")
+    await told("depth", 1)
+    await told("running", 0)
+
+
+async def test_the_age_is_that_of_the_oldest_whatever_its_priority(
+    queues: RunQueues, scope: Scope, redis: Redis
+) -> None:
+    await queues.enqueue(scope, "mail", [NewTask(b"old"), NewTask(delay_ms=60_000)])
+
+    async def aged() -> bool:
+        await queues.enqueue(scope, "mail", [NewTask(priority=9)])
+        return bool((await last(redis, scope)).gauges["oldest_age_ms"] >= 100)
+
+    await wait_until_async(aged, 5, "the age grows")
+    assert (await queues.queue(scope, "mail")).oldest_age_ms >= 100
+    await queues.dequeue(scope, "mail", limit=1_000)
+    assert (await last(redis, scope)).gauges["oldest_age_ms"] == 0
+    assert (await queues.queue(scope, "mail")).oldest_age_ms == 0
+
+
+async def test_many_samples_are_split(queues: RunQueues, scope: Scope, redis: Redis) -> None:
+    await queues.enqueue(scope, "mail", [NewTask()] * 1_000)
+    tasks = await queues.dequeue(scope, "mail", limit=1_000)
+    await queues.ack_many(scope, [task.lease for task in tasks])
+    found = await events(redis, scope)
+    assert [len(event.samples.get("wait_ms", ())) for event in found] == [0, 500, 500, 0, 0]
+    assert [len(event.samples.get("run_ms", ())) for event in found] == [0, 0, 0, 500, 500]
+    assert [total(found, name) for name in ("enqueued", "dequeued", "acked")] == [1_000] * 3
+
+
+async def test_the_environments_gauges_are_sums_with_the_durable_queues(
+    queues: RunQueues, scope: Scope, redis: Redis
+) -> None:
+    await queues.enqueue(scope, "mail", [NewTask()] * 3)
+    await queues.dequeue(scope, "mail")
+    assert await queues.share_environment(scope, 40, 5) == (2, 1)
+    await queues.enqueue(scope, "calls", [NewTask()])
+    event = await last(redis, scope)
+    assert (event.gauges["env_depth"], event.gauges["env_running"]) == (43, 6)
+    assert (event.gauges["depth"], event.gauges["running"]) == (1, 0)
+    environment = await queues.environment(scope)
+    assert (environment.depth, environment.running) == (3, 1)
+
+
+async def test_a_stream_that_cannot_be_written_fails_no_command(redis_url: str, scope: Scope) -> None:
+    """On a database of its own, where the stream's key holds something else."""
+    url = redis_url.removesuffix("/0") + "/8"
+    queues = RunQueues(url)
+    async with Redis.from_url(url) as client:
+        await client.set(stream_key(shard_of_environment(scope, 2)), "not a stream")
+        await queues.enqueue(scope, "mail", [NewTask()])
+        [task] = await queues.dequeue(scope, "mail")
+        await queues.nack(scope, Nack(task.lease, delay_ms=0))
+        [task] = await queues.dequeue(scope, "mail")
+        await queues.ack(scope, task.lease)
+        await queues.set_queue_limit(scope, "mail", 1)
+        await queues.sweep()
+        assert await queues.repair() == 0
+        assert await client.get(stream_key(shard_of_environment(scope, 2))) == b"not a stream"
+    await queues.stop()
+
+
+async def test_nothing_is_emitted_when_metrics_are_off(redis_url: str, redis: Redis, scope: Scope) -> None:
+    queues = RunQueues(redis_url, metrics_enabled=False)
+    await queues.enqueue(scope, "mail", [NewTask()])
+    [task] = await queues.dequeue(scope, "mail")
+    await queues.ack(scope, task.lease)
+    assert await events(redis, scope) == []
+    await queues.stop()
+
+
+async def test_emission_is_switched_off_for_all_processes_at_once(
+    redis_url: str, scope: Scope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(sweeper, "LONGEST_PAUSE_S", 0.05)
+    url = redis_url.removesuffix("/0") + "/9"
+    queues = RunQueues(url)
+    await queues.start()
+    async with Redis.from_url(url) as client:
+        for switch, emits in (("0", False), ("1", True)):
+            await client.set(ENABLED_KEY, switch)
+
+            async def as_switched(emits: bool = emits) -> bool:
+                before = len(await events(client, scope))
+                await queues.enqueue(scope, "mail", [NewTask()])
+                return (len(await events(client, scope)) > before) == emits
+
+            await wait_until_async(as_switched, 5, f"emission is {emits}")
+    await queues.stop()
