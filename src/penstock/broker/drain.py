@@ -2,8 +2,8 @@
 
 Every broker process drains, and none waits for another: a lane is held for one transaction by whoever comes
 first. In every round acks go first, then pushes, so neither waits for the other to be done. A round comes
-when something was accepted here, when a lane that waits becomes due, and when maintenance has found a lane that
-nobody looks after because its broker died. With nothing waiting the database is not asked.
+when something was accepted here, when a lane that waits becomes due, and when maintenance has found a lane
+that nobody looks after because its broker died. With nothing waiting the database is not asked.
 """
 
 from __future__ import annotations

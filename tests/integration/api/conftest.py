@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import httpx
 import pytest_asyncio
@@ -13,9 +14,10 @@ from waiting import wait_until_async
 
 
 @pytest_asyncio.fixture
-async def settings(database_url: str, redis_url: str, clickhouse_url: str) -> Settings:
+async def settings(database_url: str, redis_url: str, clickhouse_url: str, tmp_path: Path) -> Settings:
     key = base64.b64encode(bytes(range(32))).decode()
     return Settings(
+        home=tmp_path,
         postgres_url=database_url,
         redis_url=redis_url,
         clickhouse_url=clickhouse_url,

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from penstock.broker.broker import Broker
+from penstock.broker.journal import Journal
 from penstock.broker.messages import Lease, NewMessage, Popped, PushResult, Settlement, SettlementResult
 from penstock.broker.metrics import QueueMetrics
 from penstock.broker.pop import PopOptions
@@ -30,11 +31,16 @@ class Brokers:
         self.running: list[tuple[Broker, QueueMetrics, Database]] = []
 
     async def start(
-        self, *, lease_ms: int = 60_000, sealer: Sealer | None = None, emitter: Emitter | None = None
+        self,
+        *,
+        lease_ms: int = 60_000,
+        sealer: Sealer | None = None,
+        emitter: Emitter | None = None,
+        journal: Journal | None = None,
     ) -> Broker:
         database = Database(self.url, 4)
         metrics = QueueMetrics(emitter or Emitter(NOBODY, buffer=100, enabled=False), database)
-        broker = Broker(database, metrics, lease_ms=lease_ms, sealer=sealer)
+        broker = Broker(database, metrics, lease_ms=lease_ms, sealer=sealer, journal=journal)
         await metrics.start()
         await self._start(broker)
         self.running.append((broker, metrics, database))
