@@ -46,14 +46,15 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """
     database = Database(settings.postgres_url, settings.postgres_pool)
     emitter = Emitter(settings.redis_url, buffer=settings.metrics_buffer, enabled=settings.metrics_enabled)
-    metrics = QueueMetrics(emitter, database)
     sealer = Sealer(settings.encryption_keys)
     run_queues = RunQueues(
         settings.redis_url,
         shards=settings.run_queue_shards,
         metrics_enabled=settings.metrics_enabled,
         visibility_ms=settings.visibility_ms,
+        idempotency_hours=settings.idempotency_hours,
     )
+    metrics = QueueMetrics(emitter, database, share=run_queues.share_environment)
     names = QueueNames(database, run_queues)
     journal = None
     if settings.journal_mb:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import itemgetter
@@ -37,6 +37,9 @@ ENVIRONMENT_SHARE = 0.01
 SAMPLES_PER_EVENT = 500
 
 QueueKey = tuple[Scope, str]
+Share = Callable[[Scope, int, int], Awaitable[tuple[int, int]]]
+"""Tells the run queues what durable queues of an environment hold and run; answers what theirs do."""
+
 COUNTERS = {"completed": "ak", "failed": "nk", "retry": "nk", "dead": "dl"}
 
 
@@ -53,12 +56,23 @@ class Tally:
 
 
 class QueueMetrics:
-    """Counts what the broker does and emits it. `start` and `stop` may be called twice."""
+    """Counts what the broker does and emits it. `start` and `stop` may be called twice.
 
-    def __init__(self, emitter: Emitter, database: Database, clock: Clock = system_clock) -> None:
+    Run queues emit the gauges of environments too. With `share` each side knows the other's numbers, so both
+    emit the sum.
+    """
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        database: Database,
+        clock: Clock = system_clock,
+        share: Share | None = None,
+    ) -> None:
         self._emitter = emitter
         self._database = database
         self._clock = clock
+        self._share = share
         self._tallies: dict[tuple[Scope, str, str], Tally] = {}
         self._touched: dict[int, QueueKey] = {}
         self._environments: set[Scope] = set()
@@ -158,8 +172,15 @@ class QueueMetrics:
             self._environments_due_at = started + max(ENVIRONMENT_INTERVAL_S, took_s / ENVIRONMENT_SHARE)
         for row in rows:
             scope = Scope(row["organization"], row["project"], row["environment"])
-            gauges = {"eql": row["depth"], "ecc": row["running"], "eage": self._age_ms(row["oldest_at"])}
-            self._send(scope, "", "", gauges)
+            depth, running = row["depth"], row["running"]
+            if self._share is not None:
+                try:
+                    tasks, running_tasks = await self._share(scope, depth, running)
+                except PenstockError:  # Redis is away, which the emitter says; a part is not the whole
+                    self._environments.add(scope)
+                    continue
+                depth, running = depth + tasks, running + running_tasks
+            self._send(scope, "", "", {"eql": depth, "ecc": running, "eage": self._age_ms(row["oldest_at"])})
 
     def _age_ms(self, oldest_at: datetime | None) -> int:
         return max(0, int((self._clock() - oldest_at.timestamp()) * 1000)) if oldest_at else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from brokers import NOBODY, Brokers, ack, pop, push
@@ -16,6 +17,8 @@ from penstock.definitions import MetricDefinition
 from penstock.durable import log
 from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE, Scope
+from penstock.runqueue.model import NewTask
+from penstock.runqueue.queue import RunQueues
 from penstock.streams.emitter import Emitter
 from waiting import wait_until_async
 
@@ -77,6 +80,28 @@ async def test_an_environment_is_the_sum_of_its_queues(
     await its.flush()
     assert [heard.environment(wire)[-1] for wire in ("eql", "ecc", "eage")] == [0, 0, 0]
     assert len(heard.environment("eql", "other")) == 1
+
+
+async def test_tasks_of_run_queues_count_in_their_environment(
+    brokers: Brokers, heard: Heard, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "ENVIRONMENT_INTERVAL_S", 0)
+    monkeypatch.setattr(metrics, "ENVIRONMENT_SHARE", 1e9)
+    broker, its = await started(brokers, heard)
+    scope = Scope(environment=f"both-{uuid4().hex[:8]}")
+    run_queues, away = RunQueues(redis_url), RunQueues(NOBODY)
+    await run_queues.enqueue(scope, "tasks", [NewTask(), NewTask(), NewTask()])
+    await run_queues.dequeue(scope, "tasks")
+    await broker.push(scope, [NewMessage("messages", "Default", b"x")])
+    its._share = away.share_environment
+    await its.flush()
+    assert heard.environment("eql", scope.environment) == [], "a part is not the whole"
+    its._share = run_queues.share_environment
+    await its.flush()
+    assert heard.environment("eql", scope.environment) == [3]
+    assert heard.environment("ecc", scope.environment) == [1]
+    await run_queues.stop()
+    await away.stop()
 
 
 async def test_environments_are_read_seldom_and_once_more_after_the_last_touch(
