@@ -63,6 +63,34 @@ DEAD_RECOUNT = Exported(
     "penstock_dlq_recount_age_seconds", Kind.GAUGE, "how long ago the last whole recount ended"
 )
 
+LOAD = Exported("penstock_load", Kind.GAUGE, "how loaded broker and database are; 1 is full", OPERATION)
+DECISIONS = Exported(
+    "penstock_load_decisions",
+    Kind.COUNTER,
+    "requests that were to be executed, spilled or refused",
+    ("operation", "decision"),
+)
+WAITING = Exported(
+    "penstock_operations_waiting",
+    Kind.GAUGE,
+    "operations that were accepted and are not carried out yet, in the whole cluster",
+    OPERATION,
+)
+DRAINED = Exported("penstock_operations_drained", Kind.COUNTER, "operations carried out by this process")
+PARKED_OPERATIONS = Exported(
+    "penstock_operations_parked", Kind.COUNTER, "operations that failed for good and wait for an operator"
+)
+EVENT_LOOP = Exported(
+    "penstock_event_loop_late_seconds", Kind.GAUGE, "how late the broker's event loop comes, smoothed"
+)
+JOURNAL_RECORDS = Exported(
+    "penstock_journal_records", Kind.GAUGE, "pushes that wait in the journal for PostgreSQL"
+)
+JOURNAL_BYTES = Exported("penstock_journal_bytes", Kind.GAUGE, "what they take on disk")
+OUTAGE = Exported(
+    "penstock_database_outage_seconds", Kind.GAUGE, "for how long PostgreSQL has been away; 0: it is there"
+)
+
 METRIC = ("metric",)
 PIPELINE_AGE = Exported(
     "penstock_pipeline_report_age_seconds",
@@ -103,6 +131,17 @@ PIPELINE_LOST = Exported(
 EXPORTED: tuple[Exported, ...] = (
     *(REQUESTS, ITEMS, BATCHES, SECONDS, FAILURES, PENDING, PARKED, CONNECTIONS),
     *(EMITTED, DROPPED, BUFFERED, HORIZON),
+    *(
+        LOAD,
+        DECISIONS,
+        WAITING,
+        DRAINED,
+        PARKED_OPERATIONS,
+        EVENT_LOOP,
+        JOURNAL_RECORDS,
+        JOURNAL_BYTES,
+        OUTAGE,
+    ),
     *(DEAD_JOBS, DEAD_MESSAGES, DEAD_AGE, DEAD_DRIFT, DEAD_RECOUNT),
     *(PIPELINE_AGE, PIPELINE_FRESHNESS, PIPELINE_LAG, PIPELINE_INPUT, PIPELINE_PROCESSED, PIPELINE_BATCH),
     *(PIPELINE_REJECTED, PIPELINE_LOST),

@@ -17,15 +17,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import asyncpg
-
 from penstock.broker.later import DATABASE_DOWN, JournalRecord, Later, record_decoder
 from penstock.broker.workbench import Workbench
 from penstock.config import Settings
 from penstock.durable import log, operations
 from penstock.durable.faults import QueueGone
 from penstock.durable.log import PartitionName
-from penstock.durable.operations import ACK, PUSH, Drained, PushOperation
+from penstock.durable.operations import ACK, PUSH, Drained, PushOperation, Undrainable
 from penstock.errors import PenstockError
 from penstock.model import Scope
 
@@ -94,8 +92,8 @@ class Drain:
         database = self._at.database
         try:
             done = await operations.drain(database, kind, lanes=LANES, operations=OPERATIONS)
-        except asyncpg.PostgresError as error:
-            logger.info("a lane cannot be drained (%s): looking for the operation that is to blame", error)
+        except Undrainable as error:
+            logger.info("%s: looking for the operation that is to blame", error.detail)
             done = await operations.drain_carefully(
                 database,
                 kind,

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from penstock import __version__
+from penstock.cli.dlq import dlq
 from penstock.cli.pipeline import AsJson, pipeline
 from penstock.cli.report import report
 from penstock.config import load_settings
@@ -24,6 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(dlq, name="dlq")
 app.add_typer(pipeline, name="pipeline")
 app.add_typer(report, name="report")
 
@@ -48,17 +50,19 @@ def up(demo: Annotated[bool, typer.Option("--demo", help="Run a gentle load too.
 @app.command()
 def status(as_json: AsJson = False) -> None:
     """Show every part of the running platform; exit code 0 when all are up, else 1."""
-    from penstock.cli.tables import status_json, status_table
+    from penstock.broker.journal_place import read_depth
+    from penstock.cli.tables import journal_text, status_json, status_table
     from penstock.embedded.state import read_state
 
     settings = load_settings()
     state = read_state(settings.home)
+    depth = read_depth(settings)
     if as_json:
-        print(json.dumps(status_json(state, settings.home), indent=2))
+        print(json.dumps(status_json(state, settings.home, depth), indent=2))
     elif state is None:
         print(f"Penstock does not run on {settings.home}. Start it with `penstock up`.")
     else:
-        Console(highlight=False).print(status_table(state))
+        Console(highlight=False).print(status_table(state), journal_text(depth))
     raise typer.Exit(0 if state is not None and state.all_up else 1)
 
 

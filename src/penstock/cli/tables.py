@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from penstock.broker.journal import Depth
 from penstock.cli.reading import SettingRow
 from penstock.embedded.state import PartState, PlatformState, State
 
@@ -72,13 +73,26 @@ def status_table(state: PlatformState) -> RenderableType:
     return Group(head, table, *([Text("")] if failures else []), *failures)
 
 
-def status_json(state: PlatformState | None, home: Path) -> dict[str, Any]:
+def journal_text(depth: Depth) -> Text:
+    """What waits in the journal for PostgreSQL."""
+    if not depth.records:
+        return Text("The journal is empty: PostgreSQL has everything that was accepted.", style="dim")
+    return Text(
+        f"{depth.records:,} pushes ({depth.bytes / 1024:,.0f} KiB) wait in the journal until PostgreSQL is"
+        f" back, the first for {duration(depth.oldest_age_s)}.",
+        style="yellow",
+    )
+
+
+def status_json(state: PlatformState | None, home: Path, depth: Depth) -> dict[str, Any]:
     """What `penstock status --json` prints; `running` is false when there is nothing else to say."""
+    journal = {"records": depth.records, "bytes": depth.bytes, "oldestAgeSeconds": depth.oldest_age_s}
     if state is None:
-        return {"running": False, "home": str(home), "parts": []}
+        return {"running": False, "home": str(home), "parts": [], "journal": journal}
     now = time.time()
     return {
         "running": True,
+        "journal": journal,
         "allUp": state.all_up,
         "home": state.home,
         "url": state.url,

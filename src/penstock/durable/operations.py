@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import asyncpg
+
 from penstock.durable.faults import QueueGone
 from penstock.durable.log import Ack, Segment
 from penstock.durable.pool import Database
 from penstock.durable.upkeep import Session
+from penstock.errors import PenstockError
 from penstock.model import Scope
 
 PUSH, ACK = "push", "ack"
@@ -19,6 +22,11 @@ PRIORITIES = {PUSH: 5, ACK: 3}
 """Lower is more urgent: an ack ends a lease that others wait for."""
 
 NIL = uuid.UUID(int=0)
+
+
+class Undrainable(PenstockError):
+    code = "undrainable"
+    title = "An operation cannot be carried out"
 
 
 @dataclass(slots=True)
@@ -148,8 +156,14 @@ async def spill_acks(
 async def drain(
     database: Database, kind: str, *, lanes: int, operations: int, now: datetime | None = None
 ) -> list[Drained]:
-    """Carry out what is most urgent, all or nothing: up to so many operations of each of so many lanes."""
-    rows = await database.fetch("SELECT * FROM drain_v1($1, $2, $3, $4)", kind, lanes, operations, now)
+    """Carry out what is most urgent, all or nothing: up to so many operations of each of so many lanes.
+
+    Raises Undrainable if one of them cannot be carried out.
+    """
+    try:
+        rows = await database.fetch("SELECT * FROM drain_v1($1, $2, $3, $4)", kind, lanes, operations, now)
+    except asyncpg.PostgresError as error:
+        raise Undrainable(f"operations cannot be carried out ({error})") from error
     return [_drained(row) for row in rows]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from penstock.broker.journal_place import journal_directory
 from penstock.config import PREFIX, Settings, as_environment
 from penstock.embedded.clickhouse import ClickHouse
 from penstock.embedded.own import own_clickhouse, own_postgres, own_redis, own_spark
@@ -57,6 +58,7 @@ def assemble(settings: Settings, migrate: Migrate, demo: bool = False) -> Platfo
     else:
         servers.append(postgres := Postgres(settings.home, port_after(1)))
         addresses["postgres_url"] = postgres.url
+        addresses["journal_dir"] = str(journal_directory(settings))
         # Encrypted queues work at once on a database of our own; on yours the key must be yours too.
         addresses["encryption_keys"] = settings.encryption_keys or encryption_keys_of(settings.home)
     if settings.redis_url:
@@ -104,6 +106,8 @@ def reach_running(settings: Settings, *names: str) -> Settings:
                 f"{settings.home}: set it, or start one with `penstock up`"
             )
         found[name] = kind(settings.home, port).url
+        if name == "postgres_url":
+            found["journal_dir"] = str(journal_directory(settings))
     return settings.model_copy(update=found)
 
 

@@ -56,7 +56,7 @@ async def prometheus(request: Request) -> Response:
     """Counters and gauges in the OpenMetrics format. With several workers, each answers for itself."""
     given = services(request)
     holders, progress, dead = await asyncio.gather(_holders(given), _progress(given), _dead_samples(given))
-    samples = _samples(given, holders) | dead | _pipeline_samples(progress)
+    samples = _samples(given, holders) | _overload_samples(given) | dead | _pipeline_samples(progress)
     body: bytes = generate_latest(_Gathered(samples))  # type: ignore[no-untyped-call]
     return Response(body, media_type=CONTENT_TYPE_LATEST)
 
@@ -132,6 +132,30 @@ def _pipeline_samples(progress: dict[str, Any] | None) -> dict[Exported, Samples
         telemetry.PIPELINE_BATCH: per_metric("batch_ms", 1 / 1000),
         telemetry.PIPELINE_REJECTED: per_metric("rejected"),
         telemetry.PIPELINE_LOST: per_metric("lost"),
+    }
+
+
+def _overload_samples(given: Services) -> dict[Exported, Samples]:
+    broker = given.broker
+    load = broker.load.described()
+    kinds = load["operations"]
+    depth = broker.journal.depth() if broker.journal is not None else None
+    return {
+        telemetry.LOAD: {(kind,): known["load"] for kind, known in kinds.items()},
+        telemetry.DECISIONS: {
+            (kind, decision): count
+            for kind, known in kinds.items()
+            for decision, count in known["decisions"].items()
+        },
+        telemetry.WAITING: {
+            (kind,): known["waiting"] for kind, known in kinds.items() if known["depthLimit"]
+        },
+        telemetry.DRAINED: {(): broker.drain.drained},
+        telemetry.PARKED_OPERATIONS: {(): broker.drain.failed},
+        telemetry.EVENT_LOOP: {(): broker.load.late_s.value},
+        telemetry.JOURNAL_RECORDS: {(): depth.records} if depth else {},
+        telemetry.JOURNAL_BYTES: {(): depth.bytes} if depth else {},
+        telemetry.OUTAGE: {(): given.database.outage.since_s},
     }
 
 
