@@ -78,15 +78,13 @@ class Batcher(Generic[Item, Result]):
         self._lanes: dict[Hashable, _Lane[Item, Result]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._undoing: set[asyncio.Task[None]] = set()
+        self.pending = 0
+        """Requests that wait for their batch."""
         self.stats = BatchStats()
 
     @property
     def in_flight(self) -> int:
         return len(self._tasks)
-
-    @property
-    def pending(self) -> int:
-        return sum(len(lane.waiting) for lane in self._lanes.values())
 
     async def submit(self, key: Hashable, item: Item, *, items: int = 1, size: int = 0) -> Result:
         """The item's result. Cancelling the caller does not cancel the item: its result is given to
@@ -96,6 +94,7 @@ class Batcher(Generic[Item, Result]):
             lane = self._lanes[key] = _Lane()
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         lane.waiting.append(_Entry(item, items, size, future))
+        self.pending += 1
         if lane.in_flight < self._in_flight:
             self._start(key, lane)
         try:
@@ -136,6 +135,7 @@ class Batcher(Generic[Item, Result]):
             taken.append(lane.waiting.popleft())
             items += entry.items
             size += entry.size
+        self.pending -= len(taken)
         return taken
 
     async def _settle(self, key: Hashable, entries: list[_Entry[Item, Result]]) -> None:

@@ -1,0 +1,134 @@
+"""Decisions from measurements: spilled when busy, refused when full or late, and no flapping in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from penstock.broker.batcher import BatchStats
+from penstock.broker.load import DEFAULTS, EVERY_S, LATE_S, Decision, Load, Threshold
+
+EXECUTE, SPILL, REFUSE = Decision
+
+
+@dataclass
+class Pool:
+    """What a load looks at of a database."""
+
+    size: int = 10
+    busy: int = 0
+    waiting: int = 0
+
+    @property
+    def connections(self) -> tuple[int, int]:
+        return self.size, self.busy
+
+
+@dataclass
+class Batching:
+    """And of a batcher."""
+
+    pending: int = 0
+    in_flight: int = 0
+    stats: BatchStats = field(default_factory=BatchStats)
+
+
+class Situation:
+    def __init__(self, **kinds: Threshold) -> None:
+        self.pool = Pool()
+        self.batchers = {name: Batching() for name in ("push", "ack", "pop", "spill push", "spill ack")}
+        self.load = Load(self.pool, self.batchers, {**DEFAULTS, **kinds})  # type: ignore[arg-type]
+
+    def lasts(self, seconds: float, rate: int = 1_000, batch_s: float = 0.005) -> None:
+        """Let things be as they are for a while, with so many requests a second carried out of every kind."""
+        for _ in range(round(seconds / EVERY_S)):
+            for batcher in self.batchers.values():
+                batcher.stats.add(round(rate * EVERY_S), round(rate * EVERY_S), batch_s)
+            self.load.measure(EVERY_S)
+
+
+@pytest.fixture
+def situation() -> Situation:
+    return Situation()
+
+
+def test_a_calm_broker_executes(situation: Situation) -> None:
+    situation.pool.busy = 10
+    situation.lasts(5)
+    assert [situation.load.decide(kind) for kind in ("push", "ack", "pop")] == [EXECUTE] * 3
+    assert situation.load.pool.value == pytest.approx(0.5, abs=0.01), "all busy, nobody waits"
+
+
+def test_waiters_make_it_busy_and_each_kind_has_its_own_threshold(situation: Situation) -> None:
+    situation.pool.busy, situation.pool.waiting = 10, 5
+    situation.lasts(10)
+    assert [situation.load.decide(kind) for kind in ("push", "ack", "pop")] == [SPILL, EXECUTE, EXECUTE]
+    situation.pool.waiting = 10
+    situation.lasts(10)
+    assert [situation.load.decide(kind) for kind in ("push", "ack", "pop")] == [SPILL, SPILL, REFUSE]
+
+
+def test_a_moment_is_not_a_load(situation: Situation) -> None:
+    situation.pool.busy, situation.pool.waiting = 10, 10
+    situation.lasts(2 * EVERY_S)
+    assert situation.load.decide("push") is EXECUTE
+
+
+def test_it_stays_busy_until_it_is_a_good_deal_better(situation: Situation) -> None:
+    situation.pool.busy, situation.pool.waiting = 10, 6
+    situation.lasts(10)
+    assert situation.load.decide("push") is SPILL
+    situation.pool.waiting = 2
+    situation.lasts(10)
+    assert situation.load.decide("push") is SPILL, "0.6 is below 0.7, but not by much"
+    situation.pool.busy, situation.pool.waiting = 4, 0
+    situation.lasts(10)
+    assert situation.load.decide("push") is EXECUTE
+
+
+def test_a_long_line_is_seen_at_once(situation: Situation) -> None:
+    situation.lasts(5, rate=1_000)
+    situation.batchers["push"].pending = 900
+    assert situation.load.decide("push") is EXECUTE
+    situation.batchers["push"].pending = 1_100
+    assert situation.load.decide("push") is SPILL
+    assert situation.load.decide("ack") is EXECUTE
+
+
+def test_a_slow_database_is_a_load(situation: Situation) -> None:
+    situation.lasts(10, batch_s=0.9)
+    assert situation.load.decide("push") is SPILL
+
+
+def test_full_lanes_refuse_and_say_when_to_come_back() -> None:
+    situation = Situation(push=Threshold(0.7, 100))
+    situation.lasts(2)
+    situation.batchers["push"].pending = 5_000
+    assert situation.load.decide("push") is SPILL
+    situation.load.accepted("push", 100)
+    assert situation.load.decide("push") is REFUSE
+    assert situation.load.retry_after_s("push") == 30, "nothing has been drained yet"
+    situation.load._kinds["push"].drain_rate.value = 10
+    assert situation.load.retry_after_s("push") == pytest.approx(5.8, abs=1.0)
+    assert situation.load.estimated_wait_s("push") == pytest.approx(10.1)
+
+
+def test_when_accepting_is_slow_itself_it_refuses(situation: Situation) -> None:
+    situation.lasts(5)
+    situation.batchers["push"].pending = 2_000
+    situation.batchers["spill push"].pending = 2_000
+    assert situation.load.decide("push") is REFUSE
+
+
+def test_a_late_event_loop_refuses_everything(situation: Situation) -> None:
+    for _ in range(3):
+        situation.load.measure(LATE_S * 3)
+    assert {situation.load.decide(kind) for kind in ("push", "ack", "pop")} == {REFUSE}
+
+
+def test_decisions_are_counted(situation: Situation) -> None:
+    situation.load.decide("push")
+    described = situation.load.described()["operations"]["push"]
+    assert described["decisions"] == {"execute": 1, "spill": 0, "refuse": 0}
+    assert described["state"] == "calm"
