@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from penstock.durable import catalog, groups, log, messages, options
+from penstock.durable import catalog, dead_changes, dead_upkeep, groups, jobs, log, messages, options
+from penstock.durable.dead_letters import Filter
 from penstock.durable.faults import GroupGone
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
 from penstock.durable.pool import Database
@@ -40,7 +41,7 @@ class Load:
         workers = (
             [self.produce() for _ in range(3)]
             + [self.consume() for _ in range(3)]
-            + [self.care(), self.care()]
+            + [self.care(), self.care(), self.keep_counts()]
         )
         await asyncio.gather(*workers)
 
@@ -83,7 +84,10 @@ class Load:
     async def care(self) -> None:
         while self.running:
             await self.random.choice(
-                [self.configure, self.seek, self.delete_message, self.bury, self.retry]
+                [
+                    *(self.configure, self.seek, self.delete_message, self.bury, self.retry),
+                    *(self.requeue, self.purge),
+                ]
             )()
             if self.deleting and self.random.random() < 0.2:
                 await self.random.choice([self.delete_queue, self.delete_group])()
@@ -115,6 +119,23 @@ class Load:
             partition_id, key = self.random.choice(self.keys)
             await messages.retry(self.database, partition_id, key, None, new_id(), b"2")
 
+    async def requeue(self) -> None:
+        rows = await self.database.fetch("SELECT id FROM dead_letters ORDER BY id DESC LIMIT 20")
+        await dead_changes.requeue(self.database, [row["id"] for row in rows])
+
+    async def purge(self) -> None:
+        await jobs.make(self.database, DEFAULT_SCOPE, "purge", Filter(group=self.random.choice(GROUPS)))
+        owner = new_id()
+        job = await jobs.take(self.database, owner)
+        if job is not None:
+            for _ in range(3):
+                await jobs.advance(self.database, job["id"], owner, 10, 100, False)
+
+    async def keep_counts(self) -> None:
+        while self.running:
+            await dead_upkeep.fold(self.database)
+            assert (await dead_upkeep.recount(self.database)).drift == 0
+
     async def delete_queue(self) -> None:
         found = await catalog.find_queue(self.database, DEFAULT_SCOPE, self.random.choice(QUEUES))
         if found is not None:
@@ -141,7 +162,7 @@ async def test_operators_and_traffic_get_along(database: Database, deleting: boo
              (SELECT coalesce(sum(t.next_offset), 0) FROM partitions t WHERE t.queue_id = q.id) <>
              (SELECT coalesce(sum(y.messages), 0) FROM tallies y WHERE (y.queue_id, y.group_id) = (q.id, 0))
              OR (SELECT count(*) FROM dead_letters d WHERE d.queue_id = q.id) <>
-             (SELECT coalesce(sum(y.messages), 0) FROM dead_tallies y WHERE y.queue_id = q.id)"""
+             dead_count_v1(q.id)"""
     )
     assert wrong == [], "so are what was pushed, and the dead letters"
     stuck = await database.fetch(
