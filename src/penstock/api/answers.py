@@ -28,10 +28,20 @@ async def body(request: Request, decoder: msgspec.json.Decoder[T], default: T | 
 
 def described(kind: type[msgspec.Struct], *, required: bool = True) -> dict[str, Any]:
     """What the API's own description tells of a body."""
-    schema = msgspec.json.schema(kind, ref_template="#/$defs/{name}")
-    [shape] = schema["$defs"].values()
-    content = {"application/json": {"schema": shape}}
+    schema = msgspec.json.schema(kind, ref_template="{name}")
+    content = {"application/json": {"schema": _whole(schema, schema["$defs"])}}
     return {"requestBody": {"required": required, "content": content}}
+
+
+def _whole(shape: Any, known: dict[str, Any]) -> Any:
+    """The shape with what it refers to in its place: the description of a body stands on its own."""
+    if isinstance(shape, list):
+        return [_whole(part, known) for part in shape]
+    if not isinstance(shape, dict):
+        return shape
+    if "$ref" in shape:
+        return _whole(known[shape["$ref"]], known)
+    return {name: _whole(part, known) for name, part in shape.items() if name != "$defs"}
 
 
 def answer(content: Any, headers: dict[str, str] | None = None) -> Response:

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from penstock.api import problems
 from penstock.api.answer import Answer
-from penstock.api.hot import POP_PREFIX, POSTS, Handler, Pop, pop_of
+from penstock.api.hot import POP_PREFIX, Dequeue, Handler, Pop, pop_of, post_of
 from penstock.errors import PenstockError
 
 _JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
@@ -28,7 +28,7 @@ class HotCycle:
 
     __slots__ = ("body", "disconnected", "handler", "keep_alive", "protocol", "response_complete", "task")
 
-    def __init__(self, protocol: ExpressProtocol, handler: Handler | Pop) -> None:
+    def __init__(self, protocol: ExpressProtocol, handler: Handler | Pop | Dequeue) -> None:
         self.protocol = protocol
         self.handler = handler
         self.body = b""
@@ -44,7 +44,7 @@ class HotCycle:
 
     def set(self) -> None:
         # A pop gives back what it had leased. A push or ack goes on: what it did is counted and announced.
-        if not self.response_complete and self.task is not None and isinstance(self.handler, Pop):
+        if not self.response_complete and self.task is not None and isinstance(self.handler, Pop | Dequeue):
             self.task.cancel()
 
     async def run(self) -> None:
@@ -53,6 +53,8 @@ class HotCycle:
         try:
             if isinstance(self.handler, Pop):
                 answer = await self.handler(services, protocol.transport.is_closing)
+            elif isinstance(self.handler, Dequeue):
+                answer = await self.handler(services, self.body, protocol.transport.is_closing)
             else:
                 answer = await self.handler(services, self.body)
             head, body = _head(answer), answer.body
@@ -151,25 +153,27 @@ class ExpressProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def shutdown(self) -> None:
-        """The server stops and finishes what is in flight; a pop that only waits must not hold it up."""
-        self.application.state.services.broker.waiters.let_go()
+        """The server stops and finishes what is in flight; who only waits must not hold it up."""
+        services = self.application.state.services
+        services.broker.waiters.let_go()
+        services.run_queues.let_go()
         super().shutdown()
 
-    def _hot_handler(self) -> Handler | Pop | None:
+    def _hot_handler(self) -> Handler | Pop | Dequeue | None:
         """What answers the request, if it is hot and has nothing unusual about it."""
         if self.cycle is not None and not self.cycle.response_complete:
             return None
-        handler: Handler | Pop | None
+        handler: Handler | Pop | Dequeue | None
         method = self.parser.get_method()
-        if method == b"POST":
-            handler = POSTS.get(self.url)
-        elif method == b"GET" and self.url.startswith(POP_PREFIX):
-            try:
+        try:
+            if method == b"POST":
+                handler = post_of(self.url)
+            elif method == b"GET" and self.url.startswith(POP_PREFIX):
                 handler = pop_of(self.url)
-            except PenstockError:
-                return None  # the application says what is wrong with it
-        else:
-            return None
+            else:
+                return None
+        except PenstockError:
+            return None  # the application says what is wrong with it
         return handler if handler is not None and self._is_plain(method == b"POST") else None
 
     def _is_plain(self, with_body: bool) -> bool:

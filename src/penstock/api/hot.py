@@ -8,24 +8,27 @@ routes: whatever is unusual about a request goes that way, and both answer alike
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from urllib.parse import parse_qsl
 
 from penstock.api import reading
 from penstock.api.answer import Answer
-from penstock.api.routes import messages, settle
+from penstock.api.routes import messages, run_queues, settle, tasks
 from penstock.api.services import Services
 from penstock.broker.pop import PopOptions
 
 Handler = Callable[[Services, bytes], Awaitable[Answer]]
 
 POP_PREFIX = b"/api/v1/pop/queue/"
+RUN_QUEUE_PREFIX = b"/api/v1/run-queues/"
+TASK_PREFIX = b"/api/v1/tasks/"
 LONGEST_URL = 500
 
 POSTS: dict[bytes, Handler] = {
     b"/api/v1/push": messages.push,
     b"/api/v1/ack": settle.ack,
     b"/api/v1/ack/batch": settle.ack_batch,
+    **{TASK_PREFIX + verb.encode(): handler for verb, handler in tasks.MANY.items()},
 }
 
 
@@ -55,3 +58,48 @@ def pop_of(url: bytes) -> Pop | None:
         return None
     name = reading.check_name("queue", queue.decode())
     return Pop(name, *messages.pop_options(dict(parse_qsl(query.decode(), keep_blank_values=True))))
+
+
+class Dequeue:
+    """A dequeue as its URL asks for it; the rest is in its body."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+
+    def __call__(self, given: Services, body: bytes, has_left: Callable[[], bool]) -> Awaitable[Answer]:
+        return run_queues.dequeue(given, self.queue, body, has_left)
+
+
+def post_of(url: bytes) -> Handler | Dequeue | None:
+    """What answers a post, if it is hot."""
+    handler = POSTS.get(url)
+    if handler is None and url.startswith(RUN_QUEUE_PREFIX):
+        return _run_queue_post(url)
+    if handler is None and url.startswith(TASK_PREFIX):
+        task_id, _, verb = url[len(TASK_PREFIX) :].decode("latin-1").partition("/")
+        settling = tasks.SINGLE.get(verb)
+        if settling is not None and "%" not in task_id:
+            return partial(_settle, settling, task_id)
+    return handler
+
+
+async def _settle(settling: tasks.Settling, task_id: str, given: Services, body: bytes) -> Answer:
+    return await settling(given, task_id, body)
+
+
+@lru_cache(maxsize=5_000)
+def _run_queue_post(url: bytes) -> Handler | Dequeue | None:
+    """Raises InvalidRequest where the queue's name is none."""
+    queue, _, verb = url.removeprefix(RUN_QUEUE_PREFIX).partition(b"/")
+    if len(url) > LONGEST_URL or b"%" in queue or not queue or not url.isascii():
+        return None
+    name = reading.check_name("queue", queue.decode())
+    if verb == b"dequeue":
+        return Dequeue(name)
+    return partial(_enqueue, name) if verb == b"tasks" else None
+
+
+async def _enqueue(queue: str, given: Services, body: bytes) -> Answer:
+    return await run_queues.enqueue(given, queue, body)

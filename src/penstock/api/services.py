@@ -64,6 +64,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         metrics,
         lease_ms=settings.lease_ms,
         sealer=sealer,
+        names=names,
         journal=journal,
         overload=Overload.of(settings),
     )
@@ -72,6 +73,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     emitter.start()
     await metrics.start()
     await broker.start()
+    await run_queues.start()
 
     def let_go(scope: Scope, queue_id: int, queue: str, group: str, messages: int) -> None:
         metrics.expired(scope, queue_id, queue, group, messages)
@@ -86,6 +88,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     finally:
         await dead_jobs.stop()
         await maintenance.stop()
+        await run_queues.stop()
         await broker.stop()
         if journal is not None:
             await journal.close()

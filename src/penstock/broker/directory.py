@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
+from penstock.broker.queue_names import RUN_QUEUE, QueueNames
 from penstock.durable import catalog, log
 from penstock.durable.log import GroupId, PartitionId, PartitionName
 from penstock.durable.pool import Database
@@ -19,8 +20,9 @@ LIMIT = 200_000
 
 
 class Directory:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, names: QueueNames | None = None) -> None:
         self._database = database
+        self._names = names
         self._partitions: dict[tuple[Scope, PartitionName], PartitionId] = {}
         self._groups: dict[tuple[Scope, str, str], GroupId] = {}
         self._asking: WeakValueDictionary[tuple[Scope, str, str], asyncio.Lock] = WeakValueDictionary()
@@ -29,7 +31,8 @@ class Directory:
     async def partitions(
         self, scope: Scope, names: Iterable[PartitionName]
     ) -> dict[PartitionName, PartitionId]:
-        """Ids for the names, made where missing; without those past their queue's number of partitions."""
+        """Ids for the names, made where missing; without those past their queue's number of partitions, and
+        those whose queue's name is a run queue's."""
         found: dict[PartitionName, PartitionId] = {}
         missing: list[PartitionName] = []
         for name in names:
@@ -39,6 +42,7 @@ class Directory:
             else:
                 found[name] = known
         if missing:
+            missing = await self._allowed(scope, missing)
             forgotten = self._forgotten
             made = await log.ensure_partitions(self._database, scope, missing)
             if len(self._partitions) + len(made) > LIMIT:
@@ -60,6 +64,8 @@ class Directory:
         async with asking:
             known = self._groups.get(key)
             if known is None:
+                if self._names is not None:
+                    await self._names.check_for_messages(scope, queue)
                 forgotten = self._forgotten
                 known = await log.ensure_group(self._database, scope, queue, group, subscription)
                 if len(self._groups) >= LIMIT:
@@ -67,6 +73,19 @@ class Directory:
                 if forgotten == self._forgotten:
                     self._groups[key] = known
         return known
+
+    async def is_run_queue(self, scope: Scope, queue: str) -> bool:
+        return self._names is not None and await self._names.is_run_queue(scope, queue)
+
+    async def why_not(self, scope: Scope, name: PartitionName) -> str:
+        """Why a partition could not be made."""
+        if await self.is_run_queue(scope, name.queue):
+            return RUN_QUEUE
+        return "the queue has all the partitions it may have"
+
+    async def _allowed(self, scope: Scope, names: list[PartitionName]) -> list[PartitionName]:
+        taken = {queue for queue in {n.queue for n in names} if await self.is_run_queue(scope, queue)}
+        return [name for name in names if name.queue not in taken]
 
     def forget(self, scope: Scope, queue: str) -> None:
         """Drop what is remembered of a queue, because part of it turned out to be gone."""

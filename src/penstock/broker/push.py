@@ -100,7 +100,7 @@ class Pushes:
         for _ in range(RESOLVE_ATTEMPTS):
             known = await self._at.directory.partitions(scope, todo)
             for name in [name for name in todo if name not in known]:
-                request.refuse(name, "the queue has all the partitions it may have")
+                request.refuse(name, await self._at.directory.why_not(scope, name))
             if not todo:
                 return
             segments = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.broker.queue_names import RUN_QUEUE
 from penstock.broker.workbench import Workbench
 from penstock.durable import catalog, groups, options
 from penstock.durable.news import News
@@ -33,9 +34,11 @@ class Queues:
 
         In force here at once and in other brokers within moments: they are told, and messages that wait
         follow. Raises InvalidRequest naming the option that cannot be, WrongState for encryption without
-        a key.
+        a key and for a run queue's name.
         """
         changes: dict[str, int | bool | str] = {**options.columns(given)}
+        if await self._at.directory.is_run_queue(scope, queue):
+            raise WrongState(RUN_QUEUE, queue=queue)
         if changes.get("encrypted") and not self._at.sealer.can_seal:
             raise WrongState(
                 "encryptionEnabled needs a key, and this broker has none; set PENSTOCK_ENCRYPTION_KEYS",

@@ -87,7 +87,8 @@ class Settlements:
         known = await self._at.directory.partitions(scope, todo)
         for name, indexes in todo.items():
             if name not in known:
-                raise TransactionFailed("push", indexes[0], "the queue has all the partitions it may have")
+                reason = await self._at.directory.why_not(scope, name)
+                raise TransactionFailed("push", indexes[0], reason)
         ids = [new_id_text() for _ in messages]
         segments = [self._pushes.segment(known[name], messages, ids, todo[name]) for name in todo]
         flat = [index for indexes in todo.values() for index in indexes]

@@ -45,12 +45,15 @@ class Sweeper:
         self._due_s: float | None = None
         self._looked_s = -LOOK_EVERY_S
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
 
     def start(self) -> None:
+        self._stopping = False
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="run queue sweep")
 
     async def stop(self) -> None:
+        self._stopping = True  # a cancellation alone may be lost in the Redis client
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -103,7 +106,7 @@ class Sweeper:
 
     async def _run(self) -> None:
         failing = False
-        while True:
+        while not self._stopping:
             pause_s = LONGEST_PAUSE_S
             try:
                 await self._watch_switch()
@@ -122,7 +125,7 @@ class Sweeper:
     async def _pause(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + seconds
-        while (left_s := min(until_s, self._due_s or until_s) - loop.time()) > 0:
+        while not self._stopping and (left_s := min(until_s, self._due_s or until_s) - loop.time()) > 0:
             self._sooner.clear()
             try:
                 await asyncio.wait_for(self._sooner.wait(), left_s)

@@ -19,7 +19,7 @@ from penstock.api.parameters import Group, Label, Queue
 from penstock.api.services import Services, services
 from penstock.definitions import QUEUE
 from penstock.durable import catalog
-from penstock.errors import UnknownEnvironment, UnknownQueue, WarehouseUnavailable
+from penstock.errors import RedisUnavailable, UnknownEnvironment, UnknownQueue, WarehouseUnavailable
 from penstock.model import DEFAULT_SCOPE
 from penstock.streams.counted import counted_until
 from penstock.warehouse.entries import FIELDS
@@ -61,16 +61,17 @@ async def queue_metrics(
     ] = None,
     fields: Fields = None,
 ) -> Response:
-    """Throughput, depth, latency, run time, concurrency and failures of a queue over time.
+    """Throughput, depth, latency, run time, concurrency and failures of a queue over time, of a run queue as
+    of a durable one.
 
     A queue that was deleted still has the series of the time it was there.
     """
     given = services(request)
     asked = await _asked(given, period, start, end, resolution, fields)
-    if not await catalog.queue_exists(given.database, DEFAULT_SCOPE, queue) and not await _measured(
-        lambda: queue_is_known(given.warehouse, DEFAULT_SCOPE, queue)
-    ):
-        raise UnknownQueue(f"there is no queue {queue!r}; it is made by the first push to it", queue=queue)
+    if not await _is_known(given, queue):
+        raise UnknownQueue(
+            f"there is no queue {queue!r}; it is made by the first push or task for it", queue=queue
+        )
     return await _answer(lambda: queue_series(given.warehouse, DEFAULT_SCOPE, queue, group=group, **asked))
 
 
@@ -96,6 +97,23 @@ async def environment_metrics(
             environment=environment,
         )
     return await _answer(lambda: environment_series(given.warehouse, scope, **asked))
+
+
+async def _is_known(given: Services, queue: str) -> bool:
+    """Whether a queue of either kind has the name, or had it while it was measured."""
+    if await _has_tasks(given, queue):
+        return True
+    if await catalog.queue_exists(given.database, DEFAULT_SCOPE, queue):
+        return True
+    return await _measured(lambda: queue_is_known(given.warehouse, DEFAULT_SCOPE, queue))
+
+
+async def _has_tasks(given: Services, queue: str) -> bool:
+    try:
+        async with asyncio.timeout(REDIS_PATIENCE_S):
+            return await given.run_queues.has_queue(DEFAULT_SCOPE, queue)
+    except (RedisUnavailable, TimeoutError):
+        return False  # a run queue that was measured is known to ClickHouse all the same
 
 
 async def _asked(
