@@ -37,6 +37,8 @@ MEMORY_S = 1.0
 """Over about how long measurements are smoothed."""
 CALM = 0.7
 """A busy kind is calm again below this part of its threshold, and full lanes are open again likewise."""
+FIRST_RATE = 5_000.0
+"""Requests per second that a broker is believed to manage until it was seen."""
 LATE_S = 1.0
 """How late the event loop may be."""
 LONGEST_RETRY_S = 30.0
@@ -84,8 +86,8 @@ class _Kind:
 
     threshold: Threshold
     load: Smoothed = field(default_factory=Smoothed)
-    rate: Smoothed = field(default_factory=Smoothed)
-    """Requests carried out per second."""
+    rate: Smoothed = field(default_factory=lambda: Smoothed(FIRST_RATE))
+    """Requests carried out per second when there are more than that: an idle second says nothing about it."""
     is_busy: bool = False
     is_full: bool = False
     waiting: int = 0
@@ -240,7 +242,8 @@ class Load:
         self._busy_s, self._batches = busy_s, batches
         for kind, known in self._kinds.items():
             requests = self._batchers[kind].stats.requests
-            known.rate.add((requests - known.requests) / passed_s, passed_s)
+            if self._batchers[kind].pending:
+                known.rate.add((requests - known.requests) / passed_s, passed_s)
             known.requests = requests
             known.load.add(
                 max(
