@@ -5,7 +5,7 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: help up demo test check format reference bench-broker bench-pipeline bench-series setup setup-dev setup-bench clean
+.PHONY: help up demo test check format reference bench-broker bench-pipeline bench-series bench-runqueue bench-overload setup setup-dev setup-bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -42,6 +42,12 @@ bench-pipeline: setup-bench ## measure the pipeline beside a plain consumer; ARG
 
 bench-series: setup-bench ## measure reading series over 35 million rows; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.series $(ARGS)
+
+bench-runqueue: setup-bench ## measure run queues beside their peers; ARGS="--quick" for a smoke run
+	@$(BIN)/python -m bench.runqueue $(ARGS)
+
+bench-overload: setup-bench ## measure what overload does, with load management and without; ARGS="--quick" for a smoke run
+	@$(BIN)/python -m bench.overload $(ARGS)
 
 setup:
 	@tools/setup.sh requirements.txt

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -78,10 +79,11 @@ class Processes:
 class Servers:
     """What is running; `database` and `broker` add to it. Ends with the `with` block of `servers()`."""
 
-    def __init__(self, home: Path, stack: ExitStack) -> None:
+    def __init__(self, home: Path, stack: ExitStack, postgres_settings: tuple[str, ...] = ()) -> None:
         self._home = home
         self._stack = stack
         self.postgres = RoomyPostgres(home, any_free_port())
+        self.postgres.extra = (*RoomyPostgres.extra, *postgres_settings)
         self.postgres_processes: Processes | None = None
         self._valkey = Valkey(home, any_free_port())
 
@@ -89,6 +91,10 @@ class Servers:
         child = self._stack.enter_context(running(self.postgres))
         self.postgres_processes = Processes(psutil.Process(child.process.pid))
         self._stack.enter_context(running(self._valkey))
+
+    @property
+    def redis_url(self) -> str:
+        return self._valkey.url
 
     async def database(self, name: str) -> str:
         """The URL of a new database."""
@@ -99,7 +105,7 @@ class Servers:
             await connection.close()
         return urlunsplit(urlsplit(self.postgres.url)._replace(path=f"/{name}"))
 
-    async def broker(self, name: str, workers: int = 1) -> RunningBroker:
+    async def broker(self, name: str, workers: int = 1, **more: Any) -> RunningBroker:
         """A broker on a new database of that name, listening on a port of its own."""
         home = self._home / name
         home.mkdir()
@@ -111,6 +117,7 @@ class Servers:
             redis_url=self._valkey.url,
             clickhouse_url=NOWHERE,
             log_level="warning",
+            **more,
         )
         await migrate(settings.model_copy(update={"clickhouse_url": ""}))
         child = self._stack.enter_context(running(Broker(settings, environment_of(settings))))
@@ -119,13 +126,13 @@ class Servers:
 
 
 @contextmanager
-def servers() -> Iterator[Servers]:
+def servers(*postgres_settings: str) -> Iterator[Servers]:
     """PostgreSQL and Valkey, started; all that was added is stopped at the end and its data removed."""
     home = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     home.chmod(0o755)  # as root, PostgreSQL runs as another user and must pass through
     try:
         with ExitStack() as stack:
-            made = Servers(home, stack)
+            made = Servers(home, stack, postgres_settings)
             made.start()
             yield made
     finally:

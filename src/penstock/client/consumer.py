@@ -7,18 +7,18 @@ import logging
 import random
 import signal
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from penstock.client.calls import Calls
 from penstock.client.connections import Parting
 from penstock.client.delivery import Batches, Delivery, Handler, LeaseLostCallback, Work, cancelled
-from penstock.client.errors import ApiError, ClientError, NoAnswer, Overloaded, Unavailable
+from penstock.client.errors import ApiError, ClientError
 from penstock.client.messages import Message
 from penstock.client.pops import Pop
+from penstock.client.stopping import leave, passes, told_by
 from penstock.client.transport import delay_before
 
 __all__ = ["Batches", "Consumer", "Handler", "LeaseLostCallback"]
@@ -27,12 +27,6 @@ logger = logging.getLogger("penstock.client")
 
 LEASE_TIME_KEPT_S = 60.0
 """How long the lease time of a queue is believed before it is asked for again."""
-
-ANSWERING_S = 0.2
-"""How long a pop may still be answered when its consumer stops."""
-
-PARTING_S = 2.0
-"""How long the broker may take to notice that a waiting pop is left."""
 
 SHORTEST_EXTENSION_S = 1.0
 """A lease is extended by whole seconds."""
@@ -140,7 +134,7 @@ class Consumer:
 
     async def _run(self, stop_on: Iterable[signal.Signals]) -> None:
         threads = self._work.threads = ThreadPoolExecutor(self._concurrency, "penstock-handler")
-        with _told_by(self, stop_on):
+        with told_by(self.stop, stop_on):
             workers = [asyncio.create_task(self._consume()) for _ in range(self._concurrency)]
             try:
                 await self._until_stopped(workers)
@@ -169,30 +163,7 @@ class Consumer:
         if self._stop_event is not None:
             self._stop_event.set()
         for pop in self._waiting:
-            self._leave(pop)
-
-    def _leave(self, pop: asyncio.Task[list[Message]]) -> None:
-        """Let a pop end soon, with messages or without.
-
-        One that the broker is answering is let be. Only one that waits for longer is left, so that hardly any
-        message can cross with the leaving; and one that does is still heard of.
-        """
-        parting = self._waiting[pop]
-        if parting.last:
-            return
-        parting.last = True
-        later = asyncio.get_running_loop().call_later
-
-        def leave() -> None:
-            if parting.leave():
-                later(PARTING_S, pop.cancel)
-            else:
-                pop.cancel()
-
-        if parting.connection is None:
-            pop.cancel()
-        else:
-            later(ANSWERING_S, leave)
+            leave(pop, self._waiting[pop])
 
     async def _consume(self) -> None:
         while not self._stop_asked:
@@ -209,7 +180,7 @@ class Consumer:
             await asyncio.wait({pop})
             return [] if pop.cancelled() else pop.result()
         except asyncio.CancelledError:
-            self._leave(pop)
+            leave(pop, self._waiting[pop])
             await asyncio.wait({pop})
             if not pop.cancelled() and pop.exception() is None and pop.result():
                 await self._release(Delivery(self._calls, self._work, pop.result()))
@@ -225,7 +196,7 @@ class Consumer:
             except ClientError as error:
                 if parting.last:
                     return []
-                if not _passes(error):
+                if not passes(error):
                     raise
                 attempt += 1
                 asked_s = error.retry_after_s if isinstance(error, ApiError) else None
@@ -276,22 +247,3 @@ class Consumer:
             lease_s = known[0] if known is not None else UNKNOWN_LEASE_S
         self._lease_times[queue] = (lease_s, time.monotonic() + LEASE_TIME_KEPT_S)
         return lease_s
-
-
-def _passes(error: ClientError) -> bool:
-    """Whether a consumer sits it out, however long it takes."""
-    return isinstance(error, NoAnswer | Overloaded | Unavailable) or error.status == 500
-
-
-@contextmanager
-def _told_by(consumer: Consumer, signals: Iterable[signal.Signals]) -> Iterator[None]:
-    """While this lasts, these signals stop the consumer."""
-    loop = asyncio.get_running_loop()
-    taken = list(signals)
-    for number in taken:
-        loop.add_signal_handler(number, consumer.stop)
-    try:
-        yield
-    finally:
-        for number in taken:
-            loop.remove_signal_handler(number)

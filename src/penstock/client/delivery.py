@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.client.calls import Calls
-from penstock.client.errors import ClientError, LeaseLost, PartlyFailed, text_of
+from penstock.client.errors import ApiError, ClientError, LeaseLost, PartlyFailed, text_of
 from penstock.client.messages import AckResult, Message, Settlement, Status, settlement_of
+from penstock.client.stopping import passes
+from penstock.client.transport import delay_before
 
 logger = logging.getLogger("penstock.client")
 
@@ -142,7 +147,7 @@ class Delivery:
 
     async def _call(self, handler: Callable[[Any], object], given: Any, messages: list[Message]) -> None:
         try:
-            if _is_async(handler):
+            if is_async(handler):
                 result = handler(given)
             else:
                 assert self.work.threads is not None
@@ -192,16 +197,36 @@ class Delivery:
 
     async def _settle(self, judged: list[tuple[Message, Settlement]]) -> None:
         """Tell the broker. What cannot be told comes again after the lease."""
+        results: Sequence[AckResult] = ()
         try:
-            results = await self.calls.settle([settlement for _, settlement in judged])
+            results = await self._told([settlement for _, settlement in judged])
         except ClientError as error:
             logger.error("%d messages could not be settled and may come again: %s", len(judged), error)
-            results = []
         gone = {id(message) for message, _ in judged}
         self.open = [message for message in self.open if id(message) not in gone]
         self._hear(judged, results)
 
-    def _hear(self, judged: list[tuple[Message, Settlement]], results: list[AckResult]) -> None:
+    async def _told(self, settlements: list[Settlement]) -> Sequence[AckResult]:
+        """What the broker says, for as long as it takes: what a handler has done is not to be done again only
+        because brokers were busy. When it is time to stop, or the lease is gone, there is an end to it."""
+        attempt, uncertain = 1, False
+        while True:
+            try:
+                results = await self.calls.settle(settlements)
+            except ClientError as error:
+                if not passes(error) or self.lost or self.work.stopping():
+                    raise
+                attempt, uncertain = attempt + 1, uncertain or error.uncertain
+                asked_s = error.retry_after_s if isinstance(error, ApiError) else None
+                delay = delay_before(attempt, self.calls.settings, asked_s, random.random())
+                logger.warning("nothing can be settled: %s; again in %.1f s", error, delay)
+                await asyncio.sleep(delay)
+            else:
+                if not uncertain:
+                    return results
+                return [replace(result, uncertain=not result.success) for result in results]
+
+    def _hear(self, judged: list[tuple[Message, Settlement]], results: Sequence[AckResult]) -> None:
         refused = []
         for (message, _), result in zip(judged, results, strict=False):
             if result.uncertain:
@@ -236,7 +261,7 @@ def cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _is_async(handler: Callable[..., object]) -> bool:
+def is_async(handler: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004 - an object may have an asynchronous __call__
     )
