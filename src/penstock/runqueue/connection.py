@@ -36,7 +36,7 @@ def connect(url: str) -> Redis:
 
 
 async def warn_of_forgetting(client: Redis) -> None:
-    """Say what this Redis may lose that run queues promise to keep. Where one may not ask, nothing is said."""
+    """Say what this Redis may lose that run queues promise to keep. Where one may not ask, it is silent."""
     try:
         found = await client.config_get("appendonly", "appendfsync", "maxmemory", "maxmemory-policy")
     except ResponseError as error:
@@ -59,8 +59,8 @@ async def warn_of_forgetting(client: Redis) -> None:
         )
 
 
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _text(value: bytes | str | None) -> str:
+    return value.decode() if isinstance(value, bytes) else value or ""
 
 
 class Shards:

@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 
 from penstock.definitions import ENABLED_KEY, QUEUE
 from penstock.errors import PenstockError
-from penstock.runqueue.connection import Shards
+from penstock.runqueue.connection import Shards, warn_of_forgetting
 from penstock.runqueue.keys import ONCE_IN_SCRIPTS, PER_NAME, REPAIR_LOCK, shard_prefix
 from penstock.runqueue.model import Swept, TaskState
 from penstock.runqueue.overview import members
@@ -105,10 +105,13 @@ class Sweeper:
                 return repaired
 
     async def _run(self) -> None:
-        failing = False
+        failing, met = False, False
         while not self._stopping:
             pause_s = LONGEST_PAUSE_S
             try:
+                if not met:
+                    await warn_of_forgetting(self._client)
+                    met = True
                 await self._watch_switch()
                 self._due_s = None
                 swept = await self.sweep()

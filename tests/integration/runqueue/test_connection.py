@@ -15,9 +15,10 @@ from penstock.embedded.ports import any_free_port
 from penstock.embedded.valkey import Valkey, find_program
 from penstock.errors import RedisUnavailable
 from penstock.model import Scope
+from penstock.runqueue.connection import warn_of_forgetting
 from penstock.runqueue.model import Nack, NewTask
 from penstock.runqueue.queue import RunQueues
-from waiting import wait_until
+from waiting import wait_until, wait_until_async
 
 
 async def test_redis_away_is_said_by_every_verb(scope: Scope) -> None:
@@ -74,6 +75,28 @@ async def test_the_number_of_shards_stays_what_it_was(
     assert "run_queue_shards is 16, but the run queues in this Redis have 3 shards" in caplog.text
     await first.stop()
     await second.stop()
+
+
+async def test_a_redis_that_forgets_is_warned_of(
+    open_tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Valkey(open_tmp_path, any_free_port())
+    with running(server):
+        async with Redis.from_url(server.url) as client:
+            await warn_of_forgetting(client)
+            assert caplog.text == ""
+            await client.config_set("appendonly", "no")
+            await client.config_set("maxmemory", "100mb")
+            await client.config_set("maxmemory-policy", "allkeys-lru")
+        queues = RunQueues(server.url)
+        await queues.start()
+        await wait_until_async(lambda: _said(caplog, "allkeys-lru"), 5, "it is said")
+        await queues.stop()
+    assert "set appendonly yes and appendfsync always" in caplog.text
+
+
+async def _said(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    return text in caplog.text
 
 
 @pytest.fixture

@@ -139,6 +139,17 @@ async def test_a_failed_attempt_is_retried_later_and_later(
     assert longest_ms / 2 <= (stored.due_ms or 0) - task.started_ms <= longest_ms + 1_000
 
 
+async def test_an_ack_that_is_late_but_before_the_sweep_counts(queues: RunQueues, scope: Scope) -> None:
+    await queues.enqueue(scope, "mail", [NewTask()])
+    [task] = await queues.dequeue(scope, "mail", visibility_ms=100)
+
+    async def late() -> bool:
+        return await queues._scripts.now_ms() > task.deadline_ms
+
+    await wait_until_async(late, 5, "the deadline has passed")
+    assert await queues.ack(scope, task.lease) == Settled(task.id, None)
+
+
 async def test_the_last_attempt_that_fails_leaves_a_dead_task(queues: RunQueues, scope: Scope) -> None:
     task = await started(queues, scope, max_attempts=2)
     await queues.nack(scope, Nack(task.lease, "the first", delay_ms=0))

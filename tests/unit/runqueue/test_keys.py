@@ -50,9 +50,7 @@ def test_an_id_says_where_its_task_is(shard: int) -> None:
     assert keys.shard_of_task(keys.new_task_id(shard)) == shard
 
 
-@pytest.mark.parametrize(
-    "task_id", ["", "-", "a", "a-", "a-b", "a-256", "a-1.0", "x" * 100 + "-1", "a-²"]
-)
+@pytest.mark.parametrize("task_id", ["", "-", "a", "a-", "a-b", "a-256", "a-1.0", "x" * 100 + "-1", "a-²"])
 def test_other_texts_are_no_ids(task_id: str) -> None:
     with pytest.raises(UnknownTask):
         keys.shard_of_task(task_id)
