@@ -12,6 +12,7 @@ from penstock.broker.journal_file import JournalFile
 from penstock.broker.journal_format import HEADER_BYTES, Record, decode_header, read_records
 
 _NOTE = struct.Struct("<16sQ")
+_BUFFER = 8 << 10  # little is read when the depth is asked for again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class DepthGauge:
     def read(self, now_ms: int) -> Depth:
         """What is not replayed yet. Payloads are not looked at."""
         size = self._file.size
-        with self._file.reader() as reader:
+        with self._file.reader(_BUFFER) as reader:
             header = decode_header(reader.read(HEADER_BYTES))
             if header is None:
                 return Depth(0, 0, 0.0)

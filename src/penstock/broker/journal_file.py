@@ -214,8 +214,8 @@ class JournalFile:
                     break
         return Batch(payloads, at)
 
-    def reader(self) -> BinaryIO:
-        return self.path.open("rb", buffering=_BUFFER)
+    def reader(self, buffering: int = _BUFFER) -> BinaryIO:
+        return self.path.open("rb", buffering=buffering)
 
     def set_aside(self, reader: BinaryIO, gap: Gap, journal_id: UUID | None) -> None:
         """Copy bytes that cannot be read to a file next to the journal, once, and say so."""

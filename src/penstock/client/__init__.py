@@ -1,4 +1,4 @@
-"""The Python client: push, pop, settle and consume, asynchronously or from plain threads.
+"""The Python client: push, pop, settle and consume, enqueue and work, asynchronously or from plain threads.
 
 It speaks HTTP to a broker and imports nothing else of Penstock, so it needs msgspec alone. The
 asynchronous `Client` is the only implementation; `SyncClient` drives one on an event loop of its own.
@@ -15,6 +15,8 @@ from penstock.client.errors import (
     LeaseLost,
     NoAnswer,
     NotFound,
+    OperationFailed,
+    OperationPending,
     Overloaded,
     PartlyFailed,
     ServerFault,
@@ -30,10 +32,33 @@ from penstock.client.messages import (
     TransactionResult,
     TransactionStep,
 )
+from penstock.client.operations import Operation, OperationPage, Operations, OperationStatus
 from penstock.client.pops import AnyQueue
+from penstock.client.queued import Queued, Results
 from penstock.client.settings import ClientSettings
-from penstock.client.sync import SyncBuffer, SyncClient, SyncConsumer, SyncTransaction
+from penstock.client.sync import (
+    SyncBuffer,
+    SyncClient,
+    SyncConsumer,
+    SyncOperations,
+    SyncTasks,
+    SyncTransaction,
+    SyncWorker,
+)
+from penstock.client.task_types import (
+    DeadTasks,
+    EnqueuedTask,
+    EnvironmentLimits,
+    NewTask,
+    RunQueue,
+    Settled,
+    Task,
+    TaskResult,
+    TaskStatus,
+)
+from penstock.client.tasks import Tasks
 from penstock.client.transaction import Transaction
+from penstock.client.worker import Worker
 
 __all__ = [
     "AckResult",
@@ -45,25 +70,47 @@ __all__ = [
     "ClientError",
     "ClientSettings",
     "Consumer",
+    "DeadTasks",
+    "EnqueuedTask",
+    "EnvironmentLimits",
     "FlushFailed",
     "InvalidRequest",
     "LeaseLost",
     "Message",
     "NewMessage",
+    "NewTask",
     "NoAnswer",
     "NotFound",
+    "Operation",
+    "OperationFailed",
+    "OperationPage",
+    "OperationPending",
+    "OperationStatus",
+    "Operations",
     "Overloaded",
     "PartlyFailed",
     "PushResult",
+    "Queued",
+    "Results",
+    "RunQueue",
     "ServerFault",
+    "Settled",
     "SyncBuffer",
     "SyncClient",
     "SyncConsumer",
+    "SyncOperations",
+    "SyncTasks",
     "SyncTransaction",
+    "SyncWorker",
+    "Task",
+    "TaskResult",
+    "TaskStatus",
+    "Tasks",
     "Transaction",
     "TransactionFailed",
     "TransactionResult",
     "TransactionStep",
     "Unavailable",
+    "Worker",
     "WrongState",
 ]

@@ -22,14 +22,18 @@ from penstock.client.messages import (
     PushResult,
     Settlement,
 )
+from penstock.client.operations import Operations
 from penstock.client.pops import Pop
+from penstock.client.queued import Accepted, Queued, R, Results
 from penstock.client.settings import ClientSettings
 from penstock.client.transport import Answer, Transport
 
 _encode = msgspec.json.encode
 _pushed = msgspec.json.Decoder(list[PushResult])
+_push_accepted = msgspec.json.Decoder(Accepted[PushResult])
 _popped = msgspec.json.Decoder(Popped)
 _settled = msgspec.json.Decoder(list[AckResult])
+_ack_accepted = msgspec.json.Decoder(Accepted[AckResult])
 _extended = msgspec.json.Decoder(Extended)
 _described = msgspec.json.Decoder(Described)
 
@@ -38,9 +42,25 @@ class Calls:
     def __init__(self, urls: str | Sequence[str], settings: ClientSettings) -> None:
         self.settings = settings
         self._transport = Transport(urls, settings)
+        self.operations = Operations(self._transport, settings.queued_operation_timeout_s)
 
     def close(self) -> None:
         self._transport.close()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        repeatable: bool = True,
+        *,
+        wait_s: float = 0.0,
+        parting: Parting | None = None,
+    ) -> Answer:
+        """Any request, as the transport sends it."""
+        return await self._transport.send(
+            method, path, body, repeatable=repeatable, wait_s=wait_s, parting=parting
+        )
 
     def identify(self, items: Iterable[PushItem]) -> set[int]:
         """Give items without a transaction id one, if the settings say so; returns which (by index)."""
@@ -54,14 +74,14 @@ class Calls:
                 made.add(index)
         return made
 
-    async def push(self, items: Sequence[PushItem], made: set[int]) -> list[PushResult]:
+    async def push(self, items: Sequence[PushItem], made: set[int]) -> Results[PushResult]:
         """Push items, of which those in `made` have ids that only this call knows."""
         if not items:
-            return []
+            return Results([])
         repeatable = all(item.transaction_id is not None for item in items)
         body = _encode({"items": items})
         answer = await self._transport.send("POST", "/api/v1/push", body, repeatable=repeatable)
-        results = answer.read(_pushed)
+        results = _results(answer, _pushed, _push_accepted)
         if answer.uncertain:
             # Nobody else has these ids: the first of the two was our own, and its answer was lost.
             for result in results:
@@ -85,15 +105,15 @@ class Calls:
     async def settle_one(self, settlement: Settlement) -> AckResult:
         """Settle a message. Repeated, it is refused and changes nothing: it is settled once under a lease."""
         answer = await self._transport.send("POST", "/api/v1/ack", _encode(settlement))
-        [result] = answer.read(_settled)
+        [result] = _results(answer, _settled, _ack_accepted)
         return result
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[AckResult]:
+    async def settle(self, settlements: Sequence[Settlement]) -> Results[AckResult]:
         if not settlements:
-            return []
+            return Results([])
         body = _encode({"acknowledgments": settlements})
         answer = await self._transport.send("POST", "/api/v1/ack/batch", body)
-        results = answer.read(_settled)
+        results = _results(answer, _settled, _ack_accepted)
         if answer.uncertain:
             for result in results:
                 msgspec.structs.force_setattr(result, "uncertain", not result.success)
@@ -119,3 +139,20 @@ class Calls:
     async def options_of(self, queue: str) -> dict[str, Any]:
         path = f"/api/v1/resources/queues/{quote(queue, safe='')}?limit=1"
         return (await self._transport.send("GET", path)).read(_described).options
+
+
+def _results(
+    answer: Answer, done: msgspec.json.Decoder[list[R]], accepted: msgspec.json.Decoder[Accepted[R]]
+) -> Results[R]:
+    """One result per item: of what is done, or, if the answer says so, of what is partly done later."""
+    if answer.status != 202:
+        results = answer.read(done)
+        return Results(results)
+    body = answer.read(accepted)
+    queued = Queued(
+        operation_id=body.operation_id,
+        queue_position=body.queue_position,
+        reason=body.reason,
+        estimated_wait_s=body.estimated_wait_s,
+    )
+    return Results(body.items, queued)

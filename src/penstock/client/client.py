@@ -17,12 +17,18 @@ from penstock.client.messages import (
     Message,
     NewMessage,
     PushResult,
+    Settlement,
     item_of,
     settlement_of,
 )
+from penstock.client.operations import Operations
+from penstock.client.polling import finish_ack, finish_acks, finish_pushes
 from penstock.client.pops import AnyQueue, Pop, Subscription
+from penstock.client.queued import Results
 from penstock.client.settings import ClientSettings
+from penstock.client.tasks import Tasks
 from penstock.client.transaction import Transaction
+from penstock.client.worker import Worker
 
 
 class Client:
@@ -36,6 +42,9 @@ class Client:
         self._calls = Calls(urls, settings or ClientSettings())
         self._buffers: list[Buffer] = []
         self._consumers: set[Consumer] = set()
+        self._workers: set[Worker] = set()
+        self.tasks = Tasks(self._calls, self._workers)
+        """Run queues: enqueue, dequeue, workers, limits."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -46,13 +55,13 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Stop consumers in good order, push what is buffered, close the connections. May be called twice.
+        """Stop consumers and workers in good order, push what is buffered, close the connections.
 
-        Raises FlushFailed with what could not be pushed, of all buffers together.
+        May be called twice. Raises FlushFailed with what could not be pushed, of all buffers together.
         """
         failures: list[FlushFailed] = []
         try:
-            consumers = list(self._consumers)
+            consumers: list[Consumer | Worker] = [*self._consumers, *self._workers]
             for consumer in consumers:
                 consumer.stop()
             for consumer in consumers:
@@ -81,18 +90,20 @@ class Client:
         transaction_id: str | None = None,
         trace_id: UUID | str | None = None,
     ) -> PushResult:
-        """Append a message. Once this returns, it is on the broker's disk."""
+        """Append a message. Once this returns, it is on the broker's disk: in its place, or, if the result
+        has an `operation_id`, waiting to be put there in its order."""
         [result] = await self.push_many([NewMessage(queue, payload, partition, transaction_id, trace_id)])
         return result
 
-    async def push_many(self, messages: Iterable[NewMessage]) -> list[PushResult]:
+    async def push_many(self, messages: Iterable[NewMessage]) -> Results[PushResult]:
         """Append messages with one request; one result each, in order. One that cannot be taken fails alone.
 
-        Within a partition they stay together and in this order. Raises if none can be taken.
+        Within a partition they stay together and in this order. Raises if none can be taken. A broker with
+        too much to do may take them for later: `queued` tells, and so does the `operation_id` of each result.
         """
         items = [item_of(message) for message in messages]
         made = self._calls.identify(items)
-        return await self._calls.push(items, made)
+        return await finish_pushes(self._calls, await self._calls.push(items, made), made)
 
     def buffered(self, queue: str, *, size: int = 100, interval_s: float = 0.5) -> Buffer:
         """Pushes to a queue that are sent together: `size` at a time, at the latest after `interval_s`."""
@@ -184,35 +195,41 @@ class Client:
 
     async def ack(self, message: Message) -> AckResult:
         """Finish a message. Raises LeaseLost if it is not held any more."""
-        return await self._calls.settle_one(settlement_of(message, "completed"))
+        return await self._settle_one(settlement_of(message, "completed"))
 
     async def nack(self, message: Message, error: str = "") -> AckResult:
         """Count a failed attempt: it comes again after the queue's delay, or is dead past its limit."""
-        return await self._calls.settle_one(settlement_of(message, "failed", error))
+        return await self._settle_one(settlement_of(message, "failed", error))
 
     async def retry(self, message: Message) -> AckResult:
         """Give a message back as if it had not been popped: no attempt is counted."""
-        return await self._calls.settle_one(settlement_of(message, "retry"))
+        return await self._settle_one(settlement_of(message, "retry"))
 
     async def dead_letter(self, message: Message, error: str = "") -> AckResult:
         """Declare a message dead now; no further attempt."""
-        return await self._calls.settle_one(settlement_of(message, "dlq", error))
+        return await self._settle_one(settlement_of(message, "dlq", error))
 
-    async def ack_many(self, messages: Iterable[Message]) -> list[AckResult]:
+    async def ack_many(self, messages: Iterable[Message]) -> Results[AckResult]:
         """Finish messages with one request; one result each, in order. What is refused changes nothing."""
-        return await self._calls.settle([settlement_of(message, "completed") for message in messages])
+        return await self._settle([settlement_of(message, "completed") for message in messages])
 
-    async def nack_many(self, messages: Iterable[Message], error: str = "") -> list[AckResult]:
+    async def nack_many(self, messages: Iterable[Message], error: str = "") -> Results[AckResult]:
         """`nack` of many messages with one request, as `ack_many`."""
-        return await self._calls.settle([settlement_of(message, "failed", error) for message in messages])
+        return await self._settle([settlement_of(message, "failed", error) for message in messages])
 
-    async def retry_many(self, messages: Iterable[Message]) -> list[AckResult]:
+    async def retry_many(self, messages: Iterable[Message]) -> Results[AckResult]:
         """`retry` of many messages with one request, as `ack_many`."""
-        return await self._calls.settle([settlement_of(message, "retry") for message in messages])
+        return await self._settle([settlement_of(message, "retry") for message in messages])
 
-    async def dead_letter_many(self, messages: Iterable[Message], error: str = "") -> list[AckResult]:
+    async def dead_letter_many(self, messages: Iterable[Message], error: str = "") -> Results[AckResult]:
         """`dead_letter` of many messages with one request, as `ack_many`."""
-        return await self._calls.settle([settlement_of(message, "dlq", error) for message in messages])
+        return await self._settle([settlement_of(message, "dlq", error) for message in messages])
+
+    async def _settle_one(self, settlement: Settlement) -> AckResult:
+        return await finish_ack(self._calls, await self._calls.settle_one(settlement))
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> Results[AckResult]:
+        return await finish_acks(self._calls, await self._calls.settle(settlements))
 
     async def extend(self, held: Message | str, seconds: float = 60) -> datetime:
         """Let a lease (a message's, or by its id) run for at least so long from now; returns its end.
@@ -227,6 +244,11 @@ class Client:
     def transaction(self) -> Transaction:
         """Pushes and acks that take effect together or not at all."""
         return Transaction(self._calls)
+
+    @property
+    def operations(self) -> Operations:
+        """What the broker accepted to do later."""
+        return self._calls.operations
 
     # Queues
 

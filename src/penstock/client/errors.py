@@ -109,6 +109,30 @@ class ServerFault(ApiError):
     """The broker failed, or does not offer this: any other 5xx."""
 
 
+class OperationFailed(ClientError):
+    """What was accepted could not be carried out. It is kept for somebody to retry or delete: do not send it
+    again while it is, or it may be done twice."""
+
+    code = "operation_failed"
+    title = "The operation could not be carried out"
+
+    def __init__(self, operation_id: str, reason: str) -> None:
+        super().__init__(f"operation {operation_id} could not be carried out: {reason}")
+        self.operation_id = operation_id
+        self.reason = reason
+
+
+class OperationPending(ClientError):
+    """An operation did not finish in the time that was given. It is accepted: do not send it again."""
+
+    code = "operation_pending"
+    title = "The operation is not finished yet"
+
+    def __init__(self, operation_id: str) -> None:
+        super().__init__(f"operation {operation_id} is not finished yet; it is accepted and will be")
+        self.operation_id = operation_id
+
+
 class FlushFailed(ClientError):
     """Buffered messages that could not be pushed. `unsent` has all of them, in order, to be pushed again.
 

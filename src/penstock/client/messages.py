@@ -40,6 +40,10 @@ class PushResult(Struct, frozen=True, kw_only=True):
     queue: str | None = field(default=None, name="queueName")
     error: str | None = None
     """Why it failed."""
+    operation_id: str | None = field(default=None, name="operationId")
+    """Accepted for good, and stored later, in its order, by this operation. None: it is stored."""
+    reason: str | None = None
+    """Why later."""
 
 
 class Message(Struct, frozen=True, kw_only=True, eq=False, rename="camel"):
@@ -81,6 +85,10 @@ class AckResult(Struct, frozen=True, kw_only=True):
     """Whether nothing of the lease is left in this partition."""
     dead: bool = field(default=False, name="dlq")
     """Whether it became a dead letter."""
+    operation_id: str | None = field(default=None, name="operationId")
+    """Accepted in time, and carried out later by this operation. None: it is done."""
+    reason: str | None = None
+    """Why later."""
     uncertain: bool = False
     """It was refused, but an earlier attempt whose answer was lost may have settled it."""
 

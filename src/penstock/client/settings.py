@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,7 @@ class ClientSettings:
     """How often a request is sent at most, the first time included."""
 
     retry_delay_s: float = 0.1
-    """What the wait before the second attempt is drawn from: half of it to all of it."""
+    """What the wait before the second attempt is drawn from: anything up to it."""
 
     retry_backoff: float = 2.0
     """By how much that grows from one attempt to the next."""
@@ -37,6 +38,12 @@ class ClientSettings:
     make_transaction_ids: bool = True
     """Give messages pushed without a transaction id one, so that pushes can be repeated without doubling."""
 
+    queued_operation_behavior: Literal["return", "poll"] = "return"
+    """What a push or ack does that the broker does later: return at once, or wait until it is done."""
+
+    queued_operation_timeout_s: float = 30.0
+    """How long `poll` waits. After that they return as they do at once: accepted, not done."""
+
     def __post_init__(self) -> None:
         if self.retry_attempts < 1:
             raise ValueError(f"retry_attempts must be 1 or more, not {self.retry_attempts}")
@@ -45,6 +52,10 @@ class ClientSettings:
         for name in ("retry_delay_s", "max_retry_delay_s", "max_retry_time_s"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
-        for name in ("connect_timeout_s", "request_timeout_s"):
+        if self.queued_operation_behavior not in ("return", "poll"):
+            raise ValueError(
+                f"queued_operation_behavior must be return or poll, not {self.queued_operation_behavior!r}"
+            )
+        for name in ("connect_timeout_s", "request_timeout_s", "queued_operation_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be more than 0, not {getattr(self, name)}")

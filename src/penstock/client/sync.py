@@ -19,13 +19,18 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from penstock.client.buffer import Buffer
 from penstock.client.client import Client
 from penstock.client.consumer import Consumer
+from penstock.client.operations import Operations
 from penstock.client.settings import ClientSettings
+from penstock.client.tasks import Tasks
 from penstock.client.transaction import Transaction
+from penstock.client.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
+B = TypeVar("B")
 F = TypeVar("F", bound="Face[Any]")
+W = TypeVar("W", Consumer, Worker)
 
 
 class Portal:
@@ -86,12 +91,12 @@ def waited(
 
 
 def faced(
-    method: Callable[Concatenate[Client, P], A], kind: Callable[[Portal, A], F]
-) -> Callable[Concatenate[Face[Client], P], F]:
+    method: Callable[Concatenate[B, P], A], kind: Callable[[Portal, A], F]
+) -> Callable[Concatenate[Face[B], P], F]:
     """The method, whose result gets a synchronous face too."""
 
     @wraps(method)
-    def call(face: Face[Client], /, *args: P.args, **kwargs: P.kwargs) -> F:
+    def call(face: Face[B], /, *args: P.args, **kwargs: P.kwargs) -> F:
         async def make() -> A:
             return method(face._behind, *args, **kwargs)
 
@@ -151,13 +156,13 @@ class SyncTransaction(Face[Transaction]):
         self._portal.wait(self._behind.__aexit__(kind, error, trace))
 
 
-class SyncConsumer(Face[Consumer]):
-    """`Consumer` for plain threads: `run()` blocks, `with` runs it in the background."""
+class SyncRunner(Face[W]):
+    """What runs until it is stopped: `run()` blocks, `with` runs it in the background."""
 
     _running: Future[None] | None = None
 
     def run(self, *, stop_on: Iterable[signal.Signals] = ()) -> None:
-        """Consume until `stop()`, or until one of the signals arrives (only in the main thread)."""
+        """Run until `stop()`, or until one of the signals arrives (only in the main thread)."""
         with _told_by(self, stop_on):
             future = self._portal.start(self._behind.run())
             try:
@@ -173,7 +178,7 @@ class SyncConsumer(Face[Consumer]):
         return self._behind.stopping
 
     def stop(self) -> None:
-        """Take no more messages and end in good order. Callable from any thread, and more than once."""
+        """Take no more work and end in good order. Callable from any thread, and more than once."""
         self._behind.stop()
 
     def __enter__(self) -> Self:
@@ -188,6 +193,53 @@ class SyncConsumer(Face[Consumer]):
             self._running.result()
 
 
+class SyncConsumer(SyncRunner[Consumer]):
+    """`Consumer` for plain threads."""
+
+
+class SyncWorker(SyncRunner[Worker]):
+    """`Worker` for plain threads."""
+
+
+class SyncTasks(Face[Tasks]):
+    """`Tasks` for plain threads."""
+
+    enqueue = waited(Tasks.enqueue)
+    enqueue_many = waited(Tasks.enqueue_many)
+    dequeue = waited(Tasks.dequeue)
+    ack = waited(Tasks.ack)
+    nack = waited(Tasks.nack)
+    heartbeat = waited(Tasks.heartbeat)
+    give_back = waited(Tasks.give_back)
+    ack_many = waited(Tasks.ack_many)
+    nack_many = waited(Tasks.nack_many)
+    heartbeat_many = waited(Tasks.heartbeat_many)
+    give_back_many = waited(Tasks.give_back_many)
+    get = waited(Tasks.get)
+    queues = waited(Tasks.queues)
+    queue = waited(Tasks.queue)
+    set_limit = waited(Tasks.set_limit)
+    pause = waited(Tasks.pause)
+    resume = waited(Tasks.resume)
+    limits = waited(Tasks.limits)
+    set_limits = waited(Tasks.set_limits)
+    dead_letters = waited(Tasks.dead_letters)
+    redrive = waited(Tasks.redrive)
+    delete_dead = waited(Tasks.delete_dead)
+    worker = faced(Tasks.worker, SyncWorker)
+
+
+class SyncOperations(Face[Operations]):
+    """`Operations` for plain threads."""
+
+    get = waited(Operations.get)
+    list = waited(Operations.list)
+    stats = waited(Operations.stats)
+    retry = waited(Operations.retry)
+    delete = waited(Operations.delete)
+    wait = waited(Operations.wait)
+
+
 class SyncClient(Face[Client]):
     """`Client` for plain threads, of which any number may use it at once. Close it, or use `with`."""
 
@@ -198,6 +250,8 @@ class SyncClient(Face[Client]):
         except BaseException:
             portal.close()
             raise
+        self.tasks = SyncTasks(portal, self._behind.tasks)
+        """Run queues: enqueue, dequeue, workers, limits."""
 
     push = waited(Client.push)
     push_many = waited(Client.push_many)
@@ -213,6 +267,11 @@ class SyncClient(Face[Client]):
     extend = waited(Client.extend)
     configure = waited(Client.configure)
     options_of = waited(Client.options_of)
+
+    @property
+    def operations(self) -> SyncOperations:
+        """What the broker accepted to do later."""
+        return SyncOperations(self._portal, self._behind.operations)
 
     buffered = faced(Client.buffered, SyncBuffer)
     transaction = faced(Client.transaction, SyncTransaction)
@@ -240,11 +299,11 @@ class SyncClient(Face[Client]):
 
 
 @contextmanager
-def _told_by(consumer: SyncConsumer, signals: Iterable[signal.Signals]) -> Iterator[None]:
-    """While this lasts, these signals stop the consumer."""
+def _told_by(runner: SyncRunner[Any], signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """While this lasts, these signals stop it."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        consumer.stop()
+        runner.stop()
 
     before = {number: signal.signal(number, on_signal) for number in signals}
     try:

@@ -97,11 +97,10 @@ class TaskResult(Struct, frozen=True, rename="camel"):
 
 
 class RunQueue(Struct, frozen=True, rename="camel"):
-    """A run queue now. `depth` is what waits, eligible or delayed; no `concurrency` means no limit."""
+    """A run queue now. `depth` is what could start, `delayed` what cannot yet; no `concurrency`: no limit."""
 
     name: str
     depth: int
-    eligible: int
     delayed: int
     running: int
     dead: int

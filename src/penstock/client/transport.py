@@ -60,14 +60,15 @@ class Answer:
 def delay_before(attempt: int, settings: ClientSettings, asked_s: float | None, chance: float) -> float:
     """How long to wait before an attempt (2 is the first repetition). `chance` is drawn from 0 to 1.
 
-    Half of the grown delay is left to chance, so that clients that failed together do not return together.
-    What the broker asks for is the least; chance adds up to a quarter of it, for the same reason.
+    All of the grown delay is left to chance, so that clients that failed together do not return together.
+    What the broker asks for is the least; the delay, or a quarter of what was asked for, comes on top.
     """
+    longest = settings.max_retry_delay_s
     grown = settings.retry_delay_s * settings.retry_backoff ** min(attempt - 2, LARGEST_POWER)
-    delay = min(grown, settings.max_retry_delay_s) * (0.5 + chance / 2)
-    if asked_s is not None and settings.honor_retry_after:
-        delay = max(delay, min(asked_s, settings.max_retry_delay_s) * (1 + chance / 4))
-    return delay
+    if asked_s is None or not settings.honor_retry_after:
+        return min(grown, longest) * chance
+    least = min(asked_s, longest)
+    return least + max(min(grown, longest - least), least / 4) * chance
 
 
 class Transport:

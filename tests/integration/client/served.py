@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import httpx
 import uvicorn
@@ -19,11 +22,24 @@ QUICK = ClientSettings(retry_delay_s=0.01, max_retry_delay_s=0.1, retry_attempts
 
 
 @asynccontextmanager
-async def serving(postgres_url: str, port: int = 0) -> AsyncIterator[str]:
-    """The address of a broker whose metrics go nowhere."""
-    settings = Settings(
-        postgres_url=postgres_url, redis_url="redis://127.0.0.1:1/0", clickhouse_url="http://127.0.0.1:1"
-    )
+async def serving(
+    postgres_url: str, port: int = 0, redis_url: str = "redis://127.0.0.1:1/0", **more: Any
+) -> AsyncIterator[str]:
+    """The address of a broker, by default without Redis; what it leaves on disk is gone with it."""
+    with TemporaryDirectory() as home:
+        settings = Settings(
+            home=Path(home),
+            postgres_url=postgres_url,
+            redis_url=redis_url,
+            clickhouse_url="http://127.0.0.1:1",
+            **more,
+        )
+        async with _running(settings, port) as url:
+            yield url
+
+
+@asynccontextmanager
+async def _running(settings: Settings, port: int) -> AsyncIterator[str]:
     server = uvicorn.Server(uvicorn.Config(make_app(settings), port=port, log_level="error", **OPTIONS))
     running = asyncio.create_task(server._serve())
 

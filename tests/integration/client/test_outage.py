@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from penstock.embedded.ports import any_free_port
 from penstock.embedded.postgres import Postgres
 
 PATIENT = ClientSettings(retry_delay_s=0.05, max_retry_delay_s=0.3, retry_attempts=1000)
+POLLING = replace(PATIENT, queued_operation_behavior="poll", queued_operation_timeout_s=60)
 
 
 class Database:
@@ -61,14 +63,40 @@ async def test_pushes_and_consumers_sit_out_a_postgresql_that_stops(
             await own_database.stop()
             async with Client(url, QUICK) as impatient:
                 with pytest.raises(Unavailable) as away:
-                    await impatient.push(queue, "never")
+                    await impatient.pop(queue)
                 assert (away.value.status, away.value.code) == (503, "database_unavailable")
-                assert (away.value.retry_after_s, away.value.uncertain) == (1.0, True)
-            patient = asyncio.create_task(client.push_many(NewMessage(queue, n) for n in range(2, 4)))
-            await own_database.start()
-            assert [result.status for result in await asyncio.wait_for(patient, 60)] == ["queued"] * 2
+                assert away.value.retry_after_s == 1.0
+            accepted = await asyncio.wait_for(client.push_many([NewMessage(queue, 2)]), 60)
+            assert accepted.queued is not None
+            assert accepted.queued.reason == "database_down"
+            [operation_id] = accepted.operation_ids
+            async with Client(url, POLLING) as polling:
+                finished = asyncio.create_task(polling.push(queue, 3))
+                await own_database.start()
+                assert (await asyncio.wait_for(finished, 60)).operation_id is None
+            assert (await client.operations.get(operation_id)).status == "completed"
             await asyncio.wait_for(complete.wait(), 60)
         assert list(dict.fromkeys(handled)) == [0, 1, 2, 3]
+
+
+async def test_without_a_journal_pushes_are_repeated_until_postgresql_is_back(
+    own_database: Database, queue: str
+) -> None:
+    async with (
+        serving(own_database.server.url, journal_mb=0) as url,
+        Client(url, PATIENT) as client,
+    ):
+        await client.push(queue, 0)
+        await own_database.stop()
+        async with Client(url, QUICK) as impatient:
+            with pytest.raises(Unavailable) as away:
+                await impatient.push(queue, "never")
+            assert (away.value.status, away.value.code) == (503, "database_unavailable")
+            assert (away.value.retry_after_s, away.value.uncertain) == (1.0, True)
+        patient = asyncio.create_task(client.push(queue, 1))
+        await own_database.start()
+        assert (await asyncio.wait_for(patient, 60)).status == "queued"
+        assert [message.data for message in await client.pop(queue, batch=9)] == [0, 1]
 
 
 async def test_a_broker_that_is_started_anew_is_found_again(

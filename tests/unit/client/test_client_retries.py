@@ -13,10 +13,19 @@ chances = st.floats(0, 1)
 
 
 @given(st.integers(2, 100_000), chances)
-def test_waits_grow_up_to_the_longest_and_half_of_them_is_left_to_chance(attempt: int, chance: float) -> None:
+def test_waits_grow_up_to_the_longest_and_all_of_them_is_left_to_chance(attempt: int, chance: float) -> None:
     settings = ClientSettings(retry_delay_s=0.1, retry_backoff=2, max_retry_delay_s=30)
     full = min(0.1 * 2 ** min(attempt - 2, 20), 30)
-    assert full / 2 <= delay_before(attempt, settings, None, chance) <= full
+    assert delay_before(attempt, settings, None, chance) == pytest.approx(full * chance)
+
+
+def test_clients_that_were_sent_away_together_come_back_apart() -> None:
+    """And the further apart, the more often they were sent away."""
+
+    def spread(attempt: int) -> float:
+        return delay_before(attempt, ClientSettings(), 1, 1) - delay_before(attempt, ClientSettings(), 1, 0)
+
+    assert [spread(attempt) for attempt in (2, 5, 8, 12)] == pytest.approx([0.25, 0.8, 6.4, 29])
 
 
 @given(st.integers(2, 40), st.floats(0, 20), chances)
@@ -43,9 +52,11 @@ def test_what_the_broker_asks_for_may_be_ignored() -> None:
         {"retry_delay_s": -1},
         {"max_retry_time_s": -1},
         {"request_timeout_s": 0},
+        {"queued_operation_timeout_s": 0},
+        {"queued_operation_behavior": "hope"},
     ],
 )
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         ClientSettings(**wrong)  # type: ignore[arg-type]
 
