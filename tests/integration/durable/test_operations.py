@@ -120,6 +120,17 @@ async def test_a_lane_is_drained_in_order_whatever_the_size_of_its_pieces(queue:
     assert await queue.database.fetch("SELECT 1 FROM lanes") == []
 
 
+async def test_one_transaction_carries_out_a_bounded_number_of_messages(queue: QueueUnderTest) -> None:
+    numbers = [str(number) for number in range(9_000)]
+    for start in range(0, 9_000, 3_000):
+        await spill(queue, *numbers[start : start + 3_000])
+        await spill(queue, *numbers[start : start + 3_000], partition="other")
+    assert await drain(queue) == 4
+    assert await drain(queue) == 2
+    for partition in ("Default", "other"):
+        assert (await queue.pop(10_000, partition=partition)).payloads == numbers
+
+
 async def test_two_drains_never_work_on_one_lane(queue: QueueUnderTest) -> None:
     for number in range(40):
         await spill(queue, str(number), partition=f"p{number % 4}")

@@ -23,9 +23,10 @@ BEGIN
         WHERE p.id = c.partition_id
         RETURNING p.id, p.queue_id, p.spilled - c.operations AS before
     ), accepted AS (
-        INSERT INTO operations (id, kind, queue_id, partition_id, reason, priority, accepted_at, items,
+        INSERT INTO operations (id, kind, queue_id, partition_id, reason, priority, accepted_at, items, bytes,
                                 transaction_ids, message_ids, trace_ids, payloads)
         SELECT g.id, 'push', c.queue_id, g.partition_id, p_reason, p_priority, v_now, g.length,
+               (SELECT sum(octet_length(p)) FROM unnest(p_payloads[g.hi - g.length + 1:g.hi]) p),
                p_transaction_ids[g.hi - g.length + 1:g.hi], p_message_ids[g.hi - g.length + 1:g.hi],
                p_trace_ids[g.hi - g.length + 1:g.hi], p_payloads[g.hi - g.length + 1:g.hi]
         FROM given g JOIN counted c ON c.id = g.partition_id ORDER BY g.n

@@ -27,6 +27,7 @@ CREATE TABLE operations (
     error           text,
     holds           boolean NOT NULL DEFAULT false,    -- failed, and its lane waits for an operator
     items           int NOT NULL,                      -- messages or acks; the arrays have as many elements
+    bytes           bigint NOT NULL DEFAULT 0,         -- of its payloads
     transaction_ids text[],
     message_ids     uuid[],                            -- of a push
     trace_ids       uuid[],
