@@ -105,7 +105,7 @@ class PenstockOverHttp(TaskQueue):
 
     async def held(self) -> int:
         state = await self._opened().tasks.queue(self._queue)
-        return state.depth + state.running
+        return state.depth + state.delayed + state.running
 
     async def close(self) -> None:
         if self._client is not None:

@@ -1,7 +1,8 @@
 """A gentle load over HTTP, so that a new platform has something to show: `python -m penstock.cli.demo`.
 
-Five queues with characters of their own, at most about 30 messages a second together. It uses the public API
-only, waits while the broker is away, and stops at once on SIGINT and SIGTERM, giving back what it has leased.
+Five durable queues with characters of their own and two run queues, at most about 35 messages and tasks a
+second together. It uses the public API only, waits while the broker is away, and stops at once on SIGINT and
+SIGTERM, giving back what it has leased.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import httpx
 
+from penstock.cli import demo_tasks
 from penstock.config import load_settings
 
 GROUP = "demo"
@@ -134,11 +136,17 @@ class Demo:
             print(f"demo: {words}", flush=True)
 
 
+async def everything(demo: Demo, url: str) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(demo.run())
+        group.create_task(demo_tasks.run(url, demo.tell))
+
+
 async def run(url: str) -> None:
     """Load the broker at `url` until a signal or a cancellation ends it."""
     async with httpx.AsyncClient(base_url=url, timeout=10) as http:
         demo = Demo(http)
-        work = asyncio.create_task(demo.run())
+        work = asyncio.create_task(everything(demo, url))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, work.cancel)

@@ -161,7 +161,7 @@ async def test_many_are_settled_with_one_request_each_on_its_own(
             result["code"] in ("lease_lost", "unknown_task") for result in results if not result["success"]
         )
     state = await get(client, f"/run-queues/{queue}")
-    assert (state["depth"], state["running"]) == (4, 0)
+    assert (state["depth"] + state["delayed"], state["running"]) == (4, 0)
 
 
 async def test_a_dequeue_that_waits_is_woken(client: httpx.AsyncClient, app: FastAPI, queue: str) -> None:
@@ -185,7 +185,7 @@ async def test_limits_hold_and_are_told(client: httpx.AsyncClient, queue: str) -
     assert len(await dequeue(client, queue, limit=5)) == 2
     assert await dequeue(client, queue, limit=5) == []
     state = await get(client, f"/run-queues/{queue}")
-    assert (state["eligible"], state["delayed"], state["running"]) == (3, 0, 2)
+    assert (state["depth"], state["delayed"], state["running"]) == (3, 0, 2)
     assert (await client.put(limits, json={"concurrency": None})).json()["concurrency"] is None
     assert len(await dequeue(client, queue, limit=5)) == 3
 

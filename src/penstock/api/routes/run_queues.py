@@ -218,8 +218,7 @@ async def _dead_ids(request: Request) -> list[str] | None:
 def queue_state(state: QueueState) -> dict[str, Any]:
     return {
         "name": state.queue,
-        "depth": state.eligible + state.delayed,
-        "eligible": state.eligible,
+        "depth": state.eligible,
         "delayed": state.delayed,
         "running": state.running,
         "dead": state.dead,
