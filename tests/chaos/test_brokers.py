@@ -244,6 +244,10 @@ async def move(world: World, client: httpx.AsyncClient, group: str, messages: li
 async def disasters(world: World) -> None:
     """Kill things, each time after the work has gone on for a while."""
     one, two, three = world.brokers
+
+    async def in_journal() -> bool:
+        return "database_down" in world.reasons
+
     for victims in ([one], [world.postgres], [two, three], [world.postgres, one]):
         goal = world.progress + MESSAGES_BETWEEN
 
@@ -254,6 +258,8 @@ async def disasters(world: World) -> None:
         for victim in victims:
             # SIGQUIT is PostgreSQL's immediate shutdown: no checkpoint, recovery at the next start.
             victim.end(signal.SIGQUIT if victim is world.postgres else signal.SIGKILL)
+            if victims == [world.postgres]:
+                await wait_until_async(in_journal, 30, "pushes go to the journal")
             victim.start()
         for victim in victims:
             await victim.up()
