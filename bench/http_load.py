@@ -45,7 +45,7 @@ class Connection(asyncio.Protocol):
         if head < 0:
             return
         status = int(self._buffer[9:12])
-        length = 0 if status == 204 else _length(self._buffer, head)
+        length = 0 if status == 204 else length_of(self._buffer, head)
         end = head + 4 + length
         if len(self._buffer) < end:
             return
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(RETRY_S, self._send, request)
 
 
-def _length(buffer: bytes, head: int) -> int:
+def length_of(buffer: bytes, head: int) -> int:
     at = buffer.find(b"content-length: ", 0, head)
     if at < 0:
         at = buffer.lower().find(b"content-length: ", 0, head)
