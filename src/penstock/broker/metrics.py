@@ -37,8 +37,9 @@ ENVIRONMENT_SHARE = 0.01
 SAMPLES_PER_EVENT = 500
 
 QueueKey = tuple[Scope, str]
-Share = Callable[[Scope, int, int], Awaitable[tuple[int, int]]]
-"""Tells the run queues what durable queues of an environment hold and run; answers what theirs do."""
+Share = Callable[[Scope, int, int, int | None], Awaitable[tuple[int, int, int | None]]]
+"""Tells the run queues depth, running and since when (ms) the oldest of an environment's messages waits;
+answers the same of its tasks."""
 
 COUNTERS = {"completed": "ak", "failed": "nk", "retry": "nk", "dead": "dl"}
 
@@ -48,6 +49,8 @@ class Tally:
     """What happened to one queue and group since the last event."""
 
     counters: dict[str, int] = field(default_factory=dict)
+    settled: int = 0
+    """Messages a consumer said something about, whatever it said."""
     waits: list[int] = field(default_factory=list)
     runs: list[int] = field(default_factory=list)
 
@@ -55,11 +58,26 @@ class Tally:
         self.counters[counter] = self.counters.get(counter, 0) + amount
 
 
+@dataclass(slots=True)
+class Requests:
+    """Requests that were answered since this process started."""
+
+    push: int = 0
+    pop: int = 0
+    ack: int = 0
+    transaction: int = 0
+    transaction_messages: int = 0
+
+
+Observer = Callable[[Scope, str, str, Tally], None]
+"""Is told of every tally: scope, queue, group and what happened."""
+
+
 class QueueMetrics:
     """Counts what the broker does and emits it. `start` and `stop` may be called twice.
 
     Run queues emit the gauges of environments too. With `share` each side knows the other's numbers, so both
-    emit the sum.
+    speak for the whole.
     """
 
     def __init__(
@@ -73,7 +91,10 @@ class QueueMetrics:
         self._database = database
         self._clock = clock
         self._share = share
+        self.requests = Requests()
+        self.observer: Observer | None = None
         self._tallies: dict[tuple[Scope, str, str], Tally] = {}
+        self._taken: list[tuple[tuple[Scope, str, str], Tally]] = []
         self._touched: dict[int, QueueKey] = {}
         self._environments: set[Scope] = set()
         self._environments_due_at = 0.0
@@ -92,6 +113,7 @@ class QueueMetrics:
     ) -> None:
         tally = self._tally(scope, queue_id, queue, group)
         tally.add(COUNTERS[outcome], len(runs_ms))
+        tally.settled += len(runs_ms)
         tally.runs.extend(runs_ms)
 
     def expired(self, scope: Scope, queue_id: int, queue: str, group: str, messages: int) -> None:
@@ -128,13 +150,23 @@ class QueueMetrics:
             self._environments_due_at = 0.0
             await self.flush()
 
+    def take(self) -> None:
+        """Close what was counted so far: the observer is told of it now, and it is emitted next."""
+        tallies, self._tallies = self._tallies, {}
+        if self.observer is not None:
+            for (scope, queue, group), tally in tallies.items():
+                self.observer(scope, queue, group, tally)
+        if self._emitter.enabled:
+            self._taken += tallies.items()
+
     async def flush(self) -> None:
         """Emit what was counted, the gauges of what was touched, and those of environments when due."""
+        self.take()
         if not self._emitter.enabled:
-            self._tallies, self._touched = {}, {}
+            self._touched = {}
             return
-        tallies, self._tallies = self._tallies, {}
-        for (scope, queue, group), tally in tallies.items():
+        taken, self._taken = self._taken, []
+        for (scope, queue, group), tally in taken:
             self._emit(scope, queue, group, tally)
         try:
             await self._flush_gauges()
@@ -172,15 +204,17 @@ class QueueMetrics:
             self._environments_due_at = started + max(ENVIRONMENT_INTERVAL_S, took_s / ENVIRONMENT_SHARE)
         for row in rows:
             scope = Scope(row["organization"], row["project"], row["environment"])
-            depth, running = row["depth"], row["running"]
+            depth, running, oldest_ms = row["depth"], row["running"], _ms(row["oldest_at"])
             if self._share is not None:
                 try:
-                    tasks, running_tasks = await self._share(scope, depth, running)
+                    tasks, running_tasks, task_ms = await self._share(scope, depth, running, oldest_ms)
                 except PenstockError:  # Redis is away, which the emitter says; a part is not the whole
                     self._environments.add(scope)
                     continue
                 depth, running = depth + tasks, running + running_tasks
-            self._send(scope, "", "", {"eql": depth, "ecc": running, "eage": self._age_ms(row["oldest_at"])})
+                oldest_ms = min((at for at in (oldest_ms, task_ms) if at is not None), default=None)
+            age_ms = 0 if oldest_ms is None else max(0, now_ms(self._clock) - oldest_ms)
+            self._send(scope, "", "", {"eql": depth, "ecc": running, "eage": age_ms})
 
     def _age_ms(self, oldest_at: datetime | None) -> int:
         return max(0, int((self._clock() - oldest_at.timestamp()) * 1000)) if oldest_at else 0
@@ -223,3 +257,7 @@ class QueueMetrics:
             except Exception:
                 # Metrics must outlive whatever goes wrong with one round of them.
                 logger.exception("queue metrics were not emitted")
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else int(moment.timestamp() * 1000)

@@ -24,6 +24,7 @@ PER_NAME = {
     "environment_of": "environment:",
     "queues_of": "queues:",
     "ring_of": "ring:",
+    "oldest_of": "oldest:",
     "queue_of": "queue:",
     "eligible_of": "eligible:",
     "delayed_of": "delayed:",

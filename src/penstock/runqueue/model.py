@@ -151,6 +151,7 @@ class EnvironmentState:
     running: int
     limit: int | None
     burst: float
+    oldest_age_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,14 +231,15 @@ class RunQueues:
         """Make all sets and counts agree with the tasks' states; returns how many were put right."""
         return await self._sweeper.repair()
 
-    async def share_environment(self, scope: Scope, depth: int, running: int) -> tuple[int, int]:
-        """Depth and running of an environment's durable queues go in; those of its run queues come out.
-
-        So both, who each emit the gauges of the environment, emit the sum.
+    async def share_environment(
+        self, scope: Scope, depth: int, running: int, oldest_ms: int | None
+    ) -> tuple[int, int, int | None]:
+        """Depth, running and since when the oldest waits: those of an environment's durable queues go in,
+        those of its run queues come out. Each side emits the environment's gauges and so speaks for the whole.
         """
-        given = (environment_name(scope), depth, running)
+        given = (environment_name(scope), depth, running, "" if oldest_ms is None else oldest_ms)
         answer = await self._scripts.call("share_environment", await self._shards.of(scope), *given)
-        return answer[0], answer[1]
+        return answer[0], answer[1], answer[2] or None
 
     async def _take(self, scope: Scope | None, request: Request) -> list[RunningTask]:
         if scope is not None:

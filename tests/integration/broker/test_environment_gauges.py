@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
@@ -92,16 +93,25 @@ async def test_tasks_of_run_queues_count_in_their_environment(
     run_queues, away = RunQueues(redis_url), RunQueues(NOBODY)
     await run_queues.enqueue(scope, "tasks", [NewTask(), NewTask(), NewTask()])
     await run_queues.dequeue(scope, "tasks")
+    await wait_until_async(lambda: _older(run_queues, scope, 50), 5, "the tasks are older")
+    pushed = time.monotonic()
     await broker.push(scope, [NewMessage("messages", "Default", b"x")])
     its._share = away.share_environment
     await its.flush()
     assert heard.environment("eql", scope.environment) == [], "a part is not the whole"
     its._share = run_queues.share_environment
     await its.flush()
+    pushed_ms = (time.monotonic() - pushed) * 1000
     assert heard.environment("eql", scope.environment) == [3]
     assert heard.environment("ecc", scope.environment) == [1]
+    [age_ms] = heard.environment("eage", scope.environment)
+    assert pushed_ms < age_ms <= (await run_queues.environment(scope)).oldest_age_ms, "a task is the oldest"
     await run_queues.stop()
     await away.stop()
+
+
+async def _older(run_queues: RunQueues, scope: Scope, ms: int) -> bool:
+    return (await run_queues.environment(scope)).oldest_age_ms > ms
 
 
 async def test_environments_are_read_seldom_and_once_more_after_the_last_touch(

@@ -273,6 +273,11 @@ class PairedTasks:
         ring = await self._redis.zrange(prefix + PER_NAME["ring_of"] + environment_name(self.scope), 0, -1)
         ready = {q for q in model.known if model.of(ELIGIBLE, q) and model.room(q) > 0}
         assert {name.decode().rpartition("/")[2] for name in ring} == ready
+        waiting = await self._redis.zrange(
+            prefix + PER_NAME["oldest_of"] + environment_name(self.scope), 0, -1
+        )
+        holding = {q for q in model.known if model.of(ELIGIBLE, q)}
+        assert {name.decode().rpartition("/")[2] for name in waiting} == holding
         is_ready = bool(ready) and len(model.of(RUNNING)) < model.environment_most
         assert bool(await self._redis.zcard(prefix + "ready")) == is_ready
 

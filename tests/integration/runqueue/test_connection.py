@@ -139,7 +139,7 @@ async def test_every_command_stays_in_one_slot(cluster_url: str) -> None:
         await queues.ack(scope, task.lease)
         await queues.pause(scope, "mail")
         await queues.resume(scope, "mail")
-        await queues.share_environment(scope, 1, 2)
+        await queues.share_environment(scope, 1, 2, None)
         assert [state.queue for state in await queues.queues(scope)] == ["mail"]
         await queues.purge_dead(scope, "mail")
     assert await queues.dequeue(None) != []

@@ -16,7 +16,7 @@ from penstock.runqueue.model import Nack, NewTask
 from penstock.runqueue.queue import RunQueues
 from waiting import wait_until_async
 
-CANNOT_FAIL = ("depth", "running", "oldest_age_ms", "env_depth", "env_running")
+ALWAYS = ("depth", "running", "oldest_age_ms", "env_depth", "env_running", "env_oldest_age_ms")
 
 
 async def last(redis: Redis, scope: Scope) -> Any:
@@ -29,12 +29,13 @@ async def test_enqueue_tells_how_many_were_added(queues: RunQueues, scope: Scope
     [event] = await events(redis, scope)
     assert event.dimensions == (scope.organization, "shop", "production", "a:b/c%", "")
     assert event.counters == {"enqueued": 3}
-    assert {name: event.gauges[name] for name in CANNOT_FAIL} == {
+    assert {name: event.gauges[name] for name in ALWAYS} == {
         "depth": 2,
         "running": 0,
         "oldest_age_ms": 0,
         "env_depth": 2,
         "env_running": 0,
+        "env_oldest_age_ms": 0,
     }
     assert event.samples == {}
 
@@ -167,13 +168,20 @@ async def test_the_environments_gauges_are_sums_with_the_durable_queues(
 ) -> None:
     await queues.enqueue(scope, "mail", [NewTask()] * 3)
     await queues.dequeue(scope, "mail")
-    assert await queues.share_environment(scope, 40, 5) == (2, 1)
+    [waiting] = [event for event in await events(redis, scope) if "enqueued" in event.counters]
+    assert await queues.share_environment(scope, 40, 5, waiting.at_ms - 60_000) == (2, 1, waiting.at_ms)
     await queues.enqueue(scope, "calls", [NewTask()])
     event = await last(redis, scope)
     assert (event.gauges["env_depth"], event.gauges["env_running"]) == (43, 6)
-    assert (event.gauges["depth"], event.gauges["running"]) == (1, 0)
+    assert event.gauges["env_oldest_age_ms"] == event.at_ms - waiting.at_ms + 60_000
+    assert (event.gauges["depth"], event.gauges["running"], event.gauges["oldest_age_ms"]) == (1, 0, 0)
     environment = await queues.environment(scope)
     assert (environment.depth, environment.running) == (3, 1)
+    await queues.share_environment(scope, 0, 0, None)
+    await queues.dequeue(scope, "mail", limit=5)
+    emptied = await last(redis, scope)
+    assert (emptied.gauges["env_depth"], emptied.gauges["env_running"]) == (1, 3)
+    assert emptied.gauges["env_oldest_age_ms"] == emptied.at_ms - event.at_ms, "that of the other queue"
 
 
 async def test_a_stream_that_cannot_be_written_fails_no_command(redis_url: str, scope: Scope) -> None:

@@ -12,6 +12,6 @@ return finish(with_leases(leases, function(id, task)
   leave(queue, id, task)
   forget(id)
   task[STATE] = nil
-  queue.acked = queue.acked + 1
+  count(queue, "ak")
   queue.runs[#queue.runs + 1] = math.max(0, now - task[STARTED])
 end))

@@ -40,7 +40,8 @@ local function hand_out(queue, wanted, visibility, worker, taken)
         task[ATTEMPTS], task[STARTED] = task[ATTEMPTS] + 1, now
         task[DEADLINE], task[WORKER] = now + visibility, worker
         enter(queue, id, task, RUNNING)
-        handed, queue.dequeued = handed + 1, queue.dequeued + 1
+        handed = handed + 1
+        count(queue, "dq")
         queue.waits[#queue.waits + 1] = math.max(0, now - task[ELIGIBLE_AT])
         taken[#taken + 1] = { id, queue.name, task[TOKEN], task[ATTEMPTS], task[MAX_ATTEMPTS], task[PRIORITY],
           task[ENQUEUED], task[DEADLINE] }

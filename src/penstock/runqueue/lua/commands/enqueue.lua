@@ -29,7 +29,7 @@ for place, new in ipairs(tasks) do
     local expires = ttl > 0 and now + ttl or 0
     local task = { name, "", priority, 0, max_attempts, now, now, expires, ttl, 0, 0, 0, "", "", 0 }
     make_eligible(queue, id, task, now + delay)
-    queue.enqueued = queue.enqueued + 1
+    count(queue, "eq")
   end
 end
 return finish(ids)

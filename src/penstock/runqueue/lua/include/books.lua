@@ -7,12 +7,13 @@ local function open_environment(name)
   local environment = environments[name]
   if not environment then
     local found = redis.call("HMGET", environment_of .. name, "limit", "burst", "running", "eligible", "delayed",
-      "other_depth", "other_running")
+      "other_depth", "other_running", "other_oldest")
     local limit, burst = tonumber(found[1]), tonumber(found[2]) or 1
     environment = {
       name = name, limit = limit, burst = burst, most = limit and math.floor(limit * burst) or math.huge,
       running = tonumber(found[3]) or 0, eligible = tonumber(found[4]) or 0, delayed = tonumber(found[5]) or 0,
       other_depth = tonumber(found[6]) or 0, other_running = tonumber(found[7]) or 0,
+      other_oldest = tonumber(found[8]) or math.huge,
     }
     environment.was_full = environment.running >= environment.most
     environment.read = { environment.running, environment.eligible, environment.delayed }
@@ -33,7 +34,7 @@ local function open_queue(name)
       most = math.min(limit or math.huge, environment.limit or math.huge), priorities = found[4] or "",
       eligible = redis.call("ZCARD", eligible_of .. name), running = redis.call("SCARD", running_of .. name),
       delayed = redis.call("SCARD", delayed_of .. name),
-      enqueued = 0, dequeued = 0, acked = 0, nacked = 0, dead = 0, expired = 0, waits = {}, runs = {},
+      counts = {}, waits = {}, runs = {},
     }
     queues[name] = queue
     opened[#opened + 1] = queue
@@ -48,6 +49,11 @@ local function make_queue(queue)
     redis.call("SADD", queues_of .. queue.environment.name, queue.name)
     redis.call("SADD", environments_key, queue.environment.name)
   end
+end
+
+-- One more of what the metric calls by this short name.
+local function count(queue, wire)
+  queue.counts[wire] = (queue.counts[wire] or 0) + 1
 end
 
 -- How many more of its tasks may start now.
@@ -75,4 +81,10 @@ local function oldest_eligible(queue)
     end
   end
   return oldest
+end
+
+-- The same for an environment, with what its durable queues said last; math.huge where nothing waits. O(log n)
+local function oldest_of_environment(environment)
+  local first = redis.call("ZRANGE", oldest_of .. environment.name, 0, 0, "WITHSCORES")[2]
+  return math.min(first and tonumber(first) or math.huge, environment.other_oldest)
 end

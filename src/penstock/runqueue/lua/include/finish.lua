@@ -9,6 +9,12 @@ local function finish(result)
     if queue.changed then
       redis.call("HSET", queue_of .. name, "priorities", queue.priorities)
     end
+    queue.oldest = queue.eligible > 0 and oldest_eligible(queue)
+    if queue.oldest then
+      redis.call("ZADD", oldest_of .. environment.name, queue.oldest, name)
+    else
+      redis.call("ZREM", oldest_of .. environment.name, name)
+    end
     -- A full environment keeps its ready queues in its ring, and itself leaves the shard's.
     if queue.eligible > 0 and not queue.paused and queue.running < queue.most then
       environment.has_ready = true

@@ -15,24 +15,17 @@ local function emit_queue(queue)
     organization, project, place, name =
       unescaped(organization), unescaped(project), unescaped(place), unescaped(name)
   end
+  -- All gauges in every event: an age is carried forward from the moment that any of them was last seen.
   local fields = {
-    "org", organization, "proj", project, "env", place, "queue", name,
-    "ql", queue.eligible, "cc", queue.running, "age", math.max(0, now - (oldest_eligible(queue) or now)),
+    "org", organization, "proj", project, "env", place, "queue", name, "ql", queue.eligible, "cc", queue.running,
+    "age", math.max(0, now - (queue.oldest or now)), "eage", math.max(0, now - oldest_of_environment(environment)),
     "eql", environment.eligible + environment.other_depth, "ecc", environment.running + environment.other_running,
   }
-  local size = 18
-  local function add(wire, amount)
-    if amount > 0 then
-      fields[size + 1], fields[size + 2] = wire, amount
-      size = size + 2
-    end
+  local size = 20
+  for wire, amount in pairs(queue.counts) do
+    fields[size + 1], fields[size + 2] = wire, amount
+    size = size + 2
   end
-  add("eq", queue.enqueued)
-  add("dq", queue.dequeued)
-  add("ak", queue.acked)
-  add("nk", queue.nacked)
-  add("dl", queue.dead)
-  add("ex", queue.expired)
   -- A limit of 0 says that there is none: told when one is taken away, and not again and again.
   if queue.most < math.huge or queue.limits_changed then
     fields[size + 1], fields[size + 2] = "cl", queue.most < math.huge and queue.most or 0

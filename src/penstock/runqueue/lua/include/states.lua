@@ -66,7 +66,7 @@ end
 local function expire(queue, id, task, taken)
   leave(queue, id, task, taken)
   forget(id)
-  queue.expired = queue.expired + 1
+  count(queue, "ex")
 end
 
 local function make_eligible(queue, id, task, at)
@@ -84,10 +84,10 @@ local function fail(queue, id, task, reason, delay, jitter, may_retry)
       delay = math.floor(longest * (0.5 + jitter / 2))
     end
     make_eligible(queue, id, task, now + delay)
-    queue.nacked = queue.nacked + 1
+    count(queue, "nk")
   else
     task[DEAD_AT] = now
     enter(queue, id, task, DEAD)
-    queue.dead = queue.dead + 1
+    count(queue, "dl")
   end
 end
