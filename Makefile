@@ -5,7 +5,7 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: help up demo test check format reference bench-broker bench-pipeline bench-series bench-runqueue bench-overload setup setup-dev setup-bench clean
+.PHONY: help up demo test check format reference bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq setup setup-dev setup-bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ bench-runqueue: setup-bench ## measure run queues beside their peers; ARGS="--qu
 
 bench-overload: setup-bench ## measure what overload does, with load management and without; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.overload $(ARGS)
+
+bench-dlq: setup-bench ## measure dead letters at 5 million; ARGS="--rows 23000000" for more, "--quick" for a smoke run
+	@$(BIN)/python -m bench.dlq $(ARGS)
 
 setup:
 	@tools/setup.sh requirements.txt

@@ -50,7 +50,7 @@ class BrokerHttp:
             answer = self._http.request(method, path, **options)
         except httpx.TransportError as error:
             raise PartFailed(
-                f"no broker answers at {self.url} ({error}): start one with `penstock up`, or name it with --url"
+                f"no broker answers at {self.url} ({error}): start it with `penstock up`, or give --url"
             ) from None
         try:
             body = answer.json()

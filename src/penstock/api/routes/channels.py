@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api import answers
 from penstock.api.auth import guards
 from penstock.api.parameters import Group, Limit, Offset, Queue
 from penstock.api.routes.dead_letters import LetterId
@@ -24,24 +25,26 @@ router = APIRouter(tags=["dead letters"])
 
 
 @router.get("/dlq-status")
-async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0) -> dict[str, Any]:
+async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0) -> Response:
     """A page of how many dead letters each consumer has, by name. Costs the same at any number of letters."""
     guards(request).check(request)
     rows = await dead_letters.status(services(request).database, DEFAULT_SCOPE, limit=limit, offset=offset)
-    return {
-        "consumers": [
-            {
-                "channelId": row["queue"],
-                "channelName": row["queue"],
-                "consumerId": row["group_name"],
-                "consumerName": row["group_name"],
-                "deadCount": row["messages"],
-            }
-            for row in rows
-        ],
-        "asOf": iso(datetime.now(UTC)),
-        "pagination": {"limit": limit, "offset": offset, "total": rows[0]["total"] if rows else 0},
-    }
+    return answers.answer(
+        {
+            "consumers": [
+                {
+                    "channelId": row["queue"],
+                    "channelName": row["queue"],
+                    "consumerId": row["group_name"],
+                    "consumerName": row["group_name"],
+                    "deadCount": row["messages"],
+                }
+                for row in rows
+            ],
+            "asOf": iso(datetime.now(UTC)),
+            "pagination": {"limit": limit, "offset": offset, "total": rows[0]["total"] if rows else 0},
+        }
+    )
 
 
 @router.delete("/channel/{channelId}/consumer/{consumerId}/dlq", status_code=202)

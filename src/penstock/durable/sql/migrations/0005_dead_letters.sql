@@ -30,23 +30,39 @@ CREATE TABLE lineages (
 CREATE FUNCTION error_pattern_v1(p_error text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-    v_text text := left(p_error, 4000);
+    v_text text := ltrim(left(p_error, 4000), E' \t\r\n');
 BEGIN
-    IF v_text LIKE '%Traceback (most recent call last)%' THEN
-        v_text := substring(rtrim(right(p_error, 4000), E' \t\r\n') FROM '[^\n]*$');
-    ELSE
-        v_text := substring(v_text FROM '[^\s][^\n]*');
+    IF strpos(v_text, 'Traceback (most recent call last)') > 0 THEN
+        v_text := regexp_replace(rtrim(right(p_error, 4000), E' \t\r\n'), '^.*\n', '');
     END IF;
-    v_text := left(coalesce(v_text, ''), 500);
-    v_text := regexp_replace(v_text, '\m[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"''<>)]+', '<url>', 'g');
-    v_text := regexp_replace(v_text, '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}',
-                             '<uuid>', 'g');
-    v_text := regexp_replace(v_text, '(^|[^[:alnum:]_])("[^"]*"|''[^'']*''(?![[:alnum:]_])|`[^`]*`)', '\1<text>', 'g');
-    v_text := regexp_replace(v_text, '\m[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.,]+)?(Z|[+-][0-9]{2}:?[0-9]{2})?', '<time>', 'g');
-    v_text := regexp_replace(v_text, '\m[0-9]{1,3}(\.[0-9]{1,3}){3}(:[0-9]+)?\M', '<address>', 'g');
-    v_text := regexp_replace(v_text, '\m(0[xX][0-9a-fA-F]+|(?=[a-fA-F]*[0-9])(?=[0-9]*[a-fA-F])[0-9a-fA-F]{8,})\M', '<hex>', 'g');
-    v_text := regexp_replace(v_text, '[0-9]+([.,][0-9]+)*', '<n>', 'g');
-    RETURN left(btrim(regexp_replace(v_text, '\s+', ' ', 'g')), 200);
+    v_text := left(coalesce(split_part(v_text, E'\n', 1), ''), 500);
+    -- What is not there need not be looked for: that is most of the cost.
+    IF strpos(v_text, '://') > 0 THEN
+        v_text := regexp_replace(v_text, '\m[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"''<>)]+', '<url>', 'g');
+    END IF;
+    IF v_text ~ '["''`]' THEN
+        v_text := regexp_replace(v_text, '(^|[^[:alnum:]_])("[^"]*"|''[^'']*''(?![[:alnum:]_])|`[^`]*`)', '\1<text>', 'g');
+    END IF;
+    IF v_text ~ '[0-9]' THEN
+        IF strpos(v_text, '-') > 0 THEN
+            v_text := regexp_replace(
+                v_text, '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}', '<uuid>', 'g');
+            v_text := regexp_replace(
+                v_text, '\m[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.,]+)?(Z|[+-][0-9]{2}:?[0-9]{2})?', '<time>', 'g');
+        END IF;
+        IF v_text ~ '[0-9][.][0-9]' THEN
+            v_text := regexp_replace(v_text, '\m[0-9]{1,3}(\.[0-9]{1,3}){3}(:[0-9]+)?\M', '<address>', 'g');
+        END IF;
+        IF v_text ~ '0[xX]|[0-9a-fA-F]{8}' THEN
+            v_text := regexp_replace(
+                v_text, '\m(0[xX][0-9a-fA-F]+|(?=[a-fA-F]*[0-9])(?=[0-9]*[a-fA-F])[0-9a-fA-F]{8,})\M', '<hex>', 'g');
+        END IF;
+        v_text := regexp_replace(v_text, '[0-9]+([.,][0-9]+)*', '<n>', 'g');
+    END IF;
+    IF v_text ~ '\s\s|[\t\r]' THEN
+        v_text := regexp_replace(v_text, '\s+', ' ', 'g');
+    END IF;
+    RETURN left(btrim(v_text), 200);
 END $$;
 
 -- Whoever writes a letter, it knows its group of errors.

@@ -1,0 +1,24 @@
+"""The benchmark of dead letters runs, checks its own counts, and writes what it promises."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_quick_run_writes_the_ratios_and_a_plot(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.dlq", "--quick", "--results", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    written = json.loads((tmp_path / "dlq.json").read_text())
+    expected = {"status_vs_grouped_count", "status_5m_vs_5k", "ack_to_dead_with_counting"}
+    assert expected <= written["ratios"].keys()
+    assert all(ratio > 0 for ratio in written["ratios"].values())
+    assert written["purge"]["letters"] > 0
+    assert written["purge"]["beside_the_purge"]["push"]["calls"] > 0
+    assert (tmp_path / "dlq.png").read_bytes().startswith(b"\x89PNG")
