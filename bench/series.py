@@ -1,8 +1,9 @@
 """How fast series are read: every row of the routing table, over as many rows as a busy platform keeps.
 
-The rows are made by ClickHouse itself, in the form the views leave them. A series is timed twice: what
-ClickHouse and the connection to it take (the query), and all of it up to the JSON (the answer). The time that
-a `SELECT 1` takes through the same connection is taken off both. On a busy machine trust the processor time.
+The rows are made by ClickHouse itself, in the form that views and pipeline leave them. A series is timed
+twice: what ClickHouse and the connection to it take (the query), and all of it up to the JSON (the answer).
+The time that a `SELECT 1` takes through the same connection is taken off both. On a busy machine trust the
+processor time.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from penstock.embedded.clickhouse import ClickHouse
 from penstock.embedded.part import running
 from penstock.embedded.ports import any_free_port
 from penstock.model import DEFAULT_SCOPE
+from penstock.warehouse import packed
 from penstock.warehouse.client import Warehouse
 from penstock.warehouse.migrations import migrate
 from penstock.warehouse.schema import QUANTILE_FUNCTION, TierTable, table_gauges, tier_tables
@@ -47,6 +49,9 @@ BUCKETS = {"5s": 34_560, "1m": 10_080, "1h": 2_160}
 
 SAMPLES = {"5s": 2, "1m": 24, "1h": 200}
 """Waits and run times behind a row's digests: 2 messages in 5 seconds; in an hour a digest is full."""
+
+UNWRITTEN_S = 90
+"""So long the newest percentiles are not written down yet: the pipeline does it once a minute."""
 
 CHUNK_ROWS, CHUNK_SAMPLES = 250_000, 8_000_000
 """What one insert makes at most, so that the memory of a load is bounded."""
@@ -94,21 +99,26 @@ def load_statement(table: TierTable, end_s: int, first: int, buckets: int, queue
     width, samples = table.tier.width_s, SAMPLES[table.tier.name]
     start = end_s // width * width - (first + buckets) * width
     moment = f"toDateTime({start} + {width} * (number % {buckets}), 'UTC')"
-    order = f"bitShiftLeft(toUInt128(toUnixTimestamp({moment})), 64) + number"
     columns = [f"'{value}'" for value in ("default", "default", "default")]
     if table.rollup is None:
         columns += [f"concat('queue-', toString(intDiv(number, {buckets})))", "''"]
     columns += [moment, "3", f"toUInt64(toUnixTimestamp({moment})) * 1000"]
     columns += [f"rand({n}) % 20" for n, _ in enumerate(QUEUE.counters)]
     for n, _ in enumerate(table_gauges(QUEUE, table.rollup), start=20):
-        value = f"toNullable(toUInt64(rand({n}) % 1000))"
         columns += [f"toNullable(toUInt64(1000 + rand({n}) % 50))"]
-        columns += [f"initializeAggregation('argMaxState', {value}, {order})"]
+        columns += [packed.observation(f"rand({n}) % 1000", f"toUnixTimestamp({moment})", "number")]
     state = QUANTILE_FUNCTION.replace("(", "State(", 1)
     for n, _ in enumerate(QUEUE.samples, start=40):
         values = f"arrayMap(i -> toUInt64((rand({n}) + i * 7919) % 5000), range({samples}))"
         columns += [str(samples), f"arraySum({values})", f"arrayMax({values})"]
-        columns += [f"initializeAggregation('{state}', {values})"]
+        digest = f"initializeAggregation('{state}', {values})"
+        columns += [digest]
+        if table.tier.percentiles:
+            found = [f"finalizeAggregation({digest})[{place}]" for place in (1, 2, 3)]
+            passed = end_s - UNWRITTEN_S - width
+            columns += [
+                f"if(toUnixTimestamp({moment}) > {passed}, 0, {packed.percentiles(str(samples), found)})"
+            ]
     return f"INSERT INTO {table.name} SELECT {', '.join(columns)} FROM numbers({queues * buckets})"
 
 

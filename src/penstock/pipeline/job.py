@@ -193,6 +193,7 @@ class Pipeline:
             place = self._checkpoint / definition.name
             check_files(place, definition)
             sink.load_totals()
+            sink.look_back()
             sink.patiently(partial(check_servers, place, definition, self._redis, self._warehouse), "Redis")
 
     def _check_redis(self) -> None:
@@ -283,6 +284,8 @@ class Pipeline:
             state = self._sinks[definition].state
             state.idle.wait(max(0.0, deadline - time.monotonic()))
             query.stop()
+        for sink in self._sinks.values():
+            sink.finish()
         self._beat(STOPPED)
         self._warehouse.close()
         self._redis.close()

@@ -138,6 +138,7 @@ class Rebuild:
             # Outside the hold, with a batch under way left for later.
             new = self._new_batches(done)
             self._fold(done, new, session, tell)
+            self._copies.complete(done.day)
             hold = Hold(self._redis, self._definition.name, self._owner)
             if not hold.take():
                 raise RebuildRefused("another rebuild holds the pipeline back: wait until it has ended")
@@ -162,6 +163,7 @@ class Rebuild:
             raise RebuildRefused(
                 f"{plan.day}: the copies have {found} of {done.events} archived events; nothing was changed"
             )
+        self._copies.complete(done.day, hold.renew)
         for table in tables_keeping(self._definition, done.day, datetime.now(UTC)):
             hold.renew()
             self._copies.swap(table, done.day, self._cluster)

@@ -30,6 +30,7 @@ from penstock.definitions import MetricDefinition
 from penstock.errors import WarehouseUnavailable
 from penstock.pipeline.archive import Archive, batch_name
 from penstock.pipeline.batch_rows import ASIDE, POINT, POSITION, UNKNOWN_ENTRIES, settled
+from penstock.pipeline.passed import PassedBuckets
 from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
 from penstock.streams.batches import Mark, begin_batch, mark_key
 from penstock.streams.positions import AWAY, Position, write_positions
@@ -93,6 +94,7 @@ class Sink:
         self._warehouse = warehouse
         self._redis = redis
         self._stopping = stopping
+        self._passed = PassedBuckets(definition, warehouse)
         self._columns = landing_columns(definition)
         self._expressions = landing_expressions(definition)
 
@@ -155,6 +157,10 @@ class Sink:
         table = settled(table)
         points = _of_kind(table, POINT).select(self._columns)
         self._insert(landing_table(self._definition), points, query_id, batch_id)
+        oldest = pc.min(points["newest_ms"]).as_py()
+        if oldest is not None:
+            self._passed.touched(oldest // 1000)
+        self._passed.write_if_due(time.time())
         aside = _of_kind(table, ASIDE)
         if aside.num_rows:
             self._insert(SET_ASIDE, self._aside_rows(aside), query_id, batch_id)
@@ -192,6 +198,15 @@ class Sink:
             self.state.freshness = newest_event(self._warehouse, self._definition)
 
         self.patiently(ask, "ClickHouse")
+
+    def look_back(self) -> None:
+        """See to what the process before this one may have left undone. Needs the totals."""
+        self._passed.begin(self.state.freshness)
+
+    def finish(self) -> None:
+        """Leave nothing undone that can be done now; called after the last batch."""
+        if self.state.waiting is None:
+            self._passed.write(time.time())
 
     def _insert(self, table: str, rows: pa.Table, query_id: str, batch_id: int) -> None:
         for chunk, start in enumerate(range(0, rows.num_rows, CHUNK_ROWS)):

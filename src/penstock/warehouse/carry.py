@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.warehouse.points import ABSENT, Points
+from penstock.warehouse.columns import ABSENT
+from penstock.warehouse.points import Points
 from penstock.warehouse.windows import Window
 
 

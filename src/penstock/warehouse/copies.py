@@ -7,19 +7,22 @@ shows the old numbers and another the new ones, and each has every event once.
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from penstock.definitions import MetricDefinition
 from penstock.warehouse.client import Warehouse
+from penstock.warehouse.percentiles import write_percentiles
 from penstock.warehouse.schema import TierTable, copy_statements, landing_table, tier_tables
-from penstock.warehouse.tiers import HOUR
+from penstock.warehouse.tiers import DAY_S, HOUR, TIERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SUFFIX = "_rebuild"
 CHUNK_ROWS = 100_000
+STEP_S = 4 * 3600
 
 
 class Copies:
@@ -61,6 +64,17 @@ class Copies:
     def events(self, day: date) -> int:
         """How many events of the day the copies hold."""
         return events_of_day(self._warehouse, self._definition, day, SUFFIX)
+
+    def complete(self, day: date, before_each: Callable[[], None] = lambda: None) -> None:
+        """Write down the percentiles of the day, in small steps: to be done before a swap.
+
+        Done again after more rows, it sees to what has changed.
+        """
+        start = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+        for since in range(start, start + DAY_S, STEP_S):
+            for tier in TIERS:
+                before_each()
+                write_percentiles(self._warehouse, self._definition, tier, since, since + STEP_S, SUFFIX)
 
     def swap(self, table: TierTable, day: date, cluster: str = "") -> None:
         """Put the copy's day in place of the live table's."""

@@ -11,7 +11,8 @@ from typing import Any
 
 from penstock.errors import InvalidRequest
 from penstock.warehouse.carry import Carried, grown_age
-from penstock.warehouse.points import ABSENT, Points
+from penstock.warehouse.columns import ABSENT
+from penstock.warehouse.points import Points
 from penstock.warehouse.windows import Window
 
 Part = Iterable[dict[str, Any]]

@@ -11,8 +11,9 @@ from penstock.definitions import MetricDefinition
 from penstock.errors import InvalidRequest
 from penstock.warehouse.carry import carry_forward
 from penstock.warehouse.client import Warehouse
+from penstock.warehouse.columns import ABSENT, ANY, Selection
 from penstock.warehouse.completeness import read_completeness
-from penstock.warehouse.points import ABSENT, ANY, Selection, read_points
+from penstock.warehouse.points import read_points
 from penstock.warehouse.schema import QUANTILES
 from penstock.warehouse.series import Asked
 from penstock.warehouse.windows import window

@@ -26,6 +26,9 @@ from penstock.warehouse.client import Warehouse, connect
 from penstock.warehouse.cluster import for_cluster
 from penstock.warehouse.schema import shared_statements, statements
 
+LONGEST_STEP_S = 6 * 3600.0
+"""A step may carry over all there is."""
+
 RECORD = "schema_migrations"
 UNLESS = "-- unless:"
 _NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
@@ -90,7 +93,7 @@ def migrate(url: str, cluster: str = "") -> list[str]:
     having changed nothing, when a recorded migration differs from the one known here or the database is
     ahead of this version.
     """
-    warehouse = connect(url)
+    warehouse = connect(url, LONGEST_STEP_S)
     try:
         _ensure_database(url, cluster)
         return apply(warehouse, known_migrations(), cluster)
@@ -101,8 +104,9 @@ def migrate(url: str, cluster: str = "") -> list[str]:
 def apply(warehouse: Warehouse, migrations: Iterable[Migration], cluster: str = "") -> list[str]:
     """Apply those of `migrations` that are not recorded yet, in order.
 
-    A cluster that has none gets the whole schema at once, as the definitions have it, and all are recorded:
-    what they add up to is the same, and replicated tables need not be replaced on the way.
+    An empty database gets the whole schema at once, as the definitions have it, and all are recorded: what
+    they add up to is the same, and no table has to be changed on the way. So does a cluster that has none of
+    them recorded, where what is there already is of the same form.
     """
 
     def command(statement: str) -> None:
@@ -120,7 +124,7 @@ def apply(warehouse: Warehouse, migrations: Iterable[Migration], cluster: str = 
     }
     planned = list(migrations)
     _check(recorded, planned)
-    at_once = bool(cluster) and not recorded
+    at_once = not recorded and (bool(cluster) or (planned == known_migrations() and _is_empty(warehouse)))
     if at_once:
         for statement in Migration(0, "everything", render()).statements:
             command(statement)
@@ -163,6 +167,13 @@ def _check(recorded: dict[int, tuple[str, str]], planned: list[Migration]) -> No
                 f"migration {known[number].label} is not the one that ClickHouse recorded as applied: a "
                 "released migration must never change. Restore the file, and put the change in a new one."
             )
+
+
+def _is_empty(warehouse: Warehouse) -> bool:
+    return not warehouse.query(
+        "SELECT 1 FROM system.tables WHERE database = currentDatabase() AND name != {record:String} LIMIT 1",
+        {"record": RECORD},
+    )
 
 
 def _ensure_database(url: str, cluster: str) -> None:

@@ -1,8 +1,5 @@
 """What the tiers hold about one thing in one window: aggregated points, and the gauges from before it.
 
-Generic over metric definitions. Rows are always aggregated on reading: ClickHouse merges them in its own
-time, and until then one bucket may lie in several rows.
-
 Answers come as columns of plain numbers, with -1 for what is not known: ten thousand points as Python
 objects would cost more than ClickHouse needs to find them.
 """
@@ -11,17 +8,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.definitions import MetricDefinition
 from penstock.warehouse.client import Warehouse
-from penstock.warehouse.schema import FRESHNESS, QUANTILE_FUNCTION, QUANTILES, table_gauges, tier_table
+from penstock.warehouse.columns import (
+    ABSENT,
+    ANY,
+    Selection,
+    between,
+    column_expressions,
+    holds_name,
+    percentile_names,
+)
+from penstock.warehouse.schema import FRESHNESS, table_gauges, tier_table
 from penstock.warehouse.tiers import FINE, HOUR, MINUTE
 from penstock.warehouse.windows import Window
 
-ANY = "1"
-ABSENT = -1
 BEFORE = 0
 """The start of the one group of rows that lie before the window."""
 
@@ -38,21 +42,8 @@ look at the key columns alone, costs more than it saves."""
 MANY_DAYS = "SETTINGS max_threads = 2, optimize_move_to_prewhere = 0"
 """Hours lie in a part per day, and opening a month of those takes longer than reading them."""
 
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which rows speak for the thing asked about.
-
-    `where` and `parameters` select its rows and must pin the tenant. `counted` says per counter or sample,
-    `observed` for all gauges, which of those rows to use: SQL conditions, all rows unless said otherwise.
-    `rollup` names the rollup whose tables are read; without it they are the metric's own.
-    """
-
-    where: str
-    parameters: Mapping[str, Any]
-    counted: Mapping[str, str] = field(default_factory=dict)
-    observed: str = ANY
-    rollup: str | None = None
+MOST_NAMED = 1_000
+"""Buckets that are named one by one in a query; of more, everything from the first to the last is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,39 +63,6 @@ class Points:
     before: Before
 
 
-def column_expressions(definition: MetricDefinition, selection: Selection) -> dict[str, str]:
-    """What can be read of a metric, by name, as SQL over the rows of a point.
-
-    Each counter under its name; `<gauge>_max` and `<gauge>_last`; per sample `_count`, `_avg`, `_max` and
-    `_p50`, `_p95`, `_p99`; `seen_ms`, when a gauge was last observed. What is not known is -1.
-    """
-    observed = selection.observed
-    found = {"seen_ms": f"toInt64(ifNull(max{_if(observed)}(seen_ms{_and(observed)}), {ABSENT}))"}
-    for counter in definition.counters:
-        condition = selection.counted.get(counter.name, ANY)
-        found[counter.name] = f"toInt64(sum{_if(condition)}({counter.name}{_and(condition)}))"
-    for gauge in table_gauges(definition, selection.rollup):
-        name = gauge.name
-        highest = f"max{_if(observed)}({name}_max{_and(observed)})"
-        newest = f"argMaxMerge{_if(observed)}({name}_last{_and(observed)})"
-        found[f"{name}_max"] = f"toInt64(ifNull({highest}, {ABSENT}))"
-        found[f"{name}_last"] = f"toInt64(ifNull({newest}, {ABSENT}))"
-    for sample in definition.samples:
-        condition = selection.counted.get(sample.name, ANY)
-        name, merge = sample.name, QUANTILE_FUNCTION.replace("(", f"Merge{_if(condition)}(", 1)
-        count, total, highest = (
-            f"{function}{_if(condition)}({name}_{part}{_and(condition)})"
-            for function, part in (("sum", "count"), ("sum", "sum"), ("max", "max"))
-        )
-        found[f"{name}_count"] = f"toInt64({count})"
-        found[f"{name}_max"] = f"if({count} = 0, {ABSENT}, toInt64({highest}))"
-        found[f"{name}_avg"] = f"if({count} = 0, {ABSENT}., round({total} / {count}, 2))"
-        for place, level in enumerate(QUANTILES, start=1):
-            quantile = f"toFloat64({merge}({name}_digest{_and(condition)})[{place}])"
-            found[f"{name}_p{level * 100:g}"] = f"if({count} = 0, {ABSENT}., round({quantile}, 2))"
-    return found
-
-
 def read_points(
     warehouse: Warehouse,
     definition: MetricDefinition,
@@ -117,32 +75,34 @@ def read_points(
 
     One round trip for what was active shortly before the window, two for what was active within two days,
     three for what was idle longer. A gauge that a thing does not have (most have no limit) is looked for
-    further back once a minute.
+    further back once a minute. One more for percentiles that are not written down, as those of the newest
+    minute or hour.
     """
-    expressions = column_expressions(definition, selection)
+    # A wider point has several buckets, and percentiles of parts do not make those of the whole.
+    written = window.tier.percentiles and window.step_s == window.tier.width_s
+    expressions = column_expressions(definition, selection, written=written)
     gauges = [gauge.name for gauge in table_gauges(definition, selection.rollup)]
     names = [name for name in expressions if wanted is None or name in wanted]
     known = [name for name in gauges if f"{name}_last" in names]
     if known and "seen_ms" not in names:
         names.append("seen_ms")
+    samples = [sample.name for sample in definition.samples]
+    asked = [name for name in samples if not set(names).isdisjoint(percentile_names(name))]
+    if written:
+        names += [holds for name in asked if (holds := holds_name(name)) not in names]
     since = window.start_s - (LOOK_BACK * window.tier.width_s if known else 0)
-    columns = warehouse.query_columns(
-        f"SELECT toInt64(if(bucket < toDateTime({window.start_s}, 'UTC'), {BEFORE}, "
-        f"intDiv(toUnixTimestamp(bucket), {window.step_s}) * {window.step_s})) AS at, "
-        f"{', '.join(f'{expressions[name]} AS c_{name}' for name in names)} "
-        f"FROM {tier_table(definition, window.tier, selection.rollup)} "
-        f"WHERE {selection.where} AND {_between(since, window.end_s)} GROUP BY at "
-        f"{MANY_DAYS if window.tier is HOUR else QUICKLY}",
-        selection.parameters,
-    )
+    tier = _Tier(warehouse, definition, window, selection)
+    columns = tier.read(names, expressions, between(since, window.end_s))
     places = {at: place for place, at in enumerate(columns.get("at", ()))}
-    found = {name: columns.get(f"c_{name}", ()) for name in names}
+    found: dict[str, Sequence[Any]] = {name: columns.get(f"c_{name}", ()) for name in names}
     place = places.pop(BEFORE, None)
     before = Before(dict.fromkeys(known))
     if place is not None:
         before = Before(
             {name: _known(found[f"{name}_last"][place]) for name in known}, _known(found["seen_ms"][place])
         )
+    if written:
+        tier.merge_the_rest(asked, places, found)
     missing = tuple(name for name, value in before.gauges.items() if value is None)
     if missing and (before.seen_ms is None or not _in_vain(definition, selection, missing)):
         further = _read_before(warehouse, definition, window, selection, known)
@@ -150,6 +110,54 @@ def read_points(
             _remember(definition, selection, missing)
         before = further
     return Points(places, found, before)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tier:
+    """The tier that answers, and what is asked of it."""
+
+    warehouse: Warehouse
+    definition: MetricDefinition
+    window: Window
+    selection: Selection
+
+    def read(
+        self, names: Sequence[str], expressions: Mapping[str, str], condition: str
+    ) -> dict[str, Sequence[Any]]:
+        """The points of the rows that fulfil the condition, by column."""
+        window, selection = self.window, self.selection
+        return self.warehouse.query_columns(
+            f"SELECT toInt64(if(bucket < toDateTime({window.start_s}, 'UTC'), {BEFORE}, "
+            f"intDiv(toUnixTimestamp(bucket), {window.step_s}) * {window.step_s})) AS at, "
+            f"{', '.join(f'{expressions[name]} AS c_{name}' for name in names)} "
+            f"FROM {tier_table(self.definition, window.tier, selection.rollup)} "
+            f"WHERE {selection.where} AND {condition} GROUP BY at "
+            f"{MANY_DAYS if window.tier is HOUR else QUICKLY}",
+            selection.parameters,
+        )
+
+    def merge_the_rest(
+        self, samples: Sequence[str], places: Mapping[int, int], found: dict[str, Sequence[Any]]
+    ) -> None:
+        """Replace percentiles that do not speak for all samples of their point by those of its digests."""
+        lacking = [name for name in samples if 0 in found[holds_name(name)]]
+        columns = [found[holds_name(name)] for name in lacking]
+        starts = [at for at, place in places.items() if not all(column[place] for column in columns)]
+        if not starts:
+            return
+        condition = between(min(starts), max(starts) + self.window.step_s)
+        if len(starts) <= MOST_NAMED:
+            named = ", ".join(f"toDateTime({at}, 'UTC')" for at in starts)
+            condition += f" AND bucket IN ({named})"
+        names = [name for sample in lacking for name in percentile_names(sample) if name in found]
+        expressions = column_expressions(self.definition, self.selection)
+        merged = self.read(names, expressions, condition)
+        for name in names:
+            values = list(found[name])
+            for at, value in zip(merged.get("at", ()), merged.get(f"c_{name}", ()), strict=True):
+                if at in places:  # what has come since the first look is left for the next
+                    values[places[at]] = value
+            found[name] = values
 
 
 def _read_before(
@@ -178,12 +186,12 @@ def _read_before(
 
     tables = {tier: tier_table(definition, tier, selection.rollup) for tier in (HOUR, MINUTE, FINE)}
     parts = [(HOUR, recent, hour), (MINUTE, hour, minute), (FINE, minute, window.start_s)]
-    near = [rows(tables[tier], _between(since, until)) for tier, since, until in parts if until > since]
+    near = [rows(tables[tier], between(since, until)) for tier, since, until in parts if until > since]
     newest = (
         f"(SELECT max(bucket) FROM {tables[HOUR]} "
-        f"WHERE {chosen} AND isNotNull(seen_ms) AND {_between(0, recent)})"
+        f"WHERE {chosen} AND isNotNull(seen_ms) AND {between(0, recent)})"
     )
-    far = rows(tables[HOUR], f"bucket > {newest} - INTERVAL {RECENT_S} SECOND AND {_between(0, recent)}")
+    far = rows(tables[HOUR], f"bucket > {newest} - INTERVAL {RECENT_S} SECOND AND {between(0, recent)}")
     before = Before(dict.fromkeys(gauges))
     for source in (" UNION ALL ".join(near), far):
         [row] = warehouse.query(f"SELECT {columns} FROM ({source}) {QUICKLY}", selection.parameters)
@@ -222,17 +230,5 @@ def newest_event(warehouse: Warehouse, definition: MetricDefinition) -> float | 
     return row["newest"] / 1000 if row["newest"] else None
 
 
-def _between(since_s: int, until_s: int) -> str:
-    return f"bucket >= toDateTime({since_s}, 'UTC') AND bucket < toDateTime({until_s}, 'UTC')"
-
-
 def _known(value: int) -> int | None:
     return None if value == ABSENT else value
-
-
-def _if(condition: str) -> str:
-    return "" if condition == ANY else "If"
-
-
-def _and(condition: str) -> str:
-    return "" if condition == ANY else f", {condition}"

@@ -3,6 +3,7 @@
 Per metric there is a landing table that stores nothing, and one table per tier that a materialized view fills
 from the landing table. So one insert reaches every tier, under one deduplication token, and a tier never
 depends on another. Nothing is averaged on the way: sums, maxima, last values and digests merge without error.
+Percentiles beside a digest (`percentiles`) are the only columns that no view fills.
 
 The landing row is the contract with the pipeline: the dimensions, `at` (the bucket's start), `events`,
 `newest_ms` (the newest event's time), `seen_ms` and `seen_id` (time and stream id of the last
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.definitions import Dimension, Measure, MetricDefinition, Rollup
+from penstock.warehouse import packed
 from penstock.warehouse.tiers import TIERS, Tier
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -26,6 +28,9 @@ QUANTILE_FUNCTION = f"quantilesTDigestArray({', '.join(map(str, QUANTILES))})"
 
 DEDUPLICATION_WINDOW = 1_000
 """Tokens each table remembers. A batch is only ever repeated right after a crash, so few would do."""
+
+ONE_FILE_BYTES = 1 << 40
+"""A part of a day never gets this large."""
 
 SET_ASIDE = "set_aside"
 FRESHNESS = "freshness"
@@ -137,7 +142,7 @@ def _tier(definition: MetricDefinition, table: TierTable, suffix: str = "", *, f
     for gauge in table_gauges(definition, table.rollup):
         columns += [
             f"{gauge.name}_max SimpleAggregateFunction(max, Nullable(UInt64))",
-            f"{gauge.name}_last AggregateFunction(argMax, Nullable(UInt64), UInt128)",
+            f"{gauge.name}_last {packed.TYPE}",
         ]
     for sample in definition.samples:
         columns += [
@@ -146,14 +151,17 @@ def _tier(definition: MetricDefinition, table: TierTable, suffix: str = "", *, f
             f"{sample.name}_max SimpleAggregateFunction(max, UInt64)",
             f"{sample.name}_digest AggregateFunction({QUANTILE_FUNCTION}, Array(UInt64))",
         ]
+        if table.tier.percentiles:
+            columns.append(f"{sample.name}_percentiles {packed.TYPE}")
     return _table(
         table.name + suffix,
         columns,
         engine="AggregatingMergeTree",
-        order_by=", ".join((*_names(dimensions), "bucket")),
+        order_by=", ".join(key_columns(definition, table)),
         partition_by="toDate(bucket)",
         ttl=f"bucket + INTERVAL {table.tier.days} DAY" if forgets else None,
         granule=table.tier.granule,
+        one_file=table.tier.one_file,
     )
 
 
@@ -179,12 +187,14 @@ def view_query(definition: MetricDefinition, table: TierTable, suffix: str = "")
         _seen(definition, gauges),
         *(f"sum(landing.{counter.name}) AS {counter.name}" for counter in definition.counters),
     ]
-    # Newest bucket first, and within it the order in which the stream received the observations.
-    order = "bitShiftLeft(toUInt128(toUnixTimestamp(landing.at)), 64) + assumeNotNull(landing.seen_id)"
     for gauge in gauges:
+        last = f"landing.{gauge.name}_last"
+        seen = packed.observation(
+            f"assumeNotNull({last})", "toUnixTimestamp(landing.at)", "assumeNotNull(landing.seen_id)"
+        )
         columns += [
             f"max(landing.{gauge.name}_max) AS {gauge.name}_max",
-            f"argMaxState(landing.{gauge.name}_last, {order}) AS {gauge.name}_last",
+            f"max(if(isNull({last}), {packed.NOTHING}, {seen})) AS {gauge.name}_last",
         ]
     for sample in definition.samples:
         columns += [
@@ -219,6 +229,11 @@ def _rollup(definition: MetricDefinition, name: str) -> Rollup:
     return next(rollup for rollup in definition.rollups if rollup.name == name)
 
 
+def key_columns(definition: MetricDefinition, table: TierTable) -> list[str]:
+    """What a row of the table belongs to; rows that agree in all of it are one."""
+    return [*_names(_dimensions(definition, table)), "bucket"]
+
+
 def _dimensions(definition: MetricDefinition, table: TierTable) -> list[Dimension]:
     if table.rollup is None:
         return list(definition.dimensions)
@@ -243,10 +258,13 @@ def _table(
     partition_by: str | None = None,
     ttl: str | None = None,
     granule: int | None = None,
+    one_file: bool = False,
 ) -> str:
     settings = [f"non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}"]
     if granule is not None:
         settings.append(f"index_granularity = {granule}")
+    if one_file:
+        settings.append(f"min_bytes_for_wide_part = {ONE_FILE_BYTES}")
     if ttl is not None:
         settings.insert(0, "ttl_only_drop_parts = 1")
     clauses: Iterator[str | None] = iter(

@@ -20,9 +20,10 @@ from penstock.definitions import QUEUE
 from penstock.model import Scope
 from penstock.warehouse.carry import carry_forward
 from penstock.warehouse.client import Warehouse
+from penstock.warehouse.columns import Selection
 from penstock.warehouse.completeness import read_completeness
 from penstock.warehouse.entries import chosen_fields, columns_of, entries
-from penstock.warehouse.points import Selection, read_points
+from penstock.warehouse.points import read_points
 from penstock.warehouse.schema import tier_table
 from penstock.warehouse.tiers import HOUR
 from penstock.warehouse.windows import window

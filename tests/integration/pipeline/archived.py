@@ -19,7 +19,8 @@ from penstock.pipeline.job import Pipeline
 from penstock.pipeline.rebuild import DayPlan, Rebuild
 from penstock.streams.goal import Goal
 from penstock.warehouse.client import Warehouse
-from penstock.warehouse.schema import QUANTILE_FUNCTION, table_gauges, tier_tables
+from penstock.warehouse.packed import observed_value, percentiles_count
+from penstock.warehouse.schema import QUANTILE_FUNCTION, key_columns, table_gauges, tier_tables
 
 Content = dict[str, list[dict[str, Any]]]
 
@@ -69,7 +70,7 @@ def content(warehouse: Warehouse, quantiles: bool = True) -> Content:
         for gauge in table_gauges(QUEUE, table.rollup):
             merged += [
                 f"max({gauge.name}_max) AS m_{gauge.name}",
-                f"argMaxMerge({gauge.name}_last) AS l_{gauge.name}",
+                f"{observed_value(f'max({gauge.name}_last)', 'NULL')} AS l_{gauge.name}",
             ]
         function, _, levels = QUANTILE_FUNCTION.partition("(")
         for sample in QUEUE.samples:
@@ -85,6 +86,21 @@ def content(warehouse: Warehouse, quantiles: bool = True) -> Content:
             f"SELECT {names}, bucket, {', '.join(merged)} FROM {table.name} "
             f"GROUP BY {names}, bucket ORDER BY ALL"
         )
+    return found
+
+
+def unwritten(warehouse: Warehouse) -> int:
+    """How many minutes and hours with waits have no percentiles that speak for all of them."""
+    found = 0
+    for table in tier_tables(QUEUE):
+        if table.tier.percentiles:
+            key = ", ".join(key_columns(QUEUE, table))
+            written = percentiles_count("max(wait_ms_percentiles)")
+            [row] = warehouse.query(
+                f"SELECT count() AS n FROM (SELECT 1 FROM {table.name} GROUP BY {key} "
+                f"HAVING sum(wait_ms_count) != {written})"
+            )
+            found += int(row["n"])
     return found
 
 

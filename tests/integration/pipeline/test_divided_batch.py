@@ -48,7 +48,7 @@ def test_pieces_of_a_shard_are_counted_once_and_loss_is_told_once(
     counted = ENTRIES - LOST + 1
     found = [int(tier[name]) for name in ("events", "enqueued", "waits")]
     assert found == [counted, counted, 2 * (counted - 1)]
-    [depth] = warehouse.query("SELECT argMaxMerge(depth_last) AS last FROM queue_1h WHERE queue = 'orders'")
+    [depth] = warehouse.query("SELECT toInt64(max(depth_last)) AS last FROM queue_1h WHERE queue = 'orders'")
     assert int(depth["last"]) == ENTRIES - 1
     [aside] = warehouse.query("SELECT reason, events, stream FROM set_aside")
     assert (aside["reason"], int(aside["events"]), aside["stream"]) == ("trimmed", LOST, QUEUE.stream_keys[0])

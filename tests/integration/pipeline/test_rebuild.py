@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archived import archived, content, drained, emit, rebuilt, today
+from archived import archived, content, drained, emit, rebuilt, today, unwritten
 from pyspark.sql import SparkSession
 from redis import Redis
 
@@ -45,6 +45,7 @@ def test_a_rebuilt_day_equals_the_live_one(
     drained(spark, archiving, redis)
     live = content(warehouse)
     assert {sum(row["n"] for row in rows) for rows in live.values()} == {86, 129}
+    assert unwritten(warehouse) > 0  # today's last minute, at least, has not passed
 
     plans = rebuilt(spark, archiving, redis, warehouse)
     assert [(plan.archived, plan.counted, plan.rebuilt) for plan in plans] == [
@@ -52,6 +53,7 @@ def test_a_rebuilt_day_equals_the_live_one(
         (120, 120, True),
     ]
     assert content(warehouse) == live
+    assert unwritten(warehouse) == 0
     for table in tier_tables(QUEUE):
         warehouse.command(f"ALTER TABLE {table.name} DROP PARTITION '{today()}'")
     assert content(warehouse) != live

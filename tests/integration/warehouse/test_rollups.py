@@ -70,8 +70,9 @@ def test_the_whole_has_its_own_gauges(warehouse: Warehouse, environment: str) ->
     for table in tier_tables(QUEUE):
         gauge = "env_depth" if table.rollup else "depth"
         [row] = warehouse.query(
-            f"SELECT max({gauge}_max) AS highest, argMaxMerge({gauge}_last) AS newest, max(seen_ms) AS seen, "
-            f"sum(events) AS events FROM {table.name} WHERE environment = {{environment:String}}",
+            f"SELECT max({gauge}_max) AS highest, toInt64(max({gauge}_last)) AS newest, "
+            f"max(seen_ms) AS seen, sum(events) AS events FROM {table.name} "
+            "WHERE environment = {environment:String}",
             {"environment": environment},
         )
         expected = (12, 11, (AT + 2) * 1000, 3) if table.rollup else (7, 7, (AT + 3) * 1000, 2)

@@ -12,9 +12,11 @@ from landing import land, landing_row, landing_schema
 
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.errors import MigrationError, WarehouseUnavailable
+from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse.client import Warehouse, connect
 from penstock.warehouse.migrations import RECORD, Migration, apply, known_migrations, migrate, render
 from penstock.warehouse.schema import tier_tables
+from penstock.warehouse.series import environment_series, queue_series
 
 
 def described(warehouse: Warehouse) -> dict[str, object]:
@@ -41,8 +43,10 @@ def described(warehouse: Warehouse) -> dict[str, object]:
 def test_migrations_one_by_one_give_what_the_definitions_ask_for(
     clickhouse_url: str, empty_url: str, request: pytest.FixtureRequest
 ) -> None:
-    migrate(empty_url)
+    connect(empty_url.rpartition("/")[0]).command(f"CREATE DATABASE {urlsplit(empty_url).path[1:]}")
     stepwise = connect(empty_url)
+    for count in range(1, len(known_migrations()) + 1):
+        assert len(apply(stepwise, known_migrations()[:count])) == 1
     at_once = connect(empty_url + "_at_once")
     stepwise.command(f"CREATE DATABASE {urlsplit(at_once.url).path[1:]}")
     request.addfinalizer(lambda: stepwise.command(f"DROP DATABASE {urlsplit(at_once.url).path[1:]}"))
@@ -67,6 +71,19 @@ def test_a_migration_that_was_cut_short_is_completed(empty_url: str) -> None:
     complete = described(warehouse)
     warehouse.command(f"TRUNCATE TABLE {RECORD}")
     warehouse.command("DROP VIEW queue_1h_view")
+    assert migrate(empty_url) == [migration.label for migration in known_migrations()]
+    assert described(warehouse) == complete
+
+
+@pytest.mark.parametrize("made", [1, 8, 14])
+def test_a_first_start_that_was_cut_short_is_completed(empty_url: str, made: int) -> None:
+    migrate(empty_url)
+    warehouse = connect(empty_url)
+    complete = described(warehouse)
+    warehouse.command(f"DROP DATABASE {urlsplit(empty_url).path[1:]} SYNC")
+    connect(empty_url.rpartition("/")[0]).command(f"CREATE DATABASE {urlsplit(empty_url).path[1:]}")
+    for statement in Migration(0, "everything", render()).statements[:made]:
+        warehouse.command(statement)
     assert migrate(empty_url) == [migration.label for migration in known_migrations()]
     assert described(warehouse) == complete
 
@@ -112,6 +129,33 @@ def test_what_was_measured_survives_migrations_cut_short_at_any_step(empty_url: 
         assert row["n"] == (100 if table.rollup else 103), table.name
     tables = {row["name"] for row in warehouse.query("SHOW TABLES")}
     assert not any(name.endswith("_next") for name in tables)
+
+
+@pytest.mark.parametrize("cut_after", [0, 1, 2, 3, 4, 5])
+def test_last_values_and_percentiles_are_carried_over(empty_url: str, cut_after: int) -> None:
+    connect(empty_url.rpartition("/")[0]).command(f"CREATE DATABASE {urlsplit(empty_url).path[1:]}")
+    warehouse = connect(empty_url)
+    apply(warehouse, known_migrations()[:3])
+    start = int(time.time()) // 3600 * 3600 - 3600
+    land(warehouse, landing_row(start + 61, depth=7, running=0, env_depth=3, wait_ms=(5, 10, 900)))
+    land(warehouse, landing_row(start + 62, depth=4, wait_ms=(1,)), landing_row(start + 121, wait_ms=(8,)))
+    of_table = len(known_migrations()[3].steps) // len(tier_tables(QUEUE))
+    for step in known_migrations()[3].steps[: of_table + cut_after]:  # one table, and a part of the next
+        if step.unless is None or not warehouse.query(step.unless):
+            warehouse.command(step.statement)
+    migrate(empty_url)
+    land(warehouse, landing_row(start + 63, env_running=1, wait_ms=(2,)))  # says nothing about the queue
+    points = queue_series(warehouse, DEFAULT_SCOPE, "orders", period="24h", now=start + 300)["timeseries"]
+    [first, second] = [point for point in points if point["latency"]["avg_wait_ms"] is not None]
+    assert first["queue_depth"] == {"max": 7, "last": 4}
+    assert first["concurrency"] == {"max": 0, "limit": None, "utilization_pct": None}
+    assert (first["latency"]["p50_wait_ms"], first["latency"]["p99_wait_ms"]) == (5.0, 900.0)
+    assert second["latency"]["p95_wait_ms"] == 8.0
+    of_all = environment_series(warehouse, DEFAULT_SCOPE, period="24h", now=start + 300)["timeseries"]
+    assert [p["queue_depth"]["last"] for p in of_all if not p["carried"]][-1] == 3
+    land(warehouse, landing_row(start + 64, depth=1))
+    later = queue_series(warehouse, DEFAULT_SCOPE, "orders", period="24h", now=start + 300)["timeseries"]
+    assert [p["queue_depth"]["last"] for p in later if not p["carried"]][-1] == 1
 
 
 def test_a_database_ahead_of_the_code_is_refused(empty_url: str) -> None:

@@ -22,6 +22,7 @@ from penstock.definitions import QUEUE
 from penstock.pipeline.capacity.hours import HOURS, WAITS
 from penstock.pipeline.capacity.period import DAY_S, Period
 from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.packed import observed_value
 from penstock.warehouse.schema import QUANTILE_FUNCTION, tier_table
 from penstock.warehouse.tiers import HOUR
 
@@ -123,12 +124,13 @@ def _queue_hours(period: Period) -> str:
     """Rows without a group speak for the queue as a whole, so its gauges come from them."""
     table = tier_table(QUEUE, period.tier)
     finishing = "`group` != '' AND acked + dead + expired > 0"
+    last = {name: f"maxIf({name}_last, `group` = '')" for name in ("running", "limit")}
     inner = (
         f"SELECT {_PLACE}, queue, toInt64(toUnixTimestamp(bucket)) AS at_s, {_COUNTS}, "
         f"uniqExactStateIf(`group`, {finishing}) AS finishers, "
         "maxIf(depth_max, `group` = '') AS depth, maxIf(running_max, `group` = '') AS running, "
-        "argMaxMergeIf(running_last, `group` = '') AS last_running, "
-        "argMaxMergeIf(limit_last, `group` = '') AS last_limit "
+        f"{observed_value(last['running'], 'NULL')} AS last_running, "
+        f"{observed_value(last['limit'], 'NULL')} AS last_limit "
         f"FROM {table} WHERE {_CHOSEN} GROUP BY {_PLACE}, queue, at_s"
     )
     served = "toFloat64(sum(gone)) / greatest(uniqExactMerge(finishers), 1)"
@@ -139,7 +141,8 @@ def _environment_hours(period: Period) -> str:
     inner = (
         f"SELECT {_PLACE}, toInt64(toUnixTimestamp(bucket)) AS at_s, {_COUNTS}, "
         "max(env_depth_max) AS depth, max(env_running_max) AS running, "
-        "argMaxMerge(env_running_last) AS last_running, argMaxMerge(env_limit_last) AS last_limit "
+        f"{observed_value('max(env_running_last)', 'NULL')} AS last_running, "
+        f"{observed_value('max(env_limit_last)', 'NULL')} AS last_limit "
         f"FROM {tier_table(QUEUE, period.tier, ENVIRONMENT)} WHERE {_WITHIN} GROUP BY {_PLACE}, at_s"
     )
     return _hours_of(inner, "''", "CAST(NULL, 'Nullable(Float64)')")
