@@ -98,6 +98,8 @@ class World:
     completed: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
     reasons: set[str] = field(default_factory=set)
     """Why something was accepted for later."""
+    is_away: bool = False
+    """PostgreSQL is down, and stays so until pushes have gone to the journal."""
     deliveries: int = 0
     again: int = 0
     failures: int = 0
@@ -148,7 +150,7 @@ class World:
 async def produce(world: World, client: httpx.AsyncClient, partition: str) -> None:
     """Push numbered messages to one partition, each batch until it is answered."""
     while not world.finished.is_set():
-        if sum(world.pushed.values()) > world.progress + BACKLOG:
+        if not world.is_away and sum(world.pushed.values()) > world.progress + BACKLOG:
             await world.pause()
             continue
         first = world.pushed[partition]
@@ -259,7 +261,9 @@ async def disasters(world: World) -> None:
             # SIGQUIT is PostgreSQL's immediate shutdown: no checkpoint, recovery at the next start.
             victim.end(signal.SIGQUIT if victim is world.postgres else signal.SIGKILL)
             if victims == [world.postgres]:
+                world.is_away = True
                 await wait_until_async(in_journal, 30, "pushes go to the journal")
+                world.is_away = False
             victim.start()
         for victim in victims:
             await victim.up()
