@@ -36,6 +36,13 @@ class Platform:
         response = httpx.post(f"{self.url}/api/v1/push", json={"items": items})
         assert response.status_code == 201, response.text
 
+    def enqueue(self, queue: str, *payloads: object, limit: int) -> None:
+        """Tasks for a run queue, of which at most `limit` may run at once."""
+        run_queue = f"{self.url}/api/v1/run-queues/{queue}"
+        httpx.put(f"{run_queue}/limits", json={"concurrency": limit}).raise_for_status()
+        tasks = {"tasks": [{"payload": payload} for payload in payloads]}
+        httpx.post(f"{run_queue}/tasks", json=tasks).raise_for_status()
+
     def pop(self, queue: str) -> list[dict[str, Any]]:
         response = httpx.get(f"{self.url}/api/v1/pop/queue/{queue}")
         messages: list[dict[str, Any]] = response.json()["messages"] if response.status_code == 200 else []

@@ -63,6 +63,18 @@ async def test_a_pushed_message_is_drawn(platform: Platform, queue: str, page: P
     await page.screenshot(path=ARTIFACTS / "dashboard.png")
 
 
+async def test_a_run_queue_stands_beside_the_others(platform: Platform, queue: str, page: Page) -> None:
+    platform.push(f"{queue}-b", 1)
+    platform.enqueue(f"{queue}-a", 1, 2, 3, limit=5)
+    await page.goto(f"{platform.url}/?search={queue}&period=5m")
+
+    await expect(page.locator("article h2")).to_have_text([f"{queue}-a", f"{queue}-b"])
+    await expect(page.locator("article .about")).to_have_text(["run queue, 0 of 5 running", "1 partition"])
+    card = page.locator(f"article[data-queue={queue}-a]")
+    await expect(card).to_have_attribute("data-highest-depth", "3", timeout=PATIENCE_MS)
+    await expect(card.locator(".depth dd")).to_have_text("3")
+
+
 async def test_the_cursor_tells_time_and_values_on_every_chart(
     platform: Platform, queue: str, page: Page
 ) -> None:

@@ -58,6 +58,20 @@ def test_an_environment_is_what_its_queues_hold_together_and_a_deleted_one_ends_
     wait_until(lambda: platform.points(queue)[-3]["complete"] is True, SOON_S, "what is past is complete")
 
 
+def test_tasks_of_a_run_queue_are_counted_like_messages(platform: Platform, queue: str) -> None:
+    platform.enqueue(queue, 1, 2, 3, limit=2)
+    dequeue = f"{platform.url}/api/v1/run-queues/{queue}/dequeue"
+    taken = httpx.post(dequeue, json={"limit": 3}).raise_for_status().json()["tasks"]
+    assert len(taken) == 2
+    token = {"token": taken[0]["token"]}
+    httpx.post(f"{platform.url}/api/v1/tasks/{taken[0]['id']}/ack", json=token).raise_for_status()
+
+    wait_until(lambda: platform.counted(queue, "completed") == 1, SOON_S, "the ack is counted")
+    assert (platform.counted(queue, "enqueued"), platform.counted(queue, "dequeued")) == (3, 2)
+    point = platform.points(queue)[-1]
+    assert (point["queue_depth"]["last"], point["concurrency"]["limit"]) == (1, 2)
+
+
 def test_health_names_every_part(platform: Platform) -> None:
     response = httpx.get(f"{platform.url}/health")
 
@@ -106,5 +120,7 @@ def environment_depth(platform: Platform) -> int | None:
 
 
 def held(platform: Platform) -> int:
-    queues = httpx.get(f"{platform.url}/api/v1/resources/queues", params={"limit": 1000}).raise_for_status()
-    return sum(queue["depth"] for queue in queues.json()["queues"])
+    """What durable queues and run queues hold together."""
+    pages = [f"{platform.url}/api/v1/{path}" for path in ("resources/queues", "run-queues")]
+    answers = [httpx.get(page, params={"limit": 1000}).raise_for_status().json() for page in pages]
+    return sum(queue["depth"] for answer in answers for queue in answer["queues"])

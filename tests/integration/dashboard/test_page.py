@@ -34,6 +34,7 @@ class Answers:
     """
 
     queues: list[str] = field(default_factory=list)
+    run_queues: Answer = (200, {"queues": [], "total": 0})
     health: Answer = (200, {"status": "ok", "parts": {"postgres": {"status": "up", "detail": "answering"}}})
     metrics: Answer | None = None
     reachable: bool = True
@@ -65,6 +66,8 @@ class Answers:
         if path == "/api/v1/resources/queues":
             queues = [{"name": name, "partitions": 1, "depth": 7} for name in self.queues]
             return 200, {"queues": queues, "total": len(queues)}
+        if path == "/api/v1/run-queues":
+            return self.run_queues
         return self.metrics or (200, series([(2, False), (2, True), (5, False)]))
 
 
@@ -120,6 +123,25 @@ async def test_without_queues_it_shows_the_push_of_the_readme(page: Page) -> Non
     command = await page.locator(".command code").inner_text()
     assert command.startswith(f"curl -X POST {ORIGIN}/api/v1/push")
     assert command in README.read_text()
+
+
+async def test_run_queues_stay_as_they_were_last_seen_while_redis_is_away(
+    page: Page, answers: Answers
+) -> None:
+    answers.queues = ["orders"]
+    state = {"name": "emails", "depth": 4, "delayed": 2, "running": 3, "concurrency": 3, "paused": True}
+    answers.run_queues = (200, {"queues": [state], "total": 1})
+    await page.goto(ORIGIN)
+    about = page.locator("article[data-queue=emails] .about")
+    await expect(about).to_have_text("run queue, 3 of 3 running, 2 delayed, paused")
+    await expect(page.locator("#count")).to_have_text("2 queues")
+
+    answers.run_queues = (503, {"detail": "Redis does not answer; retry shortly"})
+    await expect(page.locator("#notice")).to_contain_text("Redis does not answer")
+    await expect(page.locator("article h2")).to_have_text(["emails", "orders"])
+    answers.run_queues = (200, {"queues": [], "total": 0})
+    await expect(page.locator("article h2")).to_have_text(["orders"])
+    await expect(page.locator("#notice")).to_be_hidden()
 
 
 async def test_a_card_tells_the_numbers(page: Page, answers: Answers) -> None:

@@ -37,10 +37,22 @@ async function getOk(path, signal) {
   throw new Problem(said, response.status);
 }
 
-export function listQueues({ search, limit }, signal) {
+let runQueues = { queues: [], total: 0 };
+
+/** Durable queues and run queues by name. While Redis is away, run queues are shown as they were last seen. */
+export async function listQueues({ search, limit }, signal) {
   const query = new URLSearchParams({ limit: String(limit) });
   if (search) query.set("search", search);
-  return getOk(`/api/v1/resources/queues?${query}`, signal);
+  const [durable, run] = await Promise.all([
+    getOk(`/api/v1/resources/queues?${query}`, signal),
+    getOk(`/api/v1/run-queues?${query}`, signal).catch((error) => error),
+  ]);
+  const problems = run instanceof Problem ? [run.message] : [];
+  if (run instanceof Error && !problems.length) throw run;
+  if (!problems.length) runQueues = run;
+  const queues = [...durable.queues, ...runQueues.queues.map((queue) => ({ ...queue, runs: true }))];
+  queues.sort((one, other) => (one.name < other.name ? -1 : 1));
+  return { queues, total: durable.total + runQueues.total, problems };
 }
 
 export function queueMetrics(queue, period, resolution, signal) {

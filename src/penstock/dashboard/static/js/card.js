@@ -12,12 +12,12 @@ const FINE = "5s";
 const NOW_PERIOD = "5m";
 
 const FACTS = [
-  ["depth", "Depth", "messages waiting now"],
-  ["in", "In /s", "pushed per second, mean of the last 30 s"],
+  ["depth", "Depth", "messages or tasks waiting now"],
+  ["in", "In /s", "pushed or enqueued per second, mean of the last 30 s"],
   ["out", "Out /s", "completed per second, mean of the last 30 s"],
-  ["wait", "Wait p95", "highest 5-second p95 of the last minute, from push to pop"],
-  ["oldest", "Oldest", "age of the oldest waiting message"],
-  ["failed", "Failed", "failed attempts and dead messages in the period shown"],
+  ["wait", "Wait p95", "highest 5-second p95 of the last minute, from push to pop or from eligible to started"],
+  ["oldest", "Oldest", "age of the oldest waiting message or task"],
+  ["failed", "Failed", "failed attempts and dead messages or tasks in the period shown"],
 ];
 
 export class Card {
@@ -63,9 +63,8 @@ export class Card {
 
   /** What the list of queues says: known even while metrics are away. */
   describe(queue) {
-    const { partitions, depth } = queue;
-    this.element.querySelector(".about").textContent =
-      `${count(partitions)} ${partitions === 1 ? "partition" : "partitions"}`;
+    const { depth } = queue;
+    this.element.querySelector(".about").textContent = queue.runs ? aboutRuns(queue) : aboutPartitions(queue);
     this.#depth = depth;
     this.#say("depth", count(depth));
   }
@@ -170,6 +169,17 @@ export class Card {
       this.#charts[0]?.leave();
     }
   }
+}
+
+function aboutPartitions({ partitions }) {
+  return `${count(partitions)} ${partitions === 1 ? "partition" : "partitions"}`;
+}
+
+function aboutRuns({ running, concurrency, delayed, paused }) {
+  const facts = [`${count(running)}${concurrency === null ? "" : ` of ${count(concurrency)}`} running`];
+  if (delayed) facts.push(`${count(delayed)} delayed`);
+  if (paused) facts.push("paused");
+  return `run queue, ${facts.join(", ")}`;
 }
 
 function change(amount) {

@@ -54,7 +54,7 @@ async function update(signal) {
   const visible = [...cards.values()].filter((card) => card.visible);
   await inTurns(visible, (card) => card.refresh(chosen.period, PERIODS[chosen.period], signal));
   const problems = visible.flatMap((card) => (card.problem ? [card.problem.message] : []));
-  showNotice([...troubles, ...new Set(problems)].slice(0, 4));
+  showNotice([...new Set([...troubles, ...list.problems, ...problems])].slice(0, 4));
   const newest = visible.flatMap((card) => (card.problem ? [] : [card.newest ?? 0]));
   showFreshness(Math.max(0, ...newest));
   main.setAttribute("aria-busy", "false");
