@@ -235,7 +235,7 @@ class RunQueues:
         self, scope: Scope, depth: int, running: int, oldest_ms: int | None
     ) -> tuple[int, int, int | None]:
         """Depth, running and since when the oldest waits: those of an environment's durable queues go in,
-        those of its run queues come out. Each side emits the environment's gauges and so speaks for the whole.
+        those of its run queues come out. Both emit the environment's gauges, and so speak for the whole.
         """
         given = (environment_name(scope), depth, running, "" if oldest_ms is None else oldest_ms)
         answer = await self._scripts.call("share_environment", await self._shards.of(scope), *given)

@@ -131,7 +131,8 @@ class Sweeper:
         while not self._stopping and (left_s := min(until_s, self._due_s or until_s) - loop.time()) > 0:
             self._sooner.clear()
             try:
-                await asyncio.wait_for(self._sooner.wait(), left_s)
+                async with asyncio.timeout(left_s):
+                    await self._sooner.wait()
             except TimeoutError:
                 return
 

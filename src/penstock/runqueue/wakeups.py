@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -29,6 +29,7 @@ ANY = "/"
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 PING_S = 15.0
+GOING_S = 5.0
 
 
 class Waiter:
@@ -50,8 +51,12 @@ class Waiter:
 
     async def wait(self, seconds: float) -> bool:
         """Whether it was woken within that time."""
+        if seconds <= 0:
+            return False
+        # Unlike wait_for, this never loses a cancellation that comes together with the wake-up.
         try:
-            await asyncio.wait_for(self._event.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
         except TimeoutError:
             return False
         return True
@@ -64,6 +69,8 @@ class Wakeups:
         self._url = url
         self._client = client
         self._waiters: dict[str, OrderedDict[Waiter, None]] = {}
+        self._nobody = asyncio.Event()
+        self._nobody.set()
         self._listener: asyncio.Task[None] | None = None
         self.stopping = False
 
@@ -72,6 +79,7 @@ class Wakeups:
         """A waiter for `name`: a queue, an environment and `/`, or ANY."""
         waiter = Waiter()
         self._waiters.setdefault(name, OrderedDict())[waiter] = None
+        self._nobody.clear()
         try:
             yield waiter
         finally:
@@ -79,6 +87,8 @@ class Wakeups:
             waiters.pop(waiter, None)
             if not waiters:
                 del self._waiters[name]
+                if not self._waiters:
+                    self._nobody.set()
             if waiter.woken:  # it was to look and did not; somebody else should
                 self._wake_one(name)
 
@@ -114,8 +124,12 @@ class Wakeups:
             self._listener = asyncio.get_running_loop().create_task(self._listen(), name="run queue wake-ups")
 
     async def stop(self) -> None:
+        """Dismiss everybody and return when they have gone; one that Redis keeps waiting is left behind."""
         self.stopping = True
         self.dismiss_all()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GOING_S):
+                await self._nobody.wait()
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.cancel()

@@ -33,6 +33,9 @@ class ModelTask:
     priority: int
     max_attempts: int
     state: TaskState
+    mortal: bool = False
+    """Has a time to live, which is for its first start."""
+    expires: bool = False
     attempts: int = 0
     lease: Lease | None = None
     vanished: bool = False
@@ -94,7 +97,8 @@ class PairedTasks:
         for priority, added in zip(
             priorities, self._do(self._queues.enqueue(self.scope, queue, new)), strict=True
         ):
-            self.model.tasks[added.id] = ModelTask(queue, priority, max_attempts, state)
+            mortal = kind == "mortal"
+            self.model.tasks[added.id] = ModelTask(queue, priority, max_attempts, state, mortal, mortal)
         self._made(queue, len(priorities))
 
     def enqueue_keyed(self, queue: str, key: str) -> None:
@@ -203,7 +207,8 @@ class PairedTasks:
         if dead:
             self._do(self._queues.redrive(self.scope, queue, dead))
         for task_id in dead:
-            self.model.tasks[task_id].state, self.model.tasks[task_id].attempts = ELIGIBLE, 0
+            task = self.model.tasks[task_id]
+            task.state, task.attempts, task.expires = ELIGIBLE, 0, task.mortal
 
     def delete_dead(self, queue: str, some: int) -> None:
         dead = self.model.of(DEAD, queue)[:some]
@@ -266,7 +271,8 @@ class PairedTasks:
         for kept in ("tasks", "payloads"):
             assert {key.decode() for key in await self._redis.hkeys(prefix + kept)} == set(model.tasks)
         timers = {member.decode() for member in await self._redis.zrange(prefix + "timers", 0, -1)}
-        assert found[RUNNING] | found[DELAYED] <= timers <= set(model.tasks) - found[DEAD]
+        expiring = {i for i in model.of(ELIGIBLE) if model.tasks[i].expires}
+        assert timers == found[RUNNING] | found[DELAYED] | expiring
         environment = await self._queues.environment(self.scope)
         assert environment.depth == len(model.of(ELIGIBLE)) + len(model.of(DELAYED))
         assert environment.running == len(model.of(RUNNING))
@@ -313,7 +319,7 @@ class PairedTasks:
     def _failed(self, task: ModelTask, retry: bool, delayed: bool) -> None:
         assert task.lease is not None
         self._old_leases.append(task.lease)
-        task.lease, task.vanished = None, False
+        task.lease, task.vanished, task.expires = None, False, False
         if retry and task.attempts < task.max_attempts:
             task.state = DELAYED if delayed else ELIGIBLE
             self.model.counters["nacked"] += 1

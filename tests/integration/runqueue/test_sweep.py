@@ -80,6 +80,13 @@ async def test_a_delayed_task_may_expire_first(queues: RunQueues, scope: Scope) 
     assert (await queues.environment(scope)).depth == 0
 
 
+async def test_a_timer_without_a_task_is_removed(queues: RunQueues, scope: Scope, redis: Redis) -> None:
+    timers = shard_prefix(shard_of_environment(scope, 2)) + "timers"
+    await redis.zadd(timers, {"gone-0": 1})
+    await asyncio.wait_for(queues.sweep(), 10)
+    assert await redis.zscore(timers, "gone-0") is None
+
+
 async def test_nothing_is_put_right_where_nothing_is_wrong(queues: RunQueues, scope: Scope) -> None:
     await every_state(queues, scope)
     assert await queues.repair() == 0
