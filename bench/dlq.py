@@ -85,7 +85,7 @@ async def prepare(url: str, rows: int, tell: Any) -> None:
             await connection.execute(definition)
         while await dead_upkeep.fold(connection):
             pass
-        for table in ("dead_letters", "dead_counts", "dead_error_counts", "dead_tallies"):
+        for table in ("dead_letters", "dead_counts", "dead_error_counts", "dead_hours", "dead_tallies"):
             await connection.execute(f"VACUUM (ANALYZE) {table}")
         await connection.execute("CHECKPOINT")
     finally:

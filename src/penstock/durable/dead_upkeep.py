@@ -63,8 +63,10 @@ async def forget(session: Session) -> None:
         """WITH jobs AS (DELETE FROM jobs WHERE finished_at < clock_timestamp() - $1::int * interval '1 day'),
                 drifts AS (DELETE FROM dead_drifts
                            WHERE found_at < clock_timestamp() - $1::int * interval '1 day'),
-                errors AS (DELETE FROM dead_error_counts c
-                           WHERE NOT EXISTS (SELECT 1 FROM queues q WHERE q.id = c.queue_id))
-           DELETE FROM dead_counts c WHERE NOT EXISTS (SELECT 1 FROM queues q WHERE q.id = c.queue_id)""",
+                gone AS MATERIALIZED (SELECT DISTINCT c.queue_id FROM dead_counts c
+                                      WHERE NOT EXISTS (SELECT 1 FROM queues q WHERE q.id = c.queue_id)),
+                hours AS (DELETE FROM dead_hours h USING gone WHERE h.queue_id = gone.queue_id),
+                errors AS (DELETE FROM dead_error_counts e USING gone WHERE e.queue_id = gone.queue_id)
+           DELETE FROM dead_counts c USING gone WHERE c.queue_id = gone.queue_id""",
         KEEP_DAYS,
     )

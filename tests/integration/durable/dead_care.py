@@ -40,7 +40,12 @@ async def wrong_counts(database: Database) -> list[Any]:
         """WITH told AS (SELECT queue_id, group_id, messages FROM dead_counts
                          UNION ALL SELECT queue_id, group_id, messages FROM dead_tallies
                          UNION ALL SELECT queue_id, group_id, -1 FROM dead_letters),
-                slices AS (SELECT queue_id, group_id, error_key, hour, messages FROM dead_error_counts
+                errors AS (SELECT queue_id, group_id, error_key, messages FROM dead_error_counts
+                           UNION ALL SELECT queue_id, group_id, error_key, messages FROM dead_tallies
+                           UNION ALL SELECT queue_id, group_id,
+                                            coalesce(error_key, '00000000-0000-0000-0000-000000000000'), -1
+                                     FROM dead_letters),
+                slices AS (SELECT queue_id, group_id, error_key, hour, messages FROM dead_hours
                            UNION ALL SELECT queue_id, group_id, error_key, hour, messages FROM dead_tallies
                            UNION ALL SELECT queue_id, group_id,
                                             coalesce(error_key, '00000000-0000-0000-0000-000000000000'),
@@ -49,6 +54,9 @@ async def wrong_counts(database: Database) -> list[Any]:
                                      FROM dead_letters)
            SELECT 'total' AS what, queue_id, group_id, sum(messages) AS off FROM told
            GROUP BY 2, 3 HAVING sum(messages) <> 0
+           UNION ALL
+           SELECT 'error ' || error_key, queue_id, group_id, sum(messages) FROM errors
+           GROUP BY error_key, 2, 3 HAVING sum(messages) <> 0
            UNION ALL
            SELECT 'slice ' || error_key || ' ' || hour, queue_id, group_id, sum(messages) FROM slices
            GROUP BY error_key, hour, 2, 3 HAVING sum(messages) <> 0"""

@@ -43,7 +43,8 @@ async def test_a_group_whose_last_letter_went_is_told_as_zero(queue: QueueUnderT
     await run_job(queue, "purge", now=AFTER)
     await dead_upkeep.fold(queue.database)
     assert await counts(queue) == {"g": 0}
-    assert await queue.database.fetch("SELECT 1 FROM dead_error_counts") == []
+    for table in ("dead_error_counts", "dead_hours"):
+        assert await queue.database.fetch(f"SELECT 1 FROM {table}") == [], table
 
 
 async def test_a_recount_finds_nothing_wrong(queue: QueueUnderTest) -> None:
@@ -412,5 +413,5 @@ async def test_deleting_a_queue_takes_its_counts_along(queue: QueueUnderTest) ->
     await kill(queue, "c")
     ids = await queue.group()
     await queue.database.fetch("SELECT delete_queue_v1($1)", ids.queue_id)
-    for table in ("dead_letters", "dead_tallies", "dead_counts", "dead_error_counts"):
+    for table in ("dead_letters", "dead_tallies", "dead_counts", "dead_error_counts", "dead_hours"):
         assert await queue.database.fetch(f"SELECT 1 FROM {table}") == [], table

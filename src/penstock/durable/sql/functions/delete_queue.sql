@@ -44,5 +44,6 @@ BEGIN
     DELETE FROM dead_tallies WHERE queue_id = p_queue_id;
     DELETE FROM dead_counts WHERE queue_id = p_queue_id;
     DELETE FROM dead_error_counts WHERE queue_id = p_queue_id;
+    DELETE FROM dead_hours WHERE queue_id = p_queue_id;
     RETURN true;
 END $$;

@@ -27,12 +27,18 @@ BEGIN
         SELECT y.queue_id, y.group_id, sum(y.messages) FROM known y GROUP BY y.queue_id, y.group_id
         ON CONFLICT (queue_id, group_id) DO UPDATE SET messages = c.messages + excluded.messages
     ), errors AS (
-        INSERT INTO dead_error_counts AS c (queue_id, group_id, error_key, hour, messages)
-        SELECT y.queue_id, y.group_id, y.error_key, y.hour, sum(y.messages) FROM known y
-        GROUP BY y.queue_id, y.group_id, y.error_key, y.hour
+        INSERT INTO dead_error_counts AS c (queue_id, group_id, error_key, messages)
+        SELECT y.queue_id, y.group_id, y.error_key, sum(y.messages) FROM known y
+        GROUP BY y.queue_id, y.group_id, y.error_key
+        ON CONFLICT (queue_id, group_id, error_key) DO UPDATE SET messages = c.messages + excluded.messages
+    ), hours AS (
+        INSERT INTO dead_hours AS c (queue_id, group_id, hour, error_key, messages)
+        SELECT y.queue_id, y.group_id, y.hour, y.error_key, sum(y.messages) FROM known y
+        GROUP BY y.queue_id, y.group_id, y.hour, y.error_key
         ON CONFLICT (queue_id, group_id, hour, error_key) DO UPDATE SET messages = c.messages + excluded.messages
     )
     SELECT count(*) INTO v_folded FROM gone;
     DELETE FROM dead_error_counts c WHERE c.messages = 0;
+    DELETE FROM dead_hours c WHERE c.messages = 0;
     RETURN v_folded;
 END $$;

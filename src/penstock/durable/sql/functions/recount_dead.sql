@@ -17,7 +17,7 @@ BEGIN
     looked_at := 0;
     drift := 0;
     SELECT min(h.hour) INTO v_hour FROM (
-        (SELECT c.hour FROM dead_error_counts c
+        (SELECT c.hour FROM dead_hours c
          WHERE c.queue_id = v_upkeep.at_queue_id AND c.group_id = v_upkeep.at_group_id AND c.hour > v_upkeep.at_hour
          ORDER BY c.hour LIMIT 1)
         UNION ALL
@@ -27,22 +27,34 @@ BEGIN
          ORDER BY d.failed_at LIMIT 1)) h;
 
     IF v_hour IS NULL THEN
-        -- The place is through: its total must be the sum of its slices.
-        SELECT c.messages - s.messages INTO v_told FROM dead_counts c CROSS JOIN LATERAL (
-            SELECT coalesce(sum(e.messages), 0) AS messages FROM dead_error_counts e
-            WHERE e.queue_id = c.queue_id AND e.group_id = c.group_id) s
-        WHERE c.queue_id = v_upkeep.at_queue_id AND c.group_id = v_upkeep.at_group_id AND c.messages <> s.messages;
-        IF FOUND THEN
-            drift := abs(v_told);
-            WITH told AS (
-                UPDATE dead_counts c SET messages = c.messages - v_told
-                WHERE c.queue_id = v_upkeep.at_queue_id AND c.group_id = v_upkeep.at_group_id
-                RETURNING c.queue_id, c.group_id, c.messages
-            )
+        -- The place is through: its totals must be the sums of its slices.
+        WITH summed AS MATERIALIZED (
+            SELECT h.error_key, sum(h.messages) AS messages FROM dead_hours h
+            WHERE h.queue_id = v_upkeep.at_queue_id AND h.group_id = v_upkeep.at_group_id GROUP BY h.error_key
+        ), wrong AS MATERIALIZED (
+            SELECT error_key, coalesce(s.messages, 0) AS rows, coalesce(c.messages, 0) AS messages
+            FROM summed s
+            FULL JOIN (SELECT * FROM dead_error_counts c
+                       WHERE c.queue_id = v_upkeep.at_queue_id AND c.group_id = v_upkeep.at_group_id) c USING (error_key)
+            WHERE coalesce(s.messages, 0) <> coalesce(c.messages, 0)
+            UNION ALL
+            SELECT NULL, coalesce((SELECT sum(s.messages) FROM summed s), 0), c.messages FROM dead_counts c
+            WHERE c.queue_id = v_upkeep.at_queue_id AND c.group_id = v_upkeep.at_group_id
+              AND c.messages <> coalesce((SELECT sum(s.messages) FROM summed s), 0)
+        ), noted AS (
             INSERT INTO dead_drifts (queue_id, group_id, hour, error_key, counted, tallied)
-            SELECT t.queue_id, t.group_id, '-infinity', '00000000-0000-0000-0000-000000000000', t.messages,
-                   t.messages + v_told FROM told t;
-        END IF;
+            SELECT v_upkeep.at_queue_id, v_upkeep.at_group_id, '-infinity',
+                   coalesce(w.error_key, '00000000-0000-0000-0000-000000000000'), w.rows, w.messages FROM wrong w
+        ), total AS (
+            UPDATE dead_counts c SET messages = w.rows FROM wrong w
+            WHERE w.error_key IS NULL AND c.queue_id = v_upkeep.at_queue_id AND c.group_id = v_upkeep.at_group_id
+        ), errors AS (
+            INSERT INTO dead_error_counts AS c (queue_id, group_id, error_key, messages)
+            SELECT v_upkeep.at_queue_id, v_upkeep.at_group_id, w.error_key, w.rows FROM wrong w
+            WHERE w.error_key IS NOT NULL
+            ON CONFLICT (queue_id, group_id, error_key) DO UPDATE SET messages = excluded.messages
+        )
+        SELECT coalesce(sum(abs(w.rows - w.messages)), 0) INTO drift FROM wrong w;
         SELECT k.queue_id, k.group_id INTO v_place FROM (
             (SELECT c.queue_id, c.group_id FROM dead_counts c
              WHERE (c.queue_id, c.group_id) > (v_upkeep.at_queue_id, v_upkeep.at_group_id)
@@ -63,7 +75,7 @@ BEGIN
           WHERE d.queue_id = v_upkeep.at_queue_id AND d.group_id = v_upkeep.at_group_id
             AND d.failed_at >= v_hour AND d.failed_at < v_hour + interval '1 hour') r,
          (SELECT coalesce(sum(k.messages), 0) AS messages FROM (
-              SELECT c.messages FROM dead_error_counts c
+              SELECT c.messages FROM dead_hours c
               WHERE c.queue_id = v_upkeep.at_queue_id AND c.group_id = v_upkeep.at_group_id AND c.hour = v_hour
               UNION ALL
               SELECT y.messages FROM dead_tallies y
@@ -77,7 +89,7 @@ BEGIN
             GROUP BY d.error_key
         ), tallied AS (
             SELECT k.error_key, sum(k.messages) AS messages FROM (
-                SELECT c.error_key, c.messages FROM dead_error_counts c
+                SELECT c.error_key, c.messages FROM dead_hours c
                 WHERE c.queue_id = v_upkeep.at_queue_id AND c.group_id = v_upkeep.at_group_id AND c.hour = v_hour
                 UNION ALL
                 SELECT y.error_key, y.messages FROM dead_tallies y

@@ -76,8 +76,8 @@ CREATE TRIGGER dead_letters_named BEFORE INSERT ON dead_letters
     FOR EACH ROW WHEN (NEW.error_key IS NULL) EXECUTE FUNCTION name_error_v1();
 
 -- The counts. What comes and goes is added to dead_tallies, in the transaction in which it comes and goes; nobody
--- waits for anybody. One session in the cluster folds those rows into dead_counts and dead_error_counts, so that
--- there are few of them. A count is always the folded number plus what is not folded yet, in one snapshot.
+-- waits for anybody. One session in the cluster folds those rows into the three tables below, so that there are few
+-- of them. A count is always the folded number plus what is not folded yet, in one snapshot.
 -- Letters without an error_key are counted under the nil key and the hour -infinity.
 ALTER TABLE dead_tallies
     ADD COLUMN error_key uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
@@ -91,12 +91,20 @@ CREATE TABLE dead_counts (
 CREATE TABLE dead_error_counts (
     queue_id  bigint NOT NULL,
     group_id  bigint NOT NULL,
+    error_key uuid NOT NULL,
+    messages  bigint NOT NULL,
+    PRIMARY KEY (queue_id, group_id, error_key)
+) WITH (fillfactor = 50);
+CREATE TABLE dead_hours (
+    queue_id  bigint NOT NULL,
+    group_id  bigint NOT NULL,
     hour      timestamptz NOT NULL,   -- in which they died
     error_key uuid NOT NULL,
     messages  bigint NOT NULL,
     PRIMARY KEY (queue_id, group_id, hour, error_key)
 ) WITH (fillfactor = 70);
 CREATE INDEX dead_error_counts_empty ON dead_error_counts (queue_id) WHERE messages = 0;
+CREATE INDEX dead_hours_empty ON dead_hours (queue_id) WHERE messages = 0;
 CREATE TABLE dead_errors (
     key     uuid PRIMARY KEY,
     pattern text NOT NULL
