@@ -41,6 +41,15 @@ class Settings(BaseModel):
     postgres_pool: int = Field(10, ge=2, le=200, description="database connections per broker process")
     metrics_enabled: bool = Field(True, description="emit metric events to Redis Streams")
     metrics_buffer: int = Field(50_000, ge=100, description="metric events held while Redis is away")
+    worker_metrics: bool = Field(
+        True, description="write down every minute what this broker did and how it was"
+    )
+    worker_metrics_days: float = Field(
+        30, gt=0, le=3650, description="how long those minutes are kept, in days"
+    )
+    reconcile_s: float = Field(
+        600, ge=1, description="how often totals and positions are compared with the log, in seconds"
+    )
     trigger_ms: int = Field(1_000, ge=100, description="how often the pipeline looks for new events")
     archive: str = Field(
         "", description="directory or URL where every metric event is kept as Parquet; empty means nowhere"
@@ -77,6 +86,9 @@ class Settings(BaseModel):
     )
     load_wait_s: float = Field(
         1, gt=0, le=60, description="wait for the database, in seconds, that counts as a load of 1"
+    )
+    load_spike_s: float = Field(
+        10, ge=0, le=3600, description="how long overload is met by spilling, in seconds; then it is refused"
     )
     load_push: float = Field(0.7, gt=0, description="load from which pushes are spilled")
     load_push_depth: int = Field(

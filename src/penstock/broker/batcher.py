@@ -1,8 +1,8 @@
 """Group commit: requests of one kind that arrive while the database is busy travel together.
 
 There is no waiting window. An idle batcher sends a request at once; while a batch is in flight the next
-one forms. Batches are bounded in items and bytes. Items keep their order within a key; different keys do
-not wait for each other.
+one forms. Batches are bounded in items and bytes, and waiting in time. Items keep their order within a key;
+different keys do not wait for each other.
 
 A batch that the database refuses is halved until only the culprit fails, so one bad item never costs its
 neighbours. When the database is away every item of the batch gets that error, and nothing is retried
@@ -50,6 +50,16 @@ class _Entry(Generic[Item, Result]):
     items: int
     size: int
     future: asyncio.Future[Result]
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long an item may wait for its batch, and what it gets instead if that is over: its caller has most
+    likely gone by then, and those behind it have not."""
+
+    seconds: float
+    error: Callable[[], PenstockError]
 
 
 @dataclass(slots=True)
@@ -68,12 +78,14 @@ class Batcher(Generic[Item, Result]):
         max_items: int = 1_000,
         max_bytes: int = 8 * 1024 * 1024,
         in_flight: int = 1,
+        patience: Patience | None = None,
         abandoned: Callable[[Hashable, Item, Result], Awaitable[None]] | None = None,
     ) -> None:
         self._execute = execute
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._in_flight = in_flight
+        self._patience = patience
         self._abandoned = abandoned
         self._lanes: dict[Hashable, _Lane[Item, Result]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,7 +105,7 @@ class Batcher(Generic[Item, Result]):
         if lane is None:
             lane = self._lanes[key] = _Lane()
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        lane.waiting.append(_Entry(item, items, size, future))
+        lane.waiting.append(_Entry(item, items, size, future, time.monotonic()))
         self.pending += 1
         if lane.in_flight < self._in_flight:
             self._start(key, lane)
@@ -104,6 +116,11 @@ class Batcher(Generic[Item, Result]):
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._undo(key, item, future.result())
             raise
+
+    def oldest_s(self) -> float:
+        """For how long the first in line has waited; 0 if none waits."""
+        firsts = [lane.waiting[0].since for lane in self._lanes.values() if lane.waiting]
+        return time.monotonic() - min(firsts) if firsts else 0.0
 
     async def drain(self) -> None:
         """Wait until nothing is waiting, in flight or being given back."""
@@ -119,11 +136,21 @@ class Batcher(Generic[Item, Result]):
     async def _run(self, key: Hashable, lane: _Lane[Item, Result]) -> None:
         try:
             while lane.waiting:
-                await self._settle(key, self._take(lane))
+                if self._patience is not None:
+                    self._send_away(lane, self._patience)
+                if taken := self._take(lane):
+                    await self._settle(key, taken)
         finally:
             lane.in_flight -= 1
             if not lane.in_flight and not lane.waiting:
                 self._lanes.pop(key, None)
+
+    def _send_away(self, lane: _Lane[Item, Result], patience: Patience) -> None:
+        """Tell those who have waited too long."""
+        since = time.monotonic() - patience.seconds
+        while lane.waiting and lane.waiting[0].since < since:
+            self.pending -= 1
+            self._fail([lane.waiting.popleft()], patience.error())
 
     def _take(self, lane: _Lane[Item, Result]) -> list[_Entry[Item, Result]]:
         taken: list[_Entry[Item, Result]] = []

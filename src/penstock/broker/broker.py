@@ -39,12 +39,19 @@ class Overload:
 
     is_managed: bool = True
     wait_s: float = 1.0
+    spike_s: float = 10.0
     thresholds: Mapping[str, Threshold] = field(default_factory=lambda: DEFAULTS)
     plan: Plan = field(default_factory=Plan)
 
     @classmethod
     def of(cls, settings: Settings) -> Overload:
-        return cls(settings.load_management, settings.load_wait_s, thresholds(settings), Plan.of(settings))
+        return cls(
+            settings.load_management,
+            settings.load_wait_s,
+            settings.load_spike_s,
+            thresholds(settings),
+            Plan.of(settings),
+        )
 
 
 class Broker:
@@ -81,6 +88,7 @@ class Broker:
             self.batchers,
             overload.thresholds,
             wait_s=overload.wait_s,
+            spike_s=overload.spike_s,
             enabled=overload.is_managed,
         )
         self.journal = journal

@@ -58,7 +58,9 @@ class Later:
         self._load = load
         self.journal = journal
         self.soon: Callable[[], None] = lambda: None
-        self.pushes: Batcher[list[PushOperation], list[int | None]] = Batcher(self._execute_pushes)
+        self.pushes: Batcher[list[PushOperation], list[int | None]] = Batcher(
+            self._execute_pushes, patience=load.patience(PUSH)
+        )
         self.acks: Batcher[list[AckOperation], list[AcceptedAcks]] = Batcher(self._execute_acks)
 
     @property

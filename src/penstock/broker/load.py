@@ -5,8 +5,11 @@ Load is a number per kind of operation, where 1 means as much as may be: the lar
 - the wait that a new request would have for its batch, over `wait_s`;
 - the time the database takes for a batch, over `wait_s`.
 It is smoothed over about a second, and a kind counts as busy from its threshold until the load is a good deal
-lower, so that decisions do not flap. Operations that wait in lanes are counted too: past the kind's depth no
-more are taken until a part of them is gone.
+lower, so that decisions do not flap.
+
+Spilling is for spikes: it lets a crowd in and does its work a little later. It makes no room, it costs some,
+so it does not help against an overload that stays. When a kind has been busy for `spike_s`, or its lanes are
+full, no more is spilled: what can be is carried out, the rest is refused, until it is calm for a while.
 
 An event loop that comes late is a sign that this process has more to do than it can; spilling would only add
 to that, so it refuses.
@@ -23,11 +26,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from penstock.broker.batcher import Batcher
+from penstock.broker.batcher import Batcher, Patience
 from penstock.config import Settings
 from penstock.durable import operations
 from penstock.durable.pool import Database
-from penstock.errors import PenstockError
+from penstock.errors import Overloaded, PenstockError
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +40,10 @@ MEMORY_S = 1.0
 """Over about how long measurements are smoothed."""
 CALM = 0.7
 """A busy kind is calm again below this part of its threshold, and full lanes are open again likewise."""
-FIRST_RATE = 5_000.0
-"""Requests per second that a broker is believed to manage until it was seen."""
+CALM_S = 5.0
+"""For how long an overload must be over until spilling may help again."""
+PATIENCE = 2.0
+"""How many times the longest wait something may have waited when its turn comes."""
 LATE_S = 1.0
 """How late the event loop may be."""
 LONGEST_RETRY_S = 30.0
@@ -81,15 +86,44 @@ class Smoothed:
 
 
 @dataclass(slots=True)
+class Observed:
+    """What was observed of a number, in a form that adds up."""
+
+    count: int = 0
+    total: float = 0.0
+    lowest: float = 0.0
+    highest: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.lowest = min(self.lowest, value) if self.count else value
+        self.highest = max(self.highest, value) if self.count else value
+        self.count += 1
+        self.total += value
+
+    def join(self, other: Observed) -> None:
+        if other.count:
+            self.lowest = min(self.lowest, other.lowest) if self.count else other.lowest
+            self.highest = max(self.highest, other.highest) if self.count else other.highest
+            self.count += other.count
+            self.total += other.total
+
+
+@dataclass(slots=True)
 class _Kind:
     """What is known of one kind of operation."""
 
     threshold: Threshold
     load: Smoothed = field(default_factory=Smoothed)
-    rate: Smoothed = field(default_factory=lambda: Smoothed(FIRST_RATE))
+    rate: Smoothed | None = None
     """Requests carried out per second when there are more than that: an idle second says nothing about it."""
+    line_s: float = 0.0
+    """For how long the first in line has waited."""
     is_busy: bool = False
     is_full: bool = False
+    stays: bool = False
+    """The overload is no spike."""
+    since_s: float = 0.0
+    """For how long it has been busy, or calm."""
     waiting: int = 0
     """Operations in lanes."""
     finished: int | None = None
@@ -108,16 +142,19 @@ class Load:
         kinds: Mapping[str, Threshold],
         *,
         wait_s: float = 1.0,
+        spike_s: float = 10.0,
         enabled: bool = True,
     ) -> None:
         self._database = database
         self._batchers = batchers
         self._kinds = {kind: _Kind(threshold) for kind, threshold in kinds.items()}
         self._wait_s = wait_s
+        self._spike_s = spike_s
         self._enabled = enabled
         self.pool = Smoothed()
         self.latency_s = Smoothed()
         self.late_s = Smoothed()
+        self._lateness = Observed()
         self._busy_s = 0.0
         self._batches = 0
         self._depth_at = 0.0
@@ -139,17 +176,31 @@ class Load:
     def _decision(self, kind: str, known: _Kind) -> Decision:
         if self.late_s.value > LATE_S:
             return Decision.REFUSE
-        if not known.is_busy and self._wait_of(kind, known) < self._wait_s:
+        wait = self._wait_of(kind, known) / self._wait_s
+        if known.stays and known.threshold.depth:
+            return Decision.EXECUTE if wait < known.threshold.load else Decision.REFUSE
+        if not known.is_busy and wait < 1.0:
             return Decision.EXECUTE
         return Decision.SPILL if self.may_spill(kind) else Decision.REFUSE
 
     def may_spill(self, kind: str) -> bool:
         """Whether a lane may get longer: there is room, and accepting does not take too long itself."""
         known = self._kinds[kind]
-        if not known.threshold.depth or known.is_full:
+        if not known.threshold.depth or known.is_full or known.stays:
             return False
-        spill = self._batchers.get(f"spill {kind}")
-        return spill is None or spill.pending < max(known.rate.value * self._wait_s, 100)
+        return self._batchers[f"spill {kind}"].oldest_s() < self._wait_s
+
+    def patience(self, kind: str) -> Patience | None:
+        """How long requests of a kind may wait for their batch; None if nothing is refused."""
+        if not self._enabled:
+            return None
+
+        def error() -> Overloaded:
+            return Overloaded(
+                "this was not carried out in time: try again when Retry-After says", self.retry_after_s(kind)
+            )
+
+        return Patience(PATIENCE * self._wait_s, error)
 
     def retry_after_s(self, kind: str) -> float:
         """When to ask again, from what is waiting and how fast that goes."""
@@ -173,6 +224,16 @@ class Load:
         known.waiting += count
         self._may_wait = True
         known.is_full = known.is_full or known.waiting >= known.threshold.depth
+
+    def take_lateness(self) -> Observed:
+        """How late the event loop came, in seconds, since the last time this was asked."""
+        taken, self._lateness = self._lateness, Observed()
+        return taken
+
+    @property
+    def waiting(self) -> int:
+        """Operations in lanes, as far as this process knows."""
+        return sum(known.waiting for known in self._kinds.values())
 
     def described(self) -> dict[str, Any]:
         """All of it, for people and programs."""
@@ -205,6 +266,8 @@ class Load:
     def _state(self, known: _Kind) -> str:
         if known.is_full:
             return "full"
+        if known.stays:
+            return "overloaded"
         return "busy" if known.is_busy else "calm"
 
     async def start(self) -> None:
@@ -230,7 +293,9 @@ class Load:
 
     def measure(self, passed_s: float) -> None:
         """Take note of how things are, `passed_s` after the last time."""
-        self.late_s.add(max(0.0, passed_s - EVERY_S), passed_s)
+        late_s = max(0.0, passed_s - EVERY_S)
+        self.late_s.add(late_s, passed_s)
+        self._lateness.add(late_s)
         _, busy = self._database.connections
         self.pool.add((busy + self._database.waiting) / (2 * self._database.size), passed_s)
         stats = [batcher.stats for batcher in self._batchers.values()]
@@ -241,10 +306,14 @@ class Load:
             self.latency_s.add(0.0, passed_s)
         self._busy_s, self._batches = busy_s, batches
         for kind, known in self._kinds.items():
-            requests = self._batchers[kind].stats.requests
-            if self._batchers[kind].pending:
-                known.rate.add((requests - known.requests) / passed_s, passed_s)
+            batcher = self._batchers[kind]
+            requests = batcher.stats.requests
+            if batcher.pending:
+                rate = (requests - known.requests) / passed_s
+                known.rate = known.rate or Smoothed(rate)
+                known.rate.add(rate, passed_s)
             known.requests = requests
+            known.line_s = batcher.oldest_s()
             known.load.add(
                 max(
                     self.pool.value,
@@ -254,12 +323,20 @@ class Load:
                 passed_s,
             )
             calm = known.threshold.load * (CALM if known.is_busy else 1.0)
-            known.is_busy = known.load.value > calm
+            was_busy, known.is_busy = known.is_busy, known.load.value > calm
+            known.since_s = known.since_s + passed_s if was_busy == known.is_busy else 0.0
+            if known.is_busy:
+                known.stays = known.stays or known.is_full or known.since_s > self._spike_s
+            elif known.since_s > CALM_S:
+                known.stays = False
 
     def _wait_of(self, kind: str, known: _Kind) -> float:
         """How long a new request would wait for its batch."""
         pending = self._batchers[kind].pending
-        return pending / max(known.rate.value, 1.0) if pending else 0.0
+        if not pending:
+            return 0.0
+        by_rate = pending / max(known.rate.value, 1.0) if known.rate is not None else 0.0
+        return max(by_rate, known.line_s)
 
     async def _read_depths(self, now: float) -> None:
         passed_s, self._depth_at = now - self._depth_at, now

@@ -7,8 +7,9 @@ from collections.abc import Hashable, Sequence
 
 import pytest
 
-from penstock.broker.batcher import Batcher
+from penstock.broker.batcher import Batcher, Patience
 from penstock.errors import DatabaseUnavailable
+from waiting import wait_until_async
 
 
 class Backend:
@@ -270,3 +271,25 @@ async def test_drain_waits_for_what_is_waiting_too(batcher: Batcher[str, str], b
     assert all(task.done() for task in tasks)
     assert (batcher.pending, batcher.in_flight) == (0, 0)
     await batcher.drain()
+
+
+async def test_who_has_waited_too_long_is_told_and_those_behind_are_served(backend: Backend) -> None:
+    patience = Patience(0.05, lambda: DatabaseUnavailable("too late"))
+    batcher: Batcher[str, str] = Batcher(backend.execute, patience=patience)
+    backend.gate.clear()
+    [first] = submit(batcher, "a")
+    await steps()
+    [late] = submit(batcher, "b")
+
+    async def too_late() -> bool:
+        return batcher.oldest_s() > 0.06
+
+    await wait_until_async(too_late, 5, "the second has waited too long")
+    [fresh] = submit(batcher, "c")
+    await steps()
+    backend.gate.set()
+    assert (await first, await fresh) == ("A", "C")
+    with pytest.raises(DatabaseUnavailable, match="too late"):
+        await late
+    assert backend.batches == [["a"], ["c"]]
+    assert (batcher.pending, batcher.oldest_s()) == (0, 0.0)

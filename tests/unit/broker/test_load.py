@@ -10,6 +10,7 @@ from penstock.broker.batcher import BatchStats
 from penstock.broker.load import DEFAULTS, EVERY_S, LATE_S, Decision, Load, Threshold
 
 EXECUTE, SPILL, REFUSE = Decision
+SPIKE_S = 30.0
 
 
 @dataclass
@@ -31,14 +32,18 @@ class Batching:
 
     pending: int = 0
     in_flight: int = 0
+    oldest: float = 0.0
     stats: BatchStats = field(default_factory=BatchStats)
+
+    def oldest_s(self) -> float:
+        return self.oldest
 
 
 class Situation:
     def __init__(self, **kinds: Threshold) -> None:
         self.pool = Pool()
         self.batchers = {name: Batching() for name in ("push", "ack", "pop", "spill push", "spill ack")}
-        self.load = Load(self.pool, self.batchers, {**DEFAULTS, **kinds})  # type: ignore[arg-type]
+        self.load = Load(self.pool, self.batchers, {**DEFAULTS, **kinds}, spike_s=SPIKE_S)  # type: ignore[arg-type]
 
     def lasts(self, seconds: float, rate: int = 1_000, batch_s: float = 0.005) -> None:
         """Let things be as they are for a while, with so many requests a second carried out of every kind."""
@@ -107,9 +112,16 @@ def test_a_slow_database_is_a_load(situation: Situation) -> None:
     assert situation.load.decide("push") is SPILL
 
 
+def test_a_line_that_does_not_move_is_a_load_before_any_rate_is_known(situation: Situation) -> None:
+    situation.batchers["push"].pending, situation.batchers["push"].oldest = 3, 1.5
+    situation.load.measure(EVERY_S)
+    assert situation.load.decide("push") is SPILL
+
+
 def test_full_lanes_refuse_and_say_when_to_come_back() -> None:
     situation = Situation(push=Threshold(0.7, 100))
-    situation.batchers["push"].pending = 5_500
+    situation.batchers["push"].pending = 1_100
+    situation.lasts(1)
     assert situation.load.decide("push") is SPILL
     situation.load.accepted("push", 100)
     assert situation.load.decide("push") is REFUSE
@@ -119,9 +131,27 @@ def test_full_lanes_refuse_and_say_when_to_come_back() -> None:
     assert situation.load.estimated_wait_s("push") == pytest.approx(10.1)
 
 
+def test_an_overload_that_stays_is_not_spilled_for_ever(situation: Situation) -> None:
+    push = situation.batchers["push"]
+    push.pending = 1_100
+    situation.lasts(10)
+    assert situation.load.decide("push") is SPILL
+    situation.lasts(SPIKE_S)
+    assert situation.load.decide("push") is REFUSE
+    push.pending = 600
+    assert situation.load.decide("push") is EXECUTE, "as much as can be done is"
+    assert situation.load.described()["operations"]["push"]["state"] == "overloaded"
+    push.pending = 0
+    situation.lasts(3)
+    assert not situation.load.may_spill("push"), "it may come back"
+    situation.lasts(10)
+    assert situation.load.may_spill("push")
+
+
 def test_when_accepting_is_slow_itself_it_refuses(situation: Situation) -> None:
     situation.batchers["push"].pending = 6_000
-    situation.batchers["spill push"].pending = 6_000
+    situation.lasts(1)
+    situation.batchers["spill push"].oldest = 1.5
     assert situation.load.decide("push") is REFUSE
 
 
