@@ -17,7 +17,7 @@ from penstock.runqueue.model import (
 MOST_AT_ONCE = 10_000
 """Items in one call: more would hold Redis up for everybody."""
 
-LARGEST_PAYLOAD = 16 * 1024 * 1024
+LARGEST_PAYLOAD = 1024 * 1024
 SHORTEST_VISIBILITY_MS = 100
 
 

@@ -17,6 +17,15 @@ from penstock.runqueue.merging import Merger
 from penstock.runqueue.model import Enqueued, NewTask, RunningTask
 from penstock.runqueue.scripts import Scripts
 
+MOST_BYTES = 4 * 1024 * 1024
+"""Of payloads in one answer: what is larger holds Redis up, and everybody with it."""
+
+BYTES_PER_TASK = 8 * 1024
+"""What a task may have before it counts as more than one when calls are merged."""
+
+MOST_ASKING = 250
+"""Tasks that dequeues which travel together may ask for: each may have a payload."""
+
 logger = logging.getLogger(__name__)
 
 Request = tuple[str, str, int, int, str]
@@ -38,13 +47,16 @@ class Handing:
         self._idempotency_ms = idempotency_ms
         self._give_back = give_back
         self._enqueue: Merger[NewItem, Enqueued] = Merger(self._execute_enqueue)
-        self._dequeue: Merger[Request, list[RunningTask]] = Merger(self._execute_dequeue, self._abandoned)
+        self._dequeue: Merger[Request, list[RunningTask]] = Merger(
+            self._execute_dequeue, self._abandoned, most=MOST_ASKING
+        )
 
     async def enqueue(self, shard: int, scope: Scope, queue: str, tasks: Sequence[NewTask]) -> list[Enqueued]:
         check_many("tasks", tasks)
         name = queue_name(scope, queue)
         items = [(_new_item(name, new_task_id(shard), check_task(task)), task.payload) for task in tasks]
-        return await self._enqueue.submit(shard, items) if items else []
+        size = sum(len(task.payload) for task in tasks)
+        return await self._enqueue.submit(shard, items, len(items) + size // BYTES_PER_TASK) if items else []
 
     async def dequeue(self, shard: int, request: Request) -> list[RunningTask]:
         [tasks] = await self._dequeue.submit(shard, [request], weight=request[2])
@@ -61,7 +73,7 @@ class Handing:
         return [Enqueued(id.decode(), id.decode() != head[1]) for id, head in zip(ids, heads, strict=True)]
 
     async def _execute_dequeue(self, shard: int, requests: list[Request]) -> list[list[RunningTask]]:
-        reply = await self._scripts.call("dequeue", shard, msgpack.encode(requests))
+        reply = await self._scripts.call("dequeue", shard, msgpack.encode(requests), MOST_BYTES)
         now, *answers = msgpack.decode(reply[0])
         payloads = iter(reply[1:])
         return [[_running(now, row, next(payloads)) for row in answer] for answer in answers]

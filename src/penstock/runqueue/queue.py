@@ -13,7 +13,7 @@ from penstock.runqueue import overview
 from penstock.runqueue.checks import check_burst, check_limit, check_number, check_visibility, check_worker
 from penstock.runqueue.connection import Shards, connect
 from penstock.runqueue.dead import Dead
-from penstock.runqueue.handing import Handing, Request
+from penstock.runqueue.handing import MOST_BYTES, Handing, Request
 from penstock.runqueue.keys import environment_name, queue_name
 from penstock.runqueue.model import (
     LONGEST_DELAY_MS,
@@ -109,7 +109,8 @@ class RunQueues:
         """Up to `limit` tasks, of one queue or of the environment's queues in turn.
 
         Without a scope, of all environments in turn: for a fleet of workers that serves everybody.
-        With `wait_ms` it waits until there is one. When cancelled, what it had taken is given back.
+        Fewer come when their payloads are large. With `wait_ms` it waits until there is one. When
+        cancelled, what it had taken is given back.
         """
         check_number("limit", limit, 1, MOST_DEQUEUED)
         check_number("wait_ms", wait_ms, 0, LONGEST_DELAY_MS)
@@ -129,7 +130,8 @@ class RunQueues:
                     break
         if tasks:
             self._sweeper.due_in(visibility_ms)
-            if len(tasks) == limit:  # there may be more
+            if len(tasks) == limit or sum(len(task.payload) for task in tasks) > MOST_BYTES // 2:
+                # There may be more.
                 self._wakeups.told(queue_name(tasks[-1].scope, tasks[-1].queue))
         return tasks
 

@@ -179,6 +179,31 @@ async def test_who_waits_is_woken_when_there_is_room_again(live: RunQueues, scop
     assert task.payload == (b"mail 0" if freed == "resumed" else b"mail 1")
 
 
+async def test_large_payloads_come_in_several_answers_and_wake_all_who_wait(
+    live: RunQueues, scope: Scope
+) -> None:
+    waiting = [asyncio.create_task(live.dequeue(scope, "mail", limit=50, wait_ms=20_000)) for _ in range(4)]
+    await wait_until_async(lambda: _value(live.waiting == 4), 5, "all of them wait")
+    megabyte = b"x" * 1024 * 1024
+    for _ in range(7):
+        await live.enqueue(scope, "mail", [NewTask(megabyte)] * 7)
+    taken: list[str] = []
+    while len(taken) < 49:
+        done, left = await asyncio.wait(waiting, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        assert done, f"nobody was woken for the rest of {len(taken)}"
+        for one in done:
+            tasks = one.result()
+            assert 1 <= len(tasks) <= 16, "the first few are taken before their sizes are known"
+            taken += [task.id for task in tasks]
+        waiting = [*left, asyncio.create_task(live.dequeue(scope, "mail", limit=50, wait_ms=20_000))]
+    assert len(set(taken)) == 49
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    with pytest.raises(InvalidRequest, match="store it elsewhere"):
+        await live.enqueue(scope, "mail", [NewTask(megabyte + b"x")])
+
+
 async def test_who_waits_in_vain_gets_nothing(live: RunQueues, scope: Scope) -> None:
     assert await live.dequeue(scope, "mail", wait_ms=50) == []
 

@@ -20,7 +20,7 @@ from penstock.runqueue import checks
 from penstock.runqueue.queue import RunQueues
 
 LONG_RUN = int(os.environ.get("RUN_QUEUE_EXAMPLES", 0))
-EXAMPLES, STEPS = LONG_RUN or 25, 40
+EXAMPLES, STEPS = LONG_RUN or 16, 40
 
 queue = st.sampled_from(QUEUES)
 queue_or_any = st.sampled_from([None, *QUEUES])
