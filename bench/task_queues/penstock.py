@@ -15,6 +15,8 @@ from penstock.runqueue.model import NewTask, RunningTask
 from penstock.runqueue.queue import RunQueues
 
 BATCH = 100
+WORKERS = 4
+"""How many take tasks at once: while one has its tasks acked, another dequeues."""
 
 
 class Penstock(TaskQueue):
@@ -45,14 +47,14 @@ class Penstock(TaskQueue):
         async def ack(task: RunningTask) -> None:
             await queues.ack(DEFAULT_SCOPE, task.lease)
 
-        left = len(self._tasks)
-        while left:
-            tasks = await queues.dequeue(DEFAULT_SCOPE, self._queue, limit=BATCH, wait_ms=5_000)
+        async def take(number: int) -> None:
+            tasks = await queues.dequeue(DEFAULT_SCOPE, self._queue, limit=BATCH)
             if self._batches:
                 await queues.ack_many(DEFAULT_SCOPE, [task.lease for task in tasks])
             else:
                 await at_once(tasks, ack)
-            left -= len(tasks)
+
+        await at_once(range(-(-len(self._tasks) // BATCH)), take, WORKERS)
 
     async def held(self) -> int:
         state = await self._opened().queue(DEFAULT_SCOPE, self._queue)
@@ -94,14 +96,15 @@ class PenstockOverHttp(TaskQueue):
 
     async def drain(self) -> None:
         tasks = self._opened().tasks
-        left = len(self._payloads)
-        while left:
-            taken = await tasks.dequeue(self._queue, limit=BATCH, wait_s=5)
+
+        async def take(number: int) -> None:
+            taken = await tasks.dequeue(self._queue, limit=BATCH)
             if self._batches:
                 await tasks.ack_many(taken)
             else:
                 await at_once(taken, tasks.ack)
-            left -= len(taken)
+
+        await at_once(range(-(-len(self._payloads) // BATCH)), take, WORKERS)
 
     async def held(self) -> int:
         state = await self._opened().tasks.queue(self._queue)

@@ -7,6 +7,8 @@ at once as its workers run.
 
 from __future__ import annotations
 
+import asyncio
+
 from redis.asyncio import Redis
 from taskiq import AckableMessage
 from taskiq.message import BrokerMessage
@@ -46,16 +48,20 @@ class TaskiqStreams(TaskQueue):
     async def drain(self) -> None:
         assert self._broker is not None
         left = len(self._messages)
-        fetched: list[AckableMessage] = []
+        places = asyncio.Semaphore(IN_FLIGHT)
+
+        async def ack(message: AckableMessage) -> None:
+            await message.ack()
+            places.release()
+
         tasks = self._broker.listen()
-        async for message in tasks:
-            fetched.append(message)
-            left -= 1
-            if len(fetched) == IN_FLIGHT or not left:
-                await at_once(fetched, lambda message: message.ack())
-                fetched = []
-            if not left:
-                break
+        async with asyncio.TaskGroup() as group:
+            async for message in tasks:
+                await places.acquire()
+                group.create_task(ack(message))
+                left -= 1
+                if not left:
+                    break
         await tasks.aclose()
 
     async def held(self) -> int:
