@@ -1,8 +1,8 @@
 """`make bench-overload`: what a broker does with more than it can, with load management and without.
 
 Requests arrive at 0.5 to 10 times of what the broker can do, by chance and whether or not it keeps up. The
-database is made slow to commit, as a busy disk is: it is the bottleneck then, and one machine can really
-offer ten times of what it can do.
+database is far away, so that the way to it is the bottleneck, and one machine can really offer ten times of
+what can be done.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import asyncio
 import gc
 import statistics
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -74,24 +72,10 @@ class Bench:
     async def measure_capacity(self, seconds: float) -> None:
         """What the broker does when it is neither idle nor overloaded."""
         _, load = await self._load("off", IN_FLIGHT * 2)
-        async with self._slow_commits():
-            started = time.perf_counter()
-            await load.one_after_the_other(IN_FLIGHT, seconds)
-            self.capacity = load.counts.accepted / (time.perf_counter() - started)
+        started = time.perf_counter()
+        await load.one_after_the_other(IN_FLIGHT, seconds)
+        self.capacity = load.counts.accepted / (time.perf_counter() - started)
         await load.finish()
-
-    @asynccontextmanager
-    async def _slow_commits(self) -> AsyncIterator[None]:
-        """Only while there is load: preparing and checking need not wait."""
-        await self._set_commit_delay(int(self._options.commit_ms * 1000))
-        try:
-            yield
-        finally:
-            await self._set_commit_delay(0)
-
-    async def _set_commit_delay(self, delay_us: int) -> None:
-        await self._observers["on"].execute(f"ALTER SYSTEM SET commit_delay = {delay_us}")
-        await self._observers["on"].execute("SELECT pg_reload_conf()")
 
     def entry(self, multiple: float, mode: str) -> Entry:
         async def measure(number: int) -> tuple[float, dict[str, float]]:
@@ -105,12 +89,11 @@ class Bench:
         queue, load = await self._load(mode, int(rate * LANE_S) + 100)
         gc.collect()
         gc.freeze()  # the collector must not walk the lanes
-        async with self._slow_commits():
-            arriving = asyncio.create_task(load.arrive(rate, options.warm + options.window))
-            await asyncio.sleep(options.warm)
-            began, before, left = time.perf_counter(), replace(load.counts), await self._left(mode)
-            await arriving
-            ended, after, left = time.perf_counter(), replace(load.counts), await self._left(mode) - left
+        arriving = asyncio.create_task(load.arrive(rate, options.warm + options.window))
+        await asyncio.sleep(options.warm)
+        began, before, left = time.perf_counter(), replace(load.counts), await self._left(mode)
+        await arriving
+        ended, after, left = time.perf_counter(), replace(load.counts), await self._left(mode) - left
         await load.finish()
         gc.unfreeze()
         await self._quiet(mode)
@@ -193,9 +176,14 @@ def _percentile(values: list[float], percent: int) -> float:
 
 async def run(options: argparse.Namespace, console: Console) -> Results:
     results = Results()
-    with servers("commit_siblings=0") as running:
+    with servers() as running:
         brokers = {
-            mode: await running.broker(f"load_{mode}", load_management=enabled)
+            mode: await running.broker(
+                f"load_{mode}",
+                distance_ms=options.distance_ms / 2,
+                load_management=enabled,
+                load_spike_s=options.spike,
+            )
             for mode, enabled in MODES.items()
         }
         bench = Bench(brokers, options)
@@ -206,7 +194,8 @@ async def run(options: argparse.Namespace, console: Console) -> Results:
         results.extra["capacity"] = round(capacity, 1)
         results.extra["setup"] = {
             "messages_per_request": options.batch,
-            "commit_ms": options.commit_ms,
+            "round_trip_ms": options.distance_ms,
+            "spike_s": options.spike,
             "partitions": PARTITIONS,
             "window_s": options.window,
             "warm_up_s": options.warm,
@@ -302,8 +291,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--batch", type=int, default=200, help="messages per request")
     parser.add_argument(
-        "--commit-ms", type=float, default=100, help="what a commit takes at least; 0: as it is"
+        "--distance-ms", type=float, default=100, help="what a word to the database and back takes"
     )
+    parser.add_argument("--spike", type=float, default=3.0, help="how long overload is spilled, in seconds")
     parser.add_argument("--warm", type=float, default=5.0, help="seconds before each window")
     parser.add_argument("--window", type=float, default=10.0, help="seconds that are measured")
     parser.add_argument("--results", type=Path, default=harness.RESULTS, help="where JSON and plot go")

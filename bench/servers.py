@@ -6,6 +6,8 @@ Everything runs on loopback out of a temporary directory and is gone at the end.
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -105,24 +107,43 @@ class Servers:
             await connection.close()
         return urlunsplit(urlsplit(self.postgres.url)._replace(path=f"/{name}"))
 
-    async def broker(self, name: str, workers: int = 1, **more: Any) -> RunningBroker:
-        """A broker on a new database of that name, listening on a port of its own."""
+    async def broker(
+        self, name: str, workers: int = 1, *, distance_ms: float = 0, **more: Any
+    ) -> RunningBroker:
+        """A broker on a new database of that name, listening on a port of its own.
+
+        With `distance_ms` every word between the two takes that long.
+        """
         home = self._home / name
         home.mkdir()
+        url = await self.database(name)
         settings = Settings(
             home=home,
             port=any_free_port(),
             workers=workers,
-            postgres_url=await self.database(name),
+            postgres_url=url,
             redis_url=self._valkey.url,
             clickhouse_url=NOWHERE,
             log_level="warning",
             **more,
         )
         await migrate(settings.model_copy(update={"clickhouse_url": ""}))
+        if distance_ms:
+            settings = settings.model_copy(update={"postgres_url": self._line(url, distance_ms)})
         child = self._stack.enter_context(running(Broker(settings, environment_of(settings))))
         processes = Processes(psutil.Process(child.process.pid))
-        return RunningBroker(settings.port, settings.postgres_url, processes)
+        return RunningBroker(settings.port, url, processes)
+
+    def _line(self, url: str, distance_ms: float) -> str:
+        """The URL of the same database at the end of a long line."""
+        parts = urlsplit(url)
+        port = any_free_port()
+        command = [sys.executable, "-m", "bench.distance", str(port), str(parts.port), str(distance_ms)]
+        line = subprocess.Popen(command)
+        self._stack.callback(line.wait)
+        self._stack.callback(line.kill)
+        user = parts.netloc.rpartition("@")[0]
+        return urlunsplit(parts._replace(netloc=f"{user}@127.0.0.1:{port}"))
 
 
 @contextmanager

@@ -9,6 +9,8 @@ goes the server's own way.
 from __future__ import annotations
 
 import asyncio
+import math
+from functools import lru_cache
 
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -17,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from penstock.api import problems
 from penstock.api.answer import Answer
 from penstock.api.hot import POP_PREFIX, Dequeue, Handler, Pop, pop_of, post_of
-from penstock.errors import PenstockError
+from penstock.errors import Overloaded, PenstockError
 
 _JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
 _CLOSE = b"connection: close\r\n"
@@ -60,6 +62,8 @@ class HotCycle:
             head, body = _head(answer), answer.body
         except asyncio.CancelledError:
             return
+        except Overloaded as error:
+            head, body = _refusal(error.detail, math.ceil(error.retry_after_s))
         except PenstockError as error:
             head, body = _head_and_body(problems.of_penstock_error(error))
         except Exception as error:  # noqa: BLE001 - the last line of defence, as in the application
@@ -191,6 +195,12 @@ class ExpressProtocol(HttpToolsProtocol):
 
 def _head(answer: Answer) -> bytes:
     return STATUS_LINE[answer.status] + (_JSON % len(answer.body) if answer.body else b"")
+
+
+@lru_cache(maxsize=256)
+def _refusal(detail: str, retry_after_s: int) -> tuple[bytes, bytes]:
+    """Made once, because a broker that refuses has better things to do."""
+    return _head_and_body(problems.of_penstock_error(Overloaded(detail, retry_after_s)))
 
 
 def _head_and_body(response: Response) -> tuple[bytes, bytes]:

@@ -82,10 +82,8 @@ class Broker:
         )
         ready = Ready(self.waiters, self.news)
         bench = Workbench(database, self.directory, metrics, ready, self.sealer)
-        self.batchers: dict[str, Batcher[Any, Any]] = {}
         self.load = Load(
             database,
-            self.batchers,
             overload.thresholds,
             wait_s=overload.wait_s,
             spike_s=overload.spike_s,
@@ -103,7 +101,7 @@ class Broker:
         self.groups = Groups(bench, self.news)
         self.records = Records(bench)
         self.dead_letters = DeadLetters(bench)
-        self.batchers |= {
+        self.batchers: dict[str, Batcher[Any, Any]] = {
             "push": self.pushes.batcher,
             "pop": self.pops.batcher,
             "ack": self.settlements.acks,
@@ -111,6 +109,7 @@ class Broker:
             "spill push": self.later.pushes,
             "spill ack": self.later.acks,
         }
+        self.load.watch(self.batchers)
         self.push = self.pushes.push
         self.pop = self.pops.pop
         self.pop_any = self.pops.pop_any

@@ -109,15 +109,44 @@ class Observed:
 
 
 @dataclass(slots=True)
+class _Line:
+    """Those who wait for a batcher, and how fast it serves them."""
+
+    batcher: Batcher[Any, Any]
+    rate: Smoothed | None = None
+    """Requests per second when there are more than that: an idle second says nothing about it."""
+    first_s: float = 0.0
+    """For how long the first one has waited."""
+    served: int = 0
+
+    def measure(self, passed_s: float) -> None:
+        served = self.batcher.stats.requests
+        rate = (served - self.served) / passed_s
+        if self.batcher.pending and self.rate is not None:
+            self.rate.add(rate, passed_s)
+        elif self.batcher.pending and rate:
+            self.rate = Smoothed(rate)
+        self.served = served
+        self.first_s = self.batcher.oldest_s()
+
+    @property
+    def wait_s(self) -> float:
+        """How long whoever comes now would wait."""
+        pending = self.batcher.pending
+        if not pending:
+            return 0.0
+        by_rate = pending / max(self.rate.value, 1.0) if self.rate is not None else 0.0
+        return max(by_rate, self.first_s)
+
+
+@dataclass(slots=True)
 class _Kind:
     """What is known of one kind of operation."""
 
     threshold: Threshold
+    line: _Line
+    spill: _Line | None = None
     load: Smoothed = field(default_factory=Smoothed)
-    rate: Smoothed | None = None
-    """Requests carried out per second when there are more than that: an idle second says nothing about it."""
-    line_s: float = 0.0
-    """For how long the first in line has waited."""
     is_busy: bool = False
     is_full: bool = False
     stays: bool = False
@@ -128,7 +157,6 @@ class _Kind:
     """Operations in lanes."""
     finished: int | None = None
     drain_rate: Smoothed = field(default_factory=Smoothed)
-    requests: int = 0
     decisions: dict[Decision, int] = field(default_factory=lambda: dict.fromkeys(Decision, 0))
 
 
@@ -138,16 +166,16 @@ class Load:
     def __init__(
         self,
         database: Database,
-        batchers: Mapping[str, Batcher[Any, Any]],
-        kinds: Mapping[str, Threshold],
+        thresholds: Mapping[str, Threshold],
         *,
         wait_s: float = 1.0,
         spike_s: float = 10.0,
         enabled: bool = True,
     ) -> None:
         self._database = database
-        self._batchers = batchers
-        self._kinds = {kind: _Kind(threshold) for kind, threshold in kinds.items()}
+        self._thresholds = thresholds
+        self._kinds: dict[str, _Kind] = {}
+        self._batchers: Mapping[str, Batcher[Any, Any]] = {}
         self._wait_s = wait_s
         self._spike_s = spike_s
         self._enabled = enabled
@@ -161,6 +189,13 @@ class Load:
         self._may_wait = True
         """Whether lanes have to be looked at: something was in them the last time, or went in since."""
         self._task: asyncio.Task[None] | None = None
+
+    def watch(self, batchers: Mapping[str, Batcher[Any, Any]]) -> None:
+        """Measure these; those of the kinds there are thresholds for, and of their spilling, decide."""
+        self._batchers = batchers
+        for kind, threshold in self._thresholds.items():
+            spill = batchers.get(f"spill {kind}")
+            self._kinds[kind] = _Kind(threshold, _Line(batchers[kind]), _Line(spill) if spill else None)
 
     @property
     def enabled(self) -> bool:
@@ -176,7 +211,7 @@ class Load:
     def _decision(self, kind: str, known: _Kind) -> Decision:
         if self.late_s.value > LATE_S:
             return Decision.REFUSE
-        wait = self._wait_of(kind, known) / self._wait_s
+        wait = known.line.wait_s / self._wait_s
         if known.stays and known.threshold.depth:
             return Decision.EXECUTE if wait < known.threshold.load else Decision.REFUSE
         if not known.is_busy and wait < 1.0:
@@ -188,7 +223,7 @@ class Load:
         known = self._kinds[kind]
         if not known.threshold.depth or known.is_full or known.stays:
             return False
-        return self._batchers[f"spill {kind}"].oldest_s() < self._wait_s
+        return known.spill is not None and known.spill.wait_s < self._wait_s
 
     def patience(self, kind: str) -> Patience | None:
         """How long requests of a kind may wait for their batch; None if nothing is refused."""
@@ -205,7 +240,7 @@ class Load:
     def retry_after_s(self, kind: str) -> float:
         """When to ask again, from what is waiting and how fast that goes."""
         known = self._kinds[kind]
-        wait_s = self._wait_of(kind, known)
+        wait_s = known.line.wait_s
         if known.is_full:
             over = known.waiting - known.threshold.depth * CALM
             wait_s = max(wait_s, over / max(known.drain_rate.value, 1.0))
@@ -305,19 +340,14 @@ class Load:
         elif not any(batcher.in_flight for batcher in self._batchers.values()):
             self.latency_s.add(0.0, passed_s)
         self._busy_s, self._batches = busy_s, batches
-        for kind, known in self._kinds.items():
-            batcher = self._batchers[kind]
-            requests = batcher.stats.requests
-            if batcher.pending:
-                rate = (requests - known.requests) / passed_s
-                known.rate = known.rate or Smoothed(rate)
-                known.rate.add(rate, passed_s)
-            known.requests = requests
-            known.line_s = batcher.oldest_s()
+        for known in self._kinds.values():
+            known.line.measure(passed_s)
+            if known.spill is not None:
+                known.spill.measure(passed_s)
             known.load.add(
                 max(
                     self.pool.value,
-                    self._wait_of(kind, known) / self._wait_s,
+                    known.line.wait_s / self._wait_s,
                     self.latency_s.value / self._wait_s,
                 ),
                 passed_s,
@@ -329,14 +359,6 @@ class Load:
                 known.stays = known.stays or known.is_full or known.since_s > self._spike_s
             elif known.since_s > CALM_S:
                 known.stays = False
-
-    def _wait_of(self, kind: str, known: _Kind) -> float:
-        """How long a new request would wait for its batch."""
-        pending = self._batchers[kind].pending
-        if not pending:
-            return 0.0
-        by_rate = pending / max(known.rate.value, 1.0) if known.rate is not None else 0.0
-        return max(by_rate, known.line_s)
 
     async def _read_depths(self, now: float) -> None:
         passed_s, self._depth_at = now - self._depth_at, now

@@ -24,6 +24,7 @@ async def broker(app: FastAPI) -> AsyncIterator[Broker]:
     found: Broker = app.state.services.broker
     await found.drain.stop()
     await found.load.stop()
+    found.load._enabled = True
     yield found
 
 

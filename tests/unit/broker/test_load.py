@@ -43,7 +43,8 @@ class Situation:
     def __init__(self, **kinds: Threshold) -> None:
         self.pool = Pool()
         self.batchers = {name: Batching() for name in ("push", "ack", "pop", "spill push", "spill ack")}
-        self.load = Load(self.pool, self.batchers, {**DEFAULTS, **kinds}, spike_s=SPIKE_S)  # type: ignore[arg-type]
+        self.load = Load(self.pool, {**DEFAULTS, **kinds}, spike_s=SPIKE_S)  # type: ignore[arg-type]
+        self.load.watch(self.batchers)  # type: ignore[arg-type]
 
     def lasts(self, seconds: float, rate: int = 1_000, batch_s: float = 0.005) -> None:
         """Let things be as they are for a while, with so many requests a second carried out of every kind."""
@@ -151,7 +152,9 @@ def test_an_overload_that_stays_is_not_spilled_for_ever(situation: Situation) ->
 def test_when_accepting_is_slow_itself_it_refuses(situation: Situation) -> None:
     situation.batchers["push"].pending = 6_000
     situation.lasts(1)
-    situation.batchers["spill push"].oldest = 1.5
+    spill = situation.batchers["spill push"]
+    spill.pending, spill.oldest = 10, 1.5
+    situation.load.measure(EVERY_S)
     assert situation.load.decide("push") is REFUSE
 
 
