@@ -51,7 +51,8 @@ SAMPLES = {"5s": 2, "1m": 24, "1h": 200}
 """Waits and run times behind a row's digests: 2 messages in 5 seconds; in an hour a digest is full."""
 
 UNWRITTEN_S = 90
-"""So long the newest percentiles are not written down yet: the pipeline does it once a minute."""
+"""So long before the newest bucket percentiles are not written down yet: the pipeline does it once a minute,
+and the newest bucket has not passed."""
 
 CHUNK_ROWS, CHUNK_SAMPLES = 250_000, 8_000_000
 """What one insert makes at most, so that the memory of a load is bounded."""
@@ -115,7 +116,7 @@ def load_statement(table: TierTable, end_s: int, first: int, buckets: int, queue
         columns += [digest]
         if table.tier.percentiles:
             found = [f"finalizeAggregation({digest})[{place}]" for place in (1, 2, 3)]
-            passed = end_s - UNWRITTEN_S - width
+            passed = end_s // width * width - width - UNWRITTEN_S
             columns += [
                 f"if(toUnixTimestamp({moment}) > {passed}, 0, {packed.percentiles(str(samples), found)})"
             ]
@@ -152,6 +153,18 @@ def settle(warehouse: Warehouse, timeout_s: float = 300.0) -> None:
         [row] = warehouse.query("SELECT count() AS merges FROM system.merges")
         quiet = 0 if row["merges"] else quiet + 1
         time.sleep(0.3)
+
+
+def put_together(warehouse: Warehouse, end_s: int, progress: Progress) -> None:
+    """Do at once what ClickHouse does by itself when a day of minutes or hours has passed by an hour."""
+    tables = ", ".join(f"'{table.name}'" for table in tier_tables(QUEUE) if table.tier.one_file)
+    many = warehouse.query(
+        "SELECT table, partition FROM system.parts WHERE active AND database = currentDatabase() "
+        f"AND table IN ({tables}) AND partition < toString(toDate({end_s} - 3600, 'UTC')) "
+        "GROUP BY table, partition HAVING count() > 1"
+    )
+    for row in progress.track(many, description="merging days"):
+        warehouse.command(f"OPTIMIZE TABLE {row['table']} PARTITION '{row['partition']}' FINAL")
 
 
 def measure(
@@ -224,6 +237,7 @@ def run(rows: int, repeats: int, results_in: Path, console: Console) -> dict[str
             loaded = load(warehouse, queues, end_s, progress)
             load_s = time.perf_counter() - started
             settle(warehouse)
+            put_together(warehouse, end_s, progress)
             stored = _stored(warehouse)
             processes = Processes(psutil.Process(child.process.pid))
             round_trips, found = measure(warehouse, processes, queues, end_s, repeats, progress)

@@ -16,7 +16,7 @@ it too gets every event once. Its tables hold the rollup's gauges, the metric's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from penstock.definitions import Dimension, Measure, MetricDefinition, Rollup
@@ -31,6 +31,9 @@ DEDUPLICATION_WINDOW = 1_000
 
 ONE_FILE_BYTES = 1 << 40
 """A part of a day never gets this large."""
+
+ONE_PART_AFTER_S = 3600
+"""When a day has got nothing new for so long, ClickHouse puts its parts together."""
 
 SET_ASIDE = "set_aside"
 FRESHNESS = "freshness"
@@ -160,9 +163,19 @@ def _tier(definition: MetricDefinition, table: TierTable, suffix: str = "", *, f
         order_by=", ".join(key_columns(definition, table)),
         partition_by="toDate(bucket)",
         ttl=f"bucket + INTERVAL {table.tier.days} DAY" if forgets else None,
-        granule=table.tier.granule,
-        one_file=table.tier.one_file,
+        more_settings=(f"index_granularity = {table.tier.granule}", *one_file_settings(table.tier)),
     )
+
+
+def one_file_settings(tier: Tier) -> list[str]:
+    """What makes a series of many days quick: few parts and few files to open."""
+    if not tier.one_file:
+        return []
+    return [
+        f"min_age_to_force_merge_seconds = {ONE_PART_AFTER_S}",
+        "min_age_to_force_merge_on_partition_only = 1",
+        f"min_bytes_for_wide_part = {ONE_FILE_BYTES}",
+    ]
 
 
 def _view(definition: MetricDefinition, table: TierTable, suffix: str = "") -> str:
@@ -257,14 +270,9 @@ def _table(
     order_by: str,
     partition_by: str | None = None,
     ttl: str | None = None,
-    granule: int | None = None,
-    one_file: bool = False,
+    more_settings: Iterable[str] = (),
 ) -> str:
-    settings = [f"non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}"]
-    if granule is not None:
-        settings.append(f"index_granularity = {granule}")
-    if one_file:
-        settings.append(f"min_bytes_for_wide_part = {ONE_FILE_BYTES}")
+    settings = [f"non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}", *more_settings]
     if ttl is not None:
         settings.insert(0, "ttl_only_drop_parts = 1")
     clauses: Iterator[str | None] = iter(

@@ -13,8 +13,9 @@ class Tier:
 
     `granule` is how many rows ClickHouse reads at least: about what one thing has in one day, because digests
     make a row large and its neighbours belong to others. `percentiles`: those of its buckets are written
-    down when they have passed, because a series has too many to work them out of digests. `one_file`: a day's
-    columns lie in one file, because a series reads many days and opening files is most of what a day costs.
+    down when they have passed, because a series has too many to work them out of digests. `one_file`: a day
+    that has passed is put together in one part, with one file for all its columns, because a series reads
+    many days, and opening files is most of what a day costs.
     """
 
     name: str
@@ -22,16 +23,16 @@ class Tier:
     days: int
     granule: int
     percentiles: bool = True
-    one_file: bool = False
+    one_file: bool = True
 
     @property
     def retention_s(self) -> int:
         return self.days * DAY_S
 
 
-FINE = Tier("5s", 5, 2, granule=1024, percentiles=False)
+FINE = Tier("5s", 5, 2, granule=1024, percentiles=False, one_file=False)
 MINUTE = Tier("1m", 60, 31, granule=256)
-HOUR = Tier("1h", 3600, 400, granule=128, one_file=True)
+HOUR = Tier("1h", 3600, 400, granule=128)
 
 TIERS = (FINE, MINUTE, HOUR)
 """From fine to coarse. Each width divides the next, and each tier holds all the events of the one before."""

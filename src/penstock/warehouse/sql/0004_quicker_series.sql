@@ -1,7 +1,7 @@
 -- Series in a fraction of the time: last values as one number each, percentiles of minutes and hours written down beside
--- their digests, hours with a file per day instead of sixty.
+-- their digests, and days of both in one part each when they have passed, with one file instead of sixty.
 -- What is there is carried over: last values keep their value and take the row's last observation as their moment;
--- percentiles are worked out of each row's own digests. Hours keep their files until they are merged or forgotten.
+-- percentiles are worked out of each row's own digests. Days keep their files until they are merged or forgotten.
 -- Run this while no pipeline inserts: a last value that lands between two steps of a table would be missing from it.
 
 -- unless: SELECT 1 FROM system.columns WHERE database = currentDatabase() AND table = 'queue_5s' AND ((name = 'depth_newest' AND default_kind = '') OR (name = 'depth_last' AND type LIKE 'Simple%'))
@@ -118,6 +118,8 @@ ALTER TABLE queue_1m
     RENAME COLUMN IF EXISTS limit_newest TO limit_last,
     RENAME COLUMN IF EXISTS oldest_age_ms_newest TO oldest_age_ms_last;
 
+ALTER TABLE queue_1m MODIFY SETTING min_age_to_force_merge_seconds = 3600, min_age_to_force_merge_on_partition_only = 1, min_bytes_for_wide_part = 1099511627776;
+
 ALTER TABLE queue_1m_view MODIFY QUERY
 SELECT
     `organization`,
@@ -196,7 +198,7 @@ ALTER TABLE queue_1h
     RENAME COLUMN IF EXISTS limit_newest TO limit_last,
     RENAME COLUMN IF EXISTS oldest_age_ms_newest TO oldest_age_ms_last;
 
-ALTER TABLE queue_1h MODIFY SETTING min_bytes_for_wide_part = 1099511627776;
+ALTER TABLE queue_1h MODIFY SETTING min_age_to_force_merge_seconds = 3600, min_age_to_force_merge_on_partition_only = 1, min_bytes_for_wide_part = 1099511627776;
 
 ALTER TABLE queue_1h_view MODIFY QUERY
 SELECT
@@ -345,6 +347,8 @@ ALTER TABLE queue_environment_1m
     RENAME COLUMN IF EXISTS env_limit_newest TO env_limit_last,
     RENAME COLUMN IF EXISTS env_oldest_age_ms_newest TO env_oldest_age_ms_last;
 
+ALTER TABLE queue_environment_1m MODIFY SETTING min_age_to_force_merge_seconds = 3600, min_age_to_force_merge_on_partition_only = 1, min_bytes_for_wide_part = 1099511627776;
+
 ALTER TABLE queue_environment_1m_view MODIFY QUERY
 SELECT
     `organization`,
@@ -420,7 +424,7 @@ ALTER TABLE queue_environment_1h
     RENAME COLUMN IF EXISTS env_limit_newest TO env_limit_last,
     RENAME COLUMN IF EXISTS env_oldest_age_ms_newest TO env_oldest_age_ms_last;
 
-ALTER TABLE queue_environment_1h MODIFY SETTING min_bytes_for_wide_part = 1099511627776;
+ALTER TABLE queue_environment_1h MODIFY SETTING min_age_to_force_merge_seconds = 3600, min_age_to_force_merge_on_partition_only = 1, min_bytes_for_wide_part = 1099511627776;
 
 ALTER TABLE queue_environment_1h_view MODIFY QUERY
 SELECT
