@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,14 +11,22 @@ from dataclasses import dataclass
 import redis.asyncio
 from starlette.requests import Request
 
+from penstock.api.samples import own_samples
+from penstock.api.whole import Whole
 from penstock.broker.broker import Broker, Overload
 from penstock.broker.dead_jobs import DeadJobs
+from penstock.broker.dead_tasks import DeadTasks
 from penstock.broker.journal import Journal
 from penstock.broker.journal_place import journal_directory
 from penstock.broker.maintenance import Maintenance, Plan
 from penstock.broker.metrics import QueueMetrics
+from penstock.broker.minute import Identity
 from penstock.broker.queue_names import QueueNames
 from penstock.broker.sealing import Sealer
+from penstock.broker.worker_events import WorkerEvents
+from penstock.broker.worker_metrics import WorkerMetrics
+from penstock.broker.worker_slot import WorkerSlot, slots_directory
+from penstock.clock import system_clock
 from penstock.config import Settings
 from penstock.durable.pool import Database
 from penstock.model import Scope
@@ -36,6 +46,8 @@ class Services:
     warehouse: Warehouse
     run_queues: RunQueues
     names: QueueNames
+    worker: WorkerMetrics
+    whole: Whole
 
 
 @asynccontextmanager
@@ -68,23 +80,44 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         journal=journal,
         overload=Overload.of(settings),
     )
+    slot = WorkerSlot(slots_directory(settings))
+    slot.claim()
+    identity = Identity(socket.gethostname(), slot.number, os.getpid(), system_clock())
+    worker = WorkerMetrics(
+        identity,
+        database,
+        metrics,
+        broker.load,
+        broker.batchers,
+        lambda: broker.waiters.parked,
+        events=WorkerEvents(emitter, identity),
+    )
     client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
     warehouse = connect(settings.clickhouse_url)
     emitter.start()
     await metrics.start()
     await broker.start()
     await run_queues.start()
+    if settings.worker_metrics:
+        await worker.start()
 
     def let_go(scope: Scope, queue_id: int, queue: str, group: str, messages: int) -> None:
         metrics.expired(scope, queue_id, queue, group, messages)
         broker.announce(queue_id)  # what comes after them may be ready now
 
+    whole = Whole(slot, lambda: own_samples(opened), alone=settings.workers == 1)
+    opened = Services(
+        *(settings, database, broker, metrics, emitter, client, warehouse, run_queues, names),
+        *(worker, whole),
+    )
+    await whole.start()
     maintenance = Maintenance(settings.postgres_url, Plan.of(settings), let_go, broker.drain.soon)
     await maintenance.start()
+    broker.dead_letters.tasks = DeadTasks(database, run_queues)
     dead_jobs = DeadJobs(broker.dead_letters)
     await dead_jobs.start()
     try:
-        yield Services(settings, database, broker, metrics, emitter, client, warehouse, run_queues, names)
+        yield opened
     finally:
         await dead_jobs.stop()
         await maintenance.stop()
@@ -93,6 +126,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         if journal is not None:
             await journal.close()
         await metrics.stop()
+        await worker.stop()
+        await whole.stop()
+        slot.release()
         await emitter.stop(timeout_s=2)
         await client.aclose()
         warehouse.close()

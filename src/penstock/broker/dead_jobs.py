@@ -18,7 +18,7 @@ from typing import Any
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.sealing import KeyMissing
 from penstock.durable.upkeep import Busy
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, RedisUnavailable
 from penstock.ids import new_id
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class DeadJobs:
             except KeyMissing as error:
                 await self._letters.fail(self._job, self._owner, error.detail)
                 break
-            except Busy:
+            except (Busy, RedisUnavailable):
                 await asyncio.sleep(HELD_S)
                 continue
             if self._job["note"]:

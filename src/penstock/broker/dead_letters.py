@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.broker.dead_tasks import DeadTasks
 from penstock.broker.workbench import Workbench
 from penstock.durable import dead_changes, dead_letters, jobs
 from penstock.durable.dead_letters import Filter
@@ -25,6 +26,8 @@ class UnknownJob(PenstockError):
 class DeadLetters:
     def __init__(self, bench: Workbench) -> None:
         self._at = bench
+        self.tasks: DeadTasks | None = None
+        """Dead tasks of run queues, where there are run queues."""
         self.wake: Callable[[], None] = lambda: None
         """Called when there is a job to do."""
 
@@ -83,6 +86,21 @@ class DeadLetters:
             self.wake()
         return job
 
+    async def make_task_job(
+        self,
+        scope: Scope,
+        kind: str,
+        which: Filter,
+        *,
+        task_ids: Sequence[str] | None = None,
+        rate: int | None = None,
+    ) -> Any:
+        """The same for the dead tasks of a run queue."""
+        assert self.tasks is not None
+        job = await self.tasks.make_job(scope, kind, which, task_ids=task_ids, rate=rate)
+        self.wake()
+        return job
+
     async def job(self, scope: Scope, job_id: uuid.UUID) -> Any:
         return _known(job_id, await jobs.get(self._at.database, scope, job_id))
 
@@ -95,6 +113,10 @@ class DeadLetters:
 
     async def advance(self, job: Any, owner: uuid.UUID, limit: int, look_at: int) -> Any:
         """Do one chunk of a job; the job afterwards. What has to be sealed first is, for the next chunk."""
+        if job["run_queue"]:
+            if self.tasks is None:
+                raise Busy("this process has no run queues")
+            return await self.tasks.advance(job, owner, limit)
         done = await jobs.advance(
             self._at.database, job["id"], owner, limit, look_at, job["kind"] == "requeue"
         )

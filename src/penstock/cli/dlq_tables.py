@@ -17,19 +17,23 @@ BARS = " ▁▂▃▄▅▆▇█"
 STATES = {"done": "green", "running": "yellow", "waiting": "dim", "cancelled": "dim", "failed": "red"}
 
 
-def status_table(body: dict[str, Any]) -> Table:
+def status_table(body: dict[str, Any]) -> RenderableType:
     table = plain_table("Queue", "Group", "Dead", "Oldest died")
     for row in body["groups"]:
         name = escape(row["consumerGroup"]) if row["consumerGroup"] else "[dim]deleted[/dim]"
+        if row["kind"] == "run":
+            name = "[dim]run queue[/dim]"
         table.add_row(escape(row["queue"]), name, f"{row['deadLetters']:,}", ago(row["oldestFailedAt"]))
-    return table
+    if body["missing"] is None:
+        return table
+    return Group(table, Text(f"\nNot told: {body['missing']}.", style="yellow"))
 
 
 def letters_table(letters: list[dict[str, Any]], body: dict[str, Any]) -> RenderableType:
     table = plain_table("Letter", "Queue", "Group", "Partition", "Died", "Attempts", "Error")
     for row in letters:
         error = one_line(row["errorMessage"] or "–")
-        if row["timesDead"] > 1:
+        if (row["timesDead"] or 1) > 1:
             error = f"(dead {row['timesDead']} times) {error}"
         table.add_row(
             row["letterId"],
@@ -49,10 +53,12 @@ def letters_table(letters: list[dict[str, Any]], body: dict[str, Any]) -> Render
 
 def letter_text(row: dict[str, Any]) -> RenderableType:
     table = plain_table("Dead letter", row["letterId"])
-    lives = "once" if row["timesDead"] == 1 else f"{row['timesDead']} times"
+    times = row["timesDead"]
+    lives = "once" if times == 1 else "–" if times is None else f"{times} times"
+    partition = "–" if row["partition"] is None else f"{row['partition']}, offset {row['offset']}"
     for name, value in (
         ("Queue", row["queue"]),
-        ("Partition", f"{row['partition']}, offset {row['offset']}"),
+        ("Partition", partition),
         ("Group", row["consumerGroup"] or "deleted"),
         ("Transaction id", row["transactionId"]),
         ("Trace id", row["traceId"] or "–"),

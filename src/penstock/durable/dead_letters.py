@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -166,6 +167,16 @@ async def error_groups(
         offset,
         now,
     )
+
+
+async def error_patterns(database: Database, errors: Sequence[str]) -> dict[str, tuple[uuid.UUID, str]]:
+    """The group that each error belongs to, and its name."""
+    rows = await database.fetch(
+        """SELECT e.error, md5(e.pattern)::uuid AS key, e.pattern
+           FROM (SELECT error, error_pattern_v1(error) AS pattern FROM unnest($1::text[]) AS u (error)) e""",
+        sorted(set(errors)),
+    )
+    return {row["error"]: (row["key"], row["pattern"]) for row in rows}
 
 
 async def drift(database: Database) -> tuple[int, datetime | None]:

@@ -66,6 +66,84 @@ async def make(
     )
 
 
+async def make_of_tasks(
+    database: Database,
+    scope: Scope,
+    kind: str,
+    which: Filter,
+    *,
+    task_ids: Sequence[str] | None,
+    rate: int | None,
+    total: int,
+    exact: bool,
+) -> Any:
+    """Note a job on the dead tasks of a run queue. What they are is in Redis; how far it is, here."""
+    return await database.fetchrow(
+        """WITH made AS (INSERT INTO environments (organization, project, name) VALUES ($1, $2, $3)
+                        ON CONFLICT DO NOTHING RETURNING id)
+           INSERT INTO jobs (id, environment_id, kind, queue, failed_from, failed_before, error, error_key,
+                             payload, run_queue, task_ids, rate, total, total_is_exact)
+           VALUES ($4, coalesce((SELECT id FROM made), environment_v1($1, $2, $3)), $5, $6, $7,
+                   least($8::timestamptz, clock_timestamp()), $9, $10, $11, true, $12, $13, $14, $15)
+           RETURNING *""",
+        scope.organization,
+        scope.project,
+        scope.environment,
+        new_id(),
+        kind,
+        which.queue,
+        which.start,
+        which.end,
+        which.error,
+        which.error_key,
+        which.payload,
+        None if task_ids is None else list(task_ids),
+        rate,
+        total,
+        exact,
+    )
+
+
+async def hold(database: Database, job_id: uuid.UUID, owner: uuid.UUID) -> bool:
+    """Renew the lease of a job; whether it is still the owner's and still to be done."""
+    row = await database.fetchrow(
+        """UPDATE jobs SET lease_until = clock_timestamp() + $3::int * interval '1 millisecond'
+           WHERE id = $1 AND owner = $2 AND state = 'running' RETURNING id""",
+        job_id,
+        owner,
+        LEASE_MS,
+    )
+    return row is not None
+
+
+async def move_on(
+    database: Database, job_id: uuid.UUID, *, looked_at: int, changed: int, at_task: str | None, ended: bool
+) -> Any:
+    """Note what was done of a job on tasks; the job afterwards. A cancelled one stays cancelled."""
+    return await database.fetchrow(
+        """UPDATE jobs SET looked_at = looked_at + $2, changed = changed + $3, at_task = $4,
+                  state = CASE WHEN $5 AND state = 'running' THEN 'done' ELSE state END,
+                  finished_at = CASE WHEN $5 THEN coalesce(finished_at, clock_timestamp())
+                                     ELSE finished_at END
+           WHERE id = $1 RETURNING *""",
+        job_id,
+        looked_at,
+        changed,
+        at_task,
+        ended,
+    )
+
+
+async def scope_of(database: Database, job_id: uuid.UUID) -> Scope:
+    row = await database.fetchrow(
+        """SELECT e.organization, e.project, e.name FROM jobs j JOIN environments e ON e.id = j.environment_id
+           WHERE j.id = $1""",
+        job_id,
+    )
+    assert row is not None
+    return Scope(row["organization"], row["project"], row["name"])
+
+
 async def take(database: Database, owner: uuid.UUID) -> Any | None:
     """A job that nobody works on, leased to the owner; None if there is none."""
     return await database.fetchrow("SELECT * FROM take_job_v1($1, $2)", owner, LEASE_MS)

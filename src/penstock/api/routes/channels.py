@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from penstock.api import answers
 from penstock.api.auth import guards
+from penstock.api.dead_view import change_task, is_task, number, run_queue, status_page
 from penstock.api.parameters import Group, Limit, Offset, Queue
 from penstock.api.routes.dead_letters import LetterId
 from penstock.api.routes.dead_work import accepted
@@ -19,7 +20,7 @@ from penstock.clock import iso
 from penstock.durable import dead_letters
 from penstock.durable.dead_letters import Filter
 from penstock.errors import UnknownGroup
-from penstock.model import DEFAULT_SCOPE
+from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
 
 router = APIRouter(tags=["dead letters"])
 
@@ -28,21 +29,22 @@ router = APIRouter(tags=["dead letters"])
 async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0) -> Response:
     """A page of how many dead letters each consumer has, by name. Costs the same at any number of letters."""
     guards(request).check(request)
-    rows = await dead_letters.status(services(request).database, DEFAULT_SCOPE, limit=limit, offset=offset)
+    page = await status_page(services(request), limit, offset)
     return answers.answer(
         {
             "consumers": [
                 {
-                    "channelId": row["queue"],
-                    "channelName": row["queue"],
-                    "consumerId": row["group_name"],
-                    "consumerName": row["group_name"],
-                    "deadCount": row["messages"],
+                    "channelId": row.queue,
+                    "channelName": row.queue,
+                    "consumerId": row.group,
+                    "consumerName": row.group,
+                    "deadCount": row.messages,
                 }
-                for row in rows
+                for row in page.rows
             ],
+            "missing": page.missing,
             "asOf": iso(datetime.now(UTC)),
-            "pagination": {"limit": limit, "offset": offset, "total": rows[0]["total"] if rows else 0},
+            "pagination": {"limit": limit, "offset": offset, "total": page.total},
         }
     )
 
@@ -52,17 +54,16 @@ async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) 
     """Delete all dead letters of a consumer, chunk by chunk. 202 with the job."""
     guards(request).check_consumer(request, channelId, consumerId)
     given = services(request)
-    rows = await dead_letters.status(
+    which = Filter(queue=channelId, group=consumerId)
+    if await run_queue(given, channelId) is not None:
+        return accepted(await given.broker.dead_letters.make_task_job(DEFAULT_SCOPE, "purge", which))
+    if not await dead_letters.status(
         given.database, DEFAULT_SCOPE, queue=channelId, group=consumerId, limit=1
-    )
-    if not rows:
+    ):
         raise UnknownGroup(
             f"consumer {consumerId!r} of channel {channelId!r} has never had a dead letter", group=consumerId
         )
-    job = await given.broker.dead_letters.make_job(
-        DEFAULT_SCOPE, "purge", Filter(queue=channelId, group=consumerId)
-    )
-    return accepted(job)
+    return accepted(await given.broker.dead_letters.make_job(DEFAULT_SCOPE, "purge", which))
 
 
 @router.delete("/channel/{channelId}/consumer/{consumerId}/job/{jobId}")
@@ -71,7 +72,10 @@ async def delete_job(
 ) -> dict[str, Any]:
     """Delete one dead letter of a consumer, whatever its attempts."""
     guards(request).check_consumer(request, channelId, consumerId)
-    await services(request).broker.dead_letters.delete(
-        DEFAULT_SCOPE, jobId, queue=channelId, group=consumerId
-    )
-    return {"success": True, "deleted": 1, "jobId": str(jobId)}
+    given = services(request)
+    if is_task(jobId) and consumerId == QUEUE_MODE:
+        await change_task(given, "purge", jobId, channelId)
+    else:
+        letter_id = 0 if is_task(jobId) else number(jobId)
+        await given.broker.dead_letters.delete(DEFAULT_SCOPE, letter_id, queue=channelId, group=consumerId)
+    return {"success": True, "deleted": 1, "jobId": jobId}

@@ -12,8 +12,19 @@ from starlette.responses import Response
 
 from penstock.api import answers
 from penstock.api.auth import guards
+from penstock.api.dead_view import (
+    change_task,
+    is_task,
+    letter,
+    number,
+    run_queue,
+    status_page,
+    task_group,
+    task_letter,
+    tasks_of,
+)
 from penstock.api.parameters import LARGEST_ID, Group, Limit, Moment, Offset, Partition, Queue, Text
-from penstock.api.services import Services, services
+from penstock.api.services import services
 from penstock.clock import iso
 from penstock.durable import dead_letters
 from penstock.durable.dead_letters import COUNT_UP_TO, Before, Filter, Letters
@@ -23,7 +34,13 @@ from penstock.model import DEFAULT_SCOPE
 router = APIRouter(prefix="/api/v1/dlq", tags=["dead letters"])
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LetterId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="letterId, as lists of dead letters tell it")]
+LetterId = Annotated[
+    str,
+    Path(
+        pattern="^([1-9][0-9]{0,18}|[0-9a-f-]{32,36}-[0-9]{1,4})$",
+        description="letterId, as lists of dead letters tell it",
+    ),
+]
 
 
 @router.get("")
@@ -50,6 +67,17 @@ async def list_dead_letters(
     guards(request).check(request, remote=True)
     given = services(request)
     which = Filter(queue, group, partition, start, end, error or None, error_group, payload or None)
+    if (tasks := await run_queue(given, queue)) is not None:
+        found = await tasks.find(DEFAULT_SCOPE, which, limit=limit, after=cursor)
+        return answers.answer(
+            {
+                "messages": [task_letter(task) for task in found.tasks],
+                "total": None,
+                "totalIsExact": False,
+                "nextCursor": found.next,
+                "pagination": {"limit": limit, "offset": 0},
+            }
+        )
     before = _before(cursor)
     page = await dead_letters.page(
         given.database, DEFAULT_SCOPE, which, limit=limit, offset=offset, before=before
@@ -76,27 +104,21 @@ async def dead_status(
 ) -> dict[str, Any]:
     """How many dead letters each queue and group has, and since when the oldest is dead."""
     guards(request).check(request, remote=True)
-    rows = await dead_letters.status(
-        services(request).database,
-        DEFAULT_SCOPE,
-        queue=queue,
-        group=group,
-        limit=limit,
-        offset=offset,
-        ages=True,
-    )
+    page = await status_page(services(request), limit, offset, queue=queue, group=group, ages=True)
     return {
         "groups": [
             {
-                "queue": row["queue"],
-                "consumerGroup": row["group_name"],
-                "deadLetters": row["messages"],
-                "oldestFailedAt": answers.moment(row["oldest_at"]),
+                "queue": row.queue,
+                "kind": row.kind,
+                "consumerGroup": row.group,
+                "deadLetters": row.messages,
+                "oldestFailedAt": answers.moment(row.oldest_at),
             }
-            for row in rows
+            for row in page.rows
         ],
+        "missing": page.missing,
         "asOf": iso(datetime.now(UTC)),
-        "pagination": {"limit": limit, "offset": offset, "total": rows[0]["total"] if rows else 0},
+        "pagination": {"limit": limit, "offset": offset, "total": page.total},
     }
 
 
@@ -114,8 +136,16 @@ async def error_groups(
     `trend` has the letters that are dead now by the hour in which they died, the running hour last.
     """
     guards(request).check(request, remote=True)
+    given = services(request)
+    if queue is not None and (tasks := await run_queue(given, queue)) is not None:
+        found, complete = await tasks.groups(DEFAULT_SCOPE, queue, hours)
+        return {
+            "groups": [task_group(one, queue) for one in found[offset : offset + limit]],
+            "complete": complete,
+            "pagination": {"limit": limit, "offset": offset, "total": len(found)},
+        }
     rows = await dead_letters.error_groups(
-        services(request).database,
+        given.database,
         DEFAULT_SCOPE,
         queue=queue,
         group=group,
@@ -125,6 +155,7 @@ async def error_groups(
     )
     return {
         "groups": [_error_group(row) for row in rows],
+        "complete": True,
         "pagination": {"limit": limit, "offset": offset, "total": rows[0]["total"] if rows else 0},
     }
 
@@ -134,25 +165,36 @@ async def get_letter(request: Request, letter_id: LetterId) -> Response:
     """One dead letter with its payload, its error and its lineage."""
     guards(request).check(request, remote=True)
     given = services(request)
-    return answers.answer(letter(given, await given.broker.dead_letters.letter(DEFAULT_SCOPE, letter_id)))
+    if is_task(letter_id):
+        return answers.answer(task_letter(await tasks_of(given).task(DEFAULT_SCOPE, letter_id)))
+    found = await given.broker.dead_letters.letter(DEFAULT_SCOPE, number(letter_id))
+    return answers.answer(letter(given, found))
 
 
 @router.delete("/letters/{letter_id}")
 async def delete_letter(request: Request, letter_id: LetterId) -> dict[str, Any]:
     """Delete one dead letter, whatever its attempts. The message stays in the log as it was."""
     guards(request).check(request)
-    await services(request).broker.dead_letters.delete(DEFAULT_SCOPE, letter_id)
-    return {"success": True, "deleted": 1, "letterId": str(letter_id)}
+    given = services(request)
+    if is_task(letter_id):
+        await change_task(given, "purge", letter_id)
+    else:
+        await given.broker.dead_letters.delete(DEFAULT_SCOPE, number(letter_id))
+    return {"success": True, "deleted": 1, "letterId": letter_id}
 
 
 @router.post("/letters/{letter_id}/requeue")
 async def requeue_letter(request: Request, letter_id: LetterId) -> dict[str, Any]:
     """Push one dead message again, to the end of its partition, for the group that had given up on it."""
     guards(request).check(request)
-    old, new = await services(request).broker.dead_letters.requeue(DEFAULT_SCOPE, letter_id)
+    given = services(request)
+    if is_task(letter_id):
+        task = await change_task(given, "requeue", letter_id)
+        return {"success": True, "letterId": letter_id, "queue": task.queue, "requeueOf": letter_id}
+    old, new = await given.broker.dead_letters.requeue(DEFAULT_SCOPE, number(letter_id))
     return {
         "success": True,
-        "letterId": str(letter_id),
+        "letterId": letter_id,
         "queue": old["queue"],
         "partition": old["partition"],
         "partitionId": str(new["partition_id"]),
@@ -161,31 +203,6 @@ async def requeue_letter(request: Request, letter_id: LetterId) -> dict[str, Any
         "transactionId": str(new["message_id"]),
         "offset": new["message_offset"],
         "requeueOf": old["transaction_id"],
-    }
-
-
-def letter(given: Services, row: Any) -> dict[str, Any]:
-    """A dead letter, from a row of `dead_letters_v2`."""
-    return {
-        "letterId": str(row["id"]),
-        "id": row["message_id"],
-        "transactionId": row["transaction_id"],
-        "partitionId": str(row["partition_id"]),
-        "queue": row["queue"],
-        "partition": row["partition"],
-        "consumerGroup": row["group_name"],
-        "offset": row["message_offset"],
-        "traceId": row["trace_id"],
-        "errorMessage": row["error"],
-        "errorGroup": row["error_key"],
-        "retryCount": row["attempts"],
-        "createdAt": iso(row["created_at"]),
-        "failedAt": iso(row["failed_at"]),
-        "timesDead": row["deaths"],
-        "totalAttempts": row["earlier_attempts"] + row["attempts"],
-        "firstEnqueuedAt": iso(row["first_created_at"] or row["created_at"]),
-        "firstTransactionId": row["first_transaction_id"] or row["transaction_id"],
-        **answers.data(given.broker.records.opened(row["payload"])),
     }
 
 

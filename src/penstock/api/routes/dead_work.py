@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,9 +16,9 @@ from starlette.responses import Response
 
 from penstock.api import answers
 from penstock.api.auth import guards
+from penstock.api.dead_view import letter, run_queue
 from penstock.api.parameters import LARGEST_ID, Limit, Offset, moment
 from penstock.api.reading import check_name
-from penstock.api.routes.dead_letters import letter
 from penstock.api.services import services
 from penstock.clock import iso
 from penstock.durable import dead_letters, jobs
@@ -26,6 +28,7 @@ from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1", tags=["dead letters"])
 
+TASK_ID = re.compile("[0-9a-f-]{32,36}-[0-9]{1,4}")
 MOST_IDS = 1_000
 MOST_A_SECOND = 100_000
 SAMPLE = 5
@@ -86,13 +89,28 @@ async def cancel_job(request: Request, job_id: uuid.UUID) -> dict[str, Any]:
 async def _work(request: Request, kind: str) -> Response:
     guards(request).check(request)
     body = await answers.body(request, _work_body)
-    which, letter_ids = selection(body)
+    which, letter_ids, task_ids = selection(body)
     if body.ratePerSecond is not None and not 1 <= body.ratePerSecond <= MOST_A_SECOND:
         raise InvalidRequest(
             f"ratePerSecond must be from 1 to {MOST_A_SECOND}, not {body.ratePerSecond}",
             field="ratePerSecond",
         )
     given = services(request)
+    tasks = given.broker.dead_letters.tasks if task_ids else await run_queue(given, which.queue)
+    if tasks is not None:
+        if task_ids:
+            which = replace(which, queue=await tasks.queue_of(DEFAULT_SCOPE, task_ids))
+        if not body.dryRun:
+            return accepted(
+                await given.broker.dead_letters.make_task_job(
+                    DEFAULT_SCOPE, kind, which, task_ids=task_ids, rate=body.ratePerSecond
+                )
+            )
+        total, exact = (len(task_ids), True) if task_ids else await tasks.count(DEFAULT_SCOPE, which)
+        return answers.answer(
+            {"dryRun": True, "kind": kind, "filter": {"queue": which.queue, "letterIds": task_ids}}
+            | {"total": total, "totalIsExact": exact, "latest": []}
+        )
     job = await given.broker.dead_letters.make_job(
         DEFAULT_SCOPE, kind, which, letter_ids=letter_ids, rate=body.ratePerSecond, dry=body.dryRun
     )
@@ -120,8 +138,11 @@ def accepted(job: Any) -> Response:
     return response
 
 
-def selection(body: WorkBody) -> tuple[Filter, list[int] | None]:
-    """Which letters a body means. Refuses one that names nothing, unless it says that it means all."""
+def selection(body: WorkBody) -> tuple[Filter, list[int] | None, list[str] | None]:
+    """Which letters a body means: a filter, or ids of letters, or ids of dead tasks.
+
+    Refuses one that names nothing, unless it says that it means all.
+    """
     which = Filter(
         _name("queue", body.queue),
         _name("consumerGroup", body.consumerGroup),
@@ -136,10 +157,12 @@ def selection(body: WorkBody) -> tuple[Filter, list[int] | None]:
     if body.letterIds is not None:
         if named or body.all:
             raise InvalidRequest("letterIds cannot be combined with a filter or all", field="letterIds")
-        return which, _letter_ids(body.letterIds)
+        if body.letterIds and all(map(TASK_ID.fullmatch, body.letterIds)):
+            return which, None, _bounded(list(dict.fromkeys(body.letterIds)))
+        return which, _letter_ids(body.letterIds), None
     if named == body.all:
         raise InvalidRequest('name what is meant: letterIds, a filter, or "all": true alone', field="all")
-    return which, None
+    return which, None, None
 
 
 def told(row: Any) -> dict[str, Any]:
@@ -156,7 +179,7 @@ def told(row: Any) -> dict[str, Any]:
         "kind": row["kind"],
         "state": row["state"],
         "filter": {
-            "letterIds": [str(letter_id) for letter_id in row["letter_ids"]] if row["letter_ids"] else None,
+            "letterIds": [str(named) for named in row["letter_ids"] or row["task_ids"] or ()] or None,
             "queue": row["queue"],
             "consumerGroup": row["group_name"],
             "partition": row["partition"],
@@ -179,14 +202,19 @@ def told(row: Any) -> dict[str, Any]:
 
 
 def _letter_ids(texts: list[str]) -> list[int]:
-    if not 1 <= len(texts) <= MOST_IDS:
-        raise InvalidRequest(f"letterIds must name 1 to {MOST_IDS} letters", field="letterIds")
-    for text in texts:
-        if not (text.isascii() and text.isdigit() and 0 < int(text) <= LARGEST_ID):
+    for text in _bounded(texts):
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and 0 < int(text) <= LARGEST_ID):
             raise InvalidRequest(
-                f"letterIds must be ids of dead letters, not {text[:40]!r}", field="letterIds"
+                f"letterIds must be ids of letters of durable queues, or of one run queue, not {text[:40]!r}",
+                field="letterIds",
             )
     return [int(text) for text in texts]
+
+
+def _bounded(texts: list[str]) -> list[str]:
+    if not 1 <= len(texts) <= MOST_IDS:
+        raise InvalidRequest(f"letterIds must name 1 to {MOST_IDS} letters", field="letterIds")
+    return texts
 
 
 def _name(what: str, value: str | None) -> str | None:

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api import answers
+from penstock.api.dead_view import letter
 from penstock.api.parameters import Group, Limit, Offset, Partition, PartitionId, Queue, TransactionId
 from penstock.api.reading import check_name
-from penstock.api.routes.dead_letters import letter
 from penstock.api.routes.resources import unknown_queue
 from penstock.api.services import Services, services
 from penstock.broker.records import Record

@@ -13,6 +13,10 @@ DECLARE
     v_next record;
 BEGIN
     v_job.id := p_id;
+    IF NOT p_dry THEN
+        INSERT INTO environments (organization, project, name) VALUES (p_organization, p_project, p_environment)
+        ON CONFLICT DO NOTHING;
+    END IF;
     v_job.environment_id := environment_v1(p_organization, p_project, p_environment);
     v_job.kind := p_kind;
     v_job.state := 'waiting';
@@ -25,6 +29,7 @@ BEGIN
     v_job.error_key := p_error_key;
     v_job.payload := p_payload;
     v_job.letter_ids := p_letter_ids;
+    v_job.run_queue := false;
     v_job.rate := p_rate;
     v_job.looked_at := 0;
     v_job.changed := 0;

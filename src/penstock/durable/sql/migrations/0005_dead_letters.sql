@@ -166,6 +166,9 @@ CREATE TABLE jobs (
     error_key      uuid,
     payload        text,
     letter_ids     bigint[],               -- these and no others
+    run_queue      boolean NOT NULL DEFAULT false,   -- its letters are dead tasks in Redis
+    task_ids       text[],                 -- these and no others of them
+    at_task        text,                   -- the page of them that is next
     rate           int CHECK (rate > 0),   -- letters a second at most; NULL: as fast as leaves room for others
     total          bigint NOT NULL,
     total_is_exact boolean NOT NULL,
