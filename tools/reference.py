@@ -6,7 +6,14 @@ from pathlib import Path
 
 from penstock.config import PREFIX, Settings
 from penstock.definitions import DEFINITIONS, MetricDefinition
-from penstock.telemetry import EXPORTED
+from penstock.telemetry import EXPORTED, Across
+
+ACROSS = {
+    Across.SHARED: "all know the same",
+    Across.SUM: "added up",
+    Across.MAX: "the largest",
+    Across.WORKER: "each for itself",
+}
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -49,11 +56,15 @@ def metrics_page() -> str:
     lines += [
         "## For Prometheus: `GET /metrics`",
         "",
-        "In the OpenMetrics format, per broker process. A counter's sample has `_total` behind its name.",
+        "In the OpenMetrics format. Any of the broker processes behind a port answers for all of them; the",
+        "last column says how. A counter's sample has `_total` behind its name.",
         "",
-        "| Metric | Kind | Labels | What it is |",
-        "|---|---|---|---|",
-        *(f"| `{e.name}` | {e.kind} | {', '.join(e.labels) or '–'} | {e.help} |" for e in EXPORTED),
+        "| Metric | Kind | Labels | What it is | Processes |",
+        "|---|---|---|---|---|",
+        *(
+            f"| `{e.name}` | {e.kind} | {', '.join(e.all_labels) or '–'} | {e.help} | {ACROSS[e.across]} |"
+            for e in EXPORTED
+        ),
         "",
     ]
     return "\n".join(lines)

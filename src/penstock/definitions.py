@@ -161,4 +161,36 @@ QUEUE = MetricDefinition(
     ),
 )
 
-DEFINITIONS: tuple[MetricDefinition, ...] = (QUEUE,)
+WORKER = MetricDefinition(
+    name="worker",
+    dimensions=(
+        Dimension("hostname", "host", "machine the broker process runs on"),
+        Dimension("worker", "wrk", "number of the process among those behind one port"),
+    ),
+    counters=(
+        Measure("push_requests", "pr", "pushes answered"),
+        Measure("push_messages", "pm", "messages they appended"),
+        Measure("pop_requests", "or", "pops answered, those that found nothing too"),
+        Measure("pop_messages", "om", "messages they handed out"),
+        Measure("ack_requests", "ar", "acks answered"),
+        Measure("ack_messages", "am", "messages they settled"),
+        Measure("transaction_requests", "tr", "transactions carried out"),
+        Measure("transaction_messages", "tm", "pushes and acks in them"),
+        Measure("database_errors", "de", "database calls that failed"),
+        Measure("dead_letters", "dl", "messages given up on"),
+    ),
+    gauges=(
+        Measure("busy_connections", "bc", "database connections in use"),
+        Measure("free_connections", "fc", "database connections not in use"),
+        Measure("connection_waiters", "cw", "operations waiting for a connection"),
+        Measure("pending_requests", "rq", "requests waiting for their batch"),
+        Measure("parked_pops", "pp", "pops waiting for a message"),
+        Measure("spilled", "sp", "operations that wait in lanes"),
+        Measure("resident_bytes", "rss", "resident memory"),
+    ),
+    samples=(Measure("late_ms", "lt", "how late the event loop came, the worst of each second"),),
+    shards=1,
+    max_stream_length=100_000,
+)
+
+DEFINITIONS: tuple[MetricDefinition, ...] = (QUEUE, WORKER)

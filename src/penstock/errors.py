@@ -102,14 +102,6 @@ class WrongState(PenstockError):
     title = "This cannot be done now"
 
 
-class NotAvailable(PenstockError):
-    """A route that clients know and that this version cannot answer truthfully."""
-
-    code = "not_available"
-    status = 501
-    title = "This is not measured yet"
-
-
 class LeaseLost(PenstockError):
     code = "lease_lost"
     status = 409
@@ -158,6 +150,9 @@ class RedisUnavailable(PenstockError):
 
 class OutcomeUnknown(DatabaseUnavailable):
     """PostgreSQL went away while it worked: what it was asked to do may have been done or not."""
+
+    code = "outcome_unknown"
+    title = "PostgreSQL went away meanwhile"
 
 
 class Overloaded(PenstockError):

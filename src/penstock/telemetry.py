@@ -1,6 +1,7 @@
 """The one table of every metric that `GET /metrics` exports: name, kind, labels and help.
 
-Names carry their unit; a counter's sample ends in `_total`, which the exposition adds.
+Names carry their unit; a counter's sample ends in `_total`, which the exposition adds. Each metric says what
+becomes of it when several processes share a port and any of them answers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,19 @@ from enum import StrEnum
 class Kind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
+    SUMMARY = "summary"
+
+
+class Across(StrEnum):
+    """How the values of the processes behind one port make one answer."""
+
+    SHARED = "shared"
+    """Everybody reads the same, from PostgreSQL or Redis: whoever is asked tells it."""
+    SUM = "sum"
+    """Of those that are gone too, where it is a counter: it never goes back."""
+    MAX = "max"
+    WORKER = "worker"
+    """Each for itself, under a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +34,98 @@ class Exported:
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
+    across: Across = Across.SHARED
+
+    @property
+    def all_labels(self) -> tuple[str, ...]:
+        return (*self.labels, "worker") if self.across is Across.WORKER else self.labels
 
 
-OPERATION = ("operation",)
+def _counter(name: str, words: str, *labels: str) -> Exported:
+    return Exported(name, Kind.COUNTER, words, labels, Across.SUM)
 
-REQUESTS = Exported("penstock_operation_requests", Kind.COUNTER, "requests carried out", OPERATION)
-ITEMS = Exported("penstock_operation_items", Kind.COUNTER, "messages or acks in those requests", OPERATION)
-BATCHES = Exported("penstock_operation_batches", Kind.COUNTER, "database calls they made", OPERATION)
-SECONDS = Exported("penstock_operation_seconds", Kind.COUNTER, "time those calls took", OPERATION)
-FAILURES = Exported("penstock_operation_failures", Kind.COUNTER, "database calls that failed", OPERATION)
-PENDING = Exported("penstock_operation_pending", Kind.GAUGE, "requests waiting for their batch", OPERATION)
-PARKED = Exported("penstock_parked_pops", Kind.GAUGE, "pops waiting for a message")
-CONNECTIONS = Exported(
-    "penstock_database_connections", Kind.GAUGE, "database connections: limit, open, busy", ("state",)
+
+def _summed(name: str, words: str, *labels: str) -> Exported:
+    return Exported(name, Kind.GAUGE, words, labels, Across.SUM)
+
+
+def _of_worker(name: str, words: str, *labels: str) -> Exported:
+    return Exported(name, Kind.GAUGE, words, labels, Across.WORKER)
+
+
+OVERFLOW = "__overflow__"
+"""The name that queues share once there are more than may have a label of their own."""
+
+
+REQUESTS = _counter("penstock_operation_requests", "requests carried out", "operation")
+ITEMS = _counter("penstock_operation_items", "messages or acks in those requests", "operation")
+BATCHES = _counter("penstock_operation_batches", "database calls they made", "operation")
+SECONDS = _counter("penstock_operation_seconds", "time those calls took", "operation")
+FAILURES = _counter("penstock_operation_failures", "database calls that failed", "operation")
+PENDING = _summed("penstock_operation_pending", "requests waiting for their batch", "operation")
+PARKED = _summed("penstock_parked_pops", "pops waiting for a message")
+CONNECTIONS = _summed(
+    "penstock_database_connections", "database connections: limit, open, busy, and who waits for one", "state"
 )
-EMITTED = Exported("penstock_metric_events_emitted", Kind.COUNTER, "metric events written to their streams")
-DROPPED = Exported("penstock_metric_events_dropped", Kind.COUNTER, "metric events lost for want of room")
-BUFFERED = Exported("penstock_metric_events_pending", Kind.GAUGE, "metric events waiting for Redis")
+DATABASE_ERRORS = _counter("penstock_database_errors", "calls that PostgreSQL did not answer or refused")
+EMITTED = _counter("penstock_metric_events_emitted", "metric events written to their streams")
+DROPPED = _counter("penstock_metric_events_dropped", "metric events lost for want of room")
+BUFFERED = _summed("penstock_metric_events_pending", "metric events waiting for Redis")
+
+QUEUE_AND_GROUP = ("queue", "group")
+QUEUE_DEPTH = Exported(
+    "penstock_queue_depth",
+    Kind.GAUGE,
+    "messages or tasks that wait; an empty group is the queue as a whole",
+    QUEUE_AND_GROUP,
+)
+QUEUE_INFLIGHT = Exported(
+    "penstock_queue_inflight", Kind.GAUGE, "messages or tasks being worked on", QUEUE_AND_GROUP
+)
+QUEUE_AGE = Exported(
+    "penstock_queue_oldest_age_seconds",
+    Kind.GAUGE,
+    "for how long the oldest one that is eligible has waited",
+    QUEUE_AND_GROUP,
+)
+QUEUE_LIMIT = Exported(
+    "penstock_queue_concurrency_limit",
+    Kind.GAUGE,
+    "how many tasks of a run queue may run at once",
+    ("queue",),
+)
+QUEUE_MESSAGES = _counter(
+    "penstock_queue_messages",
+    "what happened to messages: pushed, popped, completed, failed, dead, expired",
+    *QUEUE_AND_GROUP,
+    "event",
+)
+QUEUE_WAIT = Exported(
+    "penstock_queue_wait_seconds",
+    Kind.SUMMARY,
+    "how long messages had waited when they were popped: sum and count",
+    QUEUE_AND_GROUP,
+    Across.SUM,
+)
+ANSWERED = _counter(
+    "penstock_requests", "requests that clients got an answer to, without an error", "operation"
+)
+WORKERS = Exported("penstock_workers", Kind.GAUGE, "broker processes behind this port")
+RESIDENT = _of_worker("penstock_worker_resident_memory_bytes", "resident memory of a broker process")
+CPU = _counter("penstock_worker_cpu_seconds", "processor time of broker processes")
+MINUTES_WAITING = _summed("penstock_worker_minutes_pending", "minute rows that are not written yet")
+MINUTES_DROPPED = _counter("penstock_worker_minutes_dropped", "minute rows that were given up")
+RECONCILED = Exported(
+    "penstock_reconciliation_age_seconds",
+    Kind.GAUGE,
+    "how long ago totals and positions were last compared with the log",
+)
+DRIFT = Exported(
+    "penstock_reconciliation_drift",
+    Kind.GAUGE,
+    "messages by which the last comparison found totals wrong; 0, or something is broken",
+)
+FINDINGS = Exported("penstock_reconciliation_findings", Kind.GAUGE, "what else it found, as a number")
 HORIZON = Exported(
     "penstock_vacuum_horizon_age_seconds",
     Kind.GAUGE,
@@ -63,32 +152,35 @@ DEAD_RECOUNT = Exported(
     "penstock_dlq_recount_age_seconds", Kind.GAUGE, "how long ago the last whole recount ended"
 )
 
-LOAD = Exported("penstock_load", Kind.GAUGE, "how loaded broker and database are; 1 is full", OPERATION)
-DECISIONS = Exported(
+LOAD = _of_worker("penstock_load", "how loaded a broker and its database are; 1 is full", "operation")
+DECISIONS = _counter(
     "penstock_load_decisions",
-    Kind.COUNTER,
     "requests that were to be executed, spilled or refused",
-    ("operation", "decision"),
+    "operation",
+    "decision",
 )
 WAITING = Exported(
     "penstock_operations_waiting",
     Kind.GAUGE,
     "operations that were accepted and are not carried out yet, in the whole cluster",
-    OPERATION,
+    ("operation",),
+    Across.MAX,
 )
-DRAINED = Exported("penstock_operations_drained", Kind.COUNTER, "operations carried out by this process")
-PARKED_OPERATIONS = Exported(
-    "penstock_operations_parked", Kind.COUNTER, "operations that failed for good and wait for an operator"
+DRAINED = _counter("penstock_operations_drained", "operations carried out by these processes")
+PARKED_OPERATIONS = _counter(
+    "penstock_operations_parked", "operations that failed for good and wait for an operator"
 )
-EVENT_LOOP = Exported(
-    "penstock_event_loop_late_seconds", Kind.GAUGE, "how late the broker's event loop comes, smoothed"
-)
+EVENT_LOOP = _of_worker("penstock_event_loop_late_seconds", "how late a broker's event loop comes, smoothed")
 JOURNAL_RECORDS = Exported(
     "penstock_journal_records", Kind.GAUGE, "pushes that wait in the journal for PostgreSQL"
 )
 JOURNAL_BYTES = Exported("penstock_journal_bytes", Kind.GAUGE, "what they take on disk")
 OUTAGE = Exported(
-    "penstock_database_outage_seconds", Kind.GAUGE, "for how long PostgreSQL has been away; 0: it is there"
+    "penstock_database_outage_seconds",
+    Kind.GAUGE,
+    "for how long PostgreSQL has been away; 0: it is there",
+    (),
+    Across.MAX,
 )
 
 METRIC = ("metric",)
@@ -129,8 +221,11 @@ PIPELINE_LOST = Exported(
 )
 
 EXPORTED: tuple[Exported, ...] = (
-    *(REQUESTS, ITEMS, BATCHES, SECONDS, FAILURES, PENDING, PARKED, CONNECTIONS),
-    *(EMITTED, DROPPED, BUFFERED, HORIZON),
+    *(QUEUE_DEPTH, QUEUE_INFLIGHT, QUEUE_AGE, QUEUE_LIMIT, QUEUE_MESSAGES, QUEUE_WAIT),
+    *(ANSWERED, REQUESTS, ITEMS, BATCHES, SECONDS, FAILURES, PENDING, PARKED),
+    *(CONNECTIONS, DATABASE_ERRORS, HORIZON),
+    *(WORKERS, RESIDENT, CPU, MINUTES_WAITING, MINUTES_DROPPED, RECONCILED, DRIFT, FINDINGS),
+    *(EMITTED, DROPPED, BUFFERED),
     *(
         LOAD,
         DECISIONS,

@@ -17,6 +17,7 @@ from penstock import __version__, dashboard
 from penstock.api import openapi, problems
 from penstock.api.auth import Guards
 from penstock.api.routes import (
+    analytics,
     batching,
     channels,
     configure,
@@ -36,6 +37,7 @@ from penstock.api.routes import (
     status,
     tasks,
     traces,
+    worker_health,
 )
 from penstock.api.services import open_services
 from penstock.config import Settings
@@ -63,6 +65,7 @@ def make_app(settings: Settings) -> FastAPI:
         *(configure, resources, groups, messages_view, traces, operations),
         *(dead_letters, dead_work, channels),
         *(run_queues, tasks, status, horizon, batching, metrics, exposition, health),
+        *(analytics, worker_health),
     ):
         app.include_router(module.router)
     app.add_route("/", _page, include_in_schema=False)

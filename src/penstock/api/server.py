@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from penstock.api.app import make_app
 from penstock.api.express import ExpressProtocol
+from penstock.broker.worker_slot import clear_slots
 from penstock.config import Settings, as_environment, load_settings
 
 OPTIONS: dict[str, Any] = {
@@ -32,6 +33,7 @@ def serve(settings: Settings) -> None:
     They are told their settings through the environment.
     """
     os.environ.update(as_environment(settings))
+    clear_slots(settings)
     uvicorn.run(
         "penstock.api.server:make_app_from_environment",
         factory=True,

@@ -17,7 +17,7 @@ from datetime import timedelta
 
 from penstock.clock import Clock, system_clock, to_utc
 from penstock.config import Settings
-from penstock.durable import chunks, dead_upkeep, operations, retention, tidy
+from penstock.durable import chunks, dead_upkeep, operations, reconciliation, retention, tidy, worker_metrics
 from penstock.durable.retention import LetGo
 from penstock.durable.upkeep import Upkeep
 from penstock.errors import PenstockError
@@ -43,6 +43,8 @@ class Plan:
     chunk_age: timedelta = timedelta(hours=6)
     trace_age: timedelta = timedelta(days=7)
     operation_age: timedelta = timedelta(hours=1)
+    minute_age: timedelta = timedelta(days=30)
+    reconcile_s: float = 600.0
 
     @classmethod
     def of(cls, settings: Settings) -> Plan:
@@ -52,6 +54,8 @@ class Plan:
             timedelta(hours=settings.chunk_hours),
             timedelta(days=settings.trace_days),
             timedelta(seconds=settings.operation_keep_s),
+            timedelta(days=settings.worker_metrics_days),
+            settings.reconcile_s,
         )
 
 
@@ -78,6 +82,7 @@ class Maintenance:
         self._clock = clock
         self._session: Upkeep | None = None
         self._after = 0
+        self._reconciled = False
         self._task: asyncio.Task[None] | None = None
         self.rounds = 0
 
@@ -116,6 +121,8 @@ class Maintenance:
             self._fold_dead,
             self._group_dead,
             self._recount_dead,
+            self._forget_minutes,
+            self._reconcile,
             self._vacuum,
         )
         for step in steps:
@@ -150,6 +157,7 @@ class Maintenance:
 
     async def _release(self) -> None:
         session, self._session = self._session, None
+        self._reconciled = False
         if session is not None:
             await session.close()
 
@@ -228,6 +236,26 @@ class Maintenance:
             if (await dead_upkeep.recount(session)).ended:
                 break
         return False
+
+    async def _forget_minutes(self, session: Upkeep) -> bool:
+        spent = chunks.after(STEP_S)
+        before = to_utc(self._clock()) - self._plan.minute_age
+        more = True
+        while more and not spent():
+            more = await worker_metrics.prune(session, before)
+        return more
+
+    async def _reconcile(self, session: Upkeep) -> bool:
+        """Some queues of the reconciliation, if one is due; the next round goes on behind them. One is due
+        when this process begins to lead, and then again and again."""
+        is_first, self._reconciled = not self._reconciled, True
+        if not is_first and not await reconciliation.is_due(session, self._plan.reconcile_s):
+            return False
+        spent = chunks.after(RECOUNT_S)
+        ended = False
+        while not ended and not spent():
+            ended = await reconciliation.step(session)
+        return not ended
 
     async def _vacuum(self, session: Upkeep) -> bool:
         for name in await tidy.vacuum(session):

@@ -60,18 +60,22 @@ class Pops:
         With `wait_s`, wait that long for the first one. Cancelling a pop gives back what it had leased.
         """
         if not options.wait_s:
-            return await self._once(scope, queue, group, options)
-        ids = await self._at.directory.group(scope, queue, group, options.subscription)
-        return await self._waiting(scope, {ids.queue_id: queue}, group, options)
+            popped = await self._once(scope, queue, group, options)
+        else:
+            ids = await self._at.directory.group(scope, queue, group, options.subscription)
+            popped = await self._waiting(scope, {ids.queue_id: queue}, group, options)
+        self._at.metrics.requests.pop += 1
+        return popped
 
     async def pop_any(
         self, scope: Scope, namespace: str | None, task: str | None, group: str, options: PopOptions
     ) -> Popped:
         """The same from whichever queue of a namespace and task has something: higher priority first."""
         queues = await self._at.directory.matching(scope, namespace, task)
-        if not options.wait_s:
-            return await self._first(scope, queues, group, options)
-        return await self._waiting(scope, queues, group, options)
+        take = self._waiting if options.wait_s else self._first
+        popped = await take(scope, queues, group, options)
+        self._at.metrics.requests.pop += 1
+        return popped
 
     async def give_back(self, scope: Scope, popped: Popped) -> None:
         """Undo a pop whose answer nobody is left to receive; what was auto-acked cannot be."""

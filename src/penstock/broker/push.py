@@ -67,7 +67,9 @@ class Pushes:
         self._at = workbench
         self._load = load
         self._later = later
-        self.batcher: Batcher[list[Part], None] = Batcher(self._execute, in_flight=2)
+        self.batcher: Batcher[list[Part], None] = Batcher(
+            self._execute, in_flight=2, patience=load.patience("push")
+        )
 
     async def push(
         self, scope: Scope, messages: Sequence[NewMessage], decision: Decision = Decision.EXECUTE
@@ -93,6 +95,7 @@ class Pushes:
                 WAITING,
                 retry_after_s=self._load.retry_after_s("push"),
             )
+        self._at.metrics.requests.push += 1
         return results
 
     async def _to_database(self, request: _Request, decision: Decision) -> None:

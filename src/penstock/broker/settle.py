@@ -50,8 +50,11 @@ class Settlements:
         nothing."""
         acks = [_ack(settlement) for settlement in settlements]
         if decision is Decision.SPILL:
-            return await self._accept(acks)
+            accepted = await self._accept(acks)
+            self._at.metrics.requests.ack += 1
+            return accepted
         results = await self.acks.submit(None, acks, items=len(acks))
+        self._at.metrics.requests.ack += 1
         self._count(scope, settlements, results)
         return [_result(result) for result in results]
 
@@ -103,6 +106,8 @@ class Settlements:
                 raise TransactionFailed("push", flat[failure.item], failure.reason) from None
             raise
         self.transactions.add(1, len(messages) + len(settlements), time.perf_counter() - started)
+        self._at.metrics.requests.transaction += 1
+        self._at.metrics.requests.transaction_messages += len(messages) + len(settlements)
         pushed = [refusal(message, "") for message in messages]
         at = 0
         for name, segment in zip(todo, segments, strict=True):

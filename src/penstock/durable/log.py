@@ -275,6 +275,21 @@ async def gauges(database: Database, queue_ids: Sequence[int]) -> list[Any]:
     return await database.fetch("SELECT * FROM gauges_v1($1)", list(queue_ids))
 
 
+async def named_gauges(database: Database, scope: Scope, limit: int) -> list[Any]:
+    """The same for the queues of an environment, the oldest ones first, with their names."""
+    return await database.fetch(
+        """WITH chosen AS (SELECT q.id, q.name FROM queues q
+                           WHERE q.environment_id = environment_v1($1, $2, $3) ORDER BY q.id LIMIT $4)
+           SELECT c.name AS queue, m.group_name, m.depth, m.running, m.oldest_at
+           FROM gauges_v1(array(SELECT id FROM chosen)) m JOIN chosen c ON c.id = m.queue_id
+           ORDER BY m.queue_id, m.group_name""",
+        scope.organization,
+        scope.project,
+        scope.environment,
+        limit,
+    )
+
+
 async def environment_gauges(database: Database, scopes: Sequence[Scope]) -> list[Any]:
     """The same for environments as a whole; rows as `environment_gauges_v1` describes them."""
     return await database.fetch(

@@ -44,6 +44,8 @@ class Database:
         self.size = size
         self.waiting = 0
         """How many wait for a connection."""
+        self.errors = 0
+        """Calls that failed: PostgreSQL was away, or refused what it never should."""
         self.outage = Outage(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
@@ -73,9 +75,12 @@ class Database:
             self._pool = None
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[asyncpg.Record]]:
-        """A connection of one's own. Raises DatabaseUnavailable if there is none to be had, at once during an
-        outage, and OutcomeUnknown if it is lost while it is used."""
+    async def connection(
+        self, *, counted: bool = True
+    ) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[asyncpg.Record]]:
+        """A connection of one's own. Raises DatabaseUnavailable if there is none to be had, at once during
+        an outage, and OutcomeUnknown if it is lost while it is used. What fails is `counted` among the
+        errors."""
         self.outage.check()
         try:
             connection = await self._acquire()
@@ -86,7 +91,11 @@ class Database:
             finally:
                 await self._pool.release(connection)
         except DatabaseUnavailable:
+            self.errors += counted
             self.outage.suspect()
+            raise
+        except asyncpg.PostgresError:
+            self.errors += counted
             raise
 
     async def _acquire(self) -> asyncpg.pool.PoolConnectionProxy[asyncpg.Record]:

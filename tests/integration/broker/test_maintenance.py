@@ -158,7 +158,9 @@ async def test_work_that_fails_is_not_the_end_of_the_rest(
     with caplog.at_level(logging.ERROR):
         await maintenance.round()
     failed = [r.message for r in caplog.records]
-    assert failed == [f"maintenance failed at {step}" for step in ("retain", "expire", "fold_dead")]
+    assert failed == [
+        f"maintenance failed at {step}" for step in ("retain", "expire", "fold_dead", "reconcile")
+    ]
     assert maintenance.leads
     await maintenance.stop()
 

@@ -15,8 +15,10 @@ from events import event, fill, totals
 from pyspark.sql import SparkSession
 from redis import Redis
 
+from penstock.broker.minute import Identity
+from penstock.broker.worker_events import WorkerEvents
 from penstock.config import Settings
-from penstock.definitions import DEFINITIONS, QUEUE, Dimension, Measure, MetricDefinition
+from penstock.definitions import DEFINITIONS, QUEUE, WORKER, Dimension, Measure, MetricDefinition
 from penstock.embedded.clickhouse import ClickHouse
 from penstock.embedded.part import running
 from penstock.embedded.ports import any_free_port
@@ -25,6 +27,7 @@ from penstock.errors import ConfigError, PartFailed
 from penstock.pipeline import job
 from penstock.pipeline.job import Pipeline, run
 from penstock.pipeline.session import build_session
+from penstock.streams.emitter import Emitter
 from penstock.streams.progress import PROGRESS_KEY, read_progress
 from penstock.warehouse.client import Warehouse, connect
 from penstock.warehouse.metric_series import metric_series
@@ -127,7 +130,7 @@ def test_an_idle_pipeline_still_reports(
         first = progress_where(stream_url, lambda p: p["state"] == "running", "a first report")
         second = progress_where(stream_url, lambda p: p["at"] > first["at"], "another report")
     assert second["metrics"]["queue"]["entries"] == 0
-    assert second["lag"] == dict.fromkeys(QUEUE.stream_keys, 0)
+    assert second["lag"] == dict.fromkeys((key for d in DEFINITIONS for key in d.stream_keys), 0)
 
 
 def test_a_batch_waits_for_a_clickhouse_that_is_away(
@@ -238,6 +241,34 @@ def test_metrics_run_side_by_side_and_a_new_one_needs_nothing_but_its_definition
     # The gauge was seen once, 20 seconds ago, and is carried on from there.
     assert door[0]["ajar"]["last"] is None
     assert (door[-1]["ajar"]["last"], door[-1]["carried"]) == (3, True)
+
+
+async def test_broker_processes_are_a_metric_like_queues(
+    pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
+) -> None:
+    now_s = int(time.time())
+    emitter = Emitter(stream_url, buffer=100)
+    events = WorkerEvents(emitter, Identity("here", 1, 7, now_s))
+    for second in range(10):
+        gauges = {"busy_connections": second % 4, "resident_bytes": 5 << 30}
+        events.add(now_s - 40 + second, {"push_requests": 2, "database_errors": second}, gauges, 0.05)
+    emitter.start()
+    await emitter.stop()
+    assert (emitter.emitted, emitter.dropped) == (10, 0)
+    with pipeline(stream_url, warehouse.url):
+        [hours] = [table.name for table in tier_tables(WORKER) if table.tier is HOUR]
+        wait_until(
+            lambda: warehouse.query(f"SELECT sum(events) AS n FROM {hours}")[0]["n"] == 10,
+            PATIENCE_S,
+            "the hour tier has ten seconds of the worker",
+        )
+    named = {"hostname": "here", "worker": "1"}
+    points = metric_series(warehouse, WORKER, named, period="1m", now=now_s)["timeseries"]
+    assert sum(point["push_requests"] for point in points) == 20
+    assert sum(point["database_errors"] for point in points) == 45
+    assert max(point["busy_connections"]["max"] or 0 for point in points) == 3
+    assert points[-1]["resident_bytes"]["last"] == 5 << 30
+    assert {point["late_ms"]["p95"] for point in points if point["late_ms"]["count"]} == {50}
 
 
 def test_the_pipeline_says_which_setting_it_misses() -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 
 from penstock.api.answers import moment
+from penstock.api.buckets import ratio
 from penstock.api.parameters import Limit, Offset, Queue, Search, Text
 from penstock.api.routes.groups import summary
 from penstock.api.services import Services, services
 from penstock.clock import iso, system_clock, to_utc
-from penstock.durable import catalog, groups
+from penstock.durable import catalog, groups, worker_metrics
 from penstock.durable.options import described
 from penstock.errors import UnknownQueue
 from penstock.model import DEFAULT_SCOPE
@@ -143,7 +145,24 @@ async def totals(given: Services, namespace: str | None, task: str | None) -> di
         "tasks": row["tasks"],
         "consumerGroups": row["groups"],
         "messages": message_totals(row),
+        "throughput": await _throughput(given),
         "asOf": iso(to_utc(system_clock())),
+    }
+
+
+async def _throughput(given: Services) -> dict[str, Any]:
+    """What all brokers do, over the last whole minute and what there is of the running one."""
+    now = to_utc(system_clock())
+    rows = await worker_metrics.throughput(
+        given.database, now - timedelta(minutes=1), now + timedelta(minutes=1), timedelta(minutes=1)
+    )
+    covered_s = sum(row["covered_s"] for row in rows)
+    return {
+        "coveredSeconds": round(covered_s, 3),
+        "pushPerSecond": ratio(sum(row["push_messages"] for row in rows), covered_s),
+        "popPerSecond": ratio(sum(row["pop_messages"] for row in rows), covered_s),
+        "ackPerSecond": ratio(sum(row["ack_messages"] for row in rows), covered_s),
+        "avgLagMs": ratio(sum(row["lag_sum_ms"] for row in rows), sum(row["lag_count"] for row in rows)),
     }
 
 

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api import answers
+from penstock.api.buckets import window
 from penstock.api.parameters import Group, Limit, Moment, Offset, Partition, Queue, Text
 from penstock.api.routes.messages_view import Status, message_page
 from penstock.api.routes.resources import message_totals, queue_detail, totals, unknown_queue
 from penstock.api.services import services
 from penstock.clock import iso
-from penstock.durable import catalog
-from penstock.errors import NotAvailable
+from penstock.durable import catalog, worker_metrics
 from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse.series import queue_series
 
@@ -78,7 +78,21 @@ async def analytics(
     end: Moment | None = END,
     interval: Interval | None = None,
 ) -> dict[str, Any]:
-    """How many messages were pushed to a queue over time."""
+    """How many messages were pushed to a queue, or to all of them, over time."""
+    if queue is None:
+        asked = window(start, end, interval, None)
+        rows = await worker_metrics.throughput(
+            services(request).database, asked.start, asked.end, asked.width
+        )
+        found = {row["bucket_at"]: {"messages": row["push_messages"]} for row in rows}
+        return {
+            "queue": None,
+            **asked.described(),
+            "dataPoints": [
+                {"timestamp": point["timestamp"], "messages": point["messages"]}
+                for point in asked.points(found, {"messages": None})
+            ],
+        }
     series = await _series(request, queue, start, end, interval)
     points = [
         {"timestamp": point["timestamp"], "messages": point["throughput"]["enqueued"]}
@@ -125,78 +139,8 @@ async def refresh() -> dict[str, Any]:
     return {"success": True, "refreshed": 0, "message": "totals are always current"}
 
 
-@router.get("/analytics/queue-lag", tags=["analytics"])
-async def queue_lag(
-    request: Request,
-    queue: Queue | None = None,
-    start: Moment | None = START,
-    end: Moment | None = END,
-    interval: Interval | None = None,
-) -> dict[str, Any]:
-    """How long the messages of a queue waited before they were popped, over time."""
-    series = await _series(request, queue, start, end, interval)
-    points = [
-        {
-            "bucket": point["timestamp"],
-            "queueName": queue,
-            "popCount": point["throughput"]["dequeued"],
-            "avgLagMs": point["latency"]["avg_wait_ms"],
-            "p95LagMs": point["latency"]["p95_wait_ms"],
-            "p99LagMs": point["latency"]["p99_wait_ms"],
-            "oldestAgeMs": point["latency"]["max_age_ms"],
-            "depth": point["queue_depth"]["last"],
-        }
-        for point in series["timeseries"]
-    ]
-    return {**_window(series), "series": points}
-
-
-@router.get("/analytics/queue-ops", tags=["analytics"])
-async def queue_ops(
-    request: Request,
-    queue: Queue | None = None,
-    start: Moment | None = START,
-    end: Moment | None = END,
-    interval: Interval | None = None,
-) -> dict[str, Any]:
-    """What happened to the messages of a queue, over time."""
-    series = await _series(request, queue, start, end, interval)
-    points = [
-        {
-            "bucket": point["timestamp"],
-            "queueName": queue,
-            "pushMessages": point["throughput"]["enqueued"],
-            "popMessages": point["throughput"]["dequeued"],
-            "ackSuccess": point["throughput"]["completed"],
-            "ackFailed": point["failures"]["nack"],
-            "deadLetters": point["failures"]["dlq"],
-            "expired": point["failures"]["ttl_expired"],
-        }
-        for point in series["timeseries"]
-    ]
-    return {**_window(series), "series": points}
-
-
-@router.get("/analytics/worker-metrics", tags=["analytics"])
-async def worker_metrics() -> None:
-    """Not measured over time yet; `/api/v1/analytics/batching` tells of this process now."""
-    raise NotAvailable(
-        "brokers do not keep metrics of themselves yet; /api/v1/analytics/batching tells of now"
-    )
-
-
-@router.get("/analytics/system-metrics", tags=["analytics"])
-async def system_metrics() -> None:
-    """Not measured yet; `/health` tells of every part now."""
-    raise NotAvailable("processor and memory are not measured yet; /health tells how every part is now")
-
-
-async def _series(
-    request: Request, queue: str | None, start: Any, end: Any, interval: str | None
-) -> dict[str, Any]:
+async def _series(request: Request, queue: str, start: Any, end: Any, interval: str | None) -> dict[str, Any]:
     given = services(request)
-    if queue is None:
-        raise NotAvailable("series over all queues together are not kept yet; name one: ?queue=…")
     if not await catalog.queue_exists(given.database, DEFAULT_SCOPE, queue):
         raise unknown_queue(queue)
     return await asyncio.to_thread(

@@ -1,0 +1,141 @@
+"""What brokers did and how they were, over time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import httpx
+import pytest
+from calls import ack, get, pop, problem, push
+from fastapi import FastAPI
+
+from penstock.api.buckets import MOST_POINTS, window
+from penstock.broker.worker_metrics import WorkerMetrics
+from penstock.clock import to_utc
+from penstock.durable.pool import Database
+from penstock.model import DEFAULT_SCOPE
+
+
+@pytest.fixture
+def worker(app: FastAPI) -> WorkerMetrics:
+    found: WorkerMetrics = app.state.services.worker
+    return found
+
+
+async def written(worker: WorkerMetrics) -> None:
+    """All that happened so far is in the rows."""
+    worker.tick()
+    await worker.write()
+
+
+async def test_throughput_has_rates_lags_and_gaps(client: httpx.AsyncClient, worker: WorkerMetrics) -> None:
+    await push(client, 1, 2, 3)
+    [message] = await pop(client)
+    await ack(client, message)
+    await written(worker)
+    body = await get(client, "/analytics/throughput", interval="minute")
+    assert body["interval"] == "1m"
+    gaps = [point for point in body["series"] if not point["coveredSeconds"]]
+    there = [point for point in body["series"] if point["coveredSeconds"]]
+    assert len(there) in (1, 2)  # the minute may have ended meanwhile
+    assert len(gaps) >= 58
+    assert {gap["pushMessages"] for gap in gaps} == {gap["pushPerSecond"] for gap in gaps} == {None}
+    assert all(gap.keys() == there[0].keys() for gap in gaps)
+    totals = {name: sum(p[name] for p in there) for name in ("pushMessages", "popMessages", "ackMessages")}
+    assert totals == {"pushMessages": 3, "popMessages": 1, "ackMessages": 1}
+    for point in there:
+        rate = point["pushMessages"] / point["coveredSeconds"]
+        assert point["pushPerSecond"] == pytest.approx(rate, rel=0.02, abs=0.01)
+    [popped] = [point for point in there if point["popMessages"]]
+    assert popped["p50LagMs"] == popped["p99LagMs"] == popped["maxLagMs"] == popped["avgLagMs"]
+    [whole] = (await get(client, "/analytics/throughput", bucket=1440))["series"][-1:]
+    assert whole["pushMessages"] == 3
+
+
+async def test_queues_have_lags_and_operations(client: httpx.AsyncClient, worker: WorkerMetrics) -> None:
+    await push(client, 1, 2, queue="a")
+    await push(client, 3, queue="b")
+    [message] = await pop(client, queue="a")
+    await ack(client, message, "dlq")
+    await written(worker)
+    every = (await get(client, "/analytics/queue-ops", interval="hour"))["series"]
+    pushed: dict[str, int] = {}
+    for point in every:
+        pushed[point["queueName"]] = pushed.get(point["queueName"], 0) + point["pushMessages"]
+    assert pushed == {"a": 2, "b": 1}
+    points = (await get(client, "/analytics/queue-ops", queue="a", interval="day"))["series"]
+    assert (points[-1]["pushMessages"], points[-1]["popMessages"], points[-1]["deadLetters"]) == (2, 1, 1)
+    points = (await get(client, "/analytics/queue-lag", queue="a", interval="day"))["series"]
+    assert points[-1]["popCount"] == 1
+    assert points[-1]["p95LagMs"] == points[-1]["maxLagMs"]
+    quiet = (await get(client, "/analytics/queue-lag", queue="b", interval="day"))["series"][-1]
+    assert (quiet["popCount"], quiet["avgLagMs"], quiet["p99LagMs"]) == (0, None, None)
+    other = await get(client, "/analytics/queue-lag", queue="a", consumerGroup="none", interval="day")
+    assert other["series"][-1]["popCount"] == 0
+
+
+async def test_brokers_tell_how_they_are(client: httpx.AsyncClient, worker: WorkerMetrics) -> None:
+    await push(client, 1)
+    await written(worker)
+    body = await get(client, "/analytics/worker-metrics", interval="day")
+    point = body["series"][-1]
+    assert (point["workers"], point["pushRequests"], point["databaseErrors"]) == (1, 1, 0)
+    assert point["connections"]["freeAvg"] + point["connections"]["busyAvg"] == 10
+    assert point["pending"]["operations"].keys() >= {"push", "pop", "ack"}
+    [of] = (await get(client, "/analytics/worker-metrics", each=True))["workers"]
+    assert (of["pid"], of["worker"]) == (worker.identity.pid, 0)
+    assert sum(point["pushMessages"] for point in of["series"]) == 1
+    assert (await get(client, "/analytics/worker-metrics", each=True, hostname="elsewhere"))["workers"] == []
+    system = (await get(client, "/analytics/system-metrics", interval="day"))["series"][-1]
+    assert system["residentBytes"]["max"] > 10 << 20
+    assert system["cpuSeconds"] > 0
+    gap = (await get(client, "/analytics/system-metrics", worker=9))["series"][0]
+    assert gap["residentBytes"] is None
+
+
+async def test_status_tells_of_throughput(client: httpx.AsyncClient, worker: WorkerMetrics) -> None:
+    await push(client, *range(20))
+    await written(worker)
+    for path in ("/status", "/resources/overview"):
+        found = (await get(client, path))["throughput"]
+        assert found["coveredSeconds"] > 0
+        assert found["pushPerSecond"] == pytest.approx(20 / found["coveredSeconds"], rel=0.02)
+
+
+async def test_a_window_that_is_none_is_refused(client: httpx.AsyncClient) -> None:
+    refused = {
+        "from=2026-01-02&to=2026-01-01": "from must be before to",
+        "interval=minute&bucket=5": "either interval or bucket",
+        "interval=minute&from=2020-01-01": f"{MOST_POINTS:,} are the most",
+        "bucket=0": "bucket",
+        "from=yesterday": "from",
+    }
+    for name in ("throughput", "queue-lag", "queue-ops", "worker-metrics", "system-metrics"):
+        for asked, words in refused.items():
+            answer = await client.get(f"/api/v1/analytics/{name}?{asked}")
+            assert words in problem(answer, 422, "invalid_request")
+
+
+async def test_reading_looks_at_minute_rows_alone(database: Database) -> None:
+    """However many messages there are: no plan of these functions names the log or positions."""
+    now = to_utc(1_900_000_000)
+    window = (now - timedelta(hours=1), now, timedelta(minutes=1))
+    scope = (DEFAULT_SCOPE.organization, DEFAULT_SCOPE.project, DEFAULT_SCOPE.environment)
+    queries = {
+        "get_throughput($1, $2, $3)": window,
+        "worker_health_v1($1, $2, $3, true, NULL, NULL)": window,
+        "queue_minutes_v1($1, $2, $3, $4, $5, $6, 'q', NULL)": (*scope, *window),
+    }
+    for query, arguments in queries.items():
+        rows = await database.fetch(f"EXPLAIN SELECT * FROM {query}", *arguments)
+        plan = "\n".join(row[0] for row in rows)
+        assert "metrics" in plan
+        assert " log" not in plan
+        assert "positions" not in plan
+        assert "Seq Scan" not in plan
+
+
+def test_the_window_starts_at_the_bucket() -> None:
+    asked = window(to_utc(1_900_000_100), to_utc(1_900_000_300), None, 1)
+    assert [at.timestamp() for at in asked.buckets] == [1_900_000_080 + 60 * n for n in range(4)]
+    assert window(to_utc(0), to_utc(86_400 * 30), None, None).described()["interval"] == "3h"
