@@ -39,13 +39,15 @@ async def make_database(url: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def url(postgres_url: str, redis_url: str) -> Iterator[str]:
+def url(postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Two brokers as `penstock serve` starts them. The metrics' end is away: queues must not mind."""
     port = any_free_port()
     settings = {
         "PENSTOCK_POSTGRES_URL": asyncio.run(make_database(postgres_url)),
         "PENSTOCK_REDIS_URL": redis_url,
         "PENSTOCK_CLICKHOUSE_URL": "http://127.0.0.1:1/default",
+        "PENSTOCK_HOME": str(tmp_path_factory.mktemp("home")),
+        "PENSTOCK_LOAD_MANAGEMENT": "false",  # the answers must not depend on how busy the machine is
         "PENSTOCK_PORT": str(port),
         "PENSTOCK_WORKERS": "2",
         "PENSTOCK_ENCRYPTION_KEYS": KEY,

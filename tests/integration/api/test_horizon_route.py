@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -16,9 +17,13 @@ HORIZON = "/api/v1/status/horizon"
 
 
 @pytest_asyncio.fixture
-async def settings(database_url: str, redis_url: str, clickhouse_url: str) -> Settings:
+async def settings(database_url: str, redis_url: str, clickhouse_url: str, tmp_path: Path) -> Settings:
     return Settings(
-        postgres_url=database_url, redis_url=redis_url, clickhouse_url=clickhouse_url, horizon_s=1
+        home=tmp_path,
+        postgres_url=database_url,
+        redis_url=redis_url,
+        clickhouse_url=clickhouse_url,
+        horizon_s=1,
     )
 
 

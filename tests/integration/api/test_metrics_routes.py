@@ -44,13 +44,17 @@ def warehouse(warehouse_url: str) -> Warehouse:
 
 
 @pytest.fixture
-def settings(database_url: str, redis_url: str, warehouse_url: str) -> Settings:
+def settings(database_url: str, redis_url: str, warehouse_url: str, tmp_path: Path) -> Settings:
     """Streams of its own, and nobody who emits to them."""
     own = urlunsplit(urlsplit(redis_url)._replace(path="/7"))
     with Redis.from_url(own) as redis:
         redis.flushdb()
     return Settings(
-        postgres_url=database_url, redis_url=own, clickhouse_url=warehouse_url, metrics_enabled=False
+        home=tmp_path,
+        postgres_url=database_url,
+        redis_url=own,
+        clickhouse_url=warehouse_url,
+        metrics_enabled=False,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 
 import httpx
 import pytest_asyncio
@@ -18,9 +19,13 @@ from penstock.model import DEFAULT_SCOPE
 
 
 @pytest_asyncio.fixture
-async def settings(database_url: str, redis_url: str, clickhouse_url: str) -> Settings:
+async def settings(database_url: str, redis_url: str, clickhouse_url: str, tmp_path: Path) -> Settings:
     return Settings(
-        postgres_url=database_url, redis_url=redis_url, clickhouse_url=clickhouse_url, maintenance_s=0.1
+        home=tmp_path,
+        postgres_url=database_url,
+        redis_url=redis_url,
+        clickhouse_url=clickhouse_url,
+        maintenance_s=0.1,
     )
 
 

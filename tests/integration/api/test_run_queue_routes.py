@@ -256,7 +256,7 @@ async def test_other_bodies_that_do_not_fit_are_refused(client: httpx.AsyncClien
     for body in ({"limit": 0}, {"limit": 1001}, {"waitMs": -1}, {"visibilityMs": 5}, {"batch": 3}):
         problem(await client.post(f"{path}/dequeue", json=body), 422, "invalid_request")
     problem(await client.put(f"{path}/limits", json={}), 422, "invalid_request")
-    problem(await client.put(f"{path}/limits", json={"concurrency": -1}), 422, "invalid_request")
+    problem(await client.put(f"{path}/limits", json={"concurrency": 0}), 422, "invalid_request")
     problem(await client.post(f"{path}/tasks", content=b"{"), 400, "malformed_body")
     problem(await client.post("/api/v1/run-queues/%00/tasks", json={"payload": 1}), 422, "invalid_request")
     [task] = await dequeue(client, queue)
@@ -284,6 +284,26 @@ async def test_a_name_is_a_durable_queue_s_or_a_run_queue_s(client: httpx.AsyncC
     mixed = await client.post("/api/v1/push", json={"items": items})
     assert [item["status"] for item in mixed.json()] == ["failed", "queued"]
     assert [message["data"] for message in await pop(client, durable, batch=5)] == [1, durable]
+
+
+async def test_an_empty_queue_can_be_deleted_and_its_name_used_for_messages(
+    client: httpx.AsyncClient, queue: str
+) -> None:
+    path = f"/api/v1/run-queues/{queue}"
+    problem(await client.delete(path), 404, "unknown_queue")
+    await enqueue(client, queue, 1)
+    await client.put(f"{path}/limits", json={"concurrency": 3})
+    assert "still has tasks" in problem(await client.delete(path), 409, "wrong_state")
+    [task] = await dequeue(client, queue)
+    problem(await client.delete(path), 409, "wrong_state")
+    await settled(client, task, "nack", retry=False)
+    problem(await client.delete(path), 409, "wrong_state")
+    problem(await client.get(f"/api/v1/pop/queue/{queue}"), 409, "wrong_state")
+    await client.request("DELETE", f"{path}/dead-letters", json={"all": True})
+    assert (await client.delete(path)).json() == {"deleted": True, "queue": queue}
+    problem(await client.get(path), 404, "unknown_queue")
+    await push(client, "message", queue=queue)
+    assert len(await pop(client, queue)) == 1
 
 
 async def test_without_redis_run_queues_say_so_and_durable_queues_go_on(
