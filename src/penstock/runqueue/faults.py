@@ -17,7 +17,7 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from penstock.errors import PenstockError, RedisUnavailable, UnknownQueue
+from penstock.errors import PenstockError, RedisUnavailable, UnknownQueue, WrongState
 
 UNAVAILABLE = (
     OSError,
@@ -35,7 +35,7 @@ UNAVAILABLE = (
 CANNOT_WRITE = ("MISCONF", "OOM", "READONLY", "NOREPLICAS", "LOADING", "CLUSTERDOWN")
 """The same, where the client has no class for it or a script met it."""
 
-BY_CODE: dict[str, type[PenstockError]] = {"UNKNOWNQUEUE": UnknownQueue}
+BY_CODE: dict[str, type[PenstockError]] = {"UNKNOWNQUEUE": UnknownQueue, "NOTEMPTY": WrongState}
 
 
 @contextmanager

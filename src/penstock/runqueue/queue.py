@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from penstock.definitions import QUEUE
-from penstock.errors import InvalidRequest
+from penstock.errors import InvalidRequest, UnknownQueue, WrongState
 from penstock.model import Scope
 from penstock.runqueue import overview
 from penstock.runqueue.checks import check_burst, check_limit, check_number, check_visibility, check_worker
@@ -203,6 +203,19 @@ class RunQueues:
 
     async def resume(self, scope: Scope, queue: str) -> QueueState:
         return await self._set_queue(scope, queue, "paused", "0")
+
+    async def delete_queue(self, scope: Scope, queue: str) -> None:
+        """Forget a queue that holds nothing, so that its name is free. Raises UnknownQueue, WrongState."""
+        shard = await self._shards.of(scope)
+        try:
+            deleted = await self._scripts.call("delete_queue", shard, queue_name(scope, queue))
+        except UnknownQueue:
+            raise overview.unknown_queue(queue) from None
+        if not deleted:
+            raise WrongState(
+                f"run queue {queue!r} still has tasks: let it run empty and delete its dead letters first",
+                queue=queue,
+            )
 
     async def dead_letters(
         self, scope: Scope, queue: str, *, limit: int = 100, after: str | None = None

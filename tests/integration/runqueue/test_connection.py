@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from penstock.embedded.part import running
 from penstock.embedded.ports import any_free_port
 from penstock.embedded.valkey import Valkey, find_program
-from penstock.errors import RedisUnavailable
+from penstock.errors import RedisUnavailable, WrongState
 from penstock.model import Scope
 from penstock.runqueue.connection import warn_of_forgetting
 from penstock.runqueue.model import Nack, NewTask
@@ -142,6 +142,8 @@ async def test_every_command_stays_in_one_slot(cluster_url: str) -> None:
         await queues.share_environment(scope, 1, 2, None)
         assert [state.queue for state in await queues.queues(scope)] == ["mail"]
         await queues.purge_dead(scope, "mail")
+        with pytest.raises(WrongState):
+            await queues.delete_queue(scope, "mail")
     assert await queues.dequeue(None) != []
     await queues.sweep()
     assert await queues.repair() == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import InvalidRequest, UnknownQueue, UnknownTask
+from penstock.errors import InvalidRequest, UnknownQueue, UnknownTask, WrongState
 from penstock.model import Scope
 from penstock.runqueue.model import Nack, NewTask, Settled, TaskState
 from penstock.runqueue.queue import RunQueues
@@ -74,6 +74,21 @@ async def test_deleted_ones_are_gone_for_good(queues: RunQueues, scope: Scope) -
     assert (await queues.task(scope, elsewhere)).state is TaskState.DEAD
 
 
+async def test_a_queue_is_deleted_only_without_tasks(queues: RunQueues, scope: Scope) -> None:
+    [dead] = await bury(queues, scope, 1)
+    await queues.set_queue_limit(scope, "mail", 3)
+    with pytest.raises(WrongState, match="1 dead"):
+        await queues.delete_queue(scope, "mail")
+    await queues.delete_dead(scope, "mail", [dead])
+    await queues.delete_queue(scope, "mail")
+    assert not await queues.has_queue(scope, "mail")
+    assert await queues.queues(scope) == []
+    await queues.enqueue(scope, "mail", [NewTask()] * 5)
+    assert (await queues.queue(scope, "mail")).limit is None, "a new queue knows nothing of the old one"
+    assert len(await queues.dequeue(scope, "mail", limit=5)) == 5
+    assert await queues.repair() == 0
+
+
 async def test_an_unknown_queue_is_named(queues: RunQueues, scope: Scope) -> None:
     for call in (
         queues.dead_letters(scope, "mail"),
@@ -82,6 +97,7 @@ async def test_an_unknown_queue_is_named(queues: RunQueues, scope: Scope) -> Non
         queues.purge_dead(scope, "mail"),
         queues.delete_dead(scope, "mail", ["x"]),
         queues.queue(scope, "mail"),
+        queues.delete_queue(scope, "mail"),
     ):
         with pytest.raises(UnknownQueue, match="no run queue 'mail'"):
             await call
