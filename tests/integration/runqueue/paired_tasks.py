@@ -16,7 +16,7 @@ from typing import Any
 from events import events, total
 from redis.asyncio import Redis
 
-from penstock.errors import LeaseLost, PenstockError, UnknownTask
+from penstock.errors import LeaseLost, PenstockError, UnknownQueue, UnknownTask, WrongState
 from penstock.model import Scope
 from penstock.runqueue.keys import PER_NAME, environment_name, queue_name, shard_prefix
 from penstock.runqueue.model import Lease, Nack, NewTask, TaskState
@@ -216,6 +216,19 @@ class PairedTasks:
             self._do(self._queues.delete_dead(self.scope, queue, dead))
         for task_id in dead:
             del self.model.tasks[task_id]
+
+    def delete_queue(self, queue: str) -> None:
+        try:
+            self._do(self._queues.delete_queue(self.scope, queue))
+        except UnknownQueue:
+            assert queue not in self.model.known
+        except WrongState:
+            assert any(task.queue == queue for task in self.model.tasks.values())
+        else:
+            assert not any(task.queue == queue for task in self.model.tasks.values())
+            self.model.known.remove(queue)
+            self.model.limits.pop(queue, None)
+            self.model.paused.discard(queue)
 
     def drain(self) -> None:
         """Everything runs to its end, so nothing is stuck and nothing is left."""

@@ -59,6 +59,7 @@ ARGUMENTS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     ),
     "pause": (2, {"queue": queue, "paused": st.booleans()}),
     "redrive": (1, {"queue": queue, "some": few}),
+    "delete_queue": (1, {"queue": queue}),
     "delete_dead": (1, {"queue": queue, "some": few}),
 }
 steps = st.sampled_from([name for name, (weight, _) in ARGUMENTS.items() for _ in range(weight)]).flatmap(
