@@ -534,5 +534,4 @@ async def test_the_admin_calls_are_answered(queen: Queen, queue: str) -> None:
     assert (await admin.get_queue_detail(name))["totals"]["pending"] == 1
     assert (await admin.refresh_consumer_stats())["success"] is True
     for call in (admin.get_analytics, admin.get_system_metrics, admin.get_worker_metrics):
-        with pytest.raises(httpx.HTTPStatusError, match="yet"):
-            await call()
+        assert isinstance(await call(), dict)
