@@ -99,8 +99,8 @@ class HeartbeatsBody(LeasesBody, forbid_unknown_fields=True):
 
 
 class LimitsBody(Struct, forbid_unknown_fields=True):
-    concurrency: Annotated[int, Meta(ge=0, le=LARGEST_LIMIT)] | None
-    """null: no limit; 0: nothing starts"""
+    concurrency: Annotated[int, Meta(ge=1, le=LARGEST_LIMIT)] | None
+    """null: no limit; what shall start nothing is paused"""
 
 
 class EnvironmentLimitsBody(LimitsBody, forbid_unknown_fields=True):

@@ -61,6 +61,10 @@ class QueueNames:
         self._of_tasks[scope, queue] = (found, now + KEPT_S)
         return found
 
+    def forget_tasks(self, scope: Scope, queue: str) -> None:
+        """The run queue of this name is no more. Other brokers find out when their answer is too old."""
+        self._of_tasks.pop((scope, queue), None)
+
     async def check_for_messages(self, scope: Scope, queue: str) -> None:
         """Raises WrongState if a durable queue must not be made with this name."""
         if await self.is_run_queue(scope, queue):

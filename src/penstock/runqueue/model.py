@@ -147,7 +147,8 @@ class EnvironmentState:
     at most `limit`."""
 
     queues: int
-    depth: int
+    eligible: int
+    delayed: int
     running: int
     limit: int | None
     burst: float

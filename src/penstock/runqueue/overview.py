@@ -71,8 +71,10 @@ async def look(
     scripts: Scripts, shard: int, scope: Scope, names: Iterable[str]
 ) -> tuple[EnvironmentState, list[QueueState]]:
     answer = await scripts.call("look", shard, environment_name(scope), msgpack.encode(list(names)))
-    queues, depth, running, limit, burst, oldest_age_ms, *rows = msgpack.decode(answer)
-    environment = EnvironmentState(queues, depth, running, _limit(limit), float(burst), oldest_age_ms)
+    queues, eligible, delayed, running, limit, burst, oldest_age_ms, *rows = msgpack.decode(answer)
+    environment = EnvironmentState(
+        queues, eligible, delayed, running, _limit(limit), float(burst), oldest_age_ms
+    )
     return environment, [_queue_state(*row) for row in rows]
 
 

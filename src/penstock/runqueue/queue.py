@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from penstock.definitions import QUEUE
-from penstock.errors import InvalidRequest, UnknownQueue, WrongState
+from penstock.errors import InvalidRequest, UnknownQueue
 from penstock.model import Scope
 from penstock.runqueue import overview
 from penstock.runqueue.checks import check_burst, check_limit, check_number, check_visibility, check_worker
@@ -208,14 +208,9 @@ class RunQueues:
         """Forget a queue that holds nothing, so that its name is free. Raises UnknownQueue, WrongState."""
         shard = await self._shards.of(scope)
         try:
-            deleted = await self._scripts.call("delete_queue", shard, queue_name(scope, queue))
+            await self._scripts.call("delete_queue", shard, queue_name(scope, queue))
         except UnknownQueue:
             raise overview.unknown_queue(queue) from None
-        if not deleted:
-            raise WrongState(
-                f"run queue {queue!r} still has tasks: let it run empty and delete its dead letters first",
-                queue=queue,
-            )
 
     async def dead_letters(
         self, scope: Scope, queue: str, *, limit: int = 100, after: str | None = None

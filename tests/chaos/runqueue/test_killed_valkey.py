@@ -151,7 +151,8 @@ async def test_what_was_answered_survives_kills_of_the_server(valkey: Killable) 
     assert len(ids) == TASKS
 
     async def all_gone() -> bool:
-        return (await queues.environment(SCOPE)).depth == 0 and (await queues.environment(SCOPE)).running == 0
+        state = await queues.environment(SCOPE)
+        return state.eligible == state.delayed == state.running == 0
 
     await wait_until_async(all_gone, 60, "every task is finished")
     watching.cancel()

@@ -287,7 +287,10 @@ class PairedTasks:
         expiring = {i for i in model.of(ELIGIBLE) if model.tasks[i].expires}
         assert timers == found[RUNNING] | found[DELAYED] | expiring
         environment = await self._queues.environment(self.scope)
-        assert environment.depth == len(model.of(ELIGIBLE)) + len(model.of(DELAYED))
+        assert (environment.eligible, environment.delayed) == (
+            len(model.of(ELIGIBLE)),
+            len(model.of(DELAYED)),
+        )
         assert environment.running == len(model.of(RUNNING))
         ring = await self._redis.zrange(prefix + PER_NAME["ring_of"] + environment_name(self.scope), 0, -1)
         ready = {q for q in model.known if model.of(ELIGIBLE, q) and model.room(q) > 0}

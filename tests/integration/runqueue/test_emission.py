@@ -176,7 +176,7 @@ async def test_the_environments_gauges_are_sums_with_the_durable_queues(
     assert event.gauges["env_oldest_age_ms"] == event.at_ms - waiting.at_ms + 60_000
     assert (event.gauges["depth"], event.gauges["running"], event.gauges["oldest_age_ms"]) == (1, 0, 0)
     environment = await queues.environment(scope)
-    assert (environment.depth, environment.running) == (3, 1)
+    assert (environment.eligible, environment.running) == (3, 1)
     await queues.share_environment(scope, 0, 0, None)
     await queues.dequeue(scope, "mail", limit=5)
     emptied = await last(redis, scope)

@@ -77,7 +77,7 @@ async def test_a_delayed_task_may_expire_first(queues: RunQueues, scope: Scope) 
         return (await queues.queue(scope, "mail")).delayed == 0
 
     await wait_until_async(gone, 5, "it expires")
-    assert (await queues.environment(scope)).depth == 0
+    assert (await queues.environment(scope)).delayed == 0
 
 
 async def test_a_timer_without_a_task_is_removed(queues: RunQueues, scope: Scope, redis: Redis) -> None:
@@ -123,7 +123,7 @@ async def test_lost_sets_and_counts_are_restored_from_the_tasks(
     assert (after.eligible, after.delayed, after.running, after.dead) == (1, 1, 1, 1)
     assert (before.eligible, before.delayed, before.running, before.dead) == (1, 1, 1, 1)
     environment = await queues.environment(scope)
-    assert (environment.depth, environment.running) == (2, 1)
+    assert (environment.eligible, environment.delayed, environment.running) == (1, 1, 1)
     [task] = await queues.dequeue(scope)
     assert task.id == ids[TaskState.ELIGIBLE], "the queue is in its ring again"
     assert await queues.repair() == 0

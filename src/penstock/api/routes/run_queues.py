@@ -116,9 +116,18 @@ async def get_run_queue(request: Request, queue: Queue) -> dict[str, Any]:
     return queue_state(await services(request).run_queues.queue(DEFAULT_SCOPE, queue))
 
 
+@router.delete("/run-queues/{queue}")
+async def delete_run_queue(request: Request, queue: Queue) -> dict[str, Any]:
+    """Forget a run queue that holds no task, dead ones included: its limit, its pause and its name."""
+    given = services(request)
+    await given.run_queues.delete_queue(DEFAULT_SCOPE, queue)
+    given.names.forget_tasks(DEFAULT_SCOPE, queue)
+    return {"deleted": True, "queue": queue}
+
+
 @router.put("/run-queues/{queue}/limits", openapi_extra=answers.described(task_bodies.LimitsBody))
 async def set_limits(request: Request, queue: Queue) -> dict[str, Any]:
-    """How many tasks of the queue may run at once: null for no limit, 0 for none. Takes effect at once."""
+    """How many tasks of the queue may run at once: null for no limit. Takes effect at once."""
     given = services(request)
     body = await answers.body(request, task_bodies.limits_body)
     await given.names.check_for_tasks(DEFAULT_SCOPE, queue)
@@ -231,8 +240,10 @@ def queue_state(state: QueueState) -> dict[str, Any]:
 def _environment_state(state: EnvironmentState) -> dict[str, Any]:
     return {
         "queues": state.queues,
-        "depth": state.depth,
+        "depth": state.eligible,
+        "delayed": state.delayed,
         "running": state.running,
         "concurrency": state.limit,
         "burst": state.burst,
+        "oldestAgeMs": state.oldest_age_ms,
     }

@@ -1,7 +1,7 @@
 -- look: queues and their environment as they are. Reads only.
 -- ARGV[3]   environment
 -- ARGV[4]   names: MessagePack, a list of queues; those that do not exist are left out
--- Returns   MessagePack: {queues known, waiting, running, limit or -1, burst, age of the oldest in ms, per queue {name, eligible, delayed,
+-- Returns   MessagePack: {queues known, eligible, delayed, running, limit or -1, burst, age of the oldest in ms, per queue {name, eligible, delayed,
 --           running, dead, limit or -1, paused, age of the oldest in ms}}
 -- Errors    none
 -- Complexity  O(names × log n)
@@ -12,7 +12,7 @@ local environment_name, names = ARGV[3], cmsgpack.unpack(ARGV[4])
 
 local environment = open_environment(environment_name)
 local known = redis.call("SCARD", queues_of .. environment_name)
-local answer = { known, environment.eligible + environment.delayed, environment.running, environment.limit or -1,
+local answer = { known, environment.eligible, environment.delayed, environment.running, environment.limit or -1,
   environment.burst, 0 }
 local first = redis.call("ZRANGE", oldest_of .. environment_name, 0, 0, "WITHSCORES")[2]
 if first then

@@ -6,7 +6,7 @@ local function unescaped(text)
 end
 
 local function emit_queue(queue)
-  if emit_length == "0" then
+  if emit_length == "0" or not queue.made then -- of a queue that nobody has made there is nothing to tell
     return
   end
   local environment, waits, runs = queue.environment, queue.waits, queue.runs
