@@ -52,6 +52,9 @@ bench-overload: setup-bench ## measure what overload does, with load management 
 bench-dlq: setup-bench ## measure dead letters at 5 million; ARGS="--rows 23000000" for more, "--quick" for a smoke run
 	@$(BIN)/python -m bench.dlq $(ARGS)
 
+bench-selfmetrics: setup-bench ## measure what it costs a broker to measure itself; ARGS="--quick" for a smoke run
+	@$(BIN)/python -m bench.selfmetrics $(ARGS)
+
 setup:
 	@tools/setup.sh requirements.txt
 

@@ -120,7 +120,7 @@ ENGINE = AggregatingMergeTree
 PARTITION BY toDate(bucket)
 ORDER BY (`hostname`, `worker`, bucket)
 TTL bucket + INTERVAL 31 DAY
-SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000, index_granularity = 256, min_age_to_force_merge_seconds = 3600, min_age_to_force_merge_on_partition_only = 1;
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 1000, index_granularity = 256, min_age_to_force_merge_seconds = 3600, min_age_to_force_merge_on_partition_only = 1, min_bytes_for_wide_part = 1099511627776;
 
 CREATE TABLE IF NOT EXISTS worker_1h
 (
