@@ -218,6 +218,7 @@ class SyncTasks(Face[Tasks]):
     get = waited(Tasks.get)
     queues = waited(Tasks.queues)
     queue = waited(Tasks.queue)
+    delete_queue = waited(Tasks.delete_queue)
     set_limit = waited(Tasks.set_limit)
     pause = waited(Tasks.pause)
     resume = waited(Tasks.resume)

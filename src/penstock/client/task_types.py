@@ -115,6 +115,7 @@ class EnvironmentLimits(Struct, frozen=True, rename="camel"):
     running: int
     concurrency: int | None
     burst: float
+    oldest_age_ms: int
 
 
 class DeadTasks(Struct, frozen=True):

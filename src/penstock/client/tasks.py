@@ -262,6 +262,10 @@ class Tasks:
         """Raises NotFound if there is none."""
         return (await self._calls.send("GET", _path(queue))).read(_queue)
 
+    async def delete_queue(self, queue: str) -> None:
+        """Forget a queue that holds nothing, so that its name is free. Raises WrongState if it does."""
+        await self._calls.send("DELETE", _path(queue))
+
     async def set_limit(self, queue: str, concurrency: int | None) -> RunQueue:
         """How many tasks of the queue may run at once; None: no limit."""
         body = _encode({"concurrency": concurrency})

@@ -105,6 +105,8 @@ async def test_limits_and_pauses(client: Client, queue: str) -> None:
     assert await client.tasks.dequeue(queue) == []
     assert not (await client.tasks.resume(queue)).paused
     assert [state.name for state in await client.tasks.queues(search=queue)] == [queue]
+    with pytest.raises(WrongState, match="still has tasks"):
+        await client.tasks.delete_queue(queue)
     environment = f"env-{queue}"
     limits = await client.tasks.set_limits(5, burst=2.0, environment=environment)
     assert (limits.concurrency, limits.burst) == (5, 2.0)
