@@ -73,7 +73,8 @@ async def status_page(
 async def _task_rows(given: Services, queue: str | None) -> list[StatusRow] | None:
     """Run queues with dead tasks; None if Redis does not answer."""
     try:
-        states = await asyncio.wait_for(tasks_of(given).counts(DEFAULT_SCOPE), REDIS_S)
+        async with asyncio.timeout(REDIS_S):
+            states = await tasks_of(given).counts(DEFAULT_SCOPE)
     except (RedisUnavailable, TimeoutError):
         return None
     return [
@@ -87,15 +88,24 @@ async def _nothing() -> list[StatusRow]:
     return []
 
 
-async def run_queue(given: Services, queue: str | None) -> DeadTasks | None:
-    """Where the dead tasks of the queue are, if it is a run queue. Without Redis no queue is one."""
+async def run_queue(given: Services, queue: str | None, *, acting: bool = False) -> DeadTasks | None:
+    """Where the dead tasks of the queue are, if it is a run queue.
+
+    Durable queues are told without Redis. While it is away no other name is a run queue's to whoever reads;
+    who acts gets RedisUnavailable, rather than work on nothing.
+    """
     tasks = tasks_of(given)
+    if queue is None:
+        return None
     try:
-        if queue is not None and await asyncio.wait_for(tasks.is_run_queue(DEFAULT_SCOPE, queue), REDIS_S):
-            return tasks
+        async with asyncio.timeout(REDIS_S):
+            return tasks if await tasks.is_run_queue(DEFAULT_SCOPE, queue) else None
     except (RedisUnavailable, TimeoutError):
-        pass  # durable queues are told without it
-    return None
+        if acting:
+            raise RedisUnavailable(
+                f"{queue!r} is no durable queue, and Redis does not tell whether it is a run queue; try again"
+            ) from None
+        return None
 
 
 def tasks_of(given: Services) -> DeadTasks:

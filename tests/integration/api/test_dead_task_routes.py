@@ -119,3 +119,6 @@ async def test_without_redis_durable_counts_are_told_and_what_is_missing(
     body = (await client.get("/dlq-status")).json()
     assert body["missing"] == "run queues: Redis does not answer"
     assert (await client.get("/api/v1/dlq", params={"queue": "nobody's"})).status_code == 200
+    acting = await client.post("/api/v1/dlq/purge", json={"queue": "nobody's"})
+    assert "run queue" in problem(acting, 503, "redis_unavailable")
+    assert (await client.post("/api/v1/dlq/purge", json={"queue": "q"})).status_code == 202

@@ -55,7 +55,7 @@ async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) 
     guards(request).check_consumer(request, channelId, consumerId)
     given = services(request)
     which = Filter(queue=channelId, group=consumerId)
-    if await run_queue(given, channelId) is not None:
+    if await run_queue(given, channelId, acting=True) is not None:
         return accepted(await given.broker.dead_letters.make_task_job(DEFAULT_SCOPE, "purge", which))
     if not await dead_letters.status(
         given.database, DEFAULT_SCOPE, queue=channelId, group=consumerId, limit=1

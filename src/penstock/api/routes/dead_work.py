@@ -96,7 +96,7 @@ async def _work(request: Request, kind: str) -> Response:
             field="ratePerSecond",
         )
     given = services(request)
-    tasks = given.broker.dead_letters.tasks if task_ids else await run_queue(given, which.queue)
+    tasks = given.broker.dead_letters.tasks if task_ids else await run_queue(given, which.queue, acting=True)
     if tasks is not None:
         if task_ids:
             which = replace(which, queue=await tasks.queue_of(DEFAULT_SCOPE, task_ids))
