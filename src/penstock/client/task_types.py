@@ -110,8 +110,11 @@ class RunQueue(Struct, frozen=True, rename="camel"):
 
 
 class EnvironmentLimits(Struct, frozen=True, rename="camel"):
+    """All run queues of an environment. Together they run at most `concurrency` × `burst` tasks."""
+
     queues: int
     depth: int
+    delayed: int
     running: int
     concurrency: int | None
     burst: float

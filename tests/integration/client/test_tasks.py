@@ -166,6 +166,19 @@ async def test_the_same_from_plain_threads(broker_url: str, queue: str) -> None:
     assert await asyncio.wait_for(asyncio.to_thread(work), 20) == [1, 2, 3]
 
 
+async def test_a_broker_that_stops_lets_waiting_dequeues_go(
+    database_url: str, redis_url: str, queue: str
+) -> None:
+    async with serving(database_url, redis_url=redis_url) as url:
+        client = Client(url, QUICK)
+        await client.tasks.enqueue(queue, 1)
+        [task] = await client.tasks.dequeue(queue)
+        waiting = asyncio.create_task(client.tasks.dequeue(queue, wait_s=60))
+        await client.tasks.ack(task)
+    assert await asyncio.wait_for(waiting, 5) == []
+    await client.close()
+
+
 async def test_without_redis_tasks_are_unavailable(database_url: str, queue: str) -> None:
     async with serving(database_url) as url, Client(url, QUICK) as client:
         with pytest.raises(Unavailable, match="Redis"):
