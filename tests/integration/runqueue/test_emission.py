@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from events import events, total
@@ -10,7 +12,7 @@ from redis.asyncio import Redis
 
 from penstock.definitions import ENABLED_KEY
 from penstock.model import Scope
-from penstock.runqueue import sweeper
+from penstock.runqueue import scripts, sweeper
 from penstock.runqueue.keys import shard_of_environment, stream_key
 from penstock.runqueue.model import Nack, NewTask
 from penstock.runqueue.queue import RunQueues
@@ -200,6 +202,35 @@ async def test_a_stream_that_cannot_be_written_fails_no_command(redis_url: str, 
         assert await queues.repair() == 0
         assert await client.get(stream_key(shard_of_environment(scope, 2))) == b"not a stream"
     await queues.stop()
+
+
+async def test_a_stream_stays_about_as_long_as_it_may(redis_url: str, scope: Scope) -> None:
+    """On a database of its own."""
+    url = redis_url.removesuffix("/0") + "/12"
+    queues = RunQueues(url)
+    queues._scripts.emit_length = 200
+    async with Redis.from_url(url) as client:
+        for _ in range(150):
+            await asyncio.gather(*(queues.enqueue(scope, f"mail {n}", [NewTask()]) for n in range(20)))
+        stream = await client.xinfo_stream(stream_key(shard_of_environment(scope, 2)))
+        assert stream["entries-added"] >= 3_000, "an event per queue and call"
+        assert 200 <= stream["length"] < 1_500
+    await queues.stop()
+
+
+async def test_the_helper_serves_other_scripts(redis: Redis) -> None:
+    key = f"stream-{uuid4().hex}"
+    helper = scripts.source("include", "emit")
+    fields = '"text", "x", "number", 3, "flag", true, "part", 0.5'
+    call = f"return emit(KEYS[1], ARGV[1], {{{fields}}}, true) and 1 or 0"
+    assert await redis.eval(f"{helper}\n{call}", 1, key, "0") == 1
+    assert await redis.exists(key) == 0, "0 means that nothing is emitted"
+    assert await redis.eval(f"{helper}\n{call}", 1, key, "100") == 1
+    [(_, event)] = await redis.xrange(key)
+    assert event == {b"text": b"x", b"number": b"3", b"flag": b"true", b"part": b"0.5"}
+    await redis.set(key, "not a stream")
+    assert await redis.eval(f"{helper}\n{call}", 1, key, "100") == 0, "it says so and does not fail"
+    await redis.delete(key)
 
 
 async def test_nothing_is_emitted_when_metrics_are_off(redis_url: str, redis: Redis, scope: Scope) -> None:

@@ -1,15 +1,24 @@
 -- emit: one event onto a metric stream, for any script that has a stream's key in its slot.
 -- `length`: about how many entries the stream keeps; "0": nothing is emitted. `fields`: names and values in turn.
+-- `trims`: whether this call cuts the stream back to its length. That costs a quarter of the whole, so it need not be
+-- every call; the stream outgrows its length by what is added in between.
 -- A failure is answered with false and never fails the script. O(fields)
-local function emit(stream, length, fields)
+local function emit(stream, length, fields, trims)
   if length == "0" then
     return true
   end
-  for place = 2, #fields, 2 do
-    local kind = type(fields[place])
-    if kind ~= "number" and kind ~= "string" then -- Redis takes nothing else
-      fields[place] = tostring(fields[place])
+  local function added()
+    if trims then
+      return type(redis.pcall("XADD", stream, "MAXLEN", "~", length, "*", unpack(fields))) ~= "table"
     end
+    return type(redis.pcall("XADD", stream, "*", unpack(fields))) ~= "table"
   end
-  return type(redis.pcall("XADD", stream, "MAXLEN", "~", length, "*", unpack(fields))) ~= "table"
+  if added() then
+    return true
+  end
+  -- Redis takes strings and numbers only. Most events have no others, so this is not looked for beforehand.
+  for place, value in ipairs(fields) do
+    fields[place] = type(value) == "number" and value or tostring(value)
+  end
+  return added()
 end

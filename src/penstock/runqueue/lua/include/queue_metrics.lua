@@ -41,7 +41,7 @@ local function emit_queue(queue)
       fields[size + 1], fields[size + 2] = "rt", table.concat(runs, ",", from, math.min(from + SAMPLES - 1, #runs))
       size = size + 2
     end
-    emit(stream_key, emit_length, fields)
+    emit(stream_key, emit_length, fields, now_us % 16 == 0)
     fields, size = { "org", organization, "proj", project, "env", place, "queue", name }, 8
   end
 end
