@@ -45,6 +45,9 @@ class BrokerHttp:
     def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
         return self._call("POST", path, json=body if body is not None else {})
 
+    def put(self, path: str, body: dict[str, Any]) -> Any:
+        return self._call("PUT", path, json=body)
+
     def _call(self, method: str, path: str, **options: Any) -> Any:
         try:
             answer = self._http.request(method, path, **options)

@@ -14,6 +14,7 @@ from rich.markup import escape
 from penstock import __version__
 from penstock.cli.dlq import dlq
 from penstock.cli.pipeline import AsJson, pipeline
+from penstock.cli.queues import queues
 from penstock.cli.report import report
 from penstock.config import load_settings
 from penstock.errors import PenstockError
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.add_typer(dlq, name="dlq")
 app.add_typer(pipeline, name="pipeline")
+app.add_typer(queues, name="queues")
 app.add_typer(report, name="report")
 
 

@@ -1,0 +1,85 @@
+"""`penstock queues` against a broker on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+from click.testing import Result
+from served import QUICK, serving
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.client import Client, NewTask
+from penstock.errors import InvalidRequest, PenstockError
+
+WIDE = {"COLUMNS": "200"}
+
+
+@pytest_asyncio.fixture
+async def url(database_url: str, redis_url: str) -> AsyncIterator[str]:
+    async with serving(database_url, redis_url=redis_url) as address:
+        yield address
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"cli-{uuid4().hex[:8]}"
+
+
+async def run(url: str, *words: str) -> Result:
+    """The command as a person types it, beside the broker."""
+    command = ["queues", *words, "--url", url]
+    return await asyncio.to_thread(CliRunner().invoke, app, command, env=WIDE)
+
+
+async def read(url: str, *words: str) -> Any:
+    result = await run(url, *words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+async def test_both_kinds_of_queues_are_listed_by_name(url: str, prefix: str) -> None:
+    async with Client(url, QUICK) as client:
+        await client.push(f"{prefix}-b", 1)
+        await client.tasks.enqueue_many(f"{prefix}-a", [NewTask(1), NewTask(2, delay_s=60)])
+    found = await read(url, "ls", "--search", prefix)
+    assert [(row["name"], row["kind"], row["depth"]) for row in found["queues"]] == [
+        (f"{prefix}-a", "run", 1),
+        (f"{prefix}-b", "durable", 1),
+    ]
+    shown = (await run(url, "ls", "--search", prefix)).stdout
+    assert "1 delayed" in shown
+    assert "1 partition" in shown
+    assert "The first push or task makes one" in (await run(url, "ls", "-s", f"{prefix}-none")).stdout
+
+
+async def test_a_run_queue_is_paused_limited_and_resumed(url: str, prefix: str) -> None:
+    async with Client(url, QUICK) as client:
+        await client.tasks.enqueue(prefix, 1)
+        assert "paused: 1 wait" in (await run(url, "pause", prefix)).stdout
+        assert (await client.tasks.queue(prefix)).paused
+        assert "a limit of 3" in (await run(url, "limit", prefix, "3")).stdout
+        assert (await client.tasks.queue(prefix)).concurrency == 3
+        assert "paused" in (await run(url, "ls", "-s", prefix)).stdout
+        assert (await read(url, "limit", prefix, "none"))["concurrency"] is None
+        assert "goes on" in (await run(url, "resume", prefix)).stdout
+        assert not (await client.tasks.queue(prefix)).paused
+
+
+async def test_what_cannot_be_done_is_told_in_the_broker_s_words(url: str, prefix: str) -> None:
+    refused = await run(url, "limit", prefix, "many")
+    assert isinstance(refused.exception, InvalidRequest)
+    refused = await run(url, "limit", prefix, "0")
+    assert isinstance(refused.exception, PenstockError)
+    assert "concurrency" in refused.exception.detail
+    async with Client(url, QUICK) as client:
+        await client.push(prefix, 1)
+    refused = await run(url, "pause", prefix)
+    assert isinstance(refused.exception, PenstockError)
+    assert "durable queue" in refused.exception.detail
