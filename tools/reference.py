@@ -1,7 +1,8 @@
-"""Write the reference pages that follow from the code: settings and metrics. `make reference` runs it."""
+"""Write what follows from the code: reference pages and the Grafana dashboard. `make reference` runs it."""
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 from penstock.config import PREFIX, Settings
@@ -96,9 +97,12 @@ def _definition(definition: MetricDefinition) -> list[str]:
 
 
 PAGES = {"settings.md": settings_page, "metrics.md": metrics_page}
+DASHBOARD = Path(__file__).parents[1] / "deploy" / "grafana" / "penstock.json"
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
     for file_name, page in PAGES.items():
         (FOLDER / file_name).write_text(page())
         print(f"wrote docs/reference/{file_name}")
+    DASHBOARD.write_text(runpy.run_path(str(Path(__file__).parent / "grafana.py"))["dashboard_page"]())
+    print("wrote deploy/grafana/penstock.json")

@@ -113,8 +113,8 @@ ANSWERED = _counter(
 WORKERS = Exported("penstock_workers", Kind.GAUGE, "broker processes behind this port")
 RESIDENT = _of_worker("penstock_worker_resident_memory_bytes", "resident memory of a broker process")
 CPU = _counter("penstock_worker_cpu_seconds", "processor time of broker processes")
-MINUTES_WAITING = _summed("penstock_worker_minutes_pending", "minute rows that are not written yet")
-MINUTES_DROPPED = _counter("penstock_worker_minutes_dropped", "minute rows that were given up")
+MINUTES_WAITING = _summed("penstock_worker_rows_pending", "minute rows that are not written yet")
+MINUTES_DROPPED = _counter("penstock_worker_rows_dropped", "minute rows that were given up")
 RECONCILED = Exported(
     "penstock_reconciliation_age_seconds",
     Kind.GAUGE,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import subprocess
 import time
 
 import asyncpg
@@ -12,8 +14,9 @@ from fastapi import FastAPI
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 
+from penstock.api.queue_samples import Labels
 from penstock.streams.progress import PROGRESS_KEY
-from penstock.telemetry import EXPORTED
+from penstock.telemetry import EXPORTED, OVERFLOW
 
 
 async def scraped(client: httpx.AsyncClient) -> dict[str, dict[tuple[str, ...], float]]:
@@ -94,3 +97,54 @@ async def test_who_holds_the_vacuum_horizon_is_named(
         assert ("idle in transaction", pid) in named
     finally:
         await holder.close()
+
+
+async def test_queues_of_both_kinds_are_exported(client: httpx.AsyncClient, app: FastAPI) -> None:
+    body = {"items": [{"queue": "durable", "payload": n} for n in range(5)]}
+    await client.post("/api/v1/push", json=body)
+    await client.get("/api/v1/pop/queue/durable?batch=2&consumerGroup=g")
+    queue = f"tasks-{time.time_ns()}"
+    await client.post(f"/api/v1/run-queues/{queue}/tasks", json={"tasks": [{"payload": 1}, {"payload": 2}]})
+    limited = await client.put(f"/api/v1/run-queues/{queue}/limits", json={"concurrency": 7})
+    assert limited.is_success, limited.text
+    app.state.services.worker.tick()
+    metrics = await scraped(client)
+    assert metrics["penstock_queue_depth"][("g", "durable")] == 3
+    assert metrics["penstock_queue_inflight"][("g", "durable")] == 2
+    assert metrics["penstock_queue_depth"][("", queue)] == 2
+    assert metrics["penstock_queue_concurrency_limit"][(queue,)] == 7
+    assert 0 <= metrics["penstock_queue_oldest_age_seconds"][("", "durable")] < 60
+    assert metrics["penstock_queue_messages"][("pushed", "", "durable")] == 5
+    assert metrics["penstock_queue_messages"][("popped", "g", "durable")] == 2
+    assert metrics["penstock_requests"][("push",)] == 1
+    assert metrics["penstock_workers"][()] == 1
+    assert metrics["penstock_event_loop_late_seconds"].keys() == {("0",)}
+
+
+async def test_those_who_know_only_the_older_format_get_it(client: httpx.AsyncClient) -> None:
+    await client.post("/api/v1/push", json={"items": [{"queue": "q", "payload": 1}]})
+    answer = await client.get("/metrics", headers={"Accept": "text/plain;version=0.0.4"})
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "# TYPE penstock_requests_total counter" in answer.text
+    promtool = shutil.which("promtool")
+    if promtool is not None:
+        checked = await asyncio.to_thread(
+            subprocess.run,
+            [promtool, "check", "metrics"],
+            input=answer.content,
+            capture_output=True,
+            check=False,
+        )
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_past_a_limit_queues_share_a_label() -> None:
+    labels = Labels(most=3)
+    for number in range(5):
+        labels.add(f"q{number}", "", number, 1, float(number))
+    labels.add("q5", "g", 100, 100, 100.0)  # its queue speaks for it
+    labels.add_limit("q1", 4)
+    labels.add_limit("q4", 4)
+    assert labels.depth == {("q0", ""): 0, ("q1", ""): 1, ("q2", ""): 2, (OVERFLOW, ""): 7}
+    assert (labels.inflight[OVERFLOW, ""], labels.age[OVERFLOW, ""]) == (2, 4.0)
+    assert labels.limit == {("q1",): 4}

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from fastapi import APIRouter
+from prometheus_client import exposition as plain
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
 from redis import RedisError
@@ -62,7 +63,8 @@ class _Gathered:
 
 @router.get("/metrics", response_class=Response)
 async def prometheus(request: Request) -> Response:
-    """Counters and gauges in the OpenMetrics format. Any worker answers for all behind its port."""
+    """Counters and gauges in the OpenMetrics format, or in the older one for those who accept only that. Any
+    worker answers for all behind its port."""
     given = services(request)
     queues, holders, progress, dead, reconciled = await asyncio.gather(
         queue_samples(given), _holders(given), _progress(given), _dead_samples(given), _reconciled(given)
@@ -75,7 +77,11 @@ async def prometheus(request: Request) -> Response:
         telemetry.JOURNAL_BYTES: {(): depth.bytes} if depth else {},
     }
     samples |= given.whole.samples()
-    body: bytes = generate_latest(_Gathered(samples))  # type: ignore[no-untyped-call]
+    gathered = _Gathered(samples)
+    accepted = request.headers.get("accept", "")
+    if "text/plain" in accepted and "openmetrics" not in accepted:
+        return Response(plain.generate_latest(gathered), media_type=plain.CONTENT_TYPE_LATEST)
+    body: bytes = generate_latest(gathered)  # type: ignore[no-untyped-call]
     return Response(body, media_type=CONTENT_TYPE_LATEST)
 
 
