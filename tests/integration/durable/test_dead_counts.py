@@ -27,7 +27,7 @@ from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
 
 LONG_RUN = int(os.environ.get("DEAD_COUNT_EXAMPLES", 0))
-EXAMPLES = LONG_RUN or 15
+EXAMPLES = LONG_RUN or 10
 GROUPS = ("g", "h")
 
 endings = st.sampled_from(["commit"] * 5 + ["roll back", "crash", "killed"])

@@ -1,0 +1,74 @@
+"""A database that has dead letters already gets counts by error while letters come and go."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+from databases import new_database
+from dead_care import recount, wrong_counts
+
+from penstock.durable import dead_letters, dead_upkeep, migrations
+from penstock.durable.pool import Database
+from penstock.model import DEFAULT_SCOPE
+
+LETTERS = 2_500
+DIE = """INSERT INTO dead_letters (queue_id, partition_id, group_id, message_offset, message_id,
+                                   transaction_id, payload, error, attempts, created_at, failed_at)
+         SELECT q.id, t.id, g.id, n, gen_random_uuid(), n::text, '{}', 'code ' || n, 1, now(), now()
+         FROM queues q JOIN partitions t ON t.queue_id = q.id JOIN groups g ON g.queue_id = q.id
+         CROSS JOIN generate_series($1::int, $2::int) n"""
+
+
+class Traffic:
+    """Letters that come and go until told to stop."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.stopping = False
+        self.rounds = 0
+
+    async def run(self) -> None:
+        connection = await asyncpg.connect(self._url, server_settings={"search_path": "penstock"})
+        number = LETTERS
+        while not self.stopping:
+            await connection.execute(DIE, number, number + 2)
+            await connection.execute("DELETE FROM dead_letters WHERE message_offset = $1", number + 1)
+            number += 3
+            self.rounds += 1
+        await connection.close()
+
+
+async def test_letters_are_counted_and_grouped_by_a_migration_under_traffic(postgres_url: str) -> None:
+    before = [script.name for script in migrations.scripts("migrations")].index("0005_dead_letters")
+    async with new_database(postgres_url) as url:
+        async with migrations.migration_lock(url) as connection:
+            await migrations.apply(connection, before)
+            await connection.execute(
+                """INSERT INTO environments (organization, project, name)
+                   VALUES ('default', 'default', 'default');
+                   INSERT INTO queues (environment_id, name) SELECT id, 'q' FROM environments;
+                   INSERT INTO partitions (queue_id, name) SELECT id, 'p' FROM queues;
+                   INSERT INTO groups (queue_id, name) SELECT id, 'g' FROM queues"""
+            )
+            await connection.execute(DIE, 0, LETTERS - 1)
+        traffic = Traffic(url)
+        running = asyncio.create_task(traffic.run())
+        async with migrations.migration_lock(url) as connection:
+            assert "0005_dead_letters" in await migrations.apply(connection)
+        database = Database(url, 2)
+        assert await wrong_counts(database) == []
+        rounds = 0
+        while await dead_upkeep.group(database):
+            await dead_upkeep.fold(database)
+            assert await wrong_counts(database) == []
+            assert (await dead_upkeep.recount(database)).drift == 0
+            rounds += 1
+        traffic.stopping = True
+        await running
+        assert rounds >= LETTERS // dead_upkeep.GROUP_LETTERS
+        assert traffic.rounds > 0
+        [group] = await dead_letters.error_groups(database, DEFAULT_SCOPE, limit=10, offset=0)
+        assert (group["pattern"], group["messages"]) == ("code <n>", LETTERS + 2 * traffic.rounds)
+        assert await recount(database) == 0
+        await database.close()
