@@ -19,7 +19,7 @@ from penstock.clock import to_utc
 from penstock.durable import catalog, dead_letters, jobs
 from penstock.durable.dead_letters import Filter
 from penstock.durable.pool import Database
-from penstock.errors import InvalidRequest, UnknownTask
+from penstock.errors import InvalidRequest, UnknownQueue, UnknownTask
 from penstock.model import QUEUE_MODE, Scope
 from penstock.runqueue.model import QueueState, Settled, Task, TaskState
 from penstock.runqueue.queue import RunQueues
@@ -66,6 +66,14 @@ class DeadTasks:
         """The run queues that have dead tasks, by name."""
         found = [state for state in await self._run_queues.queues(scope) if state.dead]
         return sorted(found, key=lambda state: state.queue)
+
+    async def oldest(self, scope: Scope, queue: str) -> datetime | None:
+        """When the first of a run queue's dead tasks died; None if there is none, or no such queue."""
+        try:
+            page = await self._run_queues.dead_letters(scope, queue, limit=1)
+        except UnknownQueue:
+            return None
+        return died(page.tasks[0]) if page.tasks else None
 
     async def find(
         self, scope: Scope, which: Filter, *, limit: int, after: str | None = None, look_at: int = LOOK_AT

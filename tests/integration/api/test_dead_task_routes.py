@@ -47,9 +47,12 @@ async def test_dead_tasks_are_counted_listed_searched_and_grouped(
     await kill(client, queue, {"n": 3}, error="declined")
     [row] = (await get(client, "/dlq/status", queue=queue))["groups"]
     assert (row["kind"], row["consumerGroup"], row["deadLetters"]) == ("run", "__QUEUE_MODE__", 3)
+    assert row["oldestFailedAt"] == (await get(client, f"/dlq/letters/{first}"))["failedAt"]
     consumers = (await client.get("/dlq-status")).json()["consumers"]
     assert [c["deadCount"] for c in consumers if c["channelId"] == queue] == [3]
-    assert (await scraped(client))["dead_job_count"][(queue, "__QUEUE_MODE__")] == 3
+    metrics = await scraped(client)
+    assert metrics["dead_job_count"][(queue, "__QUEUE_MODE__")] == 3
+    assert 0 <= metrics["penstock_dlq_oldest_message_age_seconds"][("__QUEUE_MODE__", queue)] < 60
     page = await get(client, "/dlq", queue=queue, limit=2)
     assert [letter["letterId"] for letter in page["messages"]] == [first, second]
     rest = await get(client, "/dlq", queue=queue, cursor=page["nextCursor"])
