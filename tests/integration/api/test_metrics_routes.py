@@ -219,3 +219,24 @@ async def test_the_answer_says_how_complete_it_is(
         complete = [seconds(p["timestamp"]) + 5 <= at - 1 for p in behind["timeseries"]]
         assert [p["complete"] for p in behind["timeseries"]] == complete
         redis.flushdb()
+
+
+async def test_a_broker_process_has_a_series(client: httpx.AsyncClient, warehouse: Warehouse) -> None:
+    at = int(time.time() - 30) // 5 * 5
+    warehouse.command(
+        f"""INSERT INTO worker_landing
+                (hostname, worker, at, events, newest_ms, seen_ms, seen_id, push_requests,
+                 parked_pops_max, parked_pops_last, late_ms)
+            VALUES ('here', '1', {at}, 1, {at}000, {at}000, {at}000, 12, 7, 3, [4, 4, 4])"""
+    )
+    series = await get(client, "/workers/here/1/metrics", period="5m")
+    assert (series["metric"], series["tier"], len(series["timeseries"])) == ("worker", "5s", 60)
+    assert sum(point["push_requests"] for point in series["timeseries"]) == 12
+    [seen] = [point for point in series["timeseries"] if point["push_requests"]]
+    assert seen["parked_pops"] == {"max": 7, "last": 3}
+    assert (seen["late_ms"]["count"], seen["late_ms"]["p99"]) == (3, 4)
+    assert last(series)["parked_pops"]["last"] == 3
+    other = await get(client, "/workers/elsewhere/0/metrics")
+    assert {point["push_requests"] for point in other["timeseries"]} == {0}
+    problem(await client.get("/api/v1/workers/here/x/metrics"), 422, "invalid_request")
+    problem(await client.get("/api/v1/workers/here/0/metrics?period=1y1"), 422, "invalid_request")

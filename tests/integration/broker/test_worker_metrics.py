@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
+import asyncpg
 import pytest
 import pytest_asyncio
 from brokers import NOBODY, Brokers, Cable, ack, pop, push
@@ -148,6 +149,45 @@ async def test_a_row_written_twice_counts_once_and_the_running_minute_goes_on(
     assert (second["covered_s"], second["push_messages"]) == (30.0, 1)
     [both] = await throughput(database, timedelta(minutes=2))
     assert (both["covered_s"], both["push_messages"]) == (70.0, 7)
+
+
+async def test_a_process_that_dies_leaves_a_gap(
+    broker: Broker, worker: WorkerMetrics, clock: SetClock, database: Database
+) -> None:
+    await push(broker, *map(str, range(20)))
+    clock.now += 10
+    worker.tick()
+    await worker.write()
+    await push(broker, "lost with the process")
+    clock.now += 5
+    worker.tick()  # it is killed before it writes this
+    clock.now += 10
+    successor = measuring(broker, clock, number=0)
+    await push(broker, *map(str, range(10)))
+    clock.now += 10
+    successor.tick()
+    await successor.write()
+    [row] = await throughput(database)
+    assert (row["push_messages"], row["covered_s"], row["push_per_s"]) == (30, 20.0, 1.5)
+
+
+async def test_people_can_ask_for_throughput_from_any_session(
+    broker: Broker, worker: WorkerMetrics, clock: SetClock, database_url: str
+) -> None:
+    await push(broker, "1", "2")
+    clock.now += 4
+    worker.tick()
+    await worker.write()
+    session = await asyncpg.connect(database_url)
+    try:
+        rows = await session.fetch(
+            """SELECT * FROM penstock.get_throughput(
+                   to_timestamp($1::float8 - 60), to_timestamp($1::float8 + 60), interval '1 hour')""",
+            NOON,
+        )
+    finally:
+        await session.close()
+    assert [(row["push_messages"], row["push_per_s"]) for row in rows] == [(2, 0.5)]
 
 
 async def test_minutes_that_cannot_be_written_are_kept_within_bounds(

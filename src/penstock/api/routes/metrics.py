@@ -10,19 +10,20 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from redis.exceptions import RedisError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.parameters import Group, Label, Queue
 from penstock.api.services import Services, services
-from penstock.definitions import QUEUE
+from penstock.definitions import QUEUE, WORKER, MetricDefinition
 from penstock.durable import catalog
 from penstock.errors import RedisUnavailable, UnknownEnvironment, UnknownQueue, WarehouseUnavailable
 from penstock.model import DEFAULT_SCOPE
 from penstock.streams.counted import counted_until
 from penstock.warehouse.entries import FIELDS
+from penstock.warehouse.metric_series import metric_series
 from penstock.warehouse.series import (
     Asked,
     environment_is_known,
@@ -99,6 +100,23 @@ async def environment_metrics(
     return await _answer(lambda: environment_series(given.warehouse, scope, **asked))
 
 
+@router.get("/workers/{hostname}/{worker}/metrics")
+async def worker_metrics(
+    request: Request,
+    hostname: Label,
+    worker: Annotated[int, Path(ge=0, le=10_000, description="its number among the brokers of a port")],
+    period: Period = None,
+    start: Start = None,
+    end: End = None,
+    resolution: Resolution = None,
+) -> Response:
+    """What a broker process did and how it was, at any zoom; nothing but zeros where it was not there."""
+    given = services(request)
+    asked = await _asked(given, period, start, end, resolution, None, WORKER)
+    named = {"hostname": hostname, "worker": str(worker)}
+    return await _answer(lambda: metric_series(given.warehouse, WORKER, named, **asked))
+
+
 async def _is_known(given: Services, queue: str) -> bool:
     """Whether a queue of either kind has the name, or had it while it was measured."""
     if await _has_tasks(given, queue):
@@ -123,6 +141,7 @@ async def _asked(
     end: datetime | None,
     resolution: str | None,
     fields: str | None,
+    definition: MetricDefinition = QUEUE,
 ) -> Asked:
     return Asked(
         period=period or ("30m" if start is None else None),
@@ -131,14 +150,14 @@ async def _asked(
         resolution=resolution,
         fields=None if fields is None else [name.strip() for name in fields.split(",") if name.strip()],
         # Asked for before ClickHouse is, so that it never promises too much.
-        counted_until=await _counted_until(given),
+        counted_until=await _counted_until(given, definition),
     )
 
 
-async def _counted_until(given: Services) -> float | None:
+async def _counted_until(given: Services, definition: MetricDefinition) -> float | None:
     try:
         async with asyncio.timeout(REDIS_PATIENCE_S):
-            return await counted_until(given.redis, QUEUE)
+            return await counted_until(given.redis, definition)
     except (RedisError, OSError, TimeoutError) as error:
         logger.warning("how far events were counted is not known: Redis: %s", error)
         return None

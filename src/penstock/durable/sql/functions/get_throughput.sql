@@ -1,7 +1,7 @@
 -- get_throughput: what all brokers did together, per bucket (a multiple of a minute) from p_from until before p_to.
 -- Rates are over the seconds that some process covers, so the running minute and one in which brokers started or died
 -- read right. A bucket that nothing covers has no row: nothing is known of it. Averages are sums over counts.
--- Cost follows the number of processes and minutes.
+-- Cost follows the number of processes and minutes. Names are qualified: people call it from any session.
 CREATE OR REPLACE FUNCTION get_throughput(
     p_from timestamptz, p_to timestamptz, p_bucket interval DEFAULT interval '1 minute'
 ) RETURNS TABLE (
@@ -17,7 +17,7 @@ LANGUAGE sql STABLE AS $$
     WITH summed AS (
         SELECT date_bin(p_bucket, m.bucket_at, timestamptz 'epoch') AS bucket_at,
                count(DISTINCT (m.hostname, m.worker, m.pid, m.started_at)) AS workers,
-               covered_s_v1(range_agg(tstzrange(m.covered_from, m.covered_to))) AS covered_s,
+               penstock.covered_s_v1(range_agg(tstzrange(m.covered_from, m.covered_to))) AS covered_s,
                sum(m.push_requests)::bigint AS push_requests, sum(m.push_messages)::bigint AS push_messages,
                sum(m.pop_requests)::bigint AS pop_requests, sum(m.pop_messages)::bigint AS pop_messages,
                sum(m.ack_requests)::bigint AS ack_requests, sum(m.ack_messages)::bigint AS ack_messages,
@@ -26,7 +26,7 @@ LANGUAGE sql STABLE AS $$
                sum(m.database_errors)::bigint AS database_errors, sum(m.dead_letters)::bigint AS dead_letters,
                sum(m.lag_count)::bigint AS lag_count, sum(m.lag_sum_ms)::bigint AS lag_sum_ms,
                max(m.lag_max_ms) AS max_lag_ms
-        FROM worker_metrics m
+        FROM penstock.worker_metrics m
         WHERE m.bucket_at >= date_bin(p_bucket, p_from, timestamptz 'epoch') AND m.bucket_at < p_to
         GROUP BY 1
     )
