@@ -1,8 +1,8 @@
 """Carrying out jobs on dead letters, in the background of every broker process.
 
-A process takes one job at a time under a lease and does it chunk by chunk. Each chunk is one transaction that
-also notes how far the job has come and renews the lease. A process that dies leaves the job to the next one
-that looks, which goes on behind the last chunk: no letter is missed, and none is taken twice.
+A process takes jobs under a lease, a few at a time, and does each chunk by chunk. A chunk is one transaction
+that also notes how far the job has come and renews the lease. A process that dies leaves its jobs to the next
+one that looks, which goes on behind the last chunk: no letter is missed, and none is taken twice.
 
 Jobs are in no hurry: after each chunk they leave the database alone for as long as the chunk took, or for as
 long as the job's rate asks for.
@@ -18,7 +18,7 @@ from typing import Any
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.sealing import KeyMissing
 from penstock.durable.upkeep import Busy
-from penstock.errors import PenstockError, RedisUnavailable
+from penstock.errors import DatabaseUnavailable, PenstockError, RedisUnavailable
 from penstock.ids import new_id
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,9 @@ logger = logging.getLogger(__name__)
 CHUNK = {"requeue": 100, "purge": 500}
 """Letters per transaction: few enough that nobody notices who has to wait for it."""
 LOOK_AT = 5_000
-IDLE_S = 2.0
+AT_ONCE = 4
+"""Jobs of one process at the same time: one that is slow on purpose must not hold up the others."""
+IDLE_S = 5.0
 """How often a process looks for jobs that others have left or made."""
 HELD_S = 1.0
 """Until a requeue tries again that a queue had no room for."""
@@ -35,14 +37,13 @@ LONGEST_S = 1.0
 
 
 class DeadJobs:
-    """The background task. `start` and `stop` may be called twice; `stop` leaves a job to others."""
+    """The background task. `start` and `stop` may be called twice; `stop` leaves its jobs to others."""
 
     def __init__(self, letters: DeadLetters) -> None:
         self._letters = letters
-        self._owner = new_id()
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._job: Any | None = None
+        self._running: dict[asyncio.Task[None], Any] = {}
 
     async def start(self) -> None:
         if self._task is None:
@@ -52,60 +53,66 @@ class DeadJobs:
     async def stop(self) -> None:
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        running, self._running = self._running, {}
+        for task in (self._task, *running):
+            task.cancel()
+        await asyncio.gather(self._task, *running, return_exceptions=True)
         self._task = None
-        job, self._job = self._job, None
-        if job is not None:
+        for job in running.values():
             try:
-                await self._letters.let_go(job, self._owner)
+                await self._letters.let_go(job, job["owner"])
             except PenstockError as error:
                 logger.warning("job %s waits until its lease runs out: %s", job["id"], error.detail)
 
     async def _run(self) -> None:
         while True:
+            self._due.clear()
             try:
-                while await self._take():
-                    pass
+                while (
+                    len(self._running) < AT_ONCE and (job := await self._letters.take(new_id())) is not None
+                ):
+                    task = asyncio.create_task(self._do(job), name=f"job {job['id']}")
+                    self._running[task] = job
+                    task.add_done_callback(self._ended)
             except PenstockError as error:
                 logger.warning("jobs on dead letters wait: %s", error.detail)
             except Exception:
-                # A job that fails in a way nobody thought of must not be the end of the others.
-                logger.exception("a job on dead letters was interrupted")
-            self._due.clear()
+                # Whatever is wrong now may be right when somebody looks again.
+                logger.exception("jobs on dead letters were not looked for")
             try:
                 async with asyncio.timeout(IDLE_S):
                     await self._due.wait()
             except TimeoutError:
                 pass  # look again
 
-    async def _take(self) -> bool:
-        """Take a job and do it; whether there was one."""
-        self._job = await self._letters.take(self._owner)
-        if self._job is None:
-            return False
-        logger.info("job %s: %s of about %d dead letters", *(self._job[k] for k in ("id", "kind", "total")))
-        while self._job["state"] == "running" and self._job["owner"] == self._owner:
-            started = time.monotonic()
-            before = self._job["changed"]
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.pop(task, None)
+        self._due.set()
+
+    async def _do(self, job: Any) -> None:
+        """Carry out a job, until it has ended or is somebody else's."""
+        owner, limit = job["owner"], chunk_of(job["kind"], job["rate"])
+        logger.info("job %s: %s of about %d dead letters", job["id"], job["kind"], job["total"])
+        while job["state"] == "running" and job["owner"] == owner:
+            started, before = time.monotonic(), job["changed"]
             try:
-                self._job = await self._letters.advance(
-                    self._job, self._owner, chunk_of(self._job["kind"], self._job["rate"]), LOOK_AT
-                )
+                job = await self._letters.advance(job, owner, limit, LOOK_AT)
             except KeyMissing as error:
-                await self._letters.fail(self._job, self._owner, error.detail)
-                break
-            except (Busy, RedisUnavailable):
+                await self._letters.fail(job, owner, error.detail)
+                return
+            except (Busy, DatabaseUnavailable, RedisUnavailable) as error:
+                logger.warning("job %s waits: %s", job["id"], error.detail)
                 await asyncio.sleep(HELD_S)
                 continue
-            if self._job["note"]:
+            except Exception:
+                # It stays as it is, and is tried again when its lease has run out.
+                logger.exception("job %s was interrupted", job["id"])
+                return
+            if job["note"]:
                 await asyncio.sleep(HELD_S)
                 continue
-            took_s = time.monotonic() - started
-            await asyncio.sleep(pause_s(self._job["rate"], self._job["changed"] - before, took_s))
-        logger.info("job %s: %s, %d letters changed", *(self._job[k] for k in ("id", "state", "changed")))
-        self._job = None
-        return True
+            await asyncio.sleep(pause_s(job["rate"], job["changed"] - before, time.monotonic() - started))
+        logger.info("job %s: %s, %d letters changed", job["id"], job["state"], job["changed"])
 
 
 def chunk_of(kind: str, rate: int | None) -> int:

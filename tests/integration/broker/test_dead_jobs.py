@@ -50,7 +50,8 @@ async def test_another_process_goes_on_where_one_ended(
     await reached(first, job["id"], changed=5)
     if ending == "killed":  # nothing of it is given back
         assert here._task is not None
-        here._task.cancel()
+        for task in (here._task, *here._running):
+            task.cancel()
     else:
         await here.stop()
     left = (await second.dead_letters.job(DEFAULT_SCOPE, job["id"]))["changed"]
@@ -64,6 +65,20 @@ async def test_another_process_goes_on_where_one_ended(
         await ack(second, got)
     assert Counter(seen) == Counter(str(number) for number in range(LETTERS)), "each came back once"
     assert seen == sorted(seen, key=int), "in the order they had"
+
+
+async def test_a_job_that_is_slow_on_purpose_holds_up_no_other(broker: Broker) -> None:
+    for queue in ("slow", "fast"):
+        await killed(broker, queue)
+    runner = DeadJobs(broker.dead_letters)
+    await runner.start()
+    make = broker.dead_letters.make_job
+    slow = await make(DEFAULT_SCOPE, "purge", Filter(queue="slow"), rate=1)
+    await reached(broker, slow["id"], changed=1)
+    fast = await make(DEFAULT_SCOPE, "purge", Filter(queue="fast"))
+    await reached(broker, fast["id"], changed=LETTERS, state="done")
+    assert (await broker.dead_letters.job(DEFAULT_SCOPE, slow["id"]))["state"] == "running"
+    await runner.stop()
 
 
 async def test_a_requeue_wakes_a_consumer_that_waits(broker: Broker) -> None:
