@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.definitions import MetricDefinition
+from penstock.warehouse.beside import beside
 from penstock.warehouse.client import Warehouse
 from penstock.warehouse.columns import (
     ABSENT,
@@ -25,6 +26,8 @@ from penstock.warehouse.columns import (
 from penstock.warehouse.schema import FRESHNESS, table_gauges, tier_table
 from penstock.warehouse.tiers import FINE, HOUR, MINUTE
 from penstock.warehouse.windows import Window
+
+Columns = dict[str, Sequence[Any]]
 
 BEFORE = 0
 """The start of the one group of rows that lie before the window."""
@@ -41,6 +44,9 @@ look at the key columns alone, costs more than it saves."""
 
 MANY_DAYS = "SETTINGS max_threads = 2, optimize_move_to_prewhere = 0"
 """Hours lie in a part per day, and opening a month of those takes longer than reading them."""
+
+UNWRITTEN_S = 150
+"""Buckets that ended this long ago have their percentiles written down, as a rule."""
 
 MOST_NAMED = 1_000
 """Buckets that are named one by one in a query; of more, everything from the first to the last is read."""
@@ -75,8 +81,8 @@ def read_points(
 
     One round trip for what was active shortly before the window, two for what was active within two days,
     three for what was idle longer. A gauge that a thing does not have (most have no limit) is looked for
-    further back once a minute. One more for percentiles that are not written down, as those of the newest
-    minute or hour.
+    further back once a minute. Percentiles that are not written down are read beside the first, if they are
+    the newest, or in one more.
     """
     # A wider point has several buckets, and percentiles of parts do not make those of the whole.
     written = window.tier.percentiles and window.step_s == window.tier.width_s
@@ -92,6 +98,7 @@ def read_points(
         names += [holds for name in asked if (holds := holds_name(name)) not in names]
     since = window.start_s - (LOOK_BACK * window.tier.width_s if known else 0)
     tier = _Tier(warehouse, definition, window, selection)
+    newest = beside(tier.newest, asked, names) if written and asked else None
     columns = tier.read(names, expressions, between(since, window.end_s))
     places = {at: place for place, at in enumerate(columns.get("at", ()))}
     found: dict[str, Sequence[Any]] = {name: columns.get(f"c_{name}", ()) for name in names}
@@ -101,8 +108,8 @@ def read_points(
         before = Before(
             {name: _known(found[f"{name}_last"][place]) for name in known}, _known(found["seen_ms"][place])
         )
-    if written:
-        tier.merge_the_rest(asked, places, found)
+    if newest is not None:
+        tier.merge_the_rest(asked, newest.result(), places, found)
     missing = tuple(name for name, value in before.gauges.items() if value is None)
     if missing and (before.seen_ms is None or not _in_vain(definition, selection, missing)):
         further = _read_before(warehouse, definition, window, selection, known)
@@ -121,9 +128,7 @@ class _Tier:
     window: Window
     selection: Selection
 
-    def read(
-        self, names: Sequence[str], expressions: Mapping[str, str], condition: str
-    ) -> dict[str, Sequence[Any]]:
+    def read(self, names: Sequence[str], expressions: Mapping[str, str], condition: str) -> Columns:
         """The points of the rows that fulfil the condition, by column."""
         window, selection = self.window, self.selection
         return self.warehouse.query_columns(
@@ -136,27 +141,43 @@ class _Tier:
             selection.parameters,
         )
 
+    def newest(self, samples: Sequence[str], wanted: Collection[str]) -> Columns:
+        """The percentiles of the newest points, which cannot have been written down yet."""
+        width = self.window.tier.width_s
+        since = max(int(self.window.now_s - UNWRITTEN_S) // width * width, self.window.start_s)
+        if since >= self.window.end_s:
+            return {}
+        names = _percentiles(samples, wanted)
+        expressions = column_expressions(self.definition, self.selection)
+        return self.read(names, expressions, between(since, self.window.end_s))
+
     def merge_the_rest(
-        self, samples: Sequence[str], places: Mapping[int, int], found: dict[str, Sequence[Any]]
+        self,
+        samples: Sequence[str],
+        newest: Columns,
+        places: Mapping[int, int],
+        found: dict[str, Sequence[Any]],
     ) -> None:
         """Replace percentiles that do not speak for all samples of their point by those of its digests."""
-        lacking = [name for name in samples if 0 in found[holds_name(name)]]
-        columns = [found[holds_name(name)] for name in lacking]
-        starts = [at for at, place in places.items() if not all(column[place] for column in columns)]
+        columns = [column for name in samples if 0 in (column := found[holds_name(name)])]
+        starts = {at for at, place in places.items() if not all(column[place] for column in columns)}
         if not starts:
             return
-        condition = between(min(starts), max(starts) + self.window.step_s)
-        if len(starts) <= MOST_NAMED:
-            named = ", ".join(f"toDateTime({at}, 'UTC')" for at in starts)
-            condition += f" AND bucket IN ({named})"
-        names = [name for sample in lacking for name in percentile_names(sample) if name in found]
-        expressions = column_expressions(self.definition, self.selection)
-        merged = self.read(names, expressions, condition)
+        names = _percentiles(samples, found)
+        merged = [newest]
+        if missing := starts.difference(newest.get("at", ())):
+            condition = between(min(missing), max(missing) + self.window.step_s)
+            if len(missing) <= MOST_NAMED:
+                named = ", ".join(f"toDateTime({at}, 'UTC')" for at in sorted(missing))
+                condition += f" AND bucket IN ({named})"
+            expressions = column_expressions(self.definition, self.selection)
+            merged.append(self.read(names, expressions, condition))
         for name in names:
             values = list(found[name])
-            for at, value in zip(merged.get("at", ()), merged.get(f"c_{name}", ()), strict=True):
-                if at in places:  # what has come since the first look is left for the next
-                    values[places[at]] = value
+            for part in merged:
+                for at, value in zip(part.get("at", ()), part.get(f"c_{name}", ()), strict=True):
+                    if at in starts:
+                        values[places[at]] = value
             found[name] = values
 
 
@@ -228,6 +249,10 @@ def newest_event(warehouse: Warehouse, definition: MetricDefinition) -> float | 
         {"metric": definition.name},
     )
     return row["newest"] / 1000 if row["newest"] else None
+
+
+def _percentiles(samples: Sequence[str], wanted: Collection[str]) -> list[str]:
+    return [name for sample in samples for name in percentile_names(sample) if name in wanted]
 
 
 def _known(value: int) -> int | None:

@@ -18,6 +18,7 @@ from typing import Any, TypedDict, Unpack
 from penstock.clock import iso, to_utc
 from penstock.definitions import QUEUE
 from penstock.model import Scope
+from penstock.warehouse.beside import beside
 from penstock.warehouse.carry import carry_forward
 from penstock.warehouse.client import Warehouse
 from penstock.warehouse.columns import Selection
@@ -102,8 +103,9 @@ def _series(client: Warehouse, selection: Selection, asked: Asked) -> dict[str, 
         now_s=time.time() if now is None else now,
     )
     prefix = "env_" if selection.rollup else ""
+    asked_beside = beside(read_completeness, client, QUEUE, span)
     points = read_points(client, QUEUE, span, selection, columns_of(fields, prefix))
-    completeness = read_completeness(client, QUEUE, span)
+    completeness = asked_beside.result()
     gauges = carry_forward(span, list(points.before.gauges), points)
     return {
         "period": {"start": iso(to_utc(span.start_s)), "end": iso(to_utc(min(span.end_s, span.now_s)))},

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.definitions import QUEUE
+from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.warehouse.client import Warehouse
 from penstock.warehouse.cluster import for_cluster
 from penstock.warehouse.migrations import RECORD, Migration, known_migrations, render
@@ -67,10 +67,11 @@ def test_it_is_the_schema_of_one_server_but_for_replication() -> None:
 def test_every_table_that_stores_something_is_replicated_on_a_path_of_its_own() -> None:
     tables = [statement for statement in schema() if statement.startswith("CREATE TABLE")]
     stored = [statement for statement in tables if "ENGINE = Null" not in statement]
-    assert len(tables) - len(stored) == 1
+    assert len(tables) - len(stored) == len(DEFINITIONS)
     paths = [re.search(r"Replicated\w+\('([^']+)', '{replica}'\)", statement) for statement in stored]
     assert all(paths)
-    assert len({found[1] for found in paths if found}) == len(stored) == len(tier_tables(QUEUE)) + 2
+    tiers = sum(len(tier_tables(definition)) for definition in DEFINITIONS)
+    assert len({found[1] for found in paths if found}) == len(stored) == tiers + 2
 
 
 def test_clickhouse_makes_the_tables(tmp_path: Path) -> None:

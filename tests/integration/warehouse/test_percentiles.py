@@ -75,9 +75,14 @@ def write(warehouse: Warehouse, tier: Tier = MINUTE) -> None:
     write_percentiles(warehouse, QUEUE, tier, NOW // 3600 * 3600 - 4 * 3600, NOW // 3600 * 3600 + 3600)
 
 
+END = datetime.fromtimestamp(NOW, UTC)
+LATER = NOW + 7200
+"""When the whole window has passed, so that nothing of it is expected to be open."""
+
+
 def series(warehouse: Warehouse, queue: str, period: str = "24h", **asked: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = queue_series(
-        warehouse, DEFAULT_SCOPE, queue, period=period, now=NOW, **asked
+        warehouse, DEFAULT_SCOPE, queue, period=period, end=END, now=LATER, **asked
     )["timeseries"]
     return found
 
@@ -102,11 +107,23 @@ def test_they_are_those_of_the_digests_and_no_digest_is_read(
 
 def test_the_environment_has_its_own(watched: Watched, queue: str) -> None:
     measured(watched, queue)
-    merged = environment_series(watched, DEFAULT_SCOPE, period="24h", now=NOW)
+    merged = environment_series(watched, DEFAULT_SCOPE, period="24h", end=END, now=LATER)
     write(watched)
     read = watched.digests_read
-    assert environment_series(watched, DEFAULT_SCOPE, period="24h", now=NOW) == merged
+    assert environment_series(watched, DEFAULT_SCOPE, period="24h", end=END, now=LATER) == merged
     assert watched.digests_read == read
+
+
+def test_those_of_the_open_minute_are_read_beside_the_rest(watched: Watched, queue: str) -> None:
+    land(
+        watched,
+        landing_row(NOW - 600, queue=queue, wait_ms=(5,)),
+        landing_row(NOW, queue=queue, wait_ms=(7, 9)),
+    )
+    write_percentiles(watched, QUEUE, MINUTE, NOW - 3600, NOW // 60 * 60)
+    found = queue_series(watched, DEFAULT_SCOPE, queue, period="24h", now=NOW)["timeseries"]
+    known = [p["latency"]["p99_wait_ms"] for p in found if p["latency"]["p99_wait_ms"] is not None]
+    assert (known, watched.digests_read, len(watched.asked)) == ([5.0, 9.0], 1, 2)
 
 
 def test_an_event_that_comes_later_is_part_of_them(watched: Watched, queue: str) -> None:
