@@ -13,7 +13,7 @@ from penstock.broker.minute import Identity
 from penstock.definitions import WORKER
 from penstock.streams.emitter import Emitter
 
-SEND_EVERY = 5
+SEND_EVERY_S = 5
 
 _WIRES = {measure.name: measure.wire for measure in (*WORKER.counters, *WORKER.gauges)}
 
@@ -46,7 +46,8 @@ class WorkerEvents:
         event |= {_WIRES[name]: amount for name, amount in counts.items() if amount}
         event |= {_WIRES[name]: value for name, value in gauges.items()}
         self._events.append(event)
-        if len(self._events) >= SEND_EVERY:
+        # On the same seconds in all processes, so that the pipeline finds their events together.
+        if int(now_s) % SEND_EVERY_S == 0 or len(self._events) > SEND_EVERY_S:
             self.flush()
 
     def flush(self) -> None:

@@ -28,10 +28,13 @@ def slots_directory(settings: Settings) -> Path:
 def clear_slots(settings: Settings) -> None:
     """Remove what processes that are gone have left, before new ones start to count from 0."""
     for left in slots_directory(settings).glob("*.json"):
-        lock = _try_lock(left.with_suffix(".lock"))
-        if lock is not None:
-            left.unlink(missing_ok=True)
-            lock.close()
+        try:
+            lock = _try_lock(left.with_suffix(".lock"))
+            if lock is not None:
+                left.unlink(missing_ok=True)
+                lock.close()
+        except OSError as error:
+            logger.warning("what an earlier broker had counted is still there: %s", error)
 
 
 class WorkerSlot:

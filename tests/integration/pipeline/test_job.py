@@ -252,6 +252,7 @@ async def test_broker_processes_are_a_metric_like_queues(
     for second in range(10):
         gauges = {"busy_connections": second % 4, "resident_bytes": 5 << 30}
         events.add(now_s - 40 + second, {"push_requests": 2, "database_errors": second}, gauges, 0.05)
+    events.flush()
     emitter.start()
     await emitter.stop()
     assert (emitter.emitted, emitter.dropped) == (10, 0)

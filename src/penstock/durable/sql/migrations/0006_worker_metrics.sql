@@ -65,7 +65,7 @@ CREATE TABLE worker_metrics (
     resident_bytes_max      bigint NOT NULL,
     pending                 jsonb NOT NULL,    -- operation: {"sum", "max"} of requests that wait for their batch
     PRIMARY KEY (bucket_at, hostname, worker, pid, started_at)
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);   -- the newest rows are replaced again and again
 
 CREATE TABLE queue_lag_metrics (
     bucket_at      timestamptz NOT NULL,
@@ -89,7 +89,7 @@ CREATE TABLE queue_lag_metrics (
     lag_max_ms     bigint NOT NULL,
     lag_digest     bytea,
     PRIMARY KEY (bucket_at, hostname, worker, pid, started_at, organization, project, environment, queue, group_name)
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);   -- the newest rows are replaced again and again
 CREATE INDEX queue_lag_metrics_by_queue
     ON queue_lag_metrics (organization, project, environment, queue, bucket_at);
 
