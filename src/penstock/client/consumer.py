@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import signal
 import time
-from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self
 
 from penstock.client.calls import Calls
 from penstock.client.connections import Parting
@@ -18,7 +14,8 @@ from penstock.client.delivery import Batches, Delivery, Handler, LeaseLostCallba
 from penstock.client.errors import ApiError, ClientError
 from penstock.client.messages import Message
 from penstock.client.pops import Pop
-from penstock.client.stopping import leave, passes, told_by
+from penstock.client.runner import Runner
+from penstock.client.stopping import leave, passes
 from penstock.client.transport import delay_before
 
 __all__ = ["Batches", "Consumer", "Handler", "LeaseLostCallback"]
@@ -38,7 +35,7 @@ RELEASE_S = 10.0
 """How long giving back may take when a consumer has no time left."""
 
 
-class Consumer:
+class Consumer(Runner):
     """Calls a handler with messages until it is stopped.
 
     - `concurrency` handlers run at once. Messages of one partition are never handled at the same time, and in
@@ -74,82 +71,33 @@ class Consumer:
         if concurrency < 1:
             raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
         asked.path  # noqa: B018 - says at once what does not fit
+        super().__init__(siblings)
         self._calls = calls
-        self._siblings = siblings
         self._asked = asked
         self._concurrency = concurrency
         self._auto_renew = auto_renew
         self._grace_s = grace_s
         self._work = Work(handler, ordered, ack_interval_s, on_lease_lost, lambda: self.stopping)
-        self._stop_asked = False
-        self._stop_event: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop_event = asyncio.Event()
         self._waiting: dict[asyncio.Task[list[Message]], Parting] = {}
         self._lease_times: dict[str, tuple[float, float]] = {}
-        self._background: asyncio.Task[None] | None = None
-        self.ended = asyncio.Event()
 
-    def __await__(self) -> Generator[Any, None, None]:
-        return self.run().__await__()
-
-    async def __aenter__(self) -> Self:
-        """Run in the background; the end of the block stops it and waits until it has."""
-        self._background = asyncio.create_task(self.run())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        if self._background is not None:
-            await self._background
-
-    @property
-    def stopping(self) -> bool:
-        """Whether it was told to stop: a handler that takes long may ask, and end early by raising."""
-        return self._stop_asked
-
-    def stop(self) -> None:
-        """Take no more messages and end in good order. Callable from any thread, and more than once."""
-        self._stop_asked = True
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._begin_to_stop)
-
-    async def run(self, *, stop_on: Iterable[signal.Signals] = ()) -> None:
-        """Consume until `stop()`, or until one of the signals arrives (then only in the main thread).
-
-        Raises what is not worth trying again, such as InvalidRequest; what was held is given back before.
-        """
-        if self._loop is not None:
-            raise RuntimeError("the consumer has run already: make another with consume()")
-        self._loop = asyncio.get_running_loop()
-        self._stop_event = asyncio.Event()
-        self._siblings.add(self)
-        try:
-            if not self._stop_asked:
-                await self._run(stop_on)
-        finally:
-            self._siblings.discard(self)
-            self.ended.set()
-
-    async def _run(self, stop_on: Iterable[signal.Signals]) -> None:
+    async def _run(self) -> None:
         threads = self._work.threads = ThreadPoolExecutor(self._concurrency, "penstock-handler")
-        with told_by(self.stop, stop_on):
-            workers = [asyncio.create_task(self._consume()) for _ in range(self._concurrency)]
-            try:
-                await self._until_stopped(workers)
-            finally:
-                for worker in workers:
-                    worker.cancel()
-                results = await asyncio.gather(*workers, return_exceptions=True)
-                threads.shutdown(wait=False)
+        workers = [asyncio.create_task(self._consume()) for _ in range(self._concurrency)]
+        try:
+            await self._until_stopped(workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            results = await asyncio.gather(*workers, return_exceptions=True)
+            threads.shutdown(wait=False)
         for result in results:
             if isinstance(result, Exception):
                 raise result
 
     async def _until_stopped(self, workers: list[asyncio.Task[None]]) -> None:
         """Return once stopping was asked for, or a worker failed, and the grace is over or not needed."""
-        assert self._stop_event is not None
         stopping = asyncio.create_task(self._stop_event.wait())
         try:
             await asyncio.wait({*workers, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -160,8 +108,7 @@ class Consumer:
 
     def _begin_to_stop(self) -> None:
         self._stop_asked = True
-        if self._stop_event is not None:
-            self._stop_event.set()
+        self._stop_event.set()
         for pop in self._waiting:
             leave(pop, self._waiting[pop])
 

@@ -6,18 +6,16 @@ import asyncio
 import inspect
 import logging
 import random
-import signal
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self
 
 from penstock.client.connections import Parting
 from penstock.client.delivery import cancelled, is_async
 from penstock.client.errors import ApiError, ClientError, text_of
+from penstock.client.runner import Runner
 from penstock.client.settings import ClientSettings
 from penstock.client.settling import Held, Settling
-from penstock.client.stopping import leave, passes, told_by
+from penstock.client.stopping import leave, passes
 from penstock.client.task_types import Task
 from penstock.client.tasks import Tasks
 from penstock.client.transport import delay_before
@@ -33,7 +31,7 @@ RELEASE_S = 10.0
 """How long settling may take when a worker has no time left."""
 
 
-class Worker:
+class Worker(Runner):
     """Calls a handler with tasks until it is stopped.
 
     - Up to `concurrency` handlers run at once, here; the queue's and the environment's limits hold for all
@@ -67,10 +65,10 @@ class Worker:
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
+        super().__init__(siblings)
         self._tasks = tasks
         self._queue = queue
         self._handler = handler
-        self._siblings = siblings
         self._settings = settings
         self._concurrency = concurrency
         self._visibility_s = visibility_s
@@ -80,56 +78,9 @@ class Worker:
         self._on_lost = on_lost
         self._held: dict[int, Held] = {}
         self._settling = Settling(tasks, self._lose)
-        self._stop_asked = False
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._room = asyncio.Event()
         self._waiting: tuple[asyncio.Task[list[Task]], Parting] | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._background: asyncio.Task[None] | None = None
-        self.ended = asyncio.Event()
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self.run().__await__()
-
-    async def __aenter__(self) -> Self:
-        """Run in the background; the end of the block stops it and waits until it has."""
-        self._background = asyncio.create_task(self.run())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        if self._background is not None:
-            await self._background
-
-    @property
-    def stopping(self) -> bool:
-        """Whether it was told to stop: a handler that takes long may ask, and end early by raising."""
-        return self._stop_asked
-
-    def stop(self) -> None:
-        """Take no more tasks and end in good order. Callable from any thread, and more than once."""
-        self._stop_asked = True
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._begin_to_stop)
-
-    async def run(self, *, stop_on: Iterable[signal.Signals] = ()) -> None:
-        """Work until `stop()`, or until one of the signals arrives (then only in the main thread).
-
-        Raises what is not worth trying again, such as InvalidRequest; what was held is given back before.
-        """
-        if self._loop is not None:
-            raise RuntimeError("the worker has run already: make another with worker()")
-        self._loop = asyncio.get_running_loop()
-        self._siblings.add(self)
-        try:
-            if not self._stop_asked:
-                with told_by(self.stop, stop_on):
-                    await self._run()
-        finally:
-            self._siblings.discard(self)
-            self.ended.set()
 
     async def _run(self) -> None:
         self._threads = ThreadPoolExecutor(self._concurrency, "penstock-worker")
