@@ -35,6 +35,7 @@ def server(database_url: str, tmp_path: Path) -> Iterator[Server]:
     """A broker process; of all its servers only PostgreSQL is there."""
     settings = Settings(
         home=tmp_path,
+        load_management=False,
         port=any_free_port(),
         postgres_url=database_url,
         redis_url=NOBODY,
