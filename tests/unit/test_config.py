@@ -152,3 +152,9 @@ def test_what_is_printed_holds_no_secret() -> None:
     assert "secret" not in str(shown)
     assert shown["encryption_keys"] == "k1:***,k2:***"
     assert shown["port"] == 7480
+
+
+def test_tokens_are_shown_by_name_only() -> None:
+    shown = masked(Settings(dlq_tokens="ops=hush,ci=quiet", dlq_channel_tokens="*=still"))
+    assert (shown["dlq_tokens"], shown["dlq_channel_tokens"]) == ("ops=***,ci=***", "*=***")
+    assert shown["dlq_consumer_tokens"] == ""

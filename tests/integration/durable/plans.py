@@ -16,7 +16,7 @@ from penstock.ids import new_id
 
 DIRECT = {"Index Scan", "Index Only Scan", "Bitmap Heap Scan", "Tid Scan"}
 """Scans that go straight to the rows they are asked for."""
-WATCHED = ("log_", "message_keys_", "positions", "partitions")
+WATCHED = ("log_", "message_keys_", "positions", "partitions", "dead_letters")
 
 
 @dataclass(frozen=True)
