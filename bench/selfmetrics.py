@@ -200,7 +200,7 @@ def show(results: Results, console: Console) -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke run: one round, few messages")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--scale", type=float, default=1.0, help="of the messages in a turn")
     parser.add_argument("--results", type=Path, default=harness.RESULTS, help="where JSON and plot go")
     parser.add_argument("--records", type=int, default=200_000, help="records whose cost is measured")
