@@ -44,7 +44,7 @@ LAST_WRITE_S = 5.0
 
 class WorkerMetrics:
     """The background task. `start` and `stop` may be called twice; after `stop` everything is written, or
-    given up and counted in `dropped`."""
+    given up and counted in `dropped`, and it does not start again."""
 
     def __init__(
         self,
@@ -73,11 +73,13 @@ class WorkerMetrics:
         now = clock()
         self.minute = Minute(_minute_of(now), now)
         self._closed: dict[int, Minute] = {}
+        self._is_over = False
         self._seen = self._totals()
         self._cpu_s = time.process_time()
         self._due_at = now + WRITE_EVERY_S
         self._task: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
 
     @property
     def unwritten(self) -> int:
@@ -85,7 +87,7 @@ class WorkerMetrics:
         return len(self._closed)
 
     async def start(self) -> None:
-        if self._task is None:
+        if self._task is None and not self._is_over:
             self._metrics.observer = self._observe
             self._task = asyncio.create_task(self._run(), name="worker metrics")
 
@@ -102,14 +104,18 @@ class WorkerMetrics:
         if self._events is not None:
             self._events.flush()
         self._close()
+        self._is_over = True
         try:
             async with asyncio.timeout(LAST_WRITE_S):
                 if self._writing is not None:
                     await self._writing
                 await self.write()
         except (PenstockError, TimeoutError) as error:
-            self.dropped += len(self._closed)
-            logger.warning("the last %d minutes of this broker were not written: %s", self.unwritten, error)
+            self._give_up(error)
+        except Exception as error:
+            # What is stopped after this one must be stopped, whatever PostgreSQL says of a row.
+            logger.exception("the last row of this broker is wrong")
+            self._give_up(error)
 
     def tick(self) -> None:
         """Add what has happened since the last time to the running minute; begin the next one when it is
@@ -140,24 +146,36 @@ class WorkerMetrics:
             self.minute = Minute(_minute_of(now), _minute_of(now))
 
     async def write(self) -> None:
-        """Write every minute that is over, and the running one as far as it has come."""
-        closed = dict(self._closed)
-        running = [] if self.minute.at_s in closed else [self.minute]
+        """Write every minute that is over, oldest first, and the running one as far as it has come.
+
+        Minutes go one by one: after a long outage all of them would be too much for one statement.
+        """
+        async with self._turn:
+            started, spent_s = self._clock(), 0.0
+            for at_s, minute in sorted(self._closed.items()):
+                spent_s += await self._write(minute)
+                self._closed.pop(at_s, None)
+            if not self._is_over:
+                spent_s += await self._write(self.minute)
+            self._due_at = started + max(WRITE_EVERY_S, spent_s / WRITE_SHARE)
+
+    async def _write(self, minute: Minute) -> float:
+        """How long it took to put the rows together, which nothing else could run beside."""
         started = time.perf_counter()
-        rows = [minute.rows(self.identity) for minute in [*closed.values(), *running]]
+        row, queues = minute.rows(self.identity)
         took_s = time.perf_counter() - started
-        self._due_at = self._clock() + max(WRITE_EVERY_S, took_s / WRITE_SHARE)
-        await worker_metrics.write(
-            self._database, [row for row, _ in rows], [row for _, queues in rows for row in queues]
-        )
-        for at_s in closed:
-            self._closed.pop(at_s, None)
+        await worker_metrics.write(self._database, [row], queues)
+        return took_s
 
     def _observe(self, scope: Scope, queue: str, group: str, tally: Tally) -> None:
         self.minute.observe(scope, queue, group, tally)
         self.queues.observe(queue, group, tally)
         if self._events is not None:
             self._events.observe(tally)
+
+    def _give_up(self, error: Exception) -> None:
+        self.dropped += self.unwritten
+        logger.warning("%d minutes of this broker were not written: %s", self.unwritten, error)
 
     def _close(self) -> None:
         self._closed[self.minute.at_s] = self.minute
