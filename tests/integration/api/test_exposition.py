@@ -30,6 +30,11 @@ async def test_every_metric_of_the_table_is_exported(client: httpx.AsyncClient) 
     assert set(await scraped(client)) == {exported.name for exported in EXPORTED}
 
 
+async def test_the_description_of_the_api_tells_of_every_metric(client: httpx.AsyncClient) -> None:
+    told = (await client.get("/openapi.json")).json()["paths"]["/metrics"]["get"]["description"]
+    assert all(f"| `{exported.name}` |" in told and exported.help in told for exported in EXPORTED)
+
+
 async def test_operations_are_counted(client: httpx.AsyncClient) -> None:
     body = {"items": [{"queue": "q", "payload": n} for n in range(3)]}
     await client.post("/api/v1/push", json=body)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
+import pytest_asyncio
 from calls import ack, get, pop, problem, push
 
 from penstock.clock import iso
 from penstock.config import Settings
+from penstock.durable import reconciliation
+from penstock.durable.pool import Database
+from penstock.durable.upkeep import Upkeep
 from penstock.warehouse.migrations import migrate
 
 
@@ -49,6 +54,29 @@ async def test_a_queue_in_detail_and_its_messages(client: httpx.AsyncClient) -> 
     assert [m["data"] for m in messages] == ["b"]
     problem(await client.get("/api/v1/status/queues/nobody"), 404, "unknown_queue")
     problem(await client.get("/api/v1/status/queues/nobody/messages"), 404, "unknown_queue")
+
+
+@pytest_asyncio.fixture
+async def upkeep(database_url: str) -> AsyncIterator[Upkeep]:
+    """Whoever has this session does the maintenance: the application, which comes later, does none."""
+    session = await Upkeep.begin(database_url)
+    assert session is not None
+    yield session
+    await session.close()
+
+
+async def test_what_the_last_reconciliation_found_is_told(
+    upkeep: Upkeep, client: httpx.AsyncClient, database: Database
+) -> None:
+    await push(client, 1, 2)
+    assert await get(client, "/status/reconciliation") == {"endedAt": None}
+    await database.fetch("UPDATE tallies SET messages = 5 WHERE group_id = 0")
+    assert [await reconciliation.step(upkeep) for _ in range(2)] == [False, True]
+    found = await get(client, "/status/reconciliation")
+    assert (found["queues"], found["partitions"], found["drift"], found["orphans"]) == (1, 1, 3, 0)
+    [finding] = found["findings"]
+    assert finding == {"queue": "q", "what": "total pushed", "messages": -3, "corrected": True}
+    assert (await get(client, "/status"))["messages"]["pushed"] == 2
 
 
 async def test_there_is_nothing_to_refresh(client: httpx.AsyncClient) -> None:

@@ -61,10 +61,20 @@ class _Gathered:
             yield family
 
 
-@router.get("/metrics", response_class=Response)
+DESCRIPTION = "\n".join(
+    [
+        "Counters and gauges in the OpenMetrics format, or in the older one for those who accept only that.",
+        "Any worker answers for all behind its port.",
+        "",
+        "| Metric | Kind | Labels | What it is |",
+        "|---|---|---|---|",
+        *(f"| `{e.name}` | {e.kind} | {', '.join(e.all_labels) or '–'} | {e.help} |" for e in EXPORTED),
+    ]
+)
+
+
+@router.get("/metrics", response_class=Response, description=DESCRIPTION)
 async def prometheus(request: Request) -> Response:
-    """Counters and gauges in the OpenMetrics format, or in the older one for those who accept only that. Any
-    worker answers for all behind its port."""
     given = services(request)
     queues, holders, progress, dead, reconciled = await asyncio.gather(
         queue_samples(given), _holders(given), _progress(given), _dead_samples(given), _reconciled(given)

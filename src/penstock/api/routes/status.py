@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, Literal
 
 from fastapi import APIRouter, Query
@@ -16,7 +17,7 @@ from penstock.api.routes.messages_view import Status, message_page
 from penstock.api.routes.resources import message_totals, queue_detail, totals, unknown_queue
 from penstock.api.services import services
 from penstock.clock import iso
-from penstock.durable import catalog, worker_metrics
+from penstock.durable import catalog, reconciliation, worker_metrics
 from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse.series import queue_series
 
@@ -32,6 +33,21 @@ END = Query(None, alias="to", description="the window's end; now if left out")
 async def status(request: Request, namespace: Text = None, task: Text = None) -> dict[str, Any]:
     """Totals over all queues, current to the moment."""
     return await totals(services(request), namespace, task)
+
+
+@router.get("/status/reconciliation")
+async def last_reconciliation(request: Request) -> dict[str, Any]:
+    """When totals and positions were last compared with the log, and what was found. `drift` is the number of
+    messages by which totals were wrong, and `orphans` that of rows without an owner; all were corrected."""
+    row = await reconciliation.latest(services(request).database)
+    if row is None:
+        return {"endedAt": None}
+    return {
+        "beganAt": iso(row["began_at"]),
+        "endedAt": iso(row["ended_at"]),
+        **{name: row[name] for name in ("queues", "partitions", "positions", "drift", "orphans")},
+        "findings": json.loads(row["findings"]),
+    }
 
 
 @router.get("/status/queues")
