@@ -18,7 +18,7 @@ demo: setup ## the same, with a gentle load running so that the page is alive
 
 test: setup-dev ## set up and run all tests; ARGS="-k pop" for some
 	@tools/chromium.sh
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(or $(ARGS),-n 2 --dist loadfile)
 
 check: setup-dev ## format, lint, strict types and import layers, then the tests
 	$(BIN)/ruff format --check .

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from events import events, total
 from redis.asyncio import Redis
+from task_events import events, total
 
 from penstock.errors import LeaseLost, PenstockError, UnknownQueue, UnknownTask, WrongState
 from penstock.model import Scope

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from events import events, total
 from redis.asyncio import Redis
+from task_events import events, total
 
 from penstock.definitions import ENABLED_KEY
 from penstock.model import Scope

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from events import events
 from redis.asyncio import Redis
+from task_events import events
 
 from penstock.errors import UnknownQueue
 from penstock.model import Scope
