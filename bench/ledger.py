@@ -7,12 +7,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
+import asyncpg
 import msgspec
 
-from bench import http_load
 from bench.open_load import Lane
-
-BATCH = 1000
 
 
 class _Data(msgspec.Struct):
@@ -21,15 +19,7 @@ class _Data(msgspec.Struct):
     i: int
 
 
-class _Message(msgspec.Struct):
-    data: _Data
-
-
-class _Popped(msgspec.Struct):
-    messages: list[_Message]
-
-
-_decode = msgspec.json.Decoder(_Popped).decode
+_decode = msgspec.json.Decoder(_Data).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,34 +35,26 @@ class Verdict:
     """There, though their producer was never told so and gave up: work for nothing."""
 
 
-async def read_all(port: int, queue: str) -> dict[int, list[tuple[int, int]]]:
-    """Everything in a queue, emptying it: by lane, number and place of each message, in their order."""
+async def read_all(database: asyncpg.Connection, queue: str) -> dict[int, list[tuple[int, int]]]:
+    """Everything a queue was given: by lane, number and place of each message, in the order of the log."""
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    [connection] = await http_load.connect(port, 1)
-    pop = http_load.get(f"/api/v1/pop/queue/{queue}?batch={BATCH}&autoAck=true")
-
-    def next_request(status: int, body: bytes) -> bytes | None:
-        if status == 204:
-            return None
-        if status in (429, 503):
-            connection.later(pop)
-            return b""
-        if status != 200:
-            raise RuntimeError(f"answered {status}: {body[:300].decode(errors='replace')}")
-        for message in _decode(body).messages:
-            lane, _, number = message.data.id.partition(".")
-            found[int(lane)].append((int(number), message.data.i))
-        return pop
-
-    await connection.start(pop, next_request)
-    assert connection.transport is not None
-    connection.transport.close()
+    rows = await database.fetch(
+        """SELECT l.payloads FROM log l
+           JOIN partitions t ON t.id = l.partition_id JOIN queues q ON q.id = t.queue_id
+           WHERE q.name = $1 ORDER BY l.partition_id, l.first_offset""",
+        queue,
+    )
+    for row in rows:
+        for payload in row["payloads"]:
+            data = _decode(payload)
+            lane, _, number = data.id.partition(".")
+            found[int(lane)].append((int(number), data.i))
     return found
 
 
-async def check(port: int, queue: str, lanes: list[Lane], batch: int) -> Verdict:
-    """Empty the queue and compare."""
-    found = await read_all(port, queue)
+async def check(database: asyncpg.Connection, queue: str, lanes: list[Lane], batch: int) -> Verdict:
+    """Compare what is stored with what was answered."""
+    found = await read_all(database, queue)
     return await asyncio.to_thread(compare, found, lanes, batch)
 
 

@@ -97,7 +97,7 @@ class Bench:
         await load.finish()
         gc.unfreeze()
         await self._quiet(mode)
-        verdict = await ledger.check(self._brokers[mode].port, queue, load.lanes, batch)
+        verdict = await ledger.check(self._observers[mode], queue, load.lanes, batch)
         seconds = ended - began
         window = Counts(**{name: asdict(after)[name] - count for name, count in asdict(before).items()})
         taken = [s for at, s in load.latencies_s if began <= at <= ended] or [0.0]
