@@ -8,11 +8,11 @@ from uuid import uuid4
 import httpx
 import pytest
 from calls import get, problem, push
-from fastapi import FastAPI
 from test_dead_letter_routes import ended, work
 from test_exposition import scraped
 
-from penstock.errors import RedisUnavailable
+from penstock.api.app import make_app
+from penstock.config import Settings
 
 
 @pytest.fixture
@@ -110,18 +110,17 @@ async def test_tasks_of_several_run_queues_are_refused(client: httpx.AsyncClient
     problem(mixed, 422, "invalid_request")
 
 
-async def test_without_redis_durable_counts_are_told_and_what_is_missing(
-    client: httpx.AsyncClient, app: FastAPI, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def away(*_: object) -> None:
-        raise RedisUnavailable("Redis does not answer")
-
-    monkeypatch.setattr(app.state.services.run_queues, "queues", away)
-    monkeypatch.setattr(app.state.services.run_queues, "has_queue", away)
-    await push(client, 1)
-    body = (await client.get("/dlq-status")).json()
-    assert body["missing"] == "run queues: Redis does not answer"
-    assert (await client.get("/api/v1/dlq", params={"queue": "nobody's"})).status_code == 200
-    acting = await client.post("/api/v1/dlq/purge", json={"queue": "nobody's"})
-    assert "run queue" in problem(acting, 503, "redis_unavailable")
-    assert (await client.post("/api/v1/dlq/purge", json={"queue": "q"})).status_code == 202
+async def test_without_redis_durable_counts_are_told_and_what_is_missing(settings: Settings) -> None:
+    away = make_app(settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"}))
+    transport = httpx.ASGITransport(away)
+    async with (
+        away.router.lifespan_context(away),
+        httpx.AsyncClient(transport=transport, base_url="http://penstock") as client,
+    ):
+        await push(client, 1)
+        body = (await client.get("/dlq-status")).json()
+        assert body["missing"].startswith("run queues: ")
+        assert (await client.get("/api/v1/dlq", params={"queue": "nobody's"})).status_code == 200
+        acting = await client.post("/api/v1/dlq/purge", json={"queue": "nobody's"})
+        problem(acting, 503, "redis_unavailable")
+        assert (await client.post("/api/v1/dlq/purge", json={"queue": "q"})).status_code == 202
