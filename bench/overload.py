@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import gc
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Awaitable, Callable
@@ -272,7 +273,8 @@ def plot(results: Results, path: Path) -> None:
         offered = [results.count(s, mode, "offered_x") or 0.0 for s in results.scenarios()]
         lines = (
             [(results.rate(s, mode) or 0.0) / capacity for s in results.scenarios()],
-            [(results.count(s, mode, "p99_ms") or 0.0) / 1000 for s in results.scenarios()],
+            # Where nothing was accepted there is nothing that took so long.
+            [(results.count(s, mode, "p99_ms") or math.nan) / 1000 for s in results.scenarios()],
             [
                 (results.count(s, mode, "refused") or 0.0) + (results.count(s, mode, "timed_out") or 0.0)
                 for s in results.scenarios()
