@@ -329,7 +329,8 @@ class Load:
     def measure(self, passed_s: float) -> None:
         """Take note of how things are, `passed_s` after the last time."""
         late_s = max(0.0, passed_s - EVERY_S)
-        self.late_s.add(late_s, passed_s)
+        # By how often, not by how long: one long stall is over when it is noticed.
+        self.late_s.add(late_s, 2 * EVERY_S)
         self._lateness.add(late_s)
         _, busy = self._database.connections
         self.pool.add((busy + self._database.waiting) / (2 * self._database.size), passed_s)

@@ -64,6 +64,7 @@ class Story:
     done: set[str] = field(default_factory=set)
     held: dict[str, RunningTask] = field(default_factory=dict)
     uncertain: int = 0
+    is_over: bool = False
     twice: list[str] = field(default_factory=list)
     over_limit: list[str] = field(default_factory=list)
 
@@ -93,7 +94,7 @@ async def produce(queues: RunQueues, story: Story, numbers: range) -> None:
 
 async def work(queues: RunQueues, story: Story, chance: random.Random) -> None:
     queue = chance.choice([None, *QUEUES])
-    while len(story.done) < TASKS:
+    while not story.is_over:
         try:
             tasks = await queues.dequeue(SCOPE, queue, limit=2, visibility_ms=VISIBILITY_MS, wait_ms=200)
         except RedisUnavailable:
@@ -116,7 +117,7 @@ async def work(queues: RunQueues, story: Story, chance: random.Random) -> None:
 
 
 async def watch(queues: RunQueues, story: Story) -> None:
-    while True:
+    while not story.is_over:
         with suppress(RedisUnavailable):
             for state in await queues.queues(SCOPE):
                 if state.running > LIMIT:
@@ -155,10 +156,8 @@ async def test_what_was_answered_survives_kills_of_the_server(valkey: Killable) 
         return state.eligible == state.delayed == state.running == 0
 
     await wait_until_async(all_gone, 60, "every task is finished")
-    watching.cancel()
-    for worker in workers:
-        worker.cancel()
-    await asyncio.gather(watching, *workers, return_exceptions=True)
+    story.is_over = True
+    await asyncio.wait_for(asyncio.gather(watching, *workers), 60)
     assert story.done <= ids
     assert story.twice == [], "handed out while somebody held it, or after it was done"
     assert story.over_limit == []

@@ -159,9 +159,14 @@ def test_when_accepting_is_slow_itself_it_refuses(situation: Situation) -> None:
 
 
 def test_a_late_event_loop_refuses_everything(situation: Situation) -> None:
-    for _ in range(3):
+    for _ in range(5):
         situation.load.measure(LATE_S * 3)
     assert {situation.load.decide(kind) for kind in ("push", "ack", "pop")} == {REFUSE}
+
+
+def test_one_stall_is_no_overload(situation: Situation) -> None:
+    situation.load.measure(5.0)
+    assert situation.load.decide("push") is EXECUTE
 
 
 def test_decisions_are_counted(situation: Situation) -> None:
