@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from fastapi import Query
+from fastapi import Depends, Query
 
 from penstock.api.parameters import Moment
 from penstock.clock import iso, to_utc
@@ -56,7 +56,7 @@ class Window:
         return [{"bucket": iso(at), "timestamp": iso(at), **found.get(at, gap)} for at in self.buckets]
 
 
-def window(start: datetime | None, end: datetime | None, interval: str | None, bucket: int | None) -> Window:
+def window(start: Start = None, end: End = None, interval: Interval = None, bucket: Bucket = None) -> Window:
     """The window that was asked for. Raises InvalidRequest when it is none, or has more points than anybody
     could look at."""
     if interval is not None and bucket is not None:
@@ -75,6 +75,10 @@ def window(start: datetime | None, end: datetime | None, interval: str | None, b
             "ask for a shorter time or wider points (bucket, in minutes)"
         )
     return Window(since, until, timedelta(minutes=width))
+
+
+Asked = Annotated[Window, Depends(window)]
+"""The window of a route, from its parameters `from`, `to`, `interval` and `bucket`."""
 
 
 def ratio(amount: float | None, over: float | None, digits: int = 3) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -158,60 +159,45 @@ def groups(
         Console(highlight=False).print(groups_table(body))
 
 
-@dlq.command()
-def requeue(
-    letters: Letters = None,
-    queue: QueueOption = None,
-    group: GroupOption = None,
-    partition: PartitionOption = None,
-    start: StartOption = None,
-    end: EndOption = None,
-    error: ErrorOption = None,
-    error_group: ErrorGroupOption = None,
-    payload: PayloadOption = None,
-    everything: All = False,
-    rate: Rate = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    detach: Detach = False,
-    as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
-) -> None:
-    """Push dead messages again, each to the end of its partition, for the group that gave up on it.
+def _acting(action: str) -> Callable[..., None]:
+    """The command that makes a job of this kind."""
 
-    Exit code 0 when it is done, 1 when it was not or only in part.
-    """
-    body = _selection(letters, queue, group, partition, start, end, error, error_group, payload, everything)
-    _work("requeue", body, rate, dry_run, yes, detach, as_json, url, token)
+    def command(
+        letters: Letters = None,
+        queue: QueueOption = None,
+        group: GroupOption = None,
+        partition: PartitionOption = None,
+        start: StartOption = None,
+        end: EndOption = None,
+        error: ErrorOption = None,
+        error_group: ErrorGroupOption = None,
+        payload: PayloadOption = None,
+        everything: All = False,
+        rate: Rate = None,
+        dry_run: DryRun = False,
+        yes: Yes = False,
+        detach: Detach = False,
+        as_json: AsJson = False,
+        url: Url = None,
+        token: Token = None,
+    ) -> None:
+        chosen = _selection(
+            letters, queue, group, partition, start, end, error, error_group, payload, everything
+        )
+        _work(action, chosen, rate, dry_run, yes, detach, as_json, url, token)
+
+    return command
 
 
-@dlq.command()
-def purge(
-    letters: Letters = None,
-    queue: QueueOption = None,
-    group: GroupOption = None,
-    partition: PartitionOption = None,
-    start: StartOption = None,
-    end: EndOption = None,
-    error: ErrorOption = None,
-    error_group: ErrorGroupOption = None,
-    payload: PayloadOption = None,
-    everything: All = False,
-    rate: Rate = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    detach: Detach = False,
-    as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
-) -> None:
-    """Delete dead letters for good.
-
-    Exit code 0 when it is done, 1 when it was not or only in part.
-    """
-    body = _selection(letters, queue, group, partition, start, end, error, error_group, payload, everything)
-    _work("purge", body, rate, dry_run, yes, detach, as_json, url, token)
+_ENDS = "Exit code 0 when it is done, 1 when it was not or only in part."
+for _action, _what in (
+    (
+        "requeue",
+        "Push dead messages again, each to the end of its partition, for the group that gave up on it.",
+    ),
+    ("purge", "Delete dead letters for good."),
+):
+    dlq.command(_action, help=f"{_what}\n\n{_ENDS}")(_acting(_action))
 
 
 @dlq.command()

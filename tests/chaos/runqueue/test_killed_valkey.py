@@ -39,14 +39,18 @@ class Killable:
         self.server.prepare()
         self.child: Child = start(self.server)
         wait_until_healthy(self.server, self.child)
+        self.up = asyncio.Event()
+        self.up.set()
 
     def kill(self) -> None:
+        self.up.clear()
         self.child.process.send_signal(signal.SIGKILL)
         self.child.process.wait()
 
-    def start_again(self) -> None:
+    async def start_again(self) -> None:
         self.child = start(self.server)
-        wait_until_healthy(self.server, self.child)
+        await asyncio.to_thread(wait_until_healthy, self.server, self.child)
+        self.up.set()
 
 
 @pytest.fixture
@@ -77,7 +81,7 @@ class Story:
         self.held[task.id] = task
 
 
-async def produce(queues: RunQueues, story: Story, numbers: range) -> None:
+async def produce(queues: RunQueues, up: asyncio.Event, story: Story, numbers: range) -> None:
     """Each task has a key, so a call whose answer was lost can be repeated."""
     for number in numbers:
         payload = b"%d" % number
@@ -87,23 +91,22 @@ async def produce(queues: RunQueues, story: Story, numbers: range) -> None:
                 [added] = await queues.enqueue(SCOPE, QUEUES[number % 2], [task])
             except RedisUnavailable:
                 story.uncertain += 1
-                await asyncio.sleep(0.02)
+                await up.wait()
             else:
                 story.accepted[payload] = added.id
 
 
-async def work(queues: RunQueues, story: Story, chance: random.Random) -> None:
+async def work(queues: RunQueues, up: asyncio.Event, story: Story, chance: random.Random) -> None:
     queue = chance.choice([None, *QUEUES])
     while not story.is_over:
         try:
             tasks = await queues.dequeue(SCOPE, queue, limit=2, visibility_ms=VISIBILITY_MS, wait_ms=200)
         except RedisUnavailable:
-            await asyncio.sleep(0.02)
+            await up.wait()
             continue
         for task in tasks:
             story.taken(task)
         for task in tasks:
-            await asyncio.sleep(chance.random() * 0.02)
             fate = chance.random()
             with suppress(RedisUnavailable, LeaseLost, UnknownTask):
                 if fate < 0.08:
@@ -116,7 +119,7 @@ async def work(queues: RunQueues, story: Story, chance: random.Random) -> None:
                 story.done.add(task.id)
 
 
-async def watch(queues: RunQueues, story: Story) -> None:
+async def watch(queues: RunQueues, up: asyncio.Event, story: Story) -> None:
     while not story.is_over:
         with suppress(RedisUnavailable):
             for state in await queues.queues(SCOPE):
@@ -124,29 +127,32 @@ async def watch(queues: RunQueues, story: Story) -> None:
                     story.over_limit.append(f"{state.queue}: {state.running}")
             if (running := (await queues.environment(SCOPE)).running) > ENVIRONMENT_LIMIT:
                 story.over_limit.append(f"environment: {running}")
-        await asyncio.sleep(0.01)
+            continue
+        await up.wait()
 
 
 async def test_what_was_answered_survives_kills_of_the_server(valkey: Killable) -> None:
-    story, chance = Story(), random.Random(7)
+    story = Story()
     queues = RunQueues(valkey.server.url)
     await queues.start()
     await queues.set_environment_limit(SCOPE, LIMIT, burst=ENVIRONMENT_LIMIT / LIMIT)
     for queue in QUEUES:
         await queues.set_queue_limit(SCOPE, queue, LIMIT)
     half = TASKS // 2
-    producers = [asyncio.create_task(produce(queues, story, range(n * half, (n + 1) * half))) for n in (0, 1)]
-    workers = [asyncio.create_task(work(queues, story, random.Random(n))) for n in range(WORKERS)]
-    watching = asyncio.create_task(watch(queues, story))
+    producers = [
+        asyncio.create_task(produce(queues, valkey.up, story, range(n * half, (n + 1) * half)))
+        for n in (0, 1)
+    ]
+    workers = [asyncio.create_task(work(queues, valkey.up, story, random.Random(n))) for n in range(WORKERS)]
+    watching = asyncio.create_task(watch(queues, valkey.up, story))
     for kill in range(1, KILLS + 1):
         await wait_until_async(
             lambda kill=kill: _value(len(story.done) >= kill * TASKS / (KILLS + 2)),
             30,
             f"work before kill {kill}",
         )
-        await asyncio.sleep(chance.random() * 0.01)  # not a wait: a kill at no particular moment
         valkey.kill()
-        await asyncio.to_thread(valkey.start_again)
+        await valkey.start_again()
     await asyncio.wait_for(asyncio.gather(*producers), 60)
     ids = set(story.accepted.values())
     assert len(ids) == TASKS

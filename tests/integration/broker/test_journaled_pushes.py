@@ -76,6 +76,20 @@ async def test_pushes_go_to_the_journal_and_come_back_in_order(database_url: str
         assert payloads(await pop(broker, queue="not known before")) == ["new"]
 
 
+async def test_a_limit_on_partitions_does_not_cost_what_was_accepted(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with behind_a_cable(database_url, Journal(tmp_path, MEGABYTE)) as (cable, broker):
+        await push(broker, "1")
+        await pop(broker)
+        await broker.queues.configure(DEFAULT_SCOPE, "q", {"maxPartitions": 1})
+        await cut(cable, broker)
+        await push(broker, "one too many", partition="second")
+        cable.mend()
+        await taken_over(broker)
+        assert payloads(await pop(broker)) == ["one too many"], "its group has a position there too"
+
+
 async def test_a_journal_outlives_its_broker(database_url: str, tmp_path: Path) -> None:
     async with behind_a_cable(database_url, Journal(tmp_path, MEGABYTE)) as (cable, broker):
         await push(broker, "1")

@@ -114,7 +114,7 @@ async def test_a_lost_task_is_told_and_its_handler_cancelled(
     async def handle(task: Task) -> None:
         begun.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()  # for ever
         except asyncio.CancelledError:
             cancelled.set()
             raise
@@ -157,7 +157,7 @@ async def test_a_handler_past_its_grace_is_cancelled_and_its_attempt_not_counted
 
     async def handle(task: Task) -> None:
         begun.set()
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()  # for ever
 
     await client.tasks.enqueue(queue, 1)
     async with client.tasks.worker(queue, handle, grace_s=0):

@@ -163,7 +163,6 @@ async def test_pushes_spills_and_drains_at_once_keep_order_and_lose_nothing(queu
     async def keep_draining() -> None:
         while not stop.is_set():
             await drain(queue, lanes=2, each=3)
-            await asyncio.sleep(0.005)
 
     drains = [asyncio.create_task(keep_draining()) for _ in range(2)]
     await asyncio.gather(*(produce(producer) for producer in range(6)))

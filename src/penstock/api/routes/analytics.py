@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 
-from penstock.api.buckets import Bucket, End, Interval, Start, Window, ratio, window
+from penstock.api.buckets import Asked, Window, ratio
 from penstock.api.parameters import Group, Queue
 from penstock.api.routes.resources import unknown_queue
 from penstock.api.services import Services, services
@@ -49,14 +49,10 @@ COUNTS = {
 @router.get("/throughput")
 async def throughput(
     request: Request,
-    start: Start = None,
-    end: End = None,
-    interval: Interval = None,
-    bucket: Bucket = None,
+    asked: Asked,
 ) -> dict[str, Any]:
     """Requests and messages of all brokers together, and how long messages had waited when they were
     popped."""
-    asked = window(start, end, interval, bucket)
     given = services(request)
     rows = await worker_metrics.throughput(given.database, asked.start, asked.end, asked.width)
     percentiles = await _merged(
@@ -86,15 +82,11 @@ async def throughput(
 @router.get("/queue-lag")
 async def queue_lag(
     request: Request,
+    asked: Asked,
     queue: QueueName = None,
     group: GroupName = None,
-    start: Start = None,
-    end: End = None,
-    interval: Interval = None,
-    bucket: Bucket = None,
 ) -> dict[str, Any]:
     """How long messages had waited when they were popped, over time."""
-    asked = window(start, end, interval, bucket)
     given = services(request)
     rows = await _queue_rows(given, asked, queue, group)
     percentiles = await _merged(
@@ -119,15 +111,11 @@ async def queue_lag(
 @router.get("/queue-ops")
 async def queue_ops(
     request: Request,
+    asked: Asked,
     queue: QueueName = None,
     group: GroupName = None,
-    start: Start = None,
-    end: End = None,
-    interval: Interval = None,
-    bucket: Bucket = None,
 ) -> dict[str, Any]:
     """What happened to messages, over time."""
-    asked = window(start, end, interval, bucket)
     given = services(request)
     rows = await _queue_rows(given, asked, queue, group)
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 
 from penstock.api.answers import moment
-from penstock.api.buckets import Bucket, End, Interval, Start, Window, ratio, window
+from penstock.api.buckets import Asked, Window, ratio
 from penstock.api.parameters import Text
 from penstock.api.routes.analytics import COUNTS
 from penstock.api.services import Services, services
@@ -29,32 +29,24 @@ Each = Annotated[bool, Query(alias="each", description="a series per broker proc
 @router.get("/worker-metrics")
 async def worker_series(
     request: Request,
+    asked: Asked,
     hostname: Hostname = None,
     worker: Worker = None,
     each: Each = False,
-    start: Start = None,
-    end: End = None,
-    interval: Interval = None,
-    bucket: Bucket = None,
 ) -> dict[str, Any]:
     """What broker processes did and how they were. Averages are per process."""
-    asked = window(start, end, interval, bucket)
     return await _answer(services(request), asked, hostname, worker, each, _worker_point)
 
 
 @router.get("/system-metrics")
 async def system_series(
     request: Request,
+    asked: Asked,
     hostname: Hostname = None,
     worker: Worker = None,
     each: Each = False,
-    start: Start = None,
-    end: End = None,
-    interval: Interval = None,
-    bucket: Bucket = None,
 ) -> dict[str, Any]:
     """What broker processes took of their machines: processor, memory, database connections."""
-    asked = window(start, end, interval, bucket)
     return await _answer(services(request), asked, hostname, worker, each, _system_point)
 
 
