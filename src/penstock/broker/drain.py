@@ -148,7 +148,8 @@ class Drain:
     async def _run(self) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._something.wait(), LOOK_S)
+                async with asyncio.timeout(LOOK_S):  # wait_for may lose the cancellation that stops this
+                    await self._something.wait()
             journal = self._later.journal
             has_journal = journal is not None and journal.waiting
             if not (has_journal or self._something.is_set() or time.monotonic() >= self._due_at):
