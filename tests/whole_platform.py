@@ -43,6 +43,11 @@ class Platform:
         tasks = {"tasks": [{"payload": payload} for payload in payloads]}
         httpx.post(f"{run_queue}/tasks", json=tasks).raise_for_status()
 
+    def enqueue_later(self, queue: str, *payloads: int) -> None:
+        """Tasks that become eligible in an hour."""
+        tasks = {"tasks": [{"payload": payload, "delayMs": 3_600_000} for payload in payloads]}
+        httpx.post(f"{self.url}/api/v1/run-queues/{queue}/tasks", json=tasks).raise_for_status()
+
     def pop(self, queue: str) -> list[dict[str, Any]]:
         response = httpx.get(f"{self.url}/api/v1/pop/queue/{queue}")
         messages: list[dict[str, Any]] = response.json()["messages"] if response.status_code == 200 else []

@@ -139,6 +139,7 @@ QUEUE = MetricDefinition(
     ),
     gauges=(
         Measure("depth", "ql", "messages waiting"),
+        Measure("delayed", "dy", "tasks of a run queue that are not eligible yet, and not in its depth"),
         Measure("running", "cc", "messages being worked on"),
         Measure("limit", "cl", "concurrency limit of the queue"),
         Measure("oldest_age_ms", "age", "age of the oldest eligible message"),
@@ -153,6 +154,7 @@ QUEUE = MetricDefinition(
             ("organization", "project", "environment"),
             gauges=(
                 Measure("env_depth", "eql", "messages waiting in the environment"),
+                Measure("env_delayed", "edy", "delayed tasks of the environment's run queues"),
                 Measure("env_running", "ecc", "messages being worked on in the environment"),
                 Measure("env_limit", "ecl", "concurrency limit of the environment"),
                 Measure("env_oldest_age_ms", "eage", "age of the environment's oldest eligible message"),

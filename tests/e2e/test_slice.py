@@ -59,6 +59,7 @@ def test_an_environment_is_what_its_queues_hold_together_and_a_deleted_one_ends_
 
 
 def test_tasks_of_a_run_queue_are_counted_like_messages(platform: Platform, queue: str) -> None:
+    platform.enqueue_later(queue, 4, 5)
     platform.enqueue(queue, 1, 2, 3, limit=2)
     dequeue = f"{platform.url}/api/v1/run-queues/{queue}/dequeue"
     taken = httpx.post(dequeue, json={"limit": 3}).raise_for_status().json()["tasks"]
@@ -67,9 +68,10 @@ def test_tasks_of_a_run_queue_are_counted_like_messages(platform: Platform, queu
     httpx.post(f"{platform.url}/api/v1/tasks/{taken[0]['id']}/ack", json=token).raise_for_status()
 
     wait_until(lambda: platform.counted(queue, "completed") == 1, SOON_S, "the ack is counted")
-    assert (platform.counted(queue, "enqueued"), platform.counted(queue, "dequeued")) == (3, 2)
+    assert (platform.counted(queue, "enqueued"), platform.counted(queue, "dequeued")) == (5, 2)
     point = platform.points(queue)[-1]
     assert (point["queue_depth"]["last"], point["concurrency"]["limit"]) == (1, 2)
+    assert point["delayed"] == {"max": 2, "last": 2}
 
 
 def test_health_names_every_part(platform: Platform) -> None:

@@ -32,10 +32,11 @@ SAMPLES = {
 }
 GAUGES = {
     "queue_depth": ("depth_max", "depth_last"),
+    "delayed": ("delayed_max", "delayed_last"),
     "latency": ("oldest_age_ms_max", "oldest_age_ms_last", "depth_last"),
     "concurrency": ("running_max", "running_last", "limit_last"),
 }
-FIELDS = ("throughput", "queue_depth", "latency", "runtime", "concurrency", "failures")
+FIELDS = ("throughput", "queue_depth", "delayed", "latency", "runtime", "concurrency", "failures")
 """The parts of an entry, in the order they are given."""
 
 
@@ -76,7 +77,8 @@ def entries(
     """
     makers: dict[str, Callable[[], Part]] = {
         "throughput": lambda: _counts(window, points, "throughput"),
-        "queue_depth": lambda: _depths(gauges, prefix),
+        "queue_depth": lambda: _tops_and_lasts(gauges, f"{prefix}depth"),
+        "delayed": lambda: _tops_and_lasts(gauges, f"{prefix}delayed"),
         "latency": lambda: _latencies(window, points, gauges, prefix),
         "runtime": lambda: _runtimes(window, points),
         "concurrency": lambda: _concurrency(gauges, prefix),
@@ -97,6 +99,7 @@ def entries(
             "timestamp": at,
             "throughput": throughput,
             "queue_depth": depth,
+            "delayed": delayed,
             "latency": latency,
             "runtime": runtime,
             "concurrency": concurrency,
@@ -104,7 +107,7 @@ def entries(
             "carried": carried,
             "complete": whole,
         }
-        for at, throughput, depth, latency, runtime, concurrency, failures, carried, whole in rows
+        for at, throughput, depth, delayed, latency, runtime, concurrency, failures, carried, whole in rows
     ]
 
 
@@ -147,8 +150,7 @@ def _runtimes(window: Window, points: Points) -> Part:
     ]
 
 
-def _depths(gauges: Carried, prefix: str) -> Part:
-    name = f"{prefix}depth"
+def _tops_and_lasts(gauges: Carried, name: str) -> Part:
     return [
         {"max": top, "last": last} for top, last in zip(gauges.highest[name], gauges.last[name], strict=True)
     ]

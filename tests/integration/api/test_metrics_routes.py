@@ -87,7 +87,7 @@ async def test_a_queue_has_a_series(client: httpx.AsyncClient, warehouse: Wareho
     at = time.time() - 30
     land(
         warehouse,
-        landing_row(at, queue=queue, enqueued=2, depth=(9, 4), running=1, limit=2),
+        landing_row(at, queue=queue, enqueued=2, depth=(9, 4), delayed=(6, 5), running=1, limit=2),
         landing_row(at, queue=queue, group="g", dequeued=1, depth=3, wait_ms=(5,)),
     )
     series = await get(client, f"/queues/{queue}/metrics", period="5m")
@@ -95,6 +95,7 @@ async def test_a_queue_has_a_series(client: httpx.AsyncClient, warehouse: Wareho
     assert len(series["timeseries"]) == 60
     assert set(last(series)) == {"timestamp", *FIELDS, "carried", "complete"}
     assert last(series)["queue_depth"] == {"max": 4, "last": 4}
+    assert last(series)["delayed"] == {"max": 5, "last": 5}
     assert last(series)["concurrency"] == {"max": 1, "limit": 2, "utilization_pct": 50.0}
     assert last(series)["carried"]
     assert sum(point["throughput"]["enqueued"] for point in series["timeseries"]) == 2
@@ -110,7 +111,7 @@ async def test_parts_of_a_point_can_be_chosen(
     land(warehouse, landing_row(time.time() - 30, queue=queue, enqueued=2, depth=4, oldest_age_ms=7))
     path = f"/queues/{queue}/metrics"
     whole = await get(client, path)
-    for fields in ("throughput", "latency,queue_depth", "failures", "runtime, concurrency"):
+    for fields in ("throughput", "latency,queue_depth", "failures", "runtime, concurrency", "delayed"):
         chosen = await get(client, path, fields=fields)
         names = [name.strip() for name in fields.split(",")]
         assert set(last(chosen)) == {"timestamp", *names, "carried", "complete"}
@@ -133,6 +134,7 @@ async def test_an_environment_has_a_series_of_its_own(
         warehouse,
         landing_row(at, queue="a", environment=environment, enqueued=2, depth=50, wait_ms=(10,)),
         landing_row(at, queue="b", environment=environment, enqueued=3, depth=70, wait_ms=(30,)),
+        landing_row(at, queue="b", environment=environment, delayed=8, env_delayed=(14, 11)),
         landing_row(at, queue="", environment=environment, env_depth=(130, 120), env_oldest_age_ms=1_000),
         landing_row(at, queue="a", environment="another", enqueued=9, env_depth=9),
     )
@@ -141,6 +143,7 @@ async def test_an_environment_has_a_series_of_its_own(
     [point] = [p for p in series["timeseries"] if p["throughput"]["enqueued"]]
     assert point["throughput"]["enqueued"] == 5
     assert point["queue_depth"] == {"max": 130, "last": 120}
+    assert point["delayed"] == {"max": 14, "last": 11}
     assert point["latency"]["avg_wait_ms"] == 20.0
     assert last(series)["queue_depth"] == {"max": 120, "last": 120}
     assert last(series)["carried"]

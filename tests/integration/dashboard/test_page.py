@@ -24,6 +24,16 @@ pytestmark = pytest.mark.browser
 ORIGIN = "http://127.0.0.1:7480"
 README = Path(__file__).parents[3] / "README.md"
 Answer = tuple[int, dict[str, Any]]
+DELAYED_LIGHT = [0xA0, 0x62, 0x2D]
+HAS_COLOR = """
+(canvas, wanted) => {
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  for (let i = 0; i < data.length; i += 4) {
+    if (data[i + 3] > 200 && wanted.every((part, k) => Math.abs(data[i + k] - part) < 24)) return true;
+  }
+  return false;
+}
+"""
 
 
 @dataclass
@@ -76,13 +86,15 @@ async def give_file(route: Route, name: str) -> None:
     await route.fulfill(path=STATIC / name, content_type=kind)
 
 
-def series(depths: list[tuple[int, bool]]) -> dict[str, Any]:
-    """A metrics answer with one 5-second point per (depth, carried); ten messages came in with each."""
+def series(depths: list[tuple[int, bool]], delayed: list[int] | None = None) -> dict[str, Any]:
+    """A metrics answer with one 5-second point per (depth, carried); ten messages came in with each. Without
+    `delayed` nobody observed any."""
     points = [
         {
             "timestamp": f"2026-01-01T00:00:{5 * i:02d}.000Z",
             "throughput": {"enqueued": 10, "dequeued": 5, "completed": 5},
             "queue_depth": {"max": depth, "last": depth},
+            "delayed": dict.fromkeys(("max", "last"), delayed[i] if delayed else None),
             "latency": {"avg_wait_ms": 20, "p95_wait_ms": 40, "max_age_ms": 90},
             "failures": {"nack": 1, "dlq": 0, "ttl_expired": 0},
             "carried": carried,
@@ -252,11 +264,28 @@ async def test_carried_and_observed_depth_are_drawn_apart_and_meet(page: Page) -
     assert drawn["carried"] == [2, 2, 2, None]
 
 
+async def test_delayed_tasks_have_a_line_if_there_are_any(page: Page, answers: Answers) -> None:
+    answers.queues = ["orders"]
+    for delayed in (None, [0, 0, 0], [0, 6, 2]):
+        answers.metrics = 200, series([(2, False), (2, True), (5, False)], delayed)
+        await page.goto(ORIGIN)
+        depth = page.locator("figure").first
+        await expect(depth.locator(".plot.drawn")).to_be_visible()
+        legend = depth.locator(".legend .item", has_text="delayed")
+        if any(delayed or ()):
+            await expect(legend).to_have_text("delayed 2")
+        else:
+            await expect(legend).to_be_hidden()
+        assert await depth.locator("canvas").evaluate(HAS_COLOR, DELAYED_LIGHT) is any(delayed or ())
+
+
 async def test_more_points_than_room_are_merged_without_hiding_peaks(page: Page) -> None:
-    drawn = await drawable(page, series([(2, False), (9, False), (2, True), (3, True)]), room=2)
+    answer = series([(2, False), (9, False), (2, True), (3, True)], delayed=[4, 0, 0, 1])
+    drawn = await drawable(page, answer, room=2)
 
     assert drawn["step"] == 10
     assert drawn["waiting"] == [9, 3]
+    assert drawn["delayed"] == [4, 1]
     assert drawn["isCarried"] == [False, True]
     assert drawn["enqueued"] == [2, 2]
 

@@ -46,9 +46,9 @@ def emit(redis: Redis, count: int, **fields: str | int) -> None:
     """Events of queues, of a group of theirs, and of the environment as a whole, each in one stream."""
     with redis.pipeline(transaction=False) as pipe:
         for n in range(count):
-            queue = event(f"q{n % 5}", eq=n, ql=n % 13, wt=f"{n % 7},{n % 90}", **fields)
+            queue = event(f"q{n % 5}", eq=n, ql=n % 13, dy=n % 3, wt=f"{n % 7},{n % 90}", **fields)
             group = event(f"q{n % 5}", group="g", dq=1, cc=n % 3, rt=n % 50, **fields)
-            whole = event("", eql=n % 40, ecc=2, **fields)
+            whole = event("", eql=n % 40, edy=n % 4, ecc=2, **fields)
             for shard, made in ((n % 5 % 2, queue), (n % 5 % 2, group), (0, whole)):
                 pipe.xadd(QUEUE.stream_keys[shard], made)
         pipe.execute()

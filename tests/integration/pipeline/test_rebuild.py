@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from archived import archived, content, drained, emit, rebuilt, today, unwritten
 from pyspark.sql import SparkSession
@@ -72,6 +73,25 @@ def test_a_rebuilt_day_equals_the_live_one(
     emit(redis, 10)
     drained(spark, archiving, redis)
     assert sum(row["n"] for row in content(warehouse)["queue_environment_1h"]) == 159
+
+
+def test_files_from_before_a_gauge_was_declared_are_rebuilt_without_it(
+    spark: SparkSession, archiving: Settings, redis: Redis, warehouse: Warehouse
+) -> None:
+    emit(redis, 10)
+    drained(spark, archiving, redis)
+    live = content(warehouse)
+    assert any(row["l_delayed"] for row in live["queue_1h"])
+    for path in Path(archiving.archive).rglob("*.parquet"):
+        with pq.ParquetFile(path) as file:
+            held = file.read()
+        pq.write_table(held.drop_columns(["delayed", "env_delayed"]), path)
+    [plan] = rebuilt(spark, archiving, redis, warehouse)
+    assert (plan.archived, plan.rebuilt) == (30, True)
+    for name, rows in content(warehouse).items():
+        prefix = "env_" if "environment" in name else ""
+        unknown = {f"m_{prefix}delayed": None, f"l_{prefix}delayed": None}
+        assert rows == [row | unknown for row in live[name]]
 
 
 @contextmanager

@@ -13,12 +13,13 @@ from task_events import events, total
 from penstock.definitions import ENABLED_KEY
 from penstock.model import Scope
 from penstock.runqueue import scripts, sweeper
-from penstock.runqueue.keys import shard_of_environment, stream_key
+from penstock.runqueue.keys import PER_NAME, queue_name, shard_of_environment, shard_prefix, stream_key
 from penstock.runqueue.model import Nack, NewTask
 from penstock.runqueue.queue import RunQueues
 from waiting import wait_until_async
 
-ALWAYS = ("depth", "running", "oldest_age_ms", "env_depth", "env_running", "env_oldest_age_ms")
+OF_A_QUEUE = ("depth", "delayed", "running", "oldest_age_ms")
+ALWAYS = (*OF_A_QUEUE, *(f"env_{name}" for name in OF_A_QUEUE))
 
 
 async def last(redis: Redis, scope: Scope) -> Any:
@@ -33,9 +34,11 @@ async def test_enqueue_tells_how_many_were_added(queues: RunQueues, scope: Scope
     assert event.counters == {"enqueued": 3}
     assert {name: event.gauges[name] for name in ALWAYS} == {
         "depth": 2,
+        "delayed": 1,
         "running": 0,
         "oldest_age_ms": 0,
         "env_depth": 2,
+        "env_delayed": 1,
         "env_running": 0,
         "env_oldest_age_ms": 0,
     }
@@ -137,6 +140,42 @@ async def test_every_command_that_changes_a_gauge_tells_it(
     await wait_until_async(released, 5, "the release is told")
     await told("depth", 1)
     await told("running", 0)
+
+
+async def test_delayed_tasks_are_told_as_they_come_and_go(
+    queues: RunQueues, scope: Scope, redis: Redis
+) -> None:
+    async def told(depth: int, delayed: int, env_delayed: int) -> bool:
+        found = (await last(redis, scope)).gauges
+        names = ("depth", "delayed", "env_delayed")
+        return [found[name] for name in names] == [depth, delayed, env_delayed]
+
+    later = NewTask(delay_ms=60_000)
+    await queues.enqueue(scope, "calls", [later, later])
+    await queues.enqueue(scope, "mail", [NewTask(), NewTask(delay_ms=60_000, ttl_ms=1), NewTask(delay_ms=1)])
+    assert await told(1, 2, 4)
+
+    async def swept() -> bool:
+        await queues.sweep()
+        return await told(2, 0, 2)
+
+    await wait_until_async(swept, 5, "one task has become eligible and one has expired")
+    [task, _] = await queues.dequeue(scope, "mail", limit=2)
+    assert await told(0, 0, 2)
+    await queues.nack(scope, Nack(task.lease, delay_ms=60_000))
+    assert await told(0, 1, 3)
+    state, environment = await queues.queue(scope, "mail"), await queues.environment(scope)
+    assert (state.delayed, environment.delayed) == (1, 3)
+    prefix = shard_prefix(shard_of_environment(scope, 2))
+    await redis.delete(f"{prefix}{PER_NAME['delayed_of']}{queue_name(scope, 'calls')}")
+    await queues.set_queue_limit(scope, "calls", 1)
+    assert await told(0, 0, 3), "what a set does not hold is not told"
+    await queues.repair()
+    found = {event.dimensions[3]: event.gauges for event in await events(redis, scope)}
+    assert {name: (of["delayed"], of["env_delayed"]) for name, of in found.items()} == {
+        "calls": (2, 3),
+        "mail": (1, 3),
+    }
 
 
 async def test_the_age_is_that_of_the_oldest_whatever_its_priority(

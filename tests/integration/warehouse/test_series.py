@@ -32,7 +32,7 @@ def test_counters_samples_and_gauges_come_out_as_they_went_in(warehouse: Warehou
     at = NOW - 63
     land(
         warehouse,
-        landing_row(at, queue=queue, enqueued=3, depth=(9, 4), limit=10, oldest_age_ms=1_500),
+        landing_row(at, queue=queue, enqueued=3, depth=(9, 4), delayed=(7, 5), limit=10, oldest_age_ms=1_500),
         landing_row(
             at,
             queue=queue,
@@ -54,6 +54,7 @@ def test_counters_samples_and_gauges_come_out_as_they_went_in(warehouse: Warehou
         "timestamp": datetime.fromtimestamp(at // 5 * 5, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"),
         "throughput": {"enqueued": 3, "dequeued": 2, "completed": 2},
         "queue_depth": {"max": 9, "last": 4},
+        "delayed": {"max": 7, "last": 5},
         "latency": {
             "avg_wait_ms": 50.0,
             "p50_wait_ms": 40.0,
@@ -108,6 +109,19 @@ def test_gauges_are_seeded_from_before_the_window(warehouse: Warehouse, queue: s
     assert first["queue_depth"] == {"max": 3, "last": 3}
     assert first["carried"]
     assert abs(first["latency"]["max_age_ms"] - (ago_s - 1800) * 1000) <= 10_000
+
+
+def test_delayed_tasks_are_carried_and_unknown_where_nobody_tells_them(
+    warehouse: Warehouse, queue: str
+) -> None:
+    land(warehouse, landing_row(NOW - 600, queue=queue, depth=1, delayed=(12, 9)))
+    land(warehouse, landing_row(NOW - 60, queue=queue, depth=2))
+    points = queue_series(warehouse, DEFAULT_SCOPE, queue, period="5m", now=NOW, fields=["delayed"])
+    assert all(point["delayed"] == {"max": 9, "last": 9} for point in points["timeseries"])
+    of_messages = queue + " durable"
+    land(warehouse, landing_row(NOW - 60, queue=of_messages, depth=2, running=0))
+    point = queue_series(warehouse, DEFAULT_SCOPE, of_messages, now=NOW)["timeseries"][-1]
+    assert (point["queue_depth"]["last"], point["delayed"]) == (2, {"max": None, "last": None})
 
 
 def test_a_seed_is_found_when_the_fine_tiers_have_forgotten_it(warehouse: Warehouse, queue: str) -> None:

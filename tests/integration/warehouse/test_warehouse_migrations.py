@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -17,6 +19,17 @@ from penstock.warehouse.client import Warehouse, connect
 from penstock.warehouse.migrations import RECORD, Migration, apply, known_migrations, migrate, render
 from penstock.warehouse.schema import tier_tables
 from penstock.warehouse.series import environment_series, queue_series
+
+
+def land_as_it_was(warehouse: Warehouse, *rows: dict[str, Any]) -> None:
+    """Insert rows into a landing table that may not have all columns of today yet."""
+    found = warehouse.query(
+        "SELECT name FROM system.columns WHERE database = currentDatabase() AND table = 'queue_landing'"
+    )
+    known = {row["name"] for row in found}
+    content = pa.Table.from_pylist(list(rows), schema=landing_schema())
+    chosen = [name for name in content.column_names if name in known]
+    warehouse.insert_once("queue_landing", content.select(chosen), uuid4().hex)
 
 
 def described(warehouse: Warehouse) -> dict[str, object]:
@@ -111,12 +124,7 @@ def test_what_was_measured_survives_migrations_cut_short_at_any_step(empty_url: 
     warehouse = connect(empty_url)
     connect(empty_url.rpartition("/")[0]).command(f"CREATE DATABASE {urlsplit(empty_url).path[1:]}")
     apply(warehouse, old)
-    fields = {name for field in landing_schema() if not (name := field.name).startswith("env_")}
-    rows = [landing_row(time.time() - 60 * n, enqueued=n, depth=n) for n in range(3)]
-    before = pa.Table.from_pylist(rows, schema=landing_schema())
-    warehouse.insert_once(
-        "queue_landing", before.select([f.name for f in landing_schema() if f.name in fields]), "a"
-    )
+    land_as_it_was(warehouse, *(landing_row(time.time() - 60 * n, enqueued=n, depth=n) for n in range(3)))
     [last] = known_migrations()[2:3]
     apply(warehouse, known_migrations()[:2])
     for step in last.steps[:cut_after]:
@@ -137,8 +145,10 @@ def test_last_values_and_percentiles_are_carried_over(empty_url: str, cut_after:
     warehouse = connect(empty_url)
     apply(warehouse, known_migrations()[:3])
     start = int(time.time()) // 3600 * 3600 - 3600
-    land(warehouse, landing_row(start + 61, depth=7, running=0, env_depth=3, wait_ms=(5, 10, 900)))
-    land(warehouse, landing_row(start + 62, depth=4, wait_ms=(1,)), landing_row(start + 121, wait_ms=(8,)))
+    first_row = landing_row(start + 61, depth=7, running=0, env_depth=3, wait_ms=(5, 10, 900))
+    land_as_it_was(warehouse, first_row)
+    rows = landing_row(start + 62, depth=4, wait_ms=(1,)), landing_row(start + 121, wait_ms=(8,))
+    land_as_it_was(warehouse, *rows)
     of_table = len(known_migrations()[3].steps) // len(tier_tables(QUEUE))
     for step in known_migrations()[3].steps[: of_table + cut_after]:  # one table, and a part of the next
         if step.unless is None or not warehouse.query(step.unless):
@@ -156,6 +166,36 @@ def test_last_values_and_percentiles_are_carried_over(empty_url: str, cut_after:
     land(warehouse, landing_row(start + 64, depth=1))
     later = queue_series(warehouse, DEFAULT_SCOPE, "orders", period="24h", now=start + 300)["timeseries"]
     assert [p["queue_depth"]["last"] for p in later if not p["carried"]][-1] == 1
+
+
+def test_delayed_tasks_are_known_from_their_migration_on_and_nothing_that_lands_meanwhile_is_lost(
+    empty_url: str,
+) -> None:
+    connect(empty_url.rpartition("/")[0]).command(f"CREATE DATABASE {urlsplit(empty_url).path[1:]}")
+    warehouse = connect(empty_url)
+    apply(warehouse, known_migrations()[:5])
+    start = int(time.time()) // 3600 * 3600 - 3600
+    land_as_it_was(warehouse, landing_row(start, enqueued=1, depth=7, env_depth=7, delayed=9, env_delayed=9))
+    [adding] = known_migrations()[5:6]
+    for number, step in enumerate(adding.steps, start=1):  # as one that was killed after each of its steps
+        warehouse.command(step.statement)
+        warehouse.command(step.statement)
+        row = landing_row(start + 60 * number, enqueued=1, depth=number, delayed=3, env_delayed=5)
+        land_as_it_was(warehouse, row)
+    assert adding.label in migrate(empty_url)
+    now = start + 60 * (len(adding.steps) + 1)
+    land(warehouse, landing_row(now - 30, enqueued=1, delayed=(6, 2), env_delayed=(8, 4)))
+    for table in tier_tables(QUEUE):
+        [row] = warehouse.query(f"SELECT sum(enqueued) AS n FROM {table.name}")
+        assert row["n"] == 2 + len(adding.steps), table.name
+    for series, last in (
+        (queue_series(warehouse, DEFAULT_SCOPE, "orders", period="24h", now=now), {"max": 6, "last": 2}),
+        (environment_series(warehouse, DEFAULT_SCOPE, period="24h", now=now), {"max": 8, "last": 4}),
+    ):
+        points = [point for point in series["timeseries"] if point["throughput"]["enqueued"]]
+        assert points[0]["delayed"] == {"max": None, "last": None}, "nobody looked then"
+        assert points[0]["queue_depth"] == {"max": 7, "last": 7}
+        assert points[-1]["delayed"] == last
 
 
 def test_a_database_ahead_of_the_code_is_refused(empty_url: str) -> None:

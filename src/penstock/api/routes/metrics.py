@@ -63,7 +63,7 @@ async def queue_metrics(
     fields: Fields = None,
 ) -> Response:
     """Throughput, depth, latency, run time, concurrency and failures of a queue over time, of a run queue as
-    of a durable one.
+    of a durable one; of a run queue also its delayed tasks, which are not in its depth.
 
     A queue that was deleted still has the series of the time it was there.
     """

@@ -25,15 +25,19 @@ const WHOLE_STEPS = [1, 2, 5].flatMap((n) => Array.from({ length: 10 }, (_, e) =
 export const CHARTS = [
   {
     title: "Depth",
-    about: "messages waiting",
+    about: "messages or tasks waiting, and tasks delayed",
     format: count,
     axis: { values: count, incrs: WHOLE_STEPS },
     top: 4,
     lines: [
       { key: "carried", color: "--depth", dash: [3, 3], alpha: 0.55, fill: 0.05 },
       { key: "depth", color: "--depth", fill: 0.16, width: 1.6 },
+      { key: "delayed", color: "--delayed", width: 1.4 },
     ],
-    legend: [{ label: "max", key: "waiting", color: "--depth" }],
+    legend: [
+      { label: "max", key: "waiting", color: "--depth" },
+      { label: "delayed", key: "delayed", color: "--delayed", ifAny: true },
+    ],
   },
   {
     title: "Throughput",
@@ -85,8 +89,9 @@ export class Chart {
     const title = element("span", "title", spec.title);
     title.title = spec.about;
     const legend = element("span", "legend");
-    for (const { label, color } of spec.legend) {
+    for (const { label, color, ifAny } of spec.legend) {
       const item = element("span", "item");
+      item.hidden = Boolean(ifAny);
       item.style.setProperty("--color", `var(${color})`);
       const value = element("b", "", "–");
       item.append(element("i"), `${label} `, value);
@@ -215,8 +220,9 @@ export class Chart {
   #showValues() {
     if (!this.#data) return;
     const at = this.#plot.cursor.left >= 0 ? this.#plot.cursor.idx : null;
-    this.#spec.legend.forEach(({ key }, i) => {
+    this.#spec.legend.forEach(({ key, ifAny }, i) => {
       const column = this.#data[key];
+      if (ifAny) this.#values[i].parentElement.hidden = column.every((v) => v === null);
       const value = at === null || at === undefined ? column.findLast((v) => v !== null) : column[at];
       this.#values[i].textContent = this.#spec.format(value);
     });

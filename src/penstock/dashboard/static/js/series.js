@@ -25,6 +25,7 @@ export function columns(answer) {
   const knownUntil = Math.max(newest ?? 0, end - ON_ITS_WAY_S);
   const x = points.map((p) => seconds(p.timestamp));
   const covered = x.map((start) => coveredSeconds(start, step, knownUntil));
+  const gauge = (key) => points.map((p) => (p.carried ? p[key]?.last : p[key]?.max) ?? null);
   const perSecond = (key) =>
     points.map((p, i) => (covered[i] === null ? null : (p.throughput[key] ?? 0) / covered[i]));
 
@@ -34,7 +35,8 @@ export function columns(answer) {
     end,
     newest,
     x,
-    waiting: points.map((p) => (p.carried ? p.queue_depth.last : p.queue_depth.max) ?? null),
+    waiting: gauge("queue_depth"),
+    delayed: ifAny(gauge("delayed")),
     isCarried: points.map((p) => Boolean(p.carried)),
     enqueued: perSecond("enqueued"),
     dequeued: perSecond("dequeued"),
@@ -51,6 +53,9 @@ export function columns(answer) {
   };
 }
 
+/** Most queues never delay anything: a line along zero would tell nobody anything. */
+const ifAny = (values) => (highest(values) ? values : values.map(() => null));
+
 /** A bucket still being filled has a rate once enough of it is known; a rate over a moment would be noise. */
 function coveredSeconds(start, step, knownUntil) {
   const covered = Math.min(step, knownUntil - start);
@@ -60,8 +65,8 @@ function coveredSeconds(start, step, knownUntil) {
 /**
  * The columns as they are drawn: at most `room` of them, and depth in two hands.
  *
- * More buckets than pixels would only smear, so neighbours are merged: rates by their mean, depth and p95
- * by their highest. The merged buckets sit on round times, so that the picture does not flicker as it moves.
+ * More buckets than pixels would only smear, so neighbours are merged: rates by their mean, depth, delayed and
+ * p95 by their highest. The merged buckets sit on round times, so that the picture does not flicker as it moves.
  */
 export function drawable(series, room) {
   const span = series.end - series.start;
@@ -84,6 +89,7 @@ function merged(series, step) {
     step,
     x: groups.map((group) => group.start),
     waiting: by(highest, series.waiting),
+    delayed: by(highest, series.delayed),
     isCarried: by((flags) => flags.every(Boolean), series.isCarried),
     enqueued: by(mean, series.enqueued),
     dequeued: by(mean, series.dequeued),

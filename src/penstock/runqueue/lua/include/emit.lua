@@ -7,18 +7,20 @@ local function emit(stream, length, fields, trims)
   if length == "0" then
     return true
   end
-  local function added()
+  for _ = 1, 2 do
+    local added
     if trims then
-      return type(redis.pcall("XADD", stream, "MAXLEN", "~", length, "*", unpack(fields))) ~= "table"
+      added = redis.pcall("XADD", stream, "MAXLEN", "~", length, "*", unpack(fields))
+    else
+      added = redis.pcall("XADD", stream, "*", unpack(fields))
     end
-    return type(redis.pcall("XADD", stream, "*", unpack(fields))) ~= "table"
+    if type(added) ~= "table" then
+      return true
+    end
+    -- Redis takes strings and numbers only. Most events have no others, so this is not looked for beforehand.
+    for place, value in ipairs(fields) do
+      fields[place] = type(value) == "number" and value or tostring(value)
+    end
   end
-  if added() then
-    return true
-  end
-  -- Redis takes strings and numbers only. Most events have no others, so this is not looked for beforehand.
-  for place, value in ipairs(fields) do
-    fields[place] = type(value) == "number" and value or tostring(value)
-  end
-  return added()
+  return false
 end

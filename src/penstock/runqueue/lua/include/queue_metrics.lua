@@ -5,6 +5,11 @@ local function unescaped(text)
   return (string.gsub(text, "%%(%x%x)", function(hex) return string.char(tonumber(hex, 16)) end))
 end
 
+-- A part of the samples as the event has them. One alone, as most calls have, needs no joining.
+local function samples(numbers, from)
+  return #numbers == 1 and numbers[1] or table.concat(numbers, ",", from, math.min(from + SAMPLES - 1, #numbers))
+end
+
 local function emit_queue(queue)
   if emit_length == "0" or not queue.made then -- of a queue that nobody has made there is nothing to tell
     return
@@ -20,8 +25,9 @@ local function emit_queue(queue)
     "org", organization, "proj", project, "env", place, "queue", name, "ql", queue.eligible, "cc", queue.running,
     "age", math.max(0, now - (queue.oldest or now)), "eage", math.max(0, now - oldest_of_environment(environment)),
     "eql", environment.eligible + environment.other_depth, "ecc", environment.running + environment.other_running,
+    "dy", queue.delayed, "edy", environment.delayed,
   }
-  local size = 20
+  local size = 24
   for wire, amount in pairs(queue.counts) do
     fields[size + 1], fields[size + 2] = wire, amount
     size = size + 2
@@ -34,11 +40,11 @@ local function emit_queue(queue)
   end
   for from = 1, math.max(1, #waits, #runs), SAMPLES do
     if waits[from] then
-      fields[size + 1], fields[size + 2] = "wt", table.concat(waits, ",", from, math.min(from + SAMPLES - 1, #waits))
+      fields[size + 1], fields[size + 2] = "wt", samples(waits, from)
       size = size + 2
     end
     if runs[from] then
-      fields[size + 1], fields[size + 2] = "rt", table.concat(runs, ",", from, math.min(from + SAMPLES - 1, #runs))
+      fields[size + 1], fields[size + 2] = "rt", samples(runs, from)
       size = size + 2
     end
     emit(stream_key, emit_length, fields, now_us % 16 == 0)
