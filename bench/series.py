@@ -15,7 +15,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +37,7 @@ from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse import packed
 from penstock.warehouse.client import Warehouse
 from penstock.warehouse.migrations import migrate
+from penstock.warehouse.native import Column
 from penstock.warehouse.schema import QUANTILE_FUNCTION, TierTable, table_gauges, tier_tables
 from penstock.warehouse.series import environment_series, queue_series
 from penstock.warehouse.windows import window
@@ -52,8 +53,8 @@ SAMPLES = {"5s": 2, "1m": 24, "1h": 200}
 """Waits and run times behind a row's digests: 2 messages in 5 seconds; in an hour a digest is full."""
 
 UNWRITTEN_S = 90
-"""So long before the newest bucket percentiles are not written down yet: the pipeline does it once a minute,
-and the newest bucket has not passed."""
+"""Percentiles of buckets that ended less than this ago are not written down yet: the pipeline does it once a
+minute."""
 
 CHUNK_ROWS, CHUNK_SAMPLES = 250_000, 8_000_000
 """What one insert makes at most, so that the memory of a load is bounded."""
@@ -74,9 +75,7 @@ class Timed(Warehouse):
         with self._watch():
             return super().query(sql, parameters)
 
-    def query_columns(
-        self, sql: str, parameters: Mapping[str, Any] | None = None
-    ) -> dict[str, Sequence[Any]]:
+    def query_columns(self, sql: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Column]:
         with self._watch():
             return super().query_columns(sql, parameters)
 
@@ -106,9 +105,9 @@ class Times:
 
 
 def load_statement(table: TierTable, end_s: int, first: int, buckets: int, queues: int) -> str:
-    """An insert of `buckets` rows per queue, the newest ending `first` buckets before `end_s`."""
+    """An insert of `buckets` rows per queue, the newest `first` buckets before the one `end_s` falls in."""
     width, samples = table.tier.width_s, SAMPLES[table.tier.name]
-    start = end_s // width * width - (first + buckets) * width
+    start = end_s // width * width + width - (first + buckets) * width
     moment = f"toDateTime({start} + {width} * (number % {buckets}), 'UTC')"
     columns = [f"'{value}'" for value in ("default", "default", "default")]
     if table.rollup is None:
@@ -126,9 +125,9 @@ def load_statement(table: TierTable, end_s: int, first: int, buckets: int, queue
         columns += [digest]
         if table.tier.percentiles:
             found = [f"finalizeAggregation({digest})[{place}]" for place in (1, 2, 3)]
-            passed = end_s // width * width - width - UNWRITTEN_S
             columns += [
-                f"if(toUnixTimestamp({moment}) > {passed}, 0, {packed.percentiles(str(samples), found)})"
+                f"if(toUnixTimestamp({moment}) + {width + UNWRITTEN_S} > {end_s}, 0, "
+                f"{packed.percentiles(str(samples), found)})"
             ]
     return f"INSERT INTO {table.name} SELECT {', '.join(columns)} FROM numbers({queues * buckets})"
 
@@ -204,6 +203,7 @@ def measure(
                     times[period].query.append(warehouse.took_s * 1000)
                     times[period].server_cpu.append((server.cpu_s() - cpu_s) * 1000)
                     times[period].points = len(series["timeseries"])
+                del series  # or the next one would be charged for clearing it away
         progress.update(task, advance=1, refresh=True)
     return round_trips, found
 

@@ -10,70 +10,52 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from penstock.warehouse.columns import ABSENT
+from penstock.warehouse.native import Column
 from penstock.warehouse.points import Points
 from penstock.warehouse.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Gauges at every point of a window, in order: maximum and last value of each, and when last seen.
+    """Gauges at every point of a window, in order: maximum and last value of each, and when last seen. ABSENT
+    where nobody knows.
 
     `carried`: nothing was observed in this point's time, the values are from before.
     """
 
-    highest: Mapping[str, Sequence[int | None]]
-    last: Mapping[str, Sequence[int | None]]
-    seen_ms: Sequence[int | None]
-    carried: Sequence[bool]
+    highest: Mapping[str, Column]
+    last: Mapping[str, Column]
+    seen_ms: Column
+    carried: Column
 
 
 def carry_forward(window: Window, gauges: Sequence[str], points: Points) -> Carried:
     """The gauges of all points of the window, observed or not."""
-    places = [points.places.get(at) for at in window.buckets]
     highest, last = {}, {}
     for name in gauges:
-        highest[name], last[name] = _filled(
-            places,
-            points.columns.get(f"{name}_max", ()),
-            points.columns[f"{name}_last"],
-            points.before.gauges[name],
-        )
-    seen, carried = [], []
-    known, newest = points.before.seen_ms is not None, points.before.seen_ms
-    times = points.columns["seen_ms"] if gauges else ()
-    for place in places:
-        if times and place is not None and times[place] != ABSENT:
-            known, newest = True, times[place]
-            carried.append(False)
-        else:
-            carried.append(known)
-        seen.append(newest)
-    return Carried(highest, last, seen, carried)
+        seen = points.columns[f"{name}_last"]
+        last[name] = _filled(seen, points.before.gauges[name])
+        # Between observations the maximum is the last value too.
+        highest[name] = np.where(seen == ABSENT, last[name], points.columns.get(f"{name}_max", seen))
+    times = points.columns["seen_ms"] if gauges else np.full(len(window.buckets), ABSENT)
+    seen_ms = _filled(times, points.before.seen_ms)
+    return Carried(highest, last, seen_ms, (times == ABSENT) & (seen_ms != ABSENT))
 
 
-def _filled(
-    places: Sequence[int | None], highest: Sequence[int], last: Sequence[int], before: int | None
-) -> tuple[list[int | None], list[int | None]]:
-    """Maximum and last value of one gauge at every place; between observations both are the last value."""
-    tops: list[int | None] = []
-    values: list[int | None] = []
-    value = before
-    for place in places:
-        if place is None or (seen := last[place]) == ABSENT:
-            tops.append(value)
-        else:
-            value = seen
-            tops.append(highest[place] if highest else seen)
-        values.append(value)
-    return tops, values
+def _filled(values: Column, before: int | None) -> Column:
+    """The values, with the last known one in place of each that is absent."""
+    seeded = np.concatenate(([ABSENT if before is None else before], values))
+    newest = np.maximum.accumulate(np.where(seeded == ABSENT, 0, np.arange(len(seeded))))
+    return seeded[newest][1:]
 
 
-def grown_age(age_ms: int | None, depth: int | None, seen_ms: int | None, until_s: float) -> int | None:
+def grown_age(age_ms: Column, depth: Column, seen_ms: Column, until_s: Column) -> Column:
     """The oldest message's age at `until_s`, when it was last seen as `age_ms`.
 
     While nothing happens to a queue that holds something, its oldest message gets older by the clock.
     """
-    if age_ms is None or seen_ms is None or not depth:
-        return age_ms
-    return age_ms + max(0, int(until_s * 1000) - seen_ms)
+    grows = (age_ms != ABSENT) & (seen_ms != ABSENT) & (depth > 0)
+    return np.where(grows, age_ms + np.maximum(0, (until_s * 1000).astype(np.int64) - seen_ms), age_ms)

@@ -1,4 +1,4 @@
-"""What can be read of a metric's tables, as SQL over the rows of a point.
+"""What can be read of a metric's tables: SQL over the rows of a point, and the numbers that it becomes.
 
 Generic over metric definitions. Rows are always aggregated on reading: ClickHouse merges them in its own
 time, and until then one bucket may lie in several rows.
@@ -6,12 +6,15 @@ time, and until then one bucket may lie in several rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from penstock.definitions import MetricDefinition
 from penstock.warehouse import packed
+from penstock.warehouse.native import Column
 from penstock.warehouse.schema import QUANTILE_FUNCTION, QUANTILES, table_gauges
 
 ANY = "1"
@@ -34,10 +37,23 @@ class Selection:
     rollup: str | None = None
 
 
-def column_expressions(
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How something is read of a point: aggregates over its rows, as SQL by name, and what becomes of them.
+
+    The server aggregates and nothing else: planning a query costs by the expression. `nothing` is what a
+    point without rows has.
+    """
+
+    aggregates: Mapping[str, str]
+    value: Callable[[Mapping[str, Column]], Column]
+    nothing: int = ABSENT
+
+
+def readings(
     definition: MetricDefinition, selection: Selection, *, written: bool = False
-) -> dict[str, str]:
-    """What can be read of a metric, by name, as SQL over the rows of a point.
+) -> dict[str, Reading]:
+    """What can be read of a metric, by name.
 
     Each counter under its name; `<gauge>_max` and `<gauge>_last`; per sample `_count`, `_avg`, `_max` and
     `_p50`, `_p95`, `_p99`; `seen_ms`, when a gauge was last observed. What is not known is -1.
@@ -46,33 +62,70 @@ def column_expressions(
     speak for all samples of the point: elsewhere they are worth nothing.
     """
     observed = selection.observed
-    found = {"seen_ms": f"toInt64(ifNull({_over('max', 'seen_ms', observed)}, {ABSENT}))"}
+    seen = f"assumeNotNull({_over('max', 'seen_ms', observed)})"
+    found = {"seen_ms": Reading({"seen_ms": seen}, lambda of: _unless(of["seen_ms"] == 0, of["seen_ms"]))}
     for counter in definition.counters:
-        condition = selection.counted.get(counter.name, ANY)
-        found[counter.name] = _over("sum", counter.name, condition)
+        found[counter.name] = _count(counter.name, selection.counted.get(counter.name, ANY))
     for gauge in table_gauges(definition, selection.rollup):
-        name = gauge.name
-        highest = _over("max", f"{name}_max", observed)
-        newest = _over("max", f"{name}_last", observed)
-        found[f"{name}_max"] = f"toInt64(ifNull({highest}, {ABSENT}))"
-        found[f"{name}_last"] = packed.observed_value(newest, str(ABSENT))
+        found |= _gauge(gauge.name, observed)
     for sample in definition.samples:
-        condition = selection.counted.get(sample.name, ANY)
-        name = sample.name
-        count, total = (_over("sum", f"{name}_{part}", condition) for part in ("count", "sum"))
-        found[f"{name}_count"] = f"toInt64({count})"
-        found[f"{name}_max"] = f"if({count} = 0, {ABSENT}, toInt64({_over('max', f'{name}_max', condition)}))"
-        found[f"{name}_avg"] = f"if({count} = 0, {ABSENT}., round({total} / {count}, 2))"
-        best = _over("max", f"{name}_percentiles", condition)
-        merged = _over(QUANTILE_FUNCTION.replace("(", "Merge(", 1), f"{name}_digest", condition)
-        for place, level in enumerate(percentile_names(name)):
-            value = (
-                packed.percentile(best, place) if written else f"round(toFloat64({merged}[{place + 1}]), 2)"
-            )
-            found[level] = f"if({count} = 0, {ABSENT}., {value})"
-        if written:
-            found[holds_name(name)] = f"{packed.percentiles_count(best)} = {count}"
+        found |= _sample(sample.name, selection.counted.get(sample.name, ANY), written)
     return found
+
+
+def _count(column: str, condition: str) -> Reading:
+    return Reading(
+        {column: _over("sum", column, condition)}, lambda of: of[column].astype(np.int64), nothing=0
+    )
+
+
+def _gauge(name: str, observed: str) -> dict[str, Reading]:
+    last, top = f"{name}_last", f"{name}_max"
+    newest = {last: _over("max", last, observed)}
+    highest = {top: f"assumeNotNull({_over('max', top, observed)})"}
+    return {
+        top: Reading(newest | highest, lambda of: _unless(packed.is_nothing(of[last]), of[top])),
+        last: Reading(newest, lambda of: _unless(packed.is_nothing(of[last]), packed.word(of[last], 0))),
+    }
+
+
+def _sample(name: str, condition: str, written: bool) -> dict[str, Reading]:
+    count, total, top, best = (f"{name}_{part}" for part in ("count", "sum", "max", "percentiles"))
+    counted = {count: _over("sum", count, condition)}
+    summed = counted | {total: _over("sum", total, condition)}
+    highest = counted | {top: _over("max", top, condition)}
+    found = {
+        count: _count(count, condition),
+        top: Reading(highest, lambda of: _unless(of[count] == 0, of[top])),
+        f"{name}_avg": Reading(
+            summed,
+            lambda of: _unless(of[count] == 0, np.round(of[total] / np.maximum(of[count], 1), 2)),
+        ),
+    }
+    if written:
+        newest = counted | {best: _over("max", best, condition)}
+        found[holds_name(name)] = Reading(newest, lambda of: packed.word(of[best], 3) == of[count], nothing=1)
+    merged = _over(QUANTILE_FUNCTION.replace("(", "Merge(", 1), f"{name}_digest", condition)
+    for place, level in enumerate(percentile_names(name)):
+        found[level] = (
+            Reading(newest, _written(best, place, count))
+            if written
+            else Reading(counted | {level: f"toFloat64({merged}[{place + 1}])"}, _merged(level, count))
+        )
+    return found
+
+
+def _written(best: str, place: int, count: str) -> Callable[[Mapping[str, Column]], Column]:
+    return lambda of: _unless(of[count] == 0, packed.word(of[best], place) / 100)
+
+
+def _merged(level: str, count: str) -> Callable[[Mapping[str, Column]], Column]:
+    return lambda of: _unless(of[count] == 0, np.round(of[level], 2))
+
+
+def _unless(absent: Column, values: Column) -> Column:
+    kind = np.float64 if values.dtype.kind == "f" else np.int64
+    return np.where(absent, ABSENT, values.astype(kind))
 
 
 def percentile_names(sample: str) -> tuple[str, ...]:

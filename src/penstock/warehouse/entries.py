@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from typing import Any
 
+import numpy as np
+
 from penstock.errors import InvalidRequest
 from penstock.warehouse.carry import Carried, grown_age
 from penstock.warehouse.columns import ABSENT
+from penstock.warehouse.native import Column
 from penstock.warehouse.points import Points
 from penstock.warehouse.windows import Window
 
@@ -76,13 +79,13 @@ def entries(
     time was counted; null when nobody knows.
     """
     makers: dict[str, Callable[[], Part]] = {
-        "throughput": lambda: _counts(window, points, "throughput"),
+        "throughput": lambda: _counts(points, "throughput"),
         "queue_depth": lambda: _tops_and_lasts(gauges, f"{prefix}depth"),
         "delayed": lambda: _tops_and_lasts(gauges, f"{prefix}delayed"),
         "latency": lambda: _latencies(window, points, gauges, prefix),
-        "runtime": lambda: _runtimes(window, points),
+        "runtime": lambda: _runtimes(points),
         "concurrency": lambda: _concurrency(gauges, prefix),
-        "failures": lambda: _counts(window, points, "failures"),
+        "failures": lambda: _counts(points, "failures"),
     }
     parts = [makers[name]() for name in fields]
     names = ("timestamp", *fields, "carried", "complete")
@@ -91,7 +94,7 @@ def entries(
         if counted_until is None
         else [at + window.step_s <= counted_until for at in window.buckets]
     )
-    rows = zip(_timestamps(window), *parts, gauges.carried, complete, strict=True)
+    rows = zip(_timestamps(window), *parts, gauges.carried.tolist(), complete, strict=True)
     if tuple(fields) != FIELDS:
         return [dict(zip(names, row, strict=True)) for row in rows]
     return [  # the usual case, in half the time
@@ -125,71 +128,54 @@ def _timestamps(window: Window) -> Iterator[str]:
         yield text + clock
 
 
-def _rows(window: Window, points: Points, columns: Iterable[str], absent: Any) -> Iterator[Sequence[Any]]:
-    """The values of several columns per point; `absent` where it has no row."""
-    rows = list(zip(*(points.columns[name] for name in columns), strict=True))
-    places = points.places
-    for at in window.buckets:
-        place = places.get(at)
-        yield absent if place is None else rows[place]
+def known(values: Column) -> list[Any]:
+    """Plain numbers, with None for those that are absent."""
+    plain: list[Any] = values.tolist()
+    if (values == ABSENT).any():
+        return [None if value == ABSENT else value for value in plain]
+    return plain
 
 
-def _counts(window: Window, points: Points, field: str) -> Part:
+def _counts(points: Points, field: str) -> Part:
     first, second, third = COUNTS[field]
-    return [
-        {first: a, second: b, third: c}
-        for a, b, c in _rows(window, points, COUNTS[field].values(), (0, 0, 0))
-    ]
+    columns = (points.columns[name].tolist() for name in COUNTS[field].values())
+    return [{first: a, second: b, third: c} for a, b, c in zip(*columns, strict=True)]
 
 
-def _runtimes(window: Window, points: Points) -> Part:
-    rows = _rows(window, points, SAMPLES["runtime"].values(), (ABSENT, ABSENT))
-    return [
-        {"avg_ms": None, "p95_ms": None} if average < 0 else {"avg_ms": average, "p95_ms": p95}
-        for average, p95 in rows
-    ]
+def _runtimes(points: Points) -> Part:
+    columns = (known(points.columns[name]) for name in SAMPLES["runtime"].values())
+    return [{"avg_ms": average, "p95_ms": p95} for average, p95 in zip(*columns, strict=True)]
 
 
 def _tops_and_lasts(gauges: Carried, name: str) -> Part:
-    return [
-        {"max": top, "last": last} for top, last in zip(gauges.highest[name], gauges.last[name], strict=True)
-    ]
+    rows = zip(known(gauges.highest[name]), known(gauges.last[name]), strict=True)
+    return [{"max": top, "last": last} for top, last in rows]
 
 
 def _latencies(window: Window, points: Points, gauges: Carried, prefix: str) -> Part:
-    ages = zip(
-        window.buckets,
-        gauges.highest[f"{prefix}oldest_age_ms"],
-        gauges.last[f"{prefix}depth"],
-        gauges.seen_ms,
-        gauges.carried,
-        strict=True,
+    age = gauges.highest[f"{prefix}oldest_age_ms"]
+    ends = np.minimum(np.array(window.buckets) + window.step_s, window.now_s)
+    grown = grown_age(age, gauges.last[f"{prefix}depth"], gauges.seen_ms, ends)
+    columns = (
+        *(points.columns[name] for name in SAMPLES["latency"].values()),
+        np.where(gauges.carried, grown, age),
     )
-    oldest = [
-        grown_age(age, depth, seen_ms, min(at + window.step_s, window.now_s)) if carried else age
-        for at, age, depth, seen_ms, carried in ages
-    ]
-    rows = _rows(window, points, SAMPLES["latency"].values(), (ABSENT,) * 4)
     return [
         {
-            "avg_wait_ms": None if average < 0 else average,
-            "p50_wait_ms": None if average < 0 else p50,
-            "p95_wait_ms": None if average < 0 else p95,
-            "p99_wait_ms": None if average < 0 else p99,
-            "max_age_ms": age,
+            "avg_wait_ms": average,
+            "p50_wait_ms": p50,
+            "p95_wait_ms": p95,
+            "p99_wait_ms": p99,
+            "max_age_ms": oldest,
         }
-        for (average, p50, p95, p99), age in zip(rows, oldest, strict=True)
+        for average, p50, p95, p99, oldest in zip(*map(known, columns), strict=True)
     ]
 
 
 def _concurrency(gauges: Carried, prefix: str) -> Part:
+    running, limit = gauges.highest[f"{prefix}running"], gauges.last[f"{prefix}limit"]
+    used = np.where((running >= 0) & (limit > 0), np.round(100 * running / np.maximum(limit, 1), 1), ABSENT)
     return [
-        {
-            "max": running,
-            "limit": limit,
-            "utilization_pct": round(100 * running / limit, 1) if running is not None and limit else None,
-        }
-        for running, limit in zip(
-            gauges.highest[f"{prefix}running"], gauges.last[f"{prefix}limit"], strict=True
-        )
+        {"max": top, "limit": most, "utilization_pct": percent}
+        for top, most, percent in zip(known(running), known(limit), known(used), strict=True)
     ]

@@ -11,8 +11,9 @@ from penstock.definitions import MetricDefinition
 from penstock.errors import InvalidRequest
 from penstock.warehouse.carry import carry_forward
 from penstock.warehouse.client import Warehouse
-from penstock.warehouse.columns import ABSENT, ANY, Selection
+from penstock.warehouse.columns import ANY, Selection
 from penstock.warehouse.completeness import read_completeness
+from penstock.warehouse.entries import known
 from penstock.warehouse.points import read_points
 from penstock.warehouse.schema import QUANTILES
 from penstock.warehouse.series import Asked
@@ -41,19 +42,20 @@ def metric_series(
     )
     points = read_points(client, definition, span, selection)
     gauges = carry_forward(span, list(points.before.gauges), points)
+    columns: dict[str, list[Any]] = {name: known(column) for name, column in points.columns.items()}
+    tops = {name: known(column) for name, column in gauges.highest.items()}
+    lasts = {name: known(column) for name, column in gauges.last.items()}
+    carried = gauges.carried.tolist()
     entries = []
     for number, at in enumerate(span.buckets):
-        place = points.places.get(at)
         entry: dict[str, Any] = {"timestamp": iso(to_utc(at))}
         for counter in definition.counters:
-            entry[counter.name] = 0 if place is None else points.columns[counter.name][place]
-        for name in gauges.last:
-            entry[name] = {"max": gauges.highest[name][number], "last": gauges.last[name][number]}
+            entry[counter.name] = columns[counter.name][number]
+        for name in lasts:
+            entry[name] = {"max": tops[name][number], "last": lasts[name][number]}
         for sample in definition.samples:
-            columns = [points.columns[f"{sample.name}_{part}"] for part in _SAMPLED]
-            values = [0] + [None] * len(_SAMPLED) if place is None else [_known(c[place]) for c in columns]
-            entry[sample.name] = dict(zip(_SAMPLED, values, strict=False))
-        entry["carried"] = gauges.carried[number]
+            entry[sample.name] = {part: columns[f"{sample.name}_{part}"][number] for part in _SAMPLED}
+        entry["carried"] = carried[number]
         entry["complete"] = None if counted_until is None else at + span.step_s <= counted_until
         entries.append(entry)
     completeness = read_completeness(client, definition, span)
@@ -84,7 +86,3 @@ def _selection(definition: MetricDefinition, of: Mapping[str, str]) -> Selection
         parameters=dict(of),
         observed=" AND ".join(left_out) or ANY,
     )
-
-
-def _known(value: float) -> float | None:
-    return None if value == ABSENT else value

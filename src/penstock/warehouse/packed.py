@@ -1,4 +1,4 @@
-"""Numbers that travel together in one column, as SQL: the highest of them wins, and a maximum is cheap.
+"""Numbers that travel together in one column: the highest of them wins, and a maximum is cheap.
 
 A gauge's last value lies under the moment of its observation, so that the maximum of several is the newest.
 Percentiles lie under the number of samples they speak for, so that the maximum is the one that speaks for the
@@ -8,6 +8,10 @@ most. Both are a `UInt256`; 0 stands for nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.warehouse.native import Column
 
 TYPE = "SimpleAggregateFunction(max, UInt256)"
 NOTHING = "toUInt256(0)"
@@ -36,9 +40,14 @@ def percentiles_count(packed: str) -> str:
     return f"toUInt64(bitShiftRight({packed}, {3 * _WORD}))"
 
 
-def percentile(packed: str, place: int) -> str:
-    """One of them, by its place from 0."""
-    return f"toUInt64({f'bitShiftRight({packed}, {place * _WORD})' if place else packed}) / 100"
+def word(column: Column, place: int) -> Column:
+    """What lies at one place of every number that was read: an observation's value at 0, percentiles at 0 to
+    2, the number of their samples at 3."""
+    return column[:, place].astype(np.int64)
+
+
+def is_nothing(column: Column) -> Column:
+    return np.logical_not(column.any(axis=1))
 
 
 def _up(value: str, words: int) -> str:

@@ -1,7 +1,7 @@
 """What the tiers hold about one thing in one window: aggregated points, and the gauges from before it.
 
-Answers come as columns of plain numbers, with -1 for what is not known: ten thousand points as Python
-objects would cost more than ClickHouse needs to find them.
+Everything is columns of plain numbers, with -1 for what is not known: ten thousand points as Python objects
+would cost more than ClickHouse needs to find them.
 """
 
 from __future__ import annotations
@@ -11,26 +11,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from penstock.definitions import MetricDefinition
 from penstock.warehouse.beside import beside
 from penstock.warehouse.client import Warehouse
 from penstock.warehouse.columns import (
     ABSENT,
     ANY,
+    Reading,
     Selection,
     between,
-    column_expressions,
     holds_name,
     percentile_names,
+    readings,
 )
+from penstock.warehouse.native import Column
 from penstock.warehouse.schema import FRESHNESS, table_gauges, tier_table
 from penstock.warehouse.tiers import FINE, HOUR, MINUTE
 from penstock.warehouse.windows import Window
-
-Columns = dict[str, Sequence[Any]]
-
-BEFORE = 0
-"""The start of the one group of rows that lie before the window."""
 
 LOOK_BACK = 48
 """How many buckets before the window are read with it: what is active was seen there."""
@@ -62,10 +61,10 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """The points that have rows: `places` maps a point's start in seconds to its place in the columns."""
+    """The points of a window: every column has one place for each, in order. Where nothing is known counts
+    are 0 and everything else is ABSENT."""
 
-    places: Mapping[int, int]
-    columns: Mapping[str, Sequence[Any]]
+    columns: Mapping[str, Column]
     before: Before
 
 
@@ -76,8 +75,7 @@ def read_points(
     selection: Selection,
     wanted: Collection[str] | None = None,
 ) -> Points:
-    """The points of the window that have rows, with the `wanted` columns (all, unless said), and the state
-    before it.
+    """The points of the window, with the `wanted` columns (all, unless said), and the state before it.
 
     One round trip for what was active shortly before the window, two for what was active within two days,
     three for what was idle longer. A gauge that a thing does not have (most have no limit) is looked for
@@ -86,9 +84,9 @@ def read_points(
     """
     # A wider point has several buckets, and percentiles of parts do not make those of the whole.
     written = window.tier.percentiles and window.step_s == window.tier.width_s
-    expressions = column_expressions(definition, selection, written=written)
+    known_ways = readings(definition, selection, written=written)
     gauges = [gauge.name for gauge in table_gauges(definition, selection.rollup)]
-    names = [name for name in expressions if wanted is None or name in wanted]
+    names = [name for name in known_ways if wanted is None or name in wanted]
     known = [name for name in gauges if f"{name}_last" in names]
     if known and "seen_ms" not in names:
         names.append("seen_ms")
@@ -96,27 +94,30 @@ def read_points(
     asked = [name for name in samples if not set(names).isdisjoint(percentile_names(name))]
     if written:
         names += [holds for name in asked if (holds := holds_name(name)) not in names]
-    since = window.start_s - (LOOK_BACK * window.tier.width_s if known else 0)
+    ways = {name: known_ways[name] for name in names}
     tier = _Tier(warehouse, definition, window, selection)
     newest = beside(tier.newest, asked, names) if written and asked else None
-    columns = tier.read(names, expressions, between(since, window.end_s))
-    places = {at: place for place, at in enumerate(columns.get("at", ()))}
-    found: dict[str, Sequence[Any]] = {name: columns.get(f"c_{name}", ()) for name in names}
-    place = places.pop(BEFORE, None)
-    before = Before(dict.fromkeys(known))
-    if place is not None:
-        before = Before(
-            {name: _known(found[f"{name}_last"][place]) for name in known}, _known(found["seen_ms"][place])
-        )
+    look_back_s = LOOK_BACK * window.tier.width_s if known else 0
+    rows = tier.read(ways, between(window.start_s - look_back_s, window.end_s))
+    earlier = -(-look_back_s // window.step_s)
+    places = tier.places(rows) + earlier
+    found: dict[str, Column] = {}
+    last_seen: dict[str, int | None] = {}
+    for name, way in ways.items():
+        column = np.full(earlier + len(window.buckets), way.nothing, rows[name].dtype)
+        column[places] = rows[name]
+        found[name] = column[earlier:]
+        last_seen[name] = _last(column[:earlier])
+    before = Before({name: last_seen[f"{name}_last"] for name in known}, last_seen.get("seen_ms"))
     if newest is not None:
-        tier.merge_the_rest(asked, newest.result(), places, found)
+        tier.merge_the_rest(asked, newest.result(), found)
     missing = tuple(name for name, value in before.gauges.items() if value is None)
     if missing and (before.seen_ms is None or not _in_vain(definition, selection, missing)):
         further = _read_before(warehouse, definition, window, selection, known)
         if before.seen_ms is not None and all(further.gauges[name] is None for name in missing):
             _remember(definition, selection, missing)
         before = further
-    return Points(places, found, before)
+    return Points(found, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,57 +129,91 @@ class _Tier:
     window: Window
     selection: Selection
 
-    def read(self, names: Sequence[str], expressions: Mapping[str, str], condition: str) -> Columns:
-        """The points of the rows that fulfil the condition, by column."""
+    def read(self, ways: Mapping[str, Reading], condition: str) -> dict[str, Column]:
+        """What becomes of the rows that fulfil the condition: a value per point that has some, and `at`."""
         window, selection = self.window, self.selection
-        return self.warehouse.query_columns(
-            f"SELECT toInt64(if(bucket < toDateTime({window.start_s}, 'UTC'), {BEFORE}, "
-            f"intDiv(toUnixTimestamp(bucket), {window.step_s}) * {window.step_s})) AS at, "
-            f"{', '.join(f'{expressions[name]} AS c_{name}' for name in names)} "
+        at = "bucket" if window.step_s == window.tier.width_s else _start_of(window.step_s)
+        return _values(
+            self.warehouse,
+            ways,
             f"FROM {tier_table(self.definition, window.tier, selection.rollup)} "
-            f"WHERE {selection.where} AND {condition} GROUP BY at "
+            f"WHERE {selection.where} AND {condition} GROUP BY {at} "
             f"{MANY_DAYS if window.tier is HOUR else QUICKLY}",
             selection.parameters,
+            at=f"toUnixTimestamp({at})",
         )
 
-    def newest(self, samples: Sequence[str], wanted: Collection[str]) -> Columns:
+    def places(self, rows: Mapping[str, Column]) -> Column:
+        """Where in the window the points lie; what lies before it is below 0."""
+        return (rows["at"].astype(np.int64) - self.window.start_s) // self.window.step_s
+
+    def newest(self, samples: Sequence[str], wanted: Collection[str]) -> dict[str, Column]:
         """The percentiles of the newest points, which cannot have been written down yet."""
         width = self.window.tier.width_s
         since = max(int(self.window.now_s - UNWRITTEN_S) // width * width, self.window.start_s)
+        ways = self._digests(samples, wanted)
         if since >= self.window.end_s:
-            return {}
-        names = _percentiles(samples, wanted)
-        expressions = column_expressions(self.definition, self.selection)
-        return self.read(names, expressions, between(since, self.window.end_s))
+            return _nothing(ways)
+        return self.read(ways, between(since, self.window.end_s))
 
     def merge_the_rest(
-        self,
-        samples: Sequence[str],
-        newest: Columns,
-        places: Mapping[int, int],
-        found: dict[str, Sequence[Any]],
+        self, samples: Sequence[str], newest: Mapping[str, Column], found: dict[str, Column]
     ) -> None:
         """Replace percentiles that do not speak for all samples of their point by those of its digests."""
-        columns = [column for name in samples if 0 in (column := found[holds_name(name)])]
-        starts = {at for at, place in places.items() if not all(column[place] for column in columns)}
-        if not starts:
+        hold = np.logical_and.reduce([found[holds_name(name)] != 0 for name in samples])
+        wrong = np.flatnonzero(~hold)
+        if not len(wrong):
             return
-        names = _percentiles(samples, found)
-        merged = [newest]
-        if missing := starts.difference(newest.get("at", ())):
-            condition = between(min(missing), max(missing) + self.window.step_s)
+        parts = [newest]
+        missing = np.setdiff1d(wrong, self.places(newest)) * self.window.step_s + self.window.start_s
+        if len(missing):
+            condition = between(int(missing[0]), int(missing[-1]) + self.window.step_s)
             if len(missing) <= MOST_NAMED:
-                named = ", ".join(f"toDateTime({at}, 'UTC')" for at in sorted(missing))
+                named = ", ".join(f"toDateTime({at}, 'UTC')" for at in missing)
                 condition += f" AND bucket IN ({named})"
-            expressions = column_expressions(self.definition, self.selection)
-            merged.append(self.read(names, expressions, condition))
-        for name in names:
-            values = list(found[name])
-            for part in merged:
-                for at, value in zip(part.get("at", ()), part.get(f"c_{name}", ()), strict=True):
-                    if at in starts:
-                        values[places[at]] = value
-            found[name] = values
+            parts.append(self.read(self._digests(samples, found), condition))
+        for part in parts:
+            places = self.places(part)
+            chosen = np.isin(places, wrong)
+            for name in part.keys() & found.keys():
+                found[name][places[chosen]] = part[name][chosen]
+
+    def _digests(self, samples: Sequence[str], wanted: Collection[str]) -> dict[str, Reading]:
+        ways = readings(self.definition, self.selection)
+        names = [name for sample in samples for name in percentile_names(sample) if name in wanted]
+        return {name: ways[name] for name in names}
+
+
+def _values(
+    warehouse: Warehouse,
+    ways: Mapping[str, Reading],
+    source: str,
+    parameters: Mapping[str, Any],
+    at: str = "0",
+) -> dict[str, Column]:
+    """What the ways make of the source's rows, and `at`."""
+    aggregates = {name: sql for way in ways.values() for name, sql in way.aggregates.items()}
+    # An alias named like a column would shadow it.
+    selected = [f"{at} AS c_at", *(f"{sql} AS c_{name}" for name, sql in aggregates.items())]
+    answer = warehouse.query_columns(f"SELECT {', '.join(selected)} {source}", parameters)
+    if not answer:
+        return _nothing(ways)
+    of = {name: answer[f"c_{name}"] for name in aggregates}
+    return {"at": answer["c_at"], **{name: way.value(of) for name, way in ways.items()}}
+
+
+def _nothing(ways: Mapping[str, Reading]) -> dict[str, Column]:
+    return {name: np.empty(0, np.int64) for name in ("at", *ways)}
+
+
+def _start_of(step_s: int) -> str:
+    return f"toDateTime(intDiv(toUnixTimestamp(bucket), {step_s}) * {step_s}, 'UTC')"
+
+
+def _last(column: Column) -> int | None:
+    """The newest value that is known."""
+    known = column[column != ABSENT]
+    return int(known[-1]) if len(known) else None
 
 
 def _read_before(
@@ -198,8 +233,8 @@ def _read_before(
     minute = window.start_s // MINUTE.width_s * MINUTE.width_s
     recent = hour - RECENT_S
     names = ["seen_ms", *(f"{name}_last" for name in gauges)]
-    expressions = column_expressions(definition, replace(selection, observed=ANY))
-    columns = ", ".join(f"{expressions[name]} AS c_{name}" for name in names)
+    known_ways = readings(definition, replace(selection, observed=ANY))
+    ways = {name: known_ways[name] for name in names}
     chosen = f"{selection.where} AND ({selection.observed})"
 
     def rows(table: str, condition: str) -> str:
@@ -215,8 +250,8 @@ def _read_before(
     far = rows(tables[HOUR], f"bucket > {newest} - INTERVAL {RECENT_S} SECOND AND {between(0, recent)}")
     before = Before(dict.fromkeys(gauges))
     for source in (" UNION ALL ".join(near), far):
-        [row] = warehouse.query(f"SELECT {columns} FROM ({source}) {QUICKLY}", selection.parameters)
-        before = Before({name: _known(row[f"c_{name}_last"]) for name in gauges}, _known(row["c_seen_ms"]))
+        found = _values(warehouse, ways, f"FROM ({source}) {QUICKLY}", selection.parameters)
+        before = Before({name: _last(found[f"{name}_last"]) for name in gauges}, _last(found["seen_ms"]))
         if before.seen_ms is not None:
             break
     return before
@@ -249,11 +284,3 @@ def newest_event(warehouse: Warehouse, definition: MetricDefinition) -> float | 
         {"metric": definition.name},
     )
     return row["newest"] / 1000 if row["newest"] else None
-
-
-def _percentiles(samples: Sequence[str], wanted: Collection[str]) -> list[str]:
-    return [name for sample in samples for name in percentile_names(sample) if name in wanted]
-
-
-def _known(value: int) -> int | None:
-    return None if value == ABSENT else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -15,6 +15,7 @@ from penstock.definitions import QUEUE
 from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse import points
 from penstock.warehouse.client import Warehouse
+from penstock.warehouse.native import Column
 from penstock.warehouse.percentiles import write_percentiles
 from penstock.warehouse.series import environment_series, queue_series
 from penstock.warehouse.tiers import HOUR, MINUTE, Tier
@@ -23,16 +24,15 @@ NOW = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 86_400 + 1800
 
 
 class Watched(Warehouse):
-    """Keeps what it was asked."""
+    """Keeps what it was asked about points."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.asked: list[str] = []
 
-    def query_columns(
-        self, sql: str, parameters: Mapping[str, Any] | None = None
-    ) -> dict[str, Sequence[Any]]:
-        self.asked.append(sql)
+    def query_columns(self, sql: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Column]:
+        if "GROUP BY" in sql:
+            self.asked.append(sql)
         return super().query_columns(sql, parameters)
 
     @property

@@ -12,6 +12,7 @@ from landing import land, landing_row
 from penstock.errors import InvalidRequest, WarehouseUnavailable
 from penstock.model import DEFAULT_SCOPE, Scope
 from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.native import Column
 from penstock.warehouse.series import known_queues, queue_is_known, queue_series
 
 NOW = datetime.now(UTC).replace(hour=10, minute=20, second=3, microsecond=0).timestamp()
@@ -140,10 +141,10 @@ def test_a_gauge_that_others_outlived_is_gone_and_not_looked_for_every_time(
     asked = 0
 
     class Counting(Warehouse):
-        def query(self, *args: Any, **more: Any) -> list[dict[str, Any]]:
+        def query_columns(self, *args: Any, **more: Any) -> dict[str, Column]:
             nonlocal asked
             asked += 1
-            return super().query(*args, **more)
+            return super().query_columns(*args, **more)
 
     counting = Counting(warehouse.url)
     for queries in (2, 1):
