@@ -35,6 +35,11 @@ def shared(name: str, by: str, more: str = "") -> str:
     return f"max by ({by}) ({name}{{{INSTANCE}{more}}})"
 
 
+def shared_rate(name: str, by: str, more: str = "") -> str:
+    """The rate of a counter that every broker tells alike."""
+    return f"max by ({by}) (rate({name}{{{INSTANCE}{more}}}[$__rate_interval]))"
+
+
 ROWS: dict[str, tuple[Panel, ...]] = {
     "Queues": (
         Panel(
@@ -65,6 +70,22 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 (rate("penstock_queue_messages_total", "queue", ',event="pushed"'), "{{queue}} pushed"),
                 (rate("penstock_queue_messages_total", "queue", ',event="popped"'), "{{queue}} popped"),
             ),
+        ),
+        Panel(
+            "Tasks enqueued and acked",
+            "cps",
+            (
+                (
+                    shared_rate("penstock_queue_tasks_total", "queue", ',event="enqueued"'),
+                    "{{queue}} enqueued",
+                ),
+                (shared_rate("penstock_queue_tasks_total", "queue", ',event="acked"'), "{{queue}} acked"),
+            ),
+        ),
+        Panel(
+            "Tasks delayed",
+            "short",
+            ((shared("penstock_queue_delayed", "queue"), "{{queue}}"),),
         ),
         Panel(
             "Being worked on, and the limit",

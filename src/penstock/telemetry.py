@@ -94,6 +94,18 @@ QUEUE_LIMIT = Exported(
     "how many tasks of a run queue may run at once",
     ("queue",),
 )
+QUEUE_DELAYED = Exported(
+    "penstock_queue_delayed",
+    Kind.GAUGE,
+    "tasks of a run queue that are not eligible yet, and not in its depth",
+    ("queue",),
+)
+QUEUE_TASKS = Exported(
+    "penstock_queue_tasks",
+    Kind.COUNTER,
+    "what happened to tasks of a run queue: enqueued, dequeued, acked, nacked, dead, expired",
+    ("queue", "event"),
+)
 QUEUE_MESSAGES = _counter(
     "penstock_queue_messages",
     "what happened to messages: pushed, popped, completed, failed, dead, expired",
@@ -221,7 +233,8 @@ PIPELINE_LOST = Exported(
 )
 
 EXPORTED: tuple[Exported, ...] = (
-    *(QUEUE_DEPTH, QUEUE_INFLIGHT, QUEUE_AGE, QUEUE_LIMIT, QUEUE_MESSAGES, QUEUE_WAIT),
+    *(QUEUE_DEPTH, QUEUE_INFLIGHT, QUEUE_AGE, QUEUE_LIMIT, QUEUE_DELAYED, QUEUE_TASKS),
+    *(QUEUE_MESSAGES, QUEUE_WAIT),
     *(ANSWERED, REQUESTS, ITEMS, BATCHES, SECONDS, FAILURES, PENDING, PARKED),
     *(CONNECTIONS, DATABASE_ERRORS, HORIZON),
     *(WORKERS, RESIDENT, CPU, MINUTES_WAITING, MINUTES_DROPPED, RECONCILED, DRIFT, FINDINGS),

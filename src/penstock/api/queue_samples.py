@@ -1,4 +1,5 @@
-"""Depth, work in flight, limits and ages of queues for `GET /metrics`: a bounded number of labels."""
+"""Depth, work in flight, limits and ages of queues, and what happened to tasks, for `GET /metrics`: a bounded
+number of labels."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from penstock.api.services import Services
 from penstock.durable import log
 from penstock.errors import PenstockError
 from penstock.model import DEFAULT_SCOPE
+from penstock.runqueue.model import QueueState
 from penstock.telemetry import OVERFLOW
 
 DEADLINE_S = 2.0
 MOST_LABELS = 1_000
 MOST_QUEUES = 10_000
-TABLE = (telemetry.QUEUE_DEPTH, telemetry.QUEUE_INFLIGHT, telemetry.QUEUE_AGE, telemetry.QUEUE_LIMIT)
 
 
 class Labels:
@@ -30,6 +31,8 @@ class Labels:
         self.inflight: Samples = {}
         self.age: Samples = {}
         self.limit: Samples = {}
+        self.delayed: Samples = {}
+        self.tasks: Samples = {}
 
     def add(self, queue: str, group: str, depth: int, running: int, age_s: float | None) -> None:
         key = (queue, group)
@@ -43,12 +46,31 @@ class Labels:
         if age_s is not None:
             self.age[key] = max(self.age.get(key, 0.0), age_s)
 
-    def add_limit(self, queue: str, limit: int) -> None:
-        if (queue, "") in self._names:
-            self.limit[(queue,)] = limit
+    def add_tasks(self, state: QueueState) -> None:
+        """A run queue.
+
+        Those beyond the limit have no limit of their own and no counters: a sum of counters would go back
+        when one of the queues is deleted.
+        """
+        age_s = state.oldest_age_ms / 1000 if state.eligible else None
+        self.add(state.queue, "", state.eligible, state.running, age_s)
+        if (state.queue, "") not in self._names:
+            self.delayed[(OVERFLOW,)] = self.delayed.get((OVERFLOW,), 0) + state.delayed
+            return
+        self.delayed[(state.queue,)] = state.delayed
+        if state.limit is not None:
+            self.limit[(state.queue,)] = state.limit
+        self.tasks |= {(state.queue, event): count for event, count in state.counted.items()}
 
     def table(self) -> Table:
-        return dict(zip(TABLE, (self.depth, self.inflight, self.age, self.limit), strict=True))
+        return {
+            telemetry.QUEUE_DEPTH: self.depth,
+            telemetry.QUEUE_INFLIGHT: self.inflight,
+            telemetry.QUEUE_AGE: self.age,
+            telemetry.QUEUE_LIMIT: self.limit,
+            telemetry.QUEUE_DELAYED: self.delayed,
+            telemetry.QUEUE_TASKS: self.tasks,
+        }
 
 
 async def queue_samples(given: Services) -> Table:
@@ -61,10 +83,7 @@ async def queue_samples(given: Services) -> Table:
         age_s = None if oldest is None else max(0.0, now - oldest.timestamp())
         labels.add(row["queue"], row["group_name"], row["depth"], row["running"], age_s)
     for state in tasks:
-        age_s = state.oldest_age_ms / 1000 if state.eligible else None
-        labels.add(state.queue, "", state.eligible, state.running, age_s)
-        if state.limit is not None:
-            labels.add_limit(state.queue, state.limit)
+        labels.add_tasks(state)
     return labels.table()
 
 
@@ -77,7 +96,7 @@ async def _durable(given: Services) -> list[Any]:
         return []  # the database is away or slow, which /health says
 
 
-async def _run_queues(given: Services) -> list[Any]:
+async def _run_queues(given: Services) -> list[QueueState]:
     try:
         return await asyncio.wait_for(given.run_queues.queues(DEFAULT_SCOPE), DEADLINE_S)
     except (TimeoutError, PenstockError):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -129,7 +130,8 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A run queue now. `limit`: None means no limit of its own."""
+    """A run queue now. `limit`: None means no limit of its own. `counted`: what happened to its tasks since
+    it was made, by the names of the metric's counters."""
 
     queue: str
     eligible: int
@@ -139,6 +141,7 @@ class QueueState:
     limit: int | None
     paused: bool
     oldest_age_ms: int
+    counted: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from msgspec import msgpack
 from redis.asyncio import Redis
 
+from penstock.definitions import QUEUE
 from penstock.errors import InvalidRequest, UnknownQueue, UnknownTask
 from penstock.model import Scope
 from penstock.runqueue.checks import check_number
@@ -26,6 +27,7 @@ from penstock.runqueue.scripts import Scripts
 
 QUEUES_PER_CALL = 200
 LARGEST_PAGE = 1_000
+_WIRES = msgpack.encode([counter.wire for counter in QUEUE.counters])
 
 
 async def get_task(client: Redis, scope: Scope, task_id: str) -> Task:
@@ -70,7 +72,7 @@ async def has_queue(client: Redis, shard: int, scope: Scope, queue: str) -> bool
 async def look(
     scripts: Scripts, shard: int, scope: Scope, names: Iterable[str]
 ) -> tuple[EnvironmentState, list[QueueState]]:
-    answer = await scripts.call("look", shard, environment_name(scope), msgpack.encode(list(names)))
+    answer = await scripts.call("look", shard, environment_name(scope), msgpack.encode(list(names)), _WIRES)
     queues, eligible, delayed, running, limit, burst, oldest_age_ms, *rows = msgpack.decode(answer)
     environment = EnvironmentState(
         queues, eligible, delayed, running, _limit(limit), float(burst), oldest_age_ms
@@ -114,10 +116,19 @@ def _read_place(after: str) -> tuple[str, str]:
 
 
 def _queue_state(
-    name: str, eligible: int, delayed: int, running: int, dead: int, limit: int, paused: bool, age_ms: int
+    name: str,
+    eligible: int,
+    delayed: int,
+    running: int,
+    dead: int,
+    limit: int,
+    paused: bool,
+    age_ms: int,
+    totals: list[int],
 ) -> QueueState:
     _, queue = read_queue_name(name)
-    return QueueState(queue, eligible, delayed, running, dead, _limit(limit), paused, age_ms)
+    counted = {counter.name: total for counter, total in zip(QUEUE.counters, totals, strict=True)}
+    return QueueState(queue, eligible, delayed, running, dead, _limit(limit), paused, age_ms, counted)
 
 
 def _limit(value: int) -> int | None:

@@ -15,6 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 
 from penstock.api.queue_samples import Labels
+from penstock.runqueue.model import QueueState
 from penstock.streams.progress import PROGRESS_KEY
 from penstock.telemetry import EXPORTED, OVERFLOW
 
@@ -109,7 +110,8 @@ async def test_queues_of_both_kinds_are_exported(client: httpx.AsyncClient, app:
     await client.post("/api/v1/push", json=body)
     await client.get("/api/v1/pop/queue/durable?batch=2&consumerGroup=g")
     queue = f"tasks-{time.time_ns()}"
-    await client.post(f"/api/v1/run-queues/{queue}/tasks", json={"tasks": [{"payload": 1}, {"payload": 2}]})
+    tasks = [{"payload": 1}, {"payload": 2}, {"payload": 3, "delayMs": 60_000}]
+    await client.post(f"/api/v1/run-queues/{queue}/tasks", json={"tasks": tasks})
     limited = await client.put(f"/api/v1/run-queues/{queue}/limits", json={"concurrency": 7})
     assert limited.is_success, limited.text
     app.state.services.worker.tick()
@@ -118,6 +120,9 @@ async def test_queues_of_both_kinds_are_exported(client: httpx.AsyncClient, app:
     assert metrics["penstock_queue_inflight"][("g", "durable")] == 2
     assert metrics["penstock_queue_depth"][("", queue)] == 2
     assert metrics["penstock_queue_concurrency_limit"][(queue,)] == 7
+    assert metrics["penstock_queue_delayed"][(queue,)] == 1
+    assert metrics["penstock_queue_tasks"][("enqueued", queue)] == 3
+    assert metrics["penstock_queue_tasks"][("acked", queue)] == 0
     assert 0 <= metrics["penstock_queue_oldest_age_seconds"][("", "durable")] < 60
     assert metrics["penstock_queue_messages"][("pushed", "", "durable")] == 5
     assert metrics["penstock_queue_messages"][("popped", "g", "durable")] == 2
@@ -148,8 +153,14 @@ def test_past_a_limit_queues_share_a_label() -> None:
     for number in range(5):
         labels.add(f"q{number}", "", number, 1, float(number))
     labels.add("q5", "g", 100, 100, 100.0)  # its queue speaks for it
-    labels.add_limit("q1", 4)
-    labels.add_limit("q4", 4)
     assert labels.depth == {("q0", ""): 0, ("q1", ""): 1, ("q2", ""): 2, (OVERFLOW, ""): 7}
     assert (labels.inflight[OVERFLOW, ""], labels.age[OVERFLOW, ""]) == (2, 4.0)
-    assert labels.limit == {("q1",): 4}
+
+
+def test_run_queues_past_a_limit_share_what_can_be_summed() -> None:
+    labels = Labels(most=1)
+    for number in range(3):
+        labels.add_tasks(QueueState(f"q{number}", 1, 2 + number, 3, 0, 4, False, 500, {"enqueued": 9}))
+    assert labels.depth == {("q0", ""): 1, (OVERFLOW, ""): 2}
+    assert labels.delayed == {("q0",): 2, (OVERFLOW,): 7}
+    assert (labels.limit, labels.tasks) == ({("q0",): 4}, {("q0", "enqueued"): 9})

@@ -85,6 +85,31 @@ async def test_ack_and_nack_tell_the_run_times(queues: RunQueues, scope: Scope, 
     assert (event.gauges["depth"], event.gauges["running"]) == (1, 0)
 
 
+async def test_totals_are_the_sums_of_what_was_told_and_go_with_the_queue(
+    queues: RunQueues, scope: Scope, redis: Redis
+) -> None:
+    names = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired")
+    await queues.enqueue(scope, "mail", [NewTask(b"1"), NewTask(b"2"), NewTask(b"3"), NewTask(ttl_ms=1)])
+
+    async def expired() -> bool:
+        await queues.sweep()
+        return (await queues.queue(scope, "mail")).counted["expired"] == 1
+
+    await wait_until_async(expired, 5, "the expiry is counted")
+    one, two, three = await queues.dequeue(scope, "mail", limit=3)
+    await queues.ack_many(scope, [one.lease, one.lease])
+    await queues.nack_many(scope, [Nack(two.lease, delay_ms=60_000), Nack(three.lease, retry=False)])
+    counted = (await queues.queue(scope, "mail")).counted
+    assert counted == dict(zip(names, (4, 3, 1, 1, 1, 1), strict=True))
+    assert counted == {name: total(await events(redis, scope), name) for name in names}
+    await queues.enqueue(scope, "calls", [NewTask()])
+    [task] = await queues.dequeue(scope, "calls")
+    await queues.ack(scope, task.lease)
+    await queues.delete_queue(scope, "calls")
+    await queues.enqueue(scope, "calls", [NewTask()])
+    assert (await queues.queue(scope, "calls")).counted == dict.fromkeys(names, 0) | {"enqueued": 1}
+
+
 async def test_a_stale_ack_tells_nothing(queues: RunQueues, scope: Scope, redis: Redis) -> None:
     await queues.enqueue(scope, "mail", [NewTask()])
     [task] = await queues.dequeue(scope, "mail")

@@ -1,4 +1,5 @@
--- finish: writes what was gathered, keeps the rings of ready queues, wakes who waits, emits. Before every return.
+-- finish: writes what was gathered, keeps the totals and the rings of ready queues, wakes who waits, emits. Before
+-- every return.
 local function finish(result)
   write_all()
   for _, queue in ipairs(opened) do
@@ -8,6 +9,11 @@ local function finish(result)
     end
     if queue.changed then
       redis.call("HSET", queue_of .. name, "priorities", queue.priorities)
+    end
+    if queue.made then
+      for wire, amount in pairs(queue.counts) do
+        redis.call("HINCRBY", queue_of .. name, wire, amount)
+      end
     end
     queue.oldest = queue.eligible > 0 and oldest_eligible(queue)
     if queue.oldest then
