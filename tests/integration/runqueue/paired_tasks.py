@@ -258,6 +258,9 @@ class PairedTasks:
             last = [e for e in found if e.dimensions[3] == queue][-1]
             assert last.gauges["depth"] == len(self.model.of(ELIGIBLE, queue))
             assert last.gauges["running"] == len(self.model.of(RUNNING, queue))
+            assert last.gauges["delayed"] == len(self.model.of(DELAYED, queue))
+        if found:
+            assert found[-1].gauges["env_delayed"] == len(self.model.of(DELAYED))
         assert self._do(self._queues.repair()) == 0
 
     async def _agree(self) -> None:
