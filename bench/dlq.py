@@ -2,16 +2,20 @@
 
 Two databases on one server, each with a broker: one with few dead letters, one with many, loaded in bulk.
 Asking is timed in turns: `GET /dlq-status` at both brokers, and the grouped count that it replaces, as the
-database itself answers it. Deaths are timed as acks in SQL: as it is, without counting, and without counting
-and grouping by error. A purge runs as a job while pushes and pops go on; the longest is what somebody waited.
+database itself answers it. Deaths are timed as acks in SQL, in short turns: as it is, without counting, and
+without counting and grouping by error. A purge runs as a job while pushes and pops go on; the longest is what
+somebody waited. So it is measured before the purge for about as long, and beside both a probe syncs a file
+of its own: what the disk makes everybody wait is told apart.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import statistics
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -20,12 +24,11 @@ import asyncpg
 import httpx
 from rich.console import Console
 
-from bench import harness, http_load
+from bench import deaths, disk, harness, http_load
 from bench.servers import RunningBroker, Servers, servers
 from penstock.durable import dead_upkeep, log, migrations
-from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
+from penstock.durable.log import PartitionName
 from penstock.durable.pool import SESSION, Database
-from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
 
 FEW, MANY, PURGED = 5_000, 5_000_000, 1_000_000
@@ -160,59 +163,11 @@ async def asking(
     return found
 
 
-async def dying(url: str, batch: int, letters: int, sessions: int) -> float:
-    """Letters a second, by acks that give up on `batch` messages each."""
-    database = Database(url, sessions)
-    queue = f"dying-{new_id()}"
-    names = [PartitionName(queue, str(number)) for number in range(sessions * 4)]
-    partitions = await log.ensure_partitions(database, DEFAULT_SCOPE, names)
-    group = await log.ensure_group(database, DEFAULT_SCOPE, queue, "worker")
-    per_partition = max(1, letters // len(names) // batch) * batch
-    payload = (
-        b'{"order":"c4ca4238a0b923820dcc509a6f75849b","customer":1,"note":"c81e728d9d4c2f636f067f89cc14862c"}'
-    )
-    for ids in partitions.values():
-        for _ in range(0, per_partition, 100):
-            count = min(100, per_partition)
-            keys = [str(new_id()) for _ in range(count)]
-            segment = Segment(ids.partition_id, keys, [None] * count, [None] * count, [payload] * count)
-            await log.push(database, [segment])
-
-    async def work(mine: list[int]) -> tuple[float, int]:
-        took, died = 0.0, 0
-        for partition_id in mine:
-            for number in range(0, per_partition, batch):
-                lease_id = new_id()
-                [row] = await log.pop(
-                    database,
-                    group.group_id,
-                    [PopRequest(lease_id, batch)],
-                    partition_id=partition_id,
-                    lease_ms=60_000,
-                )
-                error = f"service {'abcdefgh'[number % 8]} timed out after {number} ms"
-                acks = [
-                    Ack(partition_id, group.group_id, lease_id, str(key), "dlq", error)
-                    for key in row["message_ids"]
-                ]
-                started = time.perf_counter()
-                outcomes = await log.ack(database, acks)
-                took += time.perf_counter() - started
-                died += sum(outcome.outcome == "dead" for outcome in outcomes)
-        return took, died
-
-    ids = [found.partition_id for found in partitions.values()]
-    done = await asyncio.gather(*(work(ids[start::sessions]) for start in range(sessions)))
-    await database.close()
-    died = sum(count for _, count in done)
-    assert died == per_partition * len(names), "every message died"
-    return died / (sum(took for took, _ in done) / sessions)
-
-
 async def purging(
     broker: RunningBroker, letters: int, rows: int, quiet_s: float, tell: Any
 ) -> dict[str, Any]:
     """The longest push and pop beside a purge, and beside nothing, in milliseconds."""
+    await settled(broker)
     quiet = await beside(broker, asyncio.create_task(asyncio.sleep(quiet_s)))
     connection = await asyncpg.connect(broker.database_url, server_settings={"search_path": "penstock"})
     end = await connection.fetchval(
@@ -220,6 +175,7 @@ async def purging(
         letters / rows,
     )
     await connection.close()
+    await settled(broker)
     url = f"http://127.0.0.1:{broker.port}"
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http:
         body = {"to": end.isoformat()}
@@ -247,30 +203,45 @@ async def wait_for(http: httpx.AsyncClient, job_id: str, tell: Any) -> dict[str,
 
 
 async def beside(broker: RunningBroker, work: asyncio.Task[Any]) -> dict[str, dict[str, float]]:
-    """Push to and pop from queues that are being purged, until the work is over."""
+    """Push to and pop from queues that are being purged, until the work is over.
+
+    `max_with_disk` is the longest call during which the disk answered everybody else.
+    """
     [connection] = await http_load.connect(broker.port, 1)
-    taken: dict[str, list[float]] = {"push": [], "pop": []}
-    while not work.done():
-        queue = f"queue-{random.randrange(QUEUES)}"
-        items = f'{{"items":[{{"queue":"{queue}","payload":{{"n":1}}}}]}}'.encode()
-        pop = http_load.get(f"/api/v1/pop/queue/{queue}?consumerGroup=group-0&autoAck=true")
-        for name, request, expected in (
-            ("push", http_load.post("/api/v1/push", items), 201),
-            ("pop", pop, 200),
-        ):
-            took_s, _ = await call(connection, request, expected)
-            taken[name].append(took_s * 1000)
+    calls: dict[str, list[tuple[float, float]]] = {"push": [], "pop": []}
+    with tempfile.TemporaryDirectory() as directory, disk.DiskProbe(Path(directory)) as probe:
+        while not work.done():
+            queue = f"queue-{random.randrange(QUEUES)}"
+            items = f'{{"items":[{{"queue":"{queue}","payload":{{"n":1}}}}]}}'.encode()
+            pop = http_load.get(f"/api/v1/pop/queue/{queue}?consumerGroup=group-0&autoAck=true")
+            for name, request, expected in (
+                ("push", http_load.post("/api/v1/push", items), 201),
+                ("pop", pop, 200),
+            ):
+                began = time.perf_counter()
+                took_s, _ = await call(connection, request, expected)
+                calls[name].append((began, took_s))
     assert connection.transport is not None
     connection.transport.close()
-    return {
-        name: {
-            "calls": len(times),
-            "p50": round(statistics.median(times), 2),
-            "p99": round(sorted(times)[int(len(times) * 0.99)], 2),
-            "max": round(max(times), 2),
-        }
-        for name, times in taken.items()
-    }
+    stalls = probe.stalls()
+    found = {"disk": probe.milliseconds()}
+    for name, times in calls.items():
+        met = [
+            took_s
+            for began, took_s in times
+            if not any(start < began + took_s and began < end for start, end in stalls)
+        ]
+        found[name] = disk.spread([took_s * 1000 for _, took_s in times])
+        found[name]["max_with_disk"] = round(max(met) * 1000, 2)
+    return found
+
+
+async def settled(broker: RunningBroker) -> None:
+    """Whatever came before is on disk, so that nobody waits for it later."""
+    connection = await asyncpg.connect(broker.database_url)
+    await connection.execute("CHECKPOINT")
+    await connection.close()
+    await asyncio.to_thread(os.sync)
 
 
 async def run(given: argparse.Namespace, console: Console) -> None:
@@ -292,10 +263,11 @@ async def run(given: argparse.Namespace, console: Console) -> None:
         "ack_to_dead_with_counting_and_grouping": min(
             results.ratio(scenario, "counted", "plain") or 0 for scenario in results.scenarios()
         ),
-        "longest_wait_beside_purge_of_goal": max(
-            extra["purge"]["beside_the_purge"][what]["max"] for what in ("push", "pop")
-        )
-        / GOAL_MS,
+        "longest_wait_beside_purge_of_goal": longest(extra["purge"], "beside_the_purge", "max"),
+        "longest_wait_beside_nothing_of_goal": longest(extra["purge"], "beside_nothing", "max"),
+        "longest_wait_beside_purge_with_disk_of_goal": longest(
+            extra["purge"], "beside_the_purge", "max_with_disk"
+        ),
     }
     units = {"rate": "letters per second", "asking_ms": "milliseconds", "purge": "milliseconds, seconds"}
     path = harness.write_json(given.results, "dlq", results, ratios, units, machine)
@@ -309,12 +281,17 @@ async def run(given: argparse.Namespace, console: Console) -> None:
         },
         "Longest call (ms)": {
             f"{what} {beside.replace('_', ' ')}": extra["purge"][beside][what]["max"]
-            for what in ("push", "pop")
+            for what in ("push", "pop", "disk")
             for beside in ("beside_nothing", "beside_the_purge")
         },
     }
     harness.bars(given.results / "dlq.png", "Dead letters", panels, "", ours="")
     console.print(f"written to {path}")
+
+
+def longest(purge: dict[str, Any], beside: str, which: str) -> float:
+    """The longest push or pop, as a part of what it may be."""
+    return max(purge[beside][what][which] for what in ("push", "pop")) / GOAL_MS
 
 
 async def measure(
@@ -342,21 +319,12 @@ async def measure(
         results.extra["load_s"] = round(time.perf_counter() - began, 1)
         results.extra["asking_ms"] = await asking(few, many, given.rounds, given.repeats)
 
-        def turn(url: str, batch: int, letters: int) -> Any:
-            async def taken(number: int) -> tuple[float, dict[str, float]]:
-                return await dying(url, batch, letters, sessions=4), {}
-
-            return taken
-
-        entries = [
-            harness.Entry(scenario, who, turn(url, batch, letters))
-            for scenario, batch, letters in (
-                ("die one by one", 1, given.deaths // 5),
-                ("die by 100", 100, given.deaths),
-            )
-            for who, url in databases.items()
+        scenarios = [
+            deaths.Scenario("die one by one", 1, acks=20, turns=max(1, given.deaths // 800)),
+            deaths.Scenario("die by 100", 100, acks=2, turns=max(1, given.deaths // 800)),
         ]
-        await harness.interleave(entries, given.rounds, results, progress)
+        tell = steps("letting die", given.death_rounds)
+        await deaths.compare(databases, scenarios, given.death_rounds, results, tell)
         results.extra["purge"] = await purging(
             many, given.purge, given.rows, given.quiet_s, steps("purging", given.purge)
         )
@@ -379,13 +347,16 @@ def show(console: Console, results: harness.Results, ratios: dict[str, float]) -
     rows = [
         [
             f"{what} {beside.replace('_', ' ')}",
-            *(f"{purge[beside][what][name]:,.1f}" for name in ("p50", "p99", "max")),
+            *(
+                f"{found[name]:,.1f}" if name in (found := purge[beside][what]) else ""
+                for name in ("p50", "p99", "max", "max_with_disk")
+            ),
         ]
-        for what in ("push", "pop")
+        for what in ("push", "pop", "disk")
         for beside in ("beside_nothing", "beside_the_purge")
     ]
     title = f"ms per call; {purge['letters']:,} letters purged in {purge['seconds']:.0f} s"
-    console.print(harness.table(title, ["", "p50", "p99", "max"], rows))
+    console.print(harness.table(title, ["", "p50", "p99", "max", "while disk answers"], rows))
     console.print(", ".join(f"{name} {value:.3g}" for name, value in ratios.items()))
 
 
@@ -395,15 +366,16 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=FEW, help="dead letters in the small one")
     parser.add_argument("--purge", type=int, default=PURGED, help="dead letters that are purged")
     parser.add_argument("--deaths", type=int, default=20_000, help="messages that die per round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of asking for counts")
+    parser.add_argument("--death-rounds", type=int, default=11, help="rounds of messages that die")
     parser.add_argument("--repeats", type=int, default=200, help="times that counts are asked for per round")
-    parser.add_argument("--quiet-s", type=float, default=10, help="seconds measured before the purge")
+    parser.add_argument("--quiet-s", type=float, default=45, help="seconds measured before the purge")
     parser.add_argument("--quick", action="store_true", help="a smoke run: few of everything")
     parser.add_argument("--results", type=Path, default=harness.RESULTS, help="where the results go")
     given = parser.parse_args()
     if given.quick:
         given.rows, given.few, given.purge, given.deaths = 20_000, 1_000, 4_000, 1_600
-        given.rounds, given.repeats, given.quiet_s = 1, 10, 1
+        given.rounds, given.death_rounds, given.repeats, given.quiet_s = 1, 1, 10, 1
     asyncio.run(run(given, Console()))
 
 

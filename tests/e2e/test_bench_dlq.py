@@ -20,5 +20,6 @@ def test_a_quick_run_writes_the_ratios_and_a_plot(tmp_path: Path) -> None:
     assert expected <= written["ratios"].keys()
     assert all(ratio > 0 for ratio in written["ratios"].values())
     assert written["purge"]["letters"] > 0
-    assert written["purge"]["beside_the_purge"]["push"]["calls"] > 0
+    for what in ("push", "pop", "disk"):
+        assert written["purge"]["beside_the_purge"][what]["calls"] > 0
     assert (tmp_path / "dlq.png").read_bytes().startswith(b"\x89PNG")

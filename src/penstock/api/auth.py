@@ -55,11 +55,15 @@ class Guards:
 
     def check(self, request: Request, *, remote: bool = False) -> None:
         """One of our tokens, as `Authorization: Bearer`. `remote`: without any set, all may come."""
+        self.check_caller(_host(request), request.headers.get("authorization", ""), remote=remote)
+
+    def check_caller(self, host: str | None, authorization: str, *, remote: bool = False) -> None:
+        """The same, of a request that was not made into one yet. A socket of this machine has no host."""
         if not self._ours:
             if not remote:
-                _require_local(request, self._ours.setting)
+                _require_local(host, self._ours.setting)
             return
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        kind, _, given = authorization.partition(" ")
         if kind.lower() != "bearer" or not given.strip():
             raise Unauthorized("send a token of this broker as Authorization: Bearer …", challenge="Bearer")
         if not _matches(given.strip(), self._ours.all()):
@@ -68,7 +72,7 @@ class Guards:
     def check_consumer(self, request: Request, queue: str, group: str) -> None:
         """The token of the queue and the token of the group, each in its header."""
         if not self._channels and not self._consumers:
-            _require_local(request, f"{self._channels.setting} and {self._consumers.setting}")
+            _require_local(_host(request), f"{self._channels.setting} and {self._consumers.setting}")
             return
         for tokens, name, header in (
             (self._channels, queue, CHANNEL_HEADER),
@@ -91,10 +95,13 @@ def _matches(given: str, secrets: Iterable[bytes]) -> bool:
     return sum(hmac.compare_digest(given.encode(), secret) for secret in secrets) > 0
 
 
-def _require_local(request: Request, setting: str) -> None:
-    host = request.client.host if request.client else "127.0.0.1"  # a socket of this machine has no address
+def _host(request: Request) -> str | None:
+    return request.client.host if request.client else None
+
+
+def _require_local(host: str | None, setting: str) -> None:
     try:
-        local = ip_address(host).is_loopback
+        local = host is None or ip_address(host).is_loopback
     except ValueError:
         local = False
     if not local:

@@ -24,8 +24,7 @@ MOST_AGES = 200
 """Run queues whose oldest dead task is looked up: that takes a word with Redis for each."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatusRow:
+class StatusRow(msgspec.Struct, frozen=True):
     queue: str
     kind: str
     group: str | None

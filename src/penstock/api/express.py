@@ -18,7 +18,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from penstock.api import problems
 from penstock.api.answer import Answer
-from penstock.api.hot import POP_PREFIX, Dequeue, Handler, Pop, pop_of, post_of
+from penstock.api.auth import Guards
+from penstock.api.hot import POP_PREFIX, STATUS_PATH, Dequeue, Handler, Pop, pop_of, post_of, status_of
 from penstock.errors import Overloaded, PenstockError
 
 _JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
@@ -174,11 +175,23 @@ class ExpressProtocol(HttpToolsProtocol):
                 handler = post_of(self.url)
             elif method == b"GET" and self.url.startswith(POP_PREFIX):
                 handler = pop_of(self.url)
+            elif method == b"GET" and self.url.startswith(STATUS_PATH):
+                handler = status_of(self.url)
+                self._check_caller()
             else:
                 return None
         except PenstockError:
             return None  # the application says what is wrong with it
         return handler if handler is not None and self._is_plain(method == b"POST") else None
+
+    def _check_caller(self) -> None:
+        """Raise unless whoever sent this request may have what tokens guard.
+
+        Asked while its headers are at hand: the next request on the connection brings others.
+        """
+        found: Guards = self.application.state.guards
+        token = next((value for name, value in self.headers if name == b"authorization"), b"")
+        found.check_caller(self.client[0] if self.client else None, token.decode("latin-1"))
 
     def _is_plain(self, with_body: bool) -> bool:
         if self.expect_100_continue or self.parser.get_http_version() != "1.1":

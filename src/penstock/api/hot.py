@@ -1,6 +1,7 @@
 """Which requests are hot, and what answers them.
 
-Push, pop and ack are most of the traffic, and a framework's way to them costs more than they do themselves.
+Push, pop and ack are most of the traffic, and a framework's way to them costs more than they do themselves;
+so it does to the counts of dead letters, which monitors ask for all the time.
 Here a request line leads straight to its handler. The application has the same handlers behind its own
 routes: whatever is unusual about a request goes that way, and both answer alike.
 """
@@ -13,13 +14,14 @@ from urllib.parse import parse_qsl
 
 from penstock.api import reading
 from penstock.api.answer import Answer
-from penstock.api.routes import messages, run_queues, settle, tasks
+from penstock.api.routes import channels, messages, run_queues, settle, tasks
 from penstock.api.services import Services
 from penstock.broker.pop import PopOptions
 
 Handler = Callable[[Services, bytes], Awaitable[Answer]]
 
 POP_PREFIX = b"/api/v1/pop/queue/"
+STATUS_PATH = b"/dlq-status"
 RUN_QUEUE_PREFIX = b"/api/v1/run-queues/"
 TASK_PREFIX = b"/api/v1/tasks/"
 LONGEST_URL = 500
@@ -58,6 +60,23 @@ def pop_of(url: bytes) -> Pop | None:
         return None
     name = reading.check_name("queue", queue.decode())
     return Pop(name, *messages.pop_options(dict(parse_qsl(query.decode(), keep_blank_values=True))))
+
+
+@lru_cache(maxsize=1_000)
+def status_of(url: bytes) -> Handler | None:
+    """What answers a question for the counts of dead letters; None if it is none, or an unusual one."""
+    path, _, query = url.partition(b"?")
+    if path != STATUS_PATH or len(url) > LONGEST_URL or not url.isascii():
+        return None
+    given = dict(parse_qsl(query.decode(), keep_blank_values=True))
+    if given.keys() - {"limit", "offset"}:
+        return None
+    limit = reading.integer(given, "limit", 1_000, 1, 1_000)
+    return partial(_status, limit, reading.integer(given, "offset", 0, 0, 10_000_000))
+
+
+async def _status(limit: int, offset: int, given: Services, body: bytes) -> Answer:
+    return await channels.status(given, limit, offset)
 
 
 class Dequeue:

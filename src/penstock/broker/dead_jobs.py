@@ -24,7 +24,11 @@ from penstock.ids import new_id
 logger = logging.getLogger(__name__)
 
 CHUNK = {"requeue": 100, "purge": 500}
-"""Letters per transaction: few enough that nobody notices who has to wait for it."""
+"""Letters per transaction at most: few enough that nobody notices who has to wait for it."""
+SMALLER = 10
+"""A chunk is never smaller than this part of that: a slow disk takes its time for the smallest too."""
+AIM_S = 0.05
+"""How long a chunk may take. Letters may be large, and the disk busy; then chunks get smaller."""
 LOOK_AT = 5_000
 AT_ONCE = 4
 """Jobs of one process at the same time: one that is slow on purpose must not hold up the others."""
@@ -91,7 +95,8 @@ class DeadJobs:
 
     async def _do(self, job: Any) -> None:
         """Carry out a job, until it has ended or is somebody else's."""
-        owner, limit = job["owner"], chunk_of(job["kind"], job["rate"])
+        owner, most = job["owner"], chunk_of(job["kind"], job["rate"])
+        limit = max(1, most // SMALLER)  # how large its letters are is not known yet
         logger.info("job %s: %s of about %d dead letters", job["id"], job["kind"], job["total"])
         while job["state"] == "running" and job["owner"] == owner:
             started, before = time.monotonic(), job["changed"]
@@ -111,13 +116,22 @@ class DeadJobs:
             if job["note"]:
                 await asyncio.sleep(HELD_S)
                 continue
-            await asyncio.sleep(pause_s(job["rate"], job["changed"] - before, time.monotonic() - started))
+            took_s = time.monotonic() - started
+            limit = next_chunk(limit, most, took_s)
+            await asyncio.sleep(pause_s(job["rate"], job["changed"] - before, took_s))
         logger.info("job %s: %s, %d letters changed", job["id"], job["state"], job["changed"])
 
 
 def chunk_of(kind: str, rate: int | None) -> int:
-    """How many letters at a time: with a rate, about twice a second."""
+    """How many letters at a time at most: with a rate, about twice a second."""
     return CHUNK[kind] if rate is None else max(1, min(CHUNK[kind], rate // 2))
+
+
+def next_chunk(limit: int, most: int, took_s: float) -> int:
+    """How many letters to take after a chunk of `limit` that took so long."""
+    if took_s > AIM_S:
+        return max(1, most // SMALLER, limit // 2)
+    return min(most, limit * 2) if took_s < AIM_S / 2 else limit
 
 
 def pause_s(rate: int | None, changed: int, took_s: float) -> float:

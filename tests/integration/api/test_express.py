@@ -174,6 +174,56 @@ async def test_both_ways_answer_alike(served: Served, request_bytes: bytes) -> N
     assert answered[1].get("content-type") == expected[1].get("content-type")
 
 
+async def test_counts_of_dead_letters_go_the_short_way(served: Served, express_requests: list[str]) -> None:
+    line = await Line.to(served)
+    for url in ("/dlq-status", "/dlq-status?limit=5&offset=2"):
+        line.send(get(url))
+        status, headers, short = await line.answer()
+        assert (status, headers["content-type"]) == (200, "application/json")
+        closing = await Line.to(served)
+        closing.send(get(url, "Connection: close"))
+        long = (await closing.answer())[2]
+        assert short.pop("asOf") <= long.pop("asOf")
+        assert short == long
+    assert express_requests == ["/dlq-status", "/dlq-status?limit=5&offset=2"]
+
+
+@pytest.mark.parametrize(
+    "path", ["?limit=0", "?limit=x", "?limit=1001", "?offset=-1", "?offset=", "?limit=1&more=2", "es", "/x"]
+)
+async def test_an_unusual_question_for_counts_goes_the_long_way(
+    served: Served, express_requests: list[str], path: str
+) -> None:
+    line, closing = await Line.to(served), await Line.to(served)
+    line.send(get(f"/dlq-status{path}"))
+    closing.send(get(f"/dlq-status{path}", "Connection: close"))
+    expected, answered = await closing.answer(), await line.answer()
+    assert answered[0] == expected[0]
+    if expected[0] != 200:
+        assert answered[2] == expected[2]
+    assert express_requests == []
+
+
+async def test_counts_on_the_short_way_are_for_who_has_a_token(
+    settings: Settings, express_requests: list[str]
+) -> None:
+    async with serving(settings.model_copy(update={"dlq_tokens": "ops=s3cret"})) as served:
+        line = await Line.to(served)
+        right, wrong = "Authorization: Bearer s3cret", "authorization: Bearer other"
+        # One request's token must not open the door for its neighbours, in whatever pieces they come.
+        line.send(get("/dlq-status", right), get("/dlq-status"), get("/dlq-status", wrong))
+        line.send(get("/dlq-status", right), get("/dlq-status", wrong, right))
+        answers = [await line.answer() for _ in range(5)]
+        assert [status for status, _, _ in answers] == [200, 401, 403, 200, 403]
+        assert answers[1][1]["www-authenticate"] == "Bearer"
+        line.send(get("/dlq-status", wrong))
+        assert (await line.answer())[0] == 403
+        express_requests.clear()
+        line.send(get("/dlq-status", right))
+        assert (await line.answer())[0] == 200
+        assert express_requests == ["/dlq-status"]
+
+
 async def test_requests_sent_ahead_are_answered_in_order(served: Served) -> None:
     line = await Line.to(served)
     line.send(

@@ -10,7 +10,7 @@ from brokers import Brokers, ack, payloads, pop, push
 
 from penstock.broker import dead_jobs
 from penstock.broker.broker import Broker
-from penstock.broker.dead_jobs import DeadJobs, chunk_of, pause_s
+from penstock.broker.dead_jobs import DeadJobs, chunk_of, next_chunk, pause_s
 from penstock.durable import jobs
 from penstock.durable.dead_letters import Filter
 from penstock.model import DEFAULT_SCOPE
@@ -104,3 +104,12 @@ def test_a_rate_decides_how_many_at_a_time_and_how_long_to_wait() -> None:
     assert pause_s(10, 5, 0.1) == pytest.approx(0.4)
     assert pause_s(10, 0, 3.0) < 0.01
     assert pause_s(None, 500, 0.03) == 0.03, "as long as it took"
+
+
+def test_chunks_that_take_long_get_smaller_and_grow_again() -> None:
+    sizes = [50]
+    for took_s in (0.01, 0.01, 0.01, 0.01, 0.04, 0.2, 0.2, 0.2, 0.2, 0.03, 0.01):
+        sizes.append(next_chunk(sizes[-1], 500, took_s))
+    assert sizes == [50, 100, 200, 400, 500, 500, 250, 125, 62, 50, 50, 100]
+    assert [next_chunk(3, 5, took_s) for took_s in (0.01, 9.0)] == [5, 1]
+    assert next_chunk(1, 1, 9.0) == 1

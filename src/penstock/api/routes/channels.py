@@ -9,13 +9,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api import answers
+from penstock.api.answer import Answer
 from penstock.api.auth import guards
 from penstock.api.dead_view import change_task, is_task, number, run_queue, status_page
 from penstock.api.parameters import Group, Limit, Offset, Queue
 from penstock.api.routes.dead_letters import LetterId
 from penstock.api.routes.dead_work import accepted
-from penstock.api.services import services
+from penstock.api.schemas import encode
+from penstock.api.services import Services, services
 from penstock.clock import iso
 from penstock.durable import dead_letters
 from penstock.durable.dead_letters import Filter
@@ -29,23 +30,31 @@ router = APIRouter(tags=["dead letters"])
 async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0) -> Response:
     """A page of how many dead letters each consumer has, by name. Costs the same at any number of letters."""
     guards(request).check(request)
-    page = await status_page(services(request), limit, offset)
-    return answers.answer(
-        {
-            "consumers": [
-                {
-                    "channelId": row.queue,
-                    "channelName": row.queue,
-                    "consumerId": row.group,
-                    "consumerName": row.group,
-                    "deadCount": row.messages,
-                }
-                for row in page.rows
-            ],
-            "missing": page.missing,
-            "asOf": iso(datetime.now(UTC)),
-            "pagination": {"limit": limit, "offset": offset, "total": page.total},
-        }
+    return (await status(services(request), limit, offset)).response()
+
+
+async def status(given: Services, limit: int, offset: int) -> Answer:
+    """The answer, for a caller who may have it."""
+    page = await status_page(given, limit, offset)
+    return Answer(
+        200,
+        encode(
+            {
+                "consumers": [
+                    {
+                        "channelId": row.queue,
+                        "channelName": row.queue,
+                        "consumerId": row.group,
+                        "consumerName": row.group,
+                        "deadCount": row.messages,
+                    }
+                    for row in page.rows
+                ],
+                "missing": page.missing,
+                "asOf": iso(datetime.now(UTC)),
+                "pagination": {"limit": limit, "offset": offset, "total": page.total},
+            }
+        ),
     )
 
 
