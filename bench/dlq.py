@@ -263,6 +263,9 @@ async def run(given: argparse.Namespace, console: Console) -> None:
         "ack_to_dead_with_counting_and_grouping": min(
             results.ratio(scenario, "counted", "plain") or 0 for scenario in results.scenarios()
         ),
+        "ack_to_dead_of_equals": min(
+            results.ratio(scenario, "not counted too", "not counted") or 0 for scenario in results.scenarios()
+        ),
         "longest_wait_beside_purge_of_goal": longest(extra["purge"], "beside_the_purge", "max"),
         "longest_wait_beside_nothing_of_goal": longest(extra["purge"], "beside_nothing", "max"),
         "longest_wait_beside_purge_with_disk_of_goal": longest(
@@ -298,7 +301,12 @@ async def measure(
     started: Servers, given: argparse.Namespace, results: harness.Results, console: Console
 ) -> None:
     few, many = await started.broker("dlq_few"), await started.broker("dlq_many")
-    ways = {"counted": (), "not counted": (UNCOUNTED,), "plain": (UNCOUNTED, UNGROUPED)}
+    ways: dict[str, tuple[str, ...]] = {
+        "counted": (),
+        "not counted": (UNCOUNTED,),
+        "not counted too": (UNCOUNTED,),  # how far apart equals are tells what the ratios are worth
+        "plain": (UNCOUNTED, UNGROUPED),
+    }
     databases = {}
     for number, (who, statements) in enumerate(ways.items()):
         databases[who] = await started.database(f"dlq_{number}")
@@ -319,9 +327,10 @@ async def measure(
         results.extra["load_s"] = round(time.perf_counter() - began, 1)
         results.extra["asking_ms"] = await asking(few, many, given.rounds, given.repeats)
 
+        turns = 2 * max(1, given.deaths // 1_600)  # as many back as forth
         scenarios = [
-            deaths.Scenario("die one by one", 1, acks=20, turns=max(1, given.deaths // 800)),
-            deaths.Scenario("die by 100", 100, acks=2, turns=max(1, given.deaths // 800)),
+            deaths.Scenario("die one by one", 1, acks=20, turns=turns),
+            deaths.Scenario("die by 100", 100, acks=2, turns=turns),
         ]
         tell = steps("letting die", given.death_rounds)
         await deaths.compare(databases, scenarios, given.death_rounds, results, tell)
@@ -367,7 +376,7 @@ def main() -> None:
     parser.add_argument("--purge", type=int, default=PURGED, help="dead letters that are purged")
     parser.add_argument("--deaths", type=int, default=20_000, help="messages that die per round")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of asking for counts")
-    parser.add_argument("--death-rounds", type=int, default=11, help="rounds of messages that die")
+    parser.add_argument("--death-rounds", type=int, default=9, help="rounds of messages that die")
     parser.add_argument("--repeats", type=int, default=200, help="times that counts are asked for per round")
     parser.add_argument("--quiet-s", type=float, default=45, help="seconds measured before the purge")
     parser.add_argument("--quick", action="store_true", help="a smoke run: few of everything")
