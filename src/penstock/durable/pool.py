@@ -89,7 +89,7 @@ class Database:
                 with translated(sent=True):
                     yield connection
             finally:
-                await self._pool.release(connection, timeout=ACQUIRE_S)
+                await self._pool.release(connection)
         except DatabaseUnavailable:
             self.errors += counted
             self.outage.suspect()
@@ -105,10 +105,7 @@ class Database:
         self.waiting += 1
         try:
             with translated():
-                # One that is idle is there at once: to watch over the wait for it would cost a task and a
-                # turn of the event loop, in every operation. Nobody who waits is overtaken.
-                at_once = self.waiting == 1 and self._pool.get_idle_size() > 0
-                return await self._pool.acquire(timeout=None if at_once else ACQUIRE_S)
+                return await self._pool.acquire(timeout=ACQUIRE_S)
         finally:
             self.waiting -= 1
 
