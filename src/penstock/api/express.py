@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -19,7 +21,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from penstock.api import problems
 from penstock.api.answer import Answer
 from penstock.api.auth import Guards
-from penstock.api.hot import POP_PREFIX, STATUS_PATH, Dequeue, Handler, Pop, pop_of, post_of, status_of
+from penstock.api.hot import POP_PREFIX, STATUS_PATH, Dequeue, Pop, pop_of, post_of, status_of
+from penstock.api.reply import Start
+from penstock.api.services import Services
 from penstock.errors import Overloaded, PenstockError
 
 _JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
@@ -27,18 +31,43 @@ _CLOSE = b"connection: close\r\n"
 
 
 class HotCycle:
-    """One hot request from its head to its answer, in the shape in which the server keeps those under way."""
+    """One hot request from its head to its answer, in the shape in which the server keeps those under way.
 
-    __slots__ = ("body", "disconnected", "handler", "keep_alive", "protocol", "response_complete", "task")
+    It is the `Reply` that its batch tells what became of it; a task is made only for what has to be awaited.
+    """
 
-    def __init__(self, protocol: ExpressProtocol, handler: Handler | Pop | Dequeue) -> None:
+    __slots__ = (
+        "body",
+        "disconnected",
+        "finish",
+        "keep_alive",
+        "protocol",
+        "rescue",
+        "response_complete",
+        "start",
+        "task",
+    )
+
+    def __init__(self, protocol: ExpressProtocol, start: Start) -> None:
         self.protocol = protocol
-        self.handler = handler
+        self.start = start
         self.body = b""
         self.keep_alive = True
         self.disconnected = False
         self.response_complete = False
         self.task: asyncio.Task[None] | None = None
+        self.finish: Callable[[Any], Answer | Awaitable[Answer]] = _nothing_to_finish
+        self.rescue: Callable[[Exception], Awaitable[Answer]] | None = None
+
+    def run(self) -> None:
+        """Begin to answer."""
+        try:
+            work = self.start(self.protocol.services, self.body, self)
+        except Exception as error:  # noqa: BLE001 - the last line of defence, as in the application
+            self._send(*self._problem(error))
+        else:
+            if work is not None:
+                self._await(work)
 
     @property
     def message_event(self) -> HotCycle:
@@ -47,30 +76,68 @@ class HotCycle:
 
     def set(self) -> None:
         # A pop gives back what it had leased. A push or ack goes on: what it did is counted and announced.
-        if not self.response_complete and self.task is not None and isinstance(self.handler, Pop | Dequeue):
+        if self._gives_back and not self.response_complete and self.task is not None:
             self.task.cancel()
 
-    async def run(self) -> None:
-        protocol = self.protocol
-        services = protocol.application.state.services
+    def has_left(self) -> bool:
+        return self.disconnected or self.protocol.transport.is_closing()
+
+    def done(self) -> bool:
+        return self._gives_back and self.has_left()
+
+    def set_result(self, result: Any) -> None:
         try:
-            if isinstance(self.handler, Pop):
-                answer = await self.handler(services, protocol.transport.is_closing)
-            elif isinstance(self.handler, Dequeue):
-                answer = await self.handler(services, self.body, protocol.transport.is_closing)
-            else:
-                answer = await self.handler(services, self.body)
+            answer = self.finish(result)
+        except Exception as error:  # noqa: BLE001 - as above, and the rest of the batch is not to blame
+            self._send(*self._problem(error))
+            return
+        if isinstance(answer, Answer):
+            self._send(_head(answer), answer.body)
+        else:
+            self._await(answer)
+
+    def set_exception(self, exception: Exception) -> None:
+        if self.rescue is not None:
+            self._await(self.rescue(exception))
+        else:
+            self._send(*self._problem(exception))
+
+    @property
+    def _gives_back(self) -> bool:
+        return isinstance(self.start, Pop | Dequeue)
+
+    def _await(self, work: Awaitable[Answer]) -> None:
+        self.task = self._in_task(self._awaited(work))
+
+    def _in_task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        tasks = self.protocol.tasks
+        task = self.protocol.loop.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        return task
+
+    async def _awaited(self, work: Awaitable[Answer]) -> None:
+        try:
+            answer = await work
             head, body = _head(answer), answer.body
         except asyncio.CancelledError:
             return
-        except Overloaded as error:
-            head, body = _refusal(error.detail, math.ceil(error.retry_after_s))
-        except PenstockError as error:
-            head, body = _head_and_body(problems.of_penstock_error(error))
-        except Exception as error:  # noqa: BLE001 - the last line of defence, as in the application
-            head, body = _head_and_body(problems.of_unexpected(error, protocol.url.decode("latin-1")))
-        if protocol.flow.write_paused and not self.disconnected:
-            await protocol.flow.drain()
+        except Exception as error:  # noqa: BLE001 - as above
+            head, body = self._problem(error)
+        self._send(head, body)
+
+    def _send(self, head: bytes, body: bytes) -> None:
+        if self.protocol.flow.write_paused and not self.disconnected:
+            self.task = self._in_task(self._send_later(head, body))
+        else:
+            self._write(head, body)
+
+    async def _send_later(self, head: bytes, body: bytes) -> None:
+        await self.protocol.flow.drain()
+        self._write(head, body)
+
+    def _write(self, head: bytes, body: bytes) -> None:
+        protocol = self.protocol
         self.response_complete = True
         if self.disconnected:
             return
@@ -80,9 +147,25 @@ class HotCycle:
             protocol.transport.close()
         protocol.on_response_complete()
 
+    def _problem(self, error: Exception) -> tuple[bytes, bytes]:
+        if isinstance(error, Overloaded):
+            return _refusal(error.detail, math.ceil(error.retry_after_s))
+        if isinstance(error, PenstockError):
+            return _head_and_body(problems.of_penstock_error(error))
+        return _head_and_body(problems.of_unexpected(error, self.protocol.url.decode("latin-1")))
+
+
+def _nothing_to_finish(result: Any) -> Answer:
+    raise RuntimeError("nothing was begun")
+
 
 class ExpressProtocol(HttpToolsProtocol):
     _idle_since = 0.0
+    services: Services
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.services = self.application.state.services
 
     @property
     def application(self) -> FastAPI:
@@ -117,9 +200,7 @@ class ExpressProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         cycle = self.cycle
         if isinstance(cycle, HotCycle):
-            task = cycle.task = self.loop.create_task(cycle.run())
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
+            cycle.run()
         else:
             super().on_message_complete()
 
@@ -159,16 +240,15 @@ class ExpressProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server stops and finishes what is in flight; who only waits must not hold it up."""
-        services = self.application.state.services
-        services.broker.waiters.let_go()
-        services.run_queues.let_go()
+        self.services.broker.waiters.let_go()
+        self.services.run_queues.let_go()
         super().shutdown()
 
-    def _hot_handler(self) -> Handler | Pop | Dequeue | None:
+    def _hot_handler(self) -> Start | None:
         """What answers the request, if it is hot and has nothing unusual about it."""
         if self.cycle is not None and not self.cycle.response_complete:
             return None
-        handler: Handler | Pop | Dequeue | None
+        handler: Start | None
         method = self.parser.get_method()
         try:
             if method == b"POST":
@@ -202,7 +282,7 @@ class ExpressProtocol(HttpToolsProtocol):
                 length = int(value)
             elif name in (b"transfer-encoding", b"upgrade"):
                 return False
-        most = self.application.state.services.settings.max_body_bytes if with_body else 0
+        most = self.services.settings.max_body_bytes if with_body else 0
         return length <= most and self.parser.should_keep_alive()
 
 

@@ -9,16 +9,15 @@ routes: whatever is unusual about a request goes that way, and both answer alike
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from penstock.api import reading
 from penstock.api.answer import Answer
+from penstock.api.reply import Reply, Start
 from penstock.api.routes import channels, messages, run_queues, settle, tasks
 from penstock.api.services import Services
 from penstock.broker.pop import PopOptions
-
-Handler = Callable[[Services, bytes], Awaitable[Answer]]
 
 POP_PREFIX = b"/api/v1/pop/queue/"
 STATUS_PATH = b"/dlq-status"
@@ -26,11 +25,16 @@ RUN_QUEUE_PREFIX = b"/api/v1/run-queues/"
 TASK_PREFIX = b"/api/v1/tasks/"
 LONGEST_URL = 500
 
-POSTS: dict[bytes, Handler] = {
-    b"/api/v1/push": messages.push,
-    b"/api/v1/ack": settle.ack,
-    b"/api/v1/ack/batch": settle.ack_batch,
-    **{TASK_PREFIX + verb.encode(): handler for verb, handler in tasks.MANY.items()},
+
+def _awaited(handler: Callable[[Services, bytes], Awaitable[Answer]]) -> Start:
+    return lambda given, body, reply: handler(given, body)
+
+
+POSTS: dict[bytes, Start] = {
+    b"/api/v1/push": messages.start_push,
+    b"/api/v1/ack": settle.start_ack,
+    b"/api/v1/ack/batch": settle.start_ack_batch,
+    **{TASK_PREFIX + verb.encode(): _awaited(handler) for verb, handler in tasks.MANY.items()},
 }
 
 
@@ -44,8 +48,8 @@ class Pop:
         self.group = group
         self.options = options
 
-    def __call__(self, given: Services, has_left: Callable[[], bool]) -> Awaitable[Answer]:
-        return messages.pop(given, self.queue, self.group, self.options, has_left)
+    def __call__(self, given: Services, body: bytes, reply: Reply) -> Awaitable[Answer] | None:
+        return messages.start_pop(given, self.queue, self.group, self.options, reply)
 
 
 @lru_cache(maxsize=5_000)
@@ -63,7 +67,7 @@ def pop_of(url: bytes) -> Pop | None:
 
 
 @lru_cache(maxsize=1_000)
-def status_of(url: bytes) -> Handler | None:
+def status_of(url: bytes) -> Start | None:
     """What answers a question for the counts of dead letters; None if it is none, or an unusual one."""
     path, _, query = url.partition(b"?")
     if path != STATUS_PATH or len(url) > LONGEST_URL or not url.isascii():
@@ -72,11 +76,8 @@ def status_of(url: bytes) -> Handler | None:
     if given.keys() - {"limit", "offset"}:
         return None
     limit = reading.integer(given, "limit", 1_000, 1, 1_000)
-    return partial(_status, limit, reading.integer(given, "offset", 0, 0, 10_000_000))
-
-
-async def _status(limit: int, offset: int, given: Services, body: bytes) -> Answer:
-    return await channels.status(given, limit, offset)
+    offset = reading.integer(given, "offset", 0, 0, 10_000_000)
+    return lambda given, body, reply: channels.status(given, limit, offset)
 
 
 class Dequeue:
@@ -87,11 +88,11 @@ class Dequeue:
     def __init__(self, queue: str) -> None:
         self.queue = queue
 
-    def __call__(self, given: Services, body: bytes, has_left: Callable[[], bool]) -> Awaitable[Answer]:
-        return run_queues.dequeue(given, self.queue, body, has_left)
+    def __call__(self, given: Services, body: bytes, reply: Reply) -> Awaitable[Answer]:
+        return run_queues.dequeue(given, self.queue, body, reply.has_left)
 
 
-def post_of(url: bytes) -> Handler | Dequeue | None:
+def post_of(url: bytes) -> Start | None:
     """What answers a post, if it is hot."""
     handler = POSTS.get(url)
     if handler is None and url.startswith(RUN_QUEUE_PREFIX):
@@ -100,16 +101,12 @@ def post_of(url: bytes) -> Handler | Dequeue | None:
         task_id, _, verb = url[len(TASK_PREFIX) :].decode("latin-1").partition("/")
         settling = tasks.SINGLE.get(verb)
         if settling is not None and "%" not in task_id:
-            return partial(_settle, settling, task_id)
+            return lambda given, body, reply: settling(given, task_id, body)
     return handler
 
 
-async def _settle(settling: tasks.Settling, task_id: str, given: Services, body: bytes) -> Answer:
-    return await settling(given, task_id, body)
-
-
 @lru_cache(maxsize=5_000)
-def _run_queue_post(url: bytes) -> Handler | Dequeue | None:
+def _run_queue_post(url: bytes) -> Start | None:
     """Raises InvalidRequest where the queue's name is none."""
     queue, _, verb = url.removeprefix(RUN_QUEUE_PREFIX).partition(b"/")
     if len(url) > LONGEST_URL or b"%" in queue or not queue or not url.isascii():
@@ -117,8 +114,6 @@ def _run_queue_post(url: bytes) -> Handler | Dequeue | None:
     name = reading.check_name("queue", queue.decode())
     if verb == b"dequeue":
         return Dequeue(name)
-    return partial(_enqueue, name) if verb == b"tasks" else None
-
-
-async def _enqueue(queue: str, given: Services, body: bytes) -> Answer:
-    return await run_queues.enqueue(given, queue, body)
+    if verb == b"tasks":
+        return lambda given, body, reply: run_queues.enqueue(given, name, body)
+    return None

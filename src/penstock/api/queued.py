@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -24,10 +24,10 @@ class Queued(msgspec.Struct):
     """What became of each item, in the order sent."""
 
 
-def queued_answer(accepted: Iterable[Accepted | None], items: Sequence[msgspec.Struct]) -> Answer | None:
+def queued_answer(accepted: Sequence[Accepted | None], items: Sequence[msgspec.Struct]) -> Answer | None:
     """202 if anything was accepted for later; None if all of it is done."""
-    last = max((one for one in accepted if one is not None), key=lambda one: one.place, default=None)
-    if last is None:
+    if accepted.count(None) == len(accepted):
         return None
+    last = max((one for one in accepted if one is not None), key=lambda one: one.place)
     body = Queued("queued", last.operation_id, last.place, last.reason, last.wait_s, items)
     return Answer(202, encode(body))

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from penstock.errors import PenstockError
 
@@ -25,6 +25,18 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Received = TypeVar("Received", contravariant=True)
+
+
+class Receiver(Protocol[Received]):
+    """Where a result goes: a future, or something that needs none. It is told once, and must not raise."""
+
+    def done(self) -> bool:
+        """Whether nobody is left to receive anything."""
+
+    def set_result(self, result: Received, /) -> None: ...
+
+    def set_exception(self, exception: Exception, /) -> None: ...
 
 
 @dataclass(slots=True)
@@ -49,7 +61,7 @@ class _Entry(Generic[Item, Result]):
     item: Item
     items: int
     size: int
-    future: asyncio.Future[Result]
+    receiver: Receiver[Result]
     since: float
 
 
@@ -101,21 +113,34 @@ class Batcher(Generic[Item, Result]):
     async def submit(self, key: Hashable, item: Item, *, items: int = 1, size: int = 0) -> Result:
         """The item's result. Cancelling the caller does not cancel the item: its result is given to
         `abandoned`, which can undo what nobody is left to receive."""
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane()
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        lane.waiting.append(_Entry(item, items, size, future, time.monotonic()))
-        self.pending += 1
-        if lane.in_flight < self._in_flight:
-            self._start(key, lane)
+        self.put(key, item, future, items=items, size=size)
         try:
             return await future
         except asyncio.CancelledError:
             # The result may have come before the cancellation, and nobody took it.
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._undo(key, item, future.result())
+                self.undo(key, item, future.result())
             raise
+
+    def put(
+        self, key: Hashable, item: Item, receiver: Receiver[Result], *, items: int = 1, size: int = 0
+    ) -> None:
+        """The same for who does not wait: the receiver is told, later than this returns."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane()
+        lane.waiting.append(_Entry(item, items, size, receiver, time.monotonic()))
+        self.pending += 1
+        if lane.in_flight < self._in_flight:
+            self._start(key, lane)
+
+    def undo(self, key: Hashable, item: Item, result: Result) -> None:
+        """Hand over what nobody is left to receive; no other request waits for that."""
+        if self._abandoned is not None:
+            task = asyncio.create_task(_logged(self._abandoned(key, item, result)))
+            self._undoing.add(task)
+            task.add_done_callback(self._undoing.discard)
 
     def oldest_s(self) -> float:
         """For how long the first in line has waited; 0 if none waits."""
@@ -184,23 +209,16 @@ class Batcher(Generic[Item, Result]):
             items = sum(entry.items for entry in entries)
             self.stats.add(len(entries), items, time.perf_counter() - started)
             for entry, result in zip(entries, results, strict=True):
-                if not entry.future.done():
-                    entry.future.set_result(result)
+                if not entry.receiver.done():
+                    entry.receiver.set_result(result)
                 else:
-                    self._undo(key, entry.item, result)
-
-    def _undo(self, key: Hashable, item: Item, result: Result) -> None:
-        """Hand over what nobody is left to receive; no other request waits for that."""
-        if self._abandoned is not None:
-            task = asyncio.create_task(_logged(self._abandoned(key, item, result)))
-            self._undoing.add(task)
-            task.add_done_callback(self._undoing.discard)
+                    self.undo(key, entry.item, result)
 
     @staticmethod
     def _fail(entries: list[_Entry[Item, Result]], error: Exception) -> None:
         for entry in entries:
-            if not entry.future.done():
-                entry.future.set_exception(error)
+            if not entry.receiver.done():
+                entry.receiver.set_exception(error)
 
 
 async def _logged(work: Awaitable[None]) -> None:

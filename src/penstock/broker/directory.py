@@ -74,6 +74,21 @@ class Directory:
                     self._groups[key] = known
         return known
 
+    def known_partitions(
+        self, scope: Scope, names: Iterable[PartitionName]
+    ) -> dict[PartitionName, PartitionId] | None:
+        """Ids for the names if all of them are remembered."""
+        found: dict[PartitionName, PartitionId] = {}
+        for name in names:
+            known = self._partitions.get((scope, name))
+            if known is None:
+                return None
+            found[name] = known
+        return found
+
+    def known_group(self, scope: Scope, queue: str, group: str) -> GroupId | None:
+        return self._groups.get((scope, queue, group))
+
     async def is_run_queue(self, scope: Scope, queue: str) -> bool:
         return self._names is not None and await self._names.is_run_queue(scope, queue)
 

@@ -82,7 +82,7 @@ class Lease(NamedTuple):
         return f"{self.group_id}.{self.lease_id}"
 
     @staticmethod
-    @lru_cache(maxsize=10_000)
+    @lru_cache(maxsize=100)
     def parse(text: str) -> Lease | None:
         """The lease a client sent back, or None if the text is none."""
         group, _, lease = text.partition(".")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import count, repeat
 from typing import Any, NamedTuple
 
-from penstock.broker.batcher import Batcher
+from penstock.broker.batcher import Batcher, Receiver
 from penstock.broker.messages import Lease, Message, Popped
 from penstock.broker.sealing import KeyMissing
 from penstock.broker.waiters import Watch
@@ -45,6 +45,14 @@ class _Key(NamedTuple):
     auto_ack: bool
 
 
+class Begun(NamedTuple):
+    """A pop on its way to a batch."""
+
+    ids: GroupId
+    key: _Key
+    request: PopRequest
+
+
 class Pops:
     def __init__(self, workbench: Workbench, lease_ms: int, clock: Clock) -> None:
         self._at = workbench
@@ -76,6 +84,33 @@ class Pops:
         popped = await take(scope, queues, group, options)
         self._at.metrics.requests.pop += 1
         return popped
+
+    def start(
+        self, scope: Scope, queue: str, group: str, options: PopOptions, receiver: Receiver[list[Any]]
+    ) -> Begun | None:
+        """Send a pop on its way that needs nothing else first: its rows reach the receiver, for `finish`.
+
+        None if it does; that is for `pop`, as is waiting when there is nothing.
+        """
+        ids = self._at.directory.known_group(scope, queue, group)
+        if ids is None or options.partition is not None:
+            return None
+        begun = self._begin(ids, None, options)
+        self.batcher.put(begun.key, begun.request, receiver)
+        return begun
+
+    def finish(
+        self, scope: Scope, queue: str, group: str, options: PopOptions, begun: Begun, rows: list[Any]
+    ) -> Popped:
+        """What was popped. Raises KeyMissing, and gives it back."""
+        try:
+            messages = self._messages(rows)
+        except KeyMissing:
+            self.batcher.undo(begun.key, begun.request, rows)
+            raise
+        if messages or not options.wait_s:
+            self._at.metrics.requests.pop += 1
+        return self._popped(scope, queue, group, options, begun, rows, messages)
 
     async def give_back(self, scope: Scope, popped: Popped) -> None:
         """Undo a pop whose answer nobody is left to receive; what was auto-acked cannot be."""
@@ -145,10 +180,6 @@ class Pops:
         return popped
 
     async def _once(self, scope: Scope, queue: str, group: str, options: PopOptions) -> Popped:
-        lease_id = new_id_text()
-        rows: list[Any] = []
-        messages: list[Message] = []
-        ids = None
         for _ in range(RESOLVE_ATTEMPTS):
             ids = await self._at.directory.group(scope, queue, group, options.subscription)
             partition_id = None
@@ -156,25 +187,42 @@ class Pops:
                 partition_id = await self._partition_id(scope, queue, options.partition)
                 if partition_id is None:
                     break
-            lease_ms = ids.lease_ms or self._lease_ms
-            key = _Key(ids.queue_id, ids.group_id, partition_id, lease_ms, options.auto_ack)
-            width = 1 if options.partition is not None else options.partitions
-            request = PopRequest(lease_id, options.batch, width)
+            begun = self._begin(ids, partition_id, options)
             try:
-                rows = await self.batcher.submit(key, request)
+                rows = await self.batcher.submit(begun.key, begun.request)
             except GroupGone:
                 self._at.directory.forget(scope, queue)
                 continue
             try:
                 messages = self._messages(rows)
             except KeyMissing:
-                await self._abandoned(key, request, rows)
+                await self._abandoned(begun.key, begun.request, rows)
                 raise
-            break
-        assert ids is not None
-        self._count(scope, queue, group, ids, rows, messages, options.auto_ack)
-        lease = "" if options.auto_ack or not messages else str(Lease(ids.group_id, lease_id))
-        return Popped(queue, lease, group, messages, len({m.partition_id for m in messages}))
+            return self._popped(scope, queue, group, options, begun, rows, messages)
+        return Popped(queue, "", group, [], 0)
+
+    def _begin(self, ids: GroupId, partition_id: int | None, options: PopOptions) -> Begun:
+        lease_ms = ids.lease_ms or self._lease_ms
+        key = _Key(ids.queue_id, ids.group_id, partition_id, lease_ms, options.auto_ack)
+        width = 1 if partition_id is not None else options.partitions
+        return Begun(ids, key, PopRequest(new_id_text(), options.batch, width))
+
+    def _popped(
+        self,
+        scope: Scope,
+        queue: str,
+        group: str,
+        options: PopOptions,
+        begun: Begun,
+        rows: list[Any],
+        messages: list[Message],
+    ) -> Popped:
+        self._count(scope, queue, group, begun.ids, rows, messages, options.auto_ack)
+        if not messages:
+            return Popped(queue, "", group, messages, 0)
+        lease = "" if options.auto_ack else f"{begun.ids.group_id}.{begun.request.lease_id}"
+        partitions = 1 if len(messages) == 1 else len({m.partition_id for m in messages})
+        return Popped(queue, lease, group, messages, partitions)
 
     def _count(
         self,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.broker.batcher import Batcher
+from penstock.broker.batcher import Batcher, Receiver
 from penstock.broker.later import MAINTAINING_ORDER, SYSTEM_BUSY, Later
 from penstock.broker.load import Decision, Load
 from penstock.broker.messages import Accepted, NewMessage, PushResult
@@ -62,6 +63,23 @@ class _Request:
             )
 
 
+@dataclass(slots=True)
+class UnderWay:
+    """A push that was sent, and what of it has to join lanes."""
+
+    request: _Request
+    known: Mapping[PartitionName, PartitionId]
+    parts: Mapping[PartitionName, Part]
+    behind: Mapping[PartitionName, Segment] = field(default_factory=dict)
+
+
+def _request(scope: Scope, messages: Sequence[NewMessage]) -> _Request:
+    places: dict[PartitionName, list[int]] = {}
+    for index, message in enumerate(messages):
+        places.setdefault(PartitionName(message.queue, message.partition), []).append(index)
+    return _Request(scope, messages, [new_id_text() for _ in messages], [None] * len(messages), places)
+
+
 class Pushes:
     def __init__(self, workbench: Workbench, load: Load, later: Later) -> None:
         self._at = workbench
@@ -80,15 +98,61 @@ class Pushes:
         The messages of one partition stay together and in order; partitions succeed or fail on their own.
         While PostgreSQL is away they go to the journal. Raises Overloaded if none could be accepted.
         """
-        request = _Request(
-            scope, messages, [new_id_text() for _ in messages], [None] * len(messages), _places(messages)
-        )
+        request = _request(scope, messages)
         if not self._later.in_journal or not await self._to_journal(request):
             try:
                 await self._to_database(request, decision)
             except DatabaseUnavailable as error:
-                if not await self._may_journal(request, error) or not await self._to_journal(request):
-                    raise
+                await self._rescue(request, error)
+        return self._results(request)
+
+    def start(
+        self, scope: Scope, messages: Sequence[NewMessage], receiver: Receiver[None]
+    ) -> UnderWay | None:
+        """Send messages on their way that need nothing else first: the receiver is told when something has
+        become of them, for `finish`, or what went wrong, for `rescue`.
+
+        None if they do; that is for `push`.
+        """
+        if self._later.in_journal:
+            return None
+        request = _request(scope, messages)
+        known = self._at.directory.known_partitions(scope, request.todo)
+        if known is None:
+            return None
+        parts = self._parts(request, known)
+        self._put(request, parts, receiver)
+        return UnderWay(request, known, parts)
+
+    def finish(self, sent: UnderWay) -> list[PushResult] | None:
+        """One result each; None if something is left to do, by `go_on`."""
+        sent.behind = self._settled(sent.request, sent.known, sent.parts)
+        return None if sent.request.todo else self._results(sent.request)
+
+    async def go_on(self, sent: UnderWay) -> list[PushResult]:
+        """Do the rest: join lanes, and look partitions up again that are gone."""
+        request = sent.request
+        try:
+            if sent.behind:
+                await self._accept(request, sent.known, sent.behind, MAINTAINING_ORDER)
+            if request.todo:
+                await self._to_database(request, Decision.EXECUTE)
+        except DatabaseUnavailable as error:
+            await self._rescue(request, error)
+        return self._results(request)
+
+    async def rescue(self, sent: UnderWay, error: Exception) -> list[PushResult]:
+        """Put into the journal what PostgreSQL did not take; raises the error if that is not possible."""
+        if not isinstance(error, DatabaseUnavailable):
+            raise error
+        await self._rescue(sent.request, error)
+        return self._results(sent.request)
+
+    async def _rescue(self, request: _Request, error: DatabaseUnavailable) -> None:
+        if not await self._may_journal(request, error) or not await self._to_journal(request):
+            raise error
+
+    def _results(self, request: _Request) -> list[PushResult]:
         results = [result for result in request.results if result is not None]
         if request.overloaded and all(result.status == "failed" for result in results):
             raise Overloaded(
@@ -106,14 +170,14 @@ class Pushes:
                 request.refuse(name, await self._at.directory.why_not(scope, name))
             if not todo:
                 return
-            segments = {
-                name: self.segment(known[name], request.messages, request.ids, indexes)
-                for name, indexes in todo.items()
-            }
-            behind = segments
+            parts = self._parts(request, known)
+            behind = {name: part.segment for name, part in parts.items()}
             reason = SYSTEM_BUSY
             if decision is Decision.EXECUTE:
-                behind = await self._execute_now(request, known, segments)
+                future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._put(request, parts, future)
+                await future
+                behind = self._settled(request, known, parts)
                 reason = MAINTAINING_ORDER
             if behind:
                 await self._accept(request, known, behind, reason)
@@ -121,20 +185,29 @@ class Pushes:
                 return
         raise DatabaseUnavailable("the queue is being deleted while it is pushed to; try again")
 
-    async def _execute_now(
+    def _parts(
+        self, request: _Request, known: Mapping[PartitionName, PartitionId]
+    ) -> dict[PartitionName, Part]:
+        return {
+            name: Part(self.segment(known[name], request.messages, request.ids, indexes))
+            for name, indexes in request.todo.items()
+        }
+
+    def _put(self, request: _Request, parts: Mapping[PartitionName, Part], receiver: Receiver[None]) -> None:
+        items = size = 0
+        for part in parts.values():
+            items += len(part.segment.payloads)
+            size += sum(map(len, part.segment.payloads))
+        request.sent = True
+        self.batcher.put(None, list(parts.values()), receiver, items=items, size=size)
+
+    def _settled(
         self,
         request: _Request,
         known: Mapping[PartitionName, PartitionId],
-        segments: Mapping[PartitionName, Segment],
+        parts: Mapping[PartitionName, Part],
     ) -> dict[PartitionName, Segment]:
-        """Append what may be; what has to join lanes is returned. Partitions that are gone are left."""
-        parts = {name: Part(segment) for name, segment in segments.items()}
-        items = size = 0
-        for segment in segments.values():
-            items += len(segment.payloads)
-            size += sum(map(len, segment.payloads))
-        request.sent = True
-        await self.batcher.submit(None, list(parts.values()), items=items, size=size)
+        """Note what was appended; what has to join lanes is returned. Partitions that are gone are left."""
         request.sent = False
         behind: dict[PartitionName, Segment] = {}
         for name, part in parts.items():
@@ -267,13 +340,6 @@ class Pushes:
                     elif first + index in pushed.refused:
                         part.refused.add(index)
         return [None] * len(requests)
-
-
-def _places(messages: Sequence[NewMessage]) -> dict[PartitionName, list[int]]:
-    places: dict[PartitionName, list[int]] = {}
-    for index, message in enumerate(messages):
-        places.setdefault(PartitionName(message.queue, message.partition), []).append(index)
-    return places
 
 
 def outcome(part: Part, at: int, message: NewMessage, message_id: str, partition_id: int) -> PushResult:

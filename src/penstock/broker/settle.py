@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
-from penstock.broker.batcher import Batcher, BatchStats
+from penstock.broker.batcher import Batcher, BatchStats, Receiver
 from penstock.broker.later import Later
 from penstock.broker.load import Decision
 from penstock.broker.messages import Lease, NewMessage, PushResult, Settlement, SettlementResult
@@ -53,7 +53,17 @@ class Settlements:
             accepted = await self._accept(acks)
             self._at.metrics.requests.ack += 1
             return accepted
-        results = await self.acks.submit(None, acks, items=len(acks))
+        return self.finish(scope, settlements, await self.acks.submit(None, acks, items=len(acks)))
+
+    def start(self, settlements: Sequence[Settlement], receiver: Receiver[list[Acked]]) -> None:
+        """Send acks on their way that are carried out now: what becomes of them reaches the receiver, for
+        `finish`."""
+        acks = [_ack(settlement) for settlement in settlements]
+        self.acks.put(None, acks, receiver, items=len(acks))
+
+    def finish(
+        self, scope: Scope, settlements: Sequence[Settlement], results: Sequence[Acked]
+    ) -> list[SettlementResult]:
         self._at.metrics.requests.ack += 1
         self._count(scope, settlements, results)
         return [_result(result) for result in results]
@@ -157,6 +167,9 @@ class Settlements:
     ) -> None:
         """Tell the metrics what was settled, and waiting pops that a partition is free again. A transaction
         does not say which leases it ended, so it may have been any."""
+        if len(results) == 1:
+            self._count_one(scope, settlements[0].partition_id, results[0], freed_all)
+            return
         runs: dict[tuple[int, str, str, str], list[int]] = {}
         freed: dict[int, set[int]] = {}
         for _, alike in groupby(zip(settlements, results, strict=True), lambda pair: id(pair[1])):
@@ -173,6 +186,17 @@ class Settlements:
             self._at.metrics.settled(scope, queue_id, queue, group, what, run_ms)
         for queue_id, partition_ids in freed.items():
             self._at.ready.announce(queue_id, len(partition_ids), partition_ids)
+
+    def _count_one(self, scope: Scope, partition_id: int, result: Acked, freed: bool) -> None:
+        if result.outcome in REFUSED or result.queue_id is None:
+            return
+        assert result.queue is not None
+        assert result.group is not None
+        self._at.metrics.settled(
+            scope, result.queue_id, result.queue, result.group, result.outcome, [result.run_ms or 0]
+        )
+        if result.lease_released or freed:
+            self._at.ready.announce(result.queue_id, 1, (partition_id,))
 
     async def _execute_acks(self, key: Hashable, requests: Sequence[list[Ack]]) -> list[list[Acked]]:
         results = await log.ack(self._at.database, [ack for request in requests for ack in request])

@@ -37,7 +37,10 @@ async def _keep(connection: object) -> None:
 
 
 class Database:
-    """A pool whose connections see Penstock's schema. Opens lazily; may be closed twice."""
+    """A pool whose connections see Penstock's schema. Opens lazily; may be closed twice.
+
+    Who comes after it was closed is refused: nobody would be left to close what that opened.
+    """
 
     def __init__(self, url: str, size: int = 10) -> None:
         self.url = url
@@ -49,10 +52,13 @@ class Database:
         self.outage = Outage(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
+        self._closed = False
 
     async def open(self) -> None:
         """Connect, unless somebody else is at it or has done it: the first requests come together."""
         async with self._opening:
+            if self._closed:
+                raise DatabaseUnavailable("the connections to PostgreSQL are closed: the broker is stopping")
             if self._pool is None:
                 self._pool = await self._connect()
 
@@ -70,9 +76,11 @@ class Database:
 
     async def close(self) -> None:
         await self.outage.stop()
-        if self._pool is not None:
-            await self._pool.close()
-            self._pool = None
+        async with self._opening:
+            self._closed = True
+            if self._pool is not None:
+                await self._pool.close()
+                self._pool = None
 
     @asynccontextmanager
     async def connection(

@@ -20,6 +20,7 @@ from penstock.api.app import make_app
 from penstock.api.express import ExpressProtocol, HotCycle
 from penstock.api.server import OPTIONS
 from penstock.config import Settings
+from penstock.durable import log
 from waiting import wait_until_async
 
 
@@ -372,3 +373,95 @@ async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(settings: S
         assert (await other.answer())[0] == 201
         status, _, popped = await waiting.answer()
         assert (status, popped["messages"][0]["data"]) == (200, 3)
+
+
+async def known(line: Line, queue: str) -> None:
+    """Have the broker know the queue and its consumer, so that requests go straight into their batches."""
+    line.send(post("/api/v1/push", push_body(queue, 0)))
+    assert (await line.answer())[0] == 201
+    line.send(get(f"/api/v1/pop/queue/{queue}?autoAck=true"))
+    assert (await line.answer())[0] == 200
+
+
+async def test_what_is_known_is_answered_without_a_task(served: Served) -> None:
+    line = await Line.to(served)
+    await known(line, "straight")
+    tasks: Any = served.server.server_state.tasks
+    for number in (1, 2):
+        line.send(post("/api/v1/push", push_body("straight", number)))
+        assert ((await line.answer())[0], len(tasks)) == (201, 0)
+    for path in ("/api/v1/ack", "/api/v1/ack/batch"):
+        line.send(get("/api/v1/pop/queue/straight?wait=true"))
+        [message] = (await line.answer())[2]["messages"]
+        ack = {key: message[key] for key in ("transactionId", "partitionId", "leaseId")}
+        body = ack if path == "/api/v1/ack" else {"acknowledgments": [ack]}
+        line.send(post(path, json.dumps(body).encode()))
+        status, _, [acked] = await line.answer()
+        assert (status, acked["success"], len(tasks)) == (200, True, 0)
+        line.send(post(path, json.dumps(body).encode()))
+        again, _, said = await line.answer()
+        assert again == 409 if path == "/api/v1/ack" else not said[0]["success"]
+
+
+async def test_a_queue_that_was_deleted_elsewhere_is_made_again(served: Served) -> None:
+    line = await Line.to(served)
+    await known(line, "again")
+    services = served.app.state.services
+    directory = services.broker.directory
+    remembered = dict(directory._partitions), dict(directory._groups)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
+        assert (await client.delete("/api/v1/resources/queues/again")).status_code == 200
+    directory._partitions, directory._groups = remembered  # as on a broker that has not heard of it
+    line.send(get("/api/v1/pop/queue/again"))
+    assert (await line.answer())[0] == 204
+    directory._partitions, directory._groups = remembered
+    line.send(post("/api/v1/push", push_body("again", 7)))
+    status, _, [pushed] = await line.answer()
+    assert (status, pushed["status"]) == (201, "queued")
+    line.send(get("/api/v1/pop/queue/again"))
+    assert (await line.answer())[2]["messages"][0]["data"] == 7
+
+
+async def test_an_error_in_a_batch_is_the_answer_and_the_connection_stays(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = await Line.to(served)
+    await known(line, "broken")
+
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr("penstock.broker.push.log.push", broken)
+    monkeypatch.setattr("penstock.broker.pop.log.pop", broken)
+    for request in (post("/api/v1/push", push_body("broken", 1)), get("/api/v1/pop/queue/broken")):
+        line.send(request)
+        status, _, body = await line.answer()
+        assert (status, body["code"]) == (500, "internal")
+    monkeypatch.undo()
+    line.send(post("/api/v1/push", push_body("broken", 1)))
+    assert (await line.answer())[0] == 201
+
+
+async def test_what_a_batch_leased_for_a_client_that_left_is_given_back(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = await Line.to(served)
+    await known(line, "batch")
+    line.send(post("/api/v1/push", push_body("batch", 9)))
+    assert (await line.answer())[0] == 201
+    there = log.pop
+
+    async def leave_meanwhile(*asked: Any, **more: Any) -> Any:
+        rows = await there(*asked, **more)
+        for connection in list(served.server.server_state.connections):
+            connection.transport.close()  # type: ignore[union-attr]
+        return rows
+
+    monkeypatch.setattr("penstock.broker.pop.log.pop", leave_meanwhile)
+    line.send(get("/api/v1/pop/queue/batch"))
+    assert await line.is_closed()
+    monkeypatch.undo()
+    other = await Line.to(served)
+    other.send(get("/api/v1/pop/queue/batch?wait=true&timeout=5000"))
+    status, _, popped = await other.answer()
+    assert (status, popped["messages"][0]["data"]) == (200, 9)

@@ -293,3 +293,38 @@ async def test_who_has_waited_too_long_is_told_and_those_behind_are_served(backe
         await late
     assert backend.batches == [["a"], ["c"]]
     assert (batcher.pending, batcher.oldest_s()) == (0, 0.0)
+
+
+class Told:
+    """A receiver that is no future."""
+
+    def __init__(self, gone: bool = False) -> None:
+        self.gone = gone
+        self.heard: list[str | Exception] = []
+
+    def done(self) -> bool:
+        return self.gone
+
+    def set_result(self, result: str) -> None:
+        self.heard.append(result)
+
+    def set_exception(self, exception: Exception) -> None:
+        self.heard.append(exception)
+
+
+async def test_who_does_not_wait_is_told(backend: Backend) -> None:
+    given_back: list[str] = []
+
+    async def abandoned(key: Hashable, item: str, result: str) -> None:
+        given_back.append(result)
+
+    batcher = Batcher(backend.execute, abandoned=abandoned)
+    backend.bad = {"x"}
+    stays, fails, left = Told(), Told(), Told(gone=True)
+    for item, receiver in (("a", stays), ("x", fails), ("b", left)):
+        batcher.put(None, item, receiver)
+    assert (stays.heard, batcher.pending) == ([], 3)
+    await batcher.drain()
+    assert (stays.heard, left.heard, given_back) == (["A"], [], ["B"])
+    [error] = fails.heard
+    assert isinstance(error, ValueError)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -14,6 +16,7 @@ from penstock.api import reading
 from penstock.api.answer import NOTHING, Answer
 from penstock.api.disconnect import unless_disconnected
 from penstock.api.queued import queued_answer
+from penstock.api.reply import Reply
 from penstock.api.schemas import (
     PoppedMessage,
     PopResponse,
@@ -25,17 +28,71 @@ from penstock.api.schemas import (
     push_item,
 )
 from penstock.api.services import Services, services
+from penstock.broker.load import Decision
 from penstock.broker.messages import NewMessage, Popped, PushResult
 from penstock.broker.pop import PopOptions
 from penstock.broker.queue_names import RUN_QUEUE
 from penstock.clock import iso
+from penstock.durable.faults import GroupGone
 from penstock.errors import InvalidRequest, QueueFull, WrongState
 from penstock.model import DEFAULT_PARTITION, DEFAULT_SCOPE, QUEUE_MODE
 
 LONGEST_WAIT_MS = 300_000
 
 
+@dataclass(slots=True)
+class _Push:
+    """What a push asks for: the messages that can be accepted, their places, and why others cannot."""
+
+    decision: Decision
+    messages: list[NewMessage]
+    indexes: list[int]
+    failed: dict[int, str]
+
+    def answer(self, results: Sequence[PushResult]) -> Answer:
+        if results and not self.failed and all(result.status == "failed" for result in results):
+            kind = WrongState if results[0].error == RUN_QUEUE else QueueFull
+            raise kind(results[0].error or "", queue=self.messages[0].queue)
+        answer = [PushItemResult(index, "failed", error=detail) for index, detail in self.failed.items()]
+        answer += map(_push_result, self.indexes, self.messages, results)
+        if self.failed:
+            answer.sort(key=lambda item: item.index)
+        return queued_answer([result.accepted for result in results], answer) or Answer(201, encode(answer))
+
+
 async def push(given: Services, raw: bytes) -> Answer:
+    return await _pushed(given, _read_push(given, raw))
+
+
+def start_push(given: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
+    """The same without a task of its own, when there is nothing unusual about it."""
+    asked = _read_push(given, raw)
+    pushes = given.broker.pushes
+    if asked.messages and asked.decision is Decision.EXECUTE:
+        sent = pushes.start(DEFAULT_SCOPE, asked.messages, reply)
+        if sent is not None:
+
+            def finish(_: None) -> Answer | Awaitable[Answer]:
+                results = pushes.finish(sent)
+                return asked.answer(results) if results is not None else _rest(asked, pushes.go_on(sent))
+
+            reply.finish = finish
+            reply.rescue = lambda error: _rest(asked, pushes.rescue(sent, error))
+            return None
+    return _pushed(given, asked)
+
+
+async def _rest(asked: _Push, results: Awaitable[list[PushResult]]) -> Answer:
+    return asked.answer(await results)
+
+
+async def _pushed(given: Services, asked: _Push) -> Answer:
+    if not asked.messages:
+        return asked.answer([])
+    return asked.answer(await given.broker.push(DEFAULT_SCOPE, asked.messages, asked.decision))
+
+
+def _read_push(given: Services, raw: bytes) -> _Push:
     decision = given.broker.admit("push")
     items, failed = _push_items(raw)
     messages: list[NewMessage] = []
@@ -49,16 +106,7 @@ async def push(given: Services, raw: bytes) -> Answer:
     if failed and not messages:
         index, detail = next(iter(failed.items()))
         raise InvalidRequest(f"no item can be accepted; items[{index}]: {detail}", failed=len(failed))
-    results = await given.broker.push(DEFAULT_SCOPE, messages, decision) if messages else []
-    if results and not failed and all(result.status == "failed" for result in results):
-        kind = WrongState if results[0].error == RUN_QUEUE else QueueFull
-        raise kind(results[0].error or "", queue=messages[0].queue)
-    answer = [PushItemResult(index, "failed", error=detail) for index, detail in failed.items()]
-    answer += map(_push_result, indexes, messages, results)
-    if failed:
-        answer.sort(key=lambda item: item.index)
-    queued = queued_answer((result.accepted for result in results), answer)
-    return queued or Answer(201, encode(answer))
+    return _Push(decision, messages, indexes, failed)
 
 
 def _push_items(raw: bytes) -> tuple[list[tuple[int, PushItem]], dict[int, str]]:
@@ -111,12 +159,45 @@ async def pop(
 ) -> Answer:
     """The answer to a pop; what it leased is given back if the consumer has left by then."""
     given.broker.admit("pop")
+    return await _popped(given, queue, group, options, has_left)
+
+
+async def _popped(
+    given: Services, queue: str, group: str, options: PopOptions, has_left: Callable[[], bool]
+) -> Answer:
     popped = await given.broker.pop(DEFAULT_SCOPE, queue, group, options)
     if popped.messages and has_left():
         # The server cancels what it does for a client when it notices that it has left; not this.
         await asyncio.shield(given.broker.give_back(DEFAULT_SCOPE, popped))
         return NOTHING
     return _pop_answer(popped)
+
+
+def start_pop(
+    given: Services, queue: str, group: str, options: PopOptions, reply: Reply
+) -> Awaitable[Answer] | None:
+    """The same without a task of its own, as long as it needs nothing but its batch."""
+    given.broker.admit("pop")
+    pops = given.broker.pops
+    begun = pops.start(DEFAULT_SCOPE, queue, group, options, reply)
+    if begun is None:
+        return _popped(given, queue, group, options, reply.has_left)
+
+    def finish(rows: list[Any]) -> Answer | Awaitable[Answer]:
+        popped = pops.finish(DEFAULT_SCOPE, queue, group, options, begun, rows)
+        if options.wait_s and not popped.messages:
+            return _popped(given, queue, group, options, reply.has_left)
+        return _pop_answer(popped)
+
+    async def rescue(error: Exception) -> Answer:
+        if not isinstance(error, GroupGone):
+            raise error
+        given.broker.directory.forget(DEFAULT_SCOPE, queue)
+        return await _popped(given, queue, group, options, reply.has_left)
+
+    reply.finish = finish
+    reply.rescue = rescue
+    return None
 
 
 def pop_options(parameters: Mapping[str, str], partition: str | None = None) -> tuple[str, PopOptions]:

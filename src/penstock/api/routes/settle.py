@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,6 +12,7 @@ from starlette.routing import Route
 from penstock.api import reading
 from penstock.api.answer import Answer
 from penstock.api.queued import queued_answer
+from penstock.api.reply import Reply
 from penstock.api.routes.messages import new_message
 from penstock.api.schemas import (
     AckBatchBody,
@@ -28,6 +30,7 @@ from penstock.api.schemas import (
     transaction_body,
 )
 from penstock.api.services import Services, services
+from penstock.broker.load import Decision
 from penstock.broker.messages import Lease, NewMessage, Settlement, SettlementResult
 from penstock.broker.settle import TransactionResult
 from penstock.clock import iso
@@ -47,32 +50,84 @@ REASONS = {
 async def ack(given: Services, raw: bytes) -> Answer:
     decision = given.broker.admit("ack")
     body = reading.decode(ack_body, raw)
-    settlement = _settlement(body, _lease(body.leaseId))
-    [result] = await given.broker.ack(DEFAULT_SCOPE, [settlement], decision)
+    return await _acked(given, body, [_settlement(body, _lease(body.leaseId))], decision)
+
+
+def start_ack(given: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
+    """The same without a task of its own, when it is carried out now."""
+    decision = given.broker.admit("ack")
+    body = reading.decode(ack_body, raw)
+    settlements = [_settlement(body, _lease(body.leaseId))]
+    if decision is not Decision.EXECUTE:
+        return _acked(given, body, settlements, decision)
+    broker = given.broker.settlements
+    reply.finish = lambda results: _ack_answer(body, broker.finish(DEFAULT_SCOPE, settlements, results))
+    broker.start(settlements, reply)
+    return None
+
+
+async def _acked(given: Services, body: AckBody, settlements: list[Settlement], decision: Decision) -> Answer:
+    return _ack_answer(body, await given.broker.ack(DEFAULT_SCOPE, settlements, decision))
+
+
+def _ack_answer(body: AckBody, results: Sequence[SettlementResult]) -> Answer:
+    [result] = results
     if not result.success:
         raise LeaseLost(REASONS[result.outcome], transactionId=body.transactionId)
     answer = [_ack_result(0, body, result)]
     return queued_answer([result.accepted], answer) or Answer(200, encode(answer))
 
 
+@dataclass(slots=True)
+class _Acks:
+    """What a batch of acks asks for: those that can be carried out, their places, and what the others get."""
+
+    bodies: list[AckBody]
+    settlements: list[Settlement]
+    places: list[int]
+    answers: list[AckResult | None]
+
+    def answer(self, results: Sequence[SettlementResult]) -> Answer:
+        for index, result in zip(self.places, results, strict=True):
+            self.answers[index] = _ack_result(index, self.bodies[index], result)
+        done = [answer for answer in self.answers if answer is not None]
+        return queued_answer([result.accepted for result in results], done) or Answer(200, encode(done))
+
+
 async def ack_batch(given: Services, raw: bytes) -> Answer:
     decision = given.broker.admit("ack")
+    return await _acks_done(given, _read_acks(raw), decision)
+
+
+def start_ack_batch(given: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
+    """The same without a task of its own, when they are carried out now."""
+    decision = given.broker.admit("ack")
+    asked = _read_acks(raw)
+    if decision is not Decision.EXECUTE or not asked.settlements:
+        return _acks_done(given, asked, decision)
+    broker, settlements = given.broker.settlements, asked.settlements
+    reply.finish = lambda results: asked.answer(broker.finish(DEFAULT_SCOPE, settlements, results))
+    broker.start(settlements, reply)
+    return None
+
+
+async def _acks_done(given: Services, asked: _Acks, decision: Decision) -> Answer:
+    if not asked.settlements:
+        return asked.answer([])
+    return asked.answer(await given.broker.ack(DEFAULT_SCOPE, asked.settlements, decision))
+
+
+def _read_acks(raw: bytes) -> _Acks:
     batch: AckBatchBody = reading.decode(ack_batch_body, raw)
-    answers: list[AckResult | None] = [None] * len(batch.acknowledgments)
-    settlements: list[Settlement] = []
-    places: list[int] = []
+    asked = _Acks(batch.acknowledgments, [], [], [None] * len(batch.acknowledgments))
     for index, body in enumerate(batch.acknowledgments):
         try:
-            settlements.append(_settlement(body, _lease(body.leaseId)))
-            places.append(index)
+            asked.settlements.append(_settlement(body, _lease(body.leaseId)))
+            asked.places.append(index)
         except InvalidRequest as error:
             refused = AckResult(index, body.transactionId, False, error.detail, None, None, False, False)
-            answers[index] = refused
-    results = await given.broker.ack(DEFAULT_SCOPE, settlements, decision) if settlements else []
-    for index, result in zip(places, results, strict=True):
-        answers[index] = _ack_result(index, batch.acknowledgments[index], result)
-    done = [answer for answer in answers if answer is not None]
-    return queued_answer((result.accepted for result in results), done) or Answer(200, encode(done))
+            asked.answers[index] = refused
+    return asked
 
 
 async def _ack(request: Request) -> Response:
