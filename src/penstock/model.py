@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 QUEUE_MODE = "__QUEUE_MODE__"
 """The consumer group used when none is named."""
@@ -10,8 +10,7 @@ QUEUE_MODE = "__QUEUE_MODE__"
 DEFAULT_PARTITION = "Default"
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """Who owns a queue: organization / project / environment."""
 
     organization: str = "default"

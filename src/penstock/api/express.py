@@ -13,6 +13,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -21,7 +22,17 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from penstock.api import problems
 from penstock.api.answer import Answer
 from penstock.api.auth import Guards
-from penstock.api.hot import POP_PREFIX, STATUS_PATH, Dequeue, Pop, pop_of, post_of, status_of
+from penstock.api.heads import Heads
+from penstock.api.hot import (
+    POP_PREFIX,
+    STATUS_PATH,
+    Dequeue,
+    Pop,
+    may_be_remembered,
+    pop_of,
+    post_of,
+    status_of,
+)
 from penstock.api.reply import Start
 from penstock.api.services import Services
 from penstock.errors import Overloaded, PenstockError
@@ -159,13 +170,48 @@ def _nothing_to_finish(result: Any) -> Answer:
     raise RuntimeError("nothing was begun")
 
 
+_heads: WeakKeyDictionary[FastAPI, Heads] = WeakKeyDictionary()
+
+
 class ExpressProtocol(HttpToolsProtocol):
-    _idle_since = 0.0
     services: Services
+    _heads: Heads
+    _idle_since = 0.0
+    _in_message = False
+    """Whether the parser has begun with a request that is not complete."""
+    _completed = 0
+    """How many it has completed."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.services = self.application.state.services
+        self._heads = _heads.setdefault(self.application, Heads())
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_message or not self._is_free:
+            super().data_received(data)
+            return
+        found = self._heads.find(data)
+        if found is not None:
+            seen, body = found
+            self._unset_keepalive_if_required()
+            self.url = seen.url
+            cycle = HotCycle(self, seen.start)
+            cycle.body = body
+            self.cycle = cycle  # type: ignore[assignment]
+            cycle.run()
+            return
+        completed = self._completed
+        super().data_received(data)
+        read: object = self.cycle
+        one = self._completed == completed + 1 and not self._in_message
+        if one and isinstance(read, HotCycle) and may_be_remembered(self.url, read.start):
+            self._heads.remember(data, read.start, self.url, len(read.body))
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether no request is under way."""
+        return self.cycle is None or self.cycle.response_complete
 
     @property
     def application(self) -> FastAPI:
@@ -178,6 +224,7 @@ class ExpressProtocol(HttpToolsProtocol):
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
+        self._in_message = True
 
     def on_headers_complete(self) -> None:
         handler = self._hot_handler()
@@ -198,6 +245,8 @@ class ExpressProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._in_message = False
+        self._completed += 1
         cycle = self.cycle
         if isinstance(cycle, HotCycle):
             cycle.run()
@@ -246,7 +295,7 @@ class ExpressProtocol(HttpToolsProtocol):
 
     def _hot_handler(self) -> Start | None:
         """What answers the request, if it is hot and has nothing unusual about it."""
-        if self.cycle is not None and not self.cycle.response_complete:
+        if not self._is_free:
             return None
         handler: Start | None
         method = self.parser.get_method()

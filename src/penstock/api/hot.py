@@ -92,6 +92,11 @@ class Dequeue:
         return run_queues.dequeue(given, self.queue, body, reply.has_left)
 
 
+def may_be_remembered(url: bytes, start: Start) -> bool:
+    """Whether the same request may come again, and nothing in its head has to be looked at every time."""
+    return url in POSTS or isinstance(start, Pop | Dequeue)
+
+
 def post_of(url: bytes) -> Start | None:
     """What answers a post, if it is hot."""
     handler = POSTS.get(url)

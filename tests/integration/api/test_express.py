@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.api import express
 from penstock.api.app import make_app
@@ -465,3 +466,33 @@ async def test_what_a_batch_leased_for_a_client_that_left_is_given_back(
     other.send(get("/api/v1/pop/queue/batch?wait=true&timeout=5000"))
     status, _, popped = await other.answer()
     assert (status, popped["messages"][0]["data"]) == (200, 9)
+
+
+async def test_a_head_that_was_read_before_is_not_parsed_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = await Line.to(served)
+    await known(line, "heads")
+    parsed: list[bytes] = []
+    parse = HttpToolsProtocol.data_received
+
+    def noted(protocol: Any, data: bytes) -> None:
+        parsed.append(data)
+        parse(protocol, data)
+
+    monkeypatch.setattr(HttpToolsProtocol, "data_received", noted)
+    for number in (1, 2, 3):
+        line.send(post("/api/v1/push", push_body("heads", number)))
+        assert (await line.answer())[0] == 201
+    assert len(parsed) == 0
+    whole = post("/api/v1/push", push_body("heads", 4))
+    line.send(whole[:-1])
+    await wait_until_async(lambda: _is(len(parsed) == 1), 10, "the first part was read")
+    line.send(whole[-1:])
+    assert (await line.answer())[0] == 201
+    line.send(whole, whole)  # sent ahead: only the first of them may be answered at once
+    assert [(await line.answer())[0] for _ in range(2)] == [201, 201]
+    line.send(post("/api/v1/push", b"{" + push_body("heads", 4)[1:-1] + b"]"))
+    assert (await line.answer())[0] == 400
+    line.send(get("/api/v1/pop/queue/heads?batch=10"))
+    assert [m["data"] for m in (await line.answer())[2]["messages"]] == [1, 2, 3, 4, 4, 4]

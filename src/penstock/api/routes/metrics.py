@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -88,7 +87,7 @@ async def environment_metrics(
 ) -> Response:
     """The same of all queues of an environment together: sums, and depth and age of the whole."""
     given = services(request)
-    scope = replace(DEFAULT_SCOPE, environment=environment)
+    scope = DEFAULT_SCOPE._replace(environment=environment)
     asked = await _asked(given, period, start, end, resolution, fields)
     if not await catalog.has_queues(given.database, scope) and not await _measured(
         lambda: environment_is_known(given.warehouse, scope)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -153,7 +152,7 @@ async def resume(request: Request, queue: Queue) -> dict[str, Any]:
 @router.get("/environments/{environment}/run-limits")
 async def get_environment_limits(request: Request, environment: Label) -> dict[str, Any]:
     """The limit of all run queues of an environment together, and how much of it is used."""
-    scope = replace(DEFAULT_SCOPE, environment=environment)
+    scope = DEFAULT_SCOPE._replace(environment=environment)
     return _environment_state(await services(request).run_queues.environment(scope))
 
 
@@ -165,7 +164,7 @@ async def set_environment_limits(request: Request, environment: Label) -> dict[s
     """How many tasks may run at once in all queues together: `concurrency` × `burst`, and in one queue
     `concurrency`."""
     body = await answers.body(request, task_bodies.environment_limits_body)
-    scope = replace(DEFAULT_SCOPE, environment=environment)
+    scope = DEFAULT_SCOPE._replace(environment=environment)
     state = await services(request).run_queues.set_environment_limit(scope, body.concurrency, body.burst)
     return _environment_state(state)
 
