@@ -30,7 +30,7 @@ def wait_until(condition: Callable[[], T], timeout: float, message: str) -> T:
         except Exception as error:  # noqa: BLE001 - the condition may fail until its subject is up
             seen = error
         if time.monotonic() > deadline:
-            raise AssertionError(f"{message}: not within {timeout} s; last seen: {seen!r}")
+            raise AssertionError(f"{message}: not within {timeout} s; last seen: {seen!r} ({seen})")
         time.sleep(_POLL_S)
 
 
@@ -47,5 +47,5 @@ async def wait_until_async(condition: Callable[[], Awaitable[T]], timeout: float
         except Exception as error:  # noqa: BLE001 - the condition may fail until its subject is up
             seen = error
         if time.monotonic() > deadline:
-            raise AssertionError(f"{message}: not within {timeout} s; last seen: {seen!r}")
+            raise AssertionError(f"{message}: not within {timeout} s; last seen: {seen!r} ({seen})")
         await asyncio.sleep(_POLL_S)
