@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -121,7 +120,9 @@ class Pushes:
         if known is None:
             return None
         parts = self._parts(request, known)
-        self._put(request, parts, receiver)
+        request.sent = True
+        items, size = _amount(parts)
+        self.batcher.put(None, list(parts.values()), receiver, items=items, size=size)
         return UnderWay(request, known, parts)
 
     def finish(self, sent: UnderWay) -> list[PushResult] | None:
@@ -174,9 +175,9 @@ class Pushes:
             behind = {name: part.segment for name, part in parts.items()}
             reason = SYSTEM_BUSY
             if decision is Decision.EXECUTE:
-                future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._put(request, parts, future)
-                await future
+                request.sent = True
+                items, size = _amount(parts)
+                await self.batcher.submit(None, list(parts.values()), items=items, size=size)
                 behind = self._settled(request, known, parts)
                 reason = MAINTAINING_ORDER
             if behind:
@@ -192,14 +193,6 @@ class Pushes:
             name: Part(self.segment(known[name], request.messages, request.ids, indexes))
             for name, indexes in request.todo.items()
         }
-
-    def _put(self, request: _Request, parts: Mapping[PartitionName, Part], receiver: Receiver[None]) -> None:
-        items = size = 0
-        for part in parts.values():
-            items += len(part.segment.payloads)
-            size += sum(map(len, part.segment.payloads))
-        request.sent = True
-        self.batcher.put(None, list(parts.values()), receiver, items=items, size=size)
 
     def _settled(
         self,
@@ -340,6 +333,12 @@ class Pushes:
                     elif first + index in pushed.refused:
                         part.refused.add(index)
         return [None] * len(requests)
+
+
+def _amount(parts: Mapping[PartitionName, Part]) -> tuple[int, int]:
+    """How many messages, and how many bytes of them."""
+    payloads = [payload for part in parts.values() for payload in part.segment.payloads]
+    return len(payloads), sum(map(len, payloads))
 
 
 def outcome(part: Part, at: int, message: NewMessage, message_id: str, partition_id: int) -> PushResult:

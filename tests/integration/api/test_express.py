@@ -20,8 +20,11 @@ from penstock.api import express
 from penstock.api.app import make_app
 from penstock.api.express import ExpressProtocol, HotCycle
 from penstock.api.server import OPTIONS
+from penstock.broker.load import Decision
+from penstock.broker.messages import NewMessage
 from penstock.config import Settings
 from penstock.durable import log
+from penstock.model import DEFAULT_SCOPE
 from waiting import wait_until_async
 
 
@@ -321,6 +324,18 @@ async def test_a_client_that_leaves_while_it_waits_holds_nothing(served: Served)
         assert popped.json()["messages"][0]["data"] == 5
 
 
+def leaving_meanwhile(served: Served, there: Any) -> Any:
+    """The same, after which all clients have left."""
+
+    async def leave(*asked: Any, **more: Any) -> Any:
+        found = await there(*asked, **more)
+        for connection in list(served.server.server_state.connections):
+            connection.transport.close()  # type: ignore[union-attr]
+        return found
+
+    return leave
+
+
 async def test_what_was_leased_for_a_client_that_has_just_left_is_given_back(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,15 +343,7 @@ async def test_what_was_leased_for_a_client_that_has_just_left_is_given_back(
     line.send(post("/api/v1/push", push_body("gone", 9)))
     assert (await line.answer())[0] == 201
     broker = served.app.state.services.broker
-    there = broker.pop
-
-    async def leave_meanwhile(*asked: Any) -> Any:
-        popped = await there(*asked)
-        for connection in list(served.server.server_state.connections):
-            connection.transport.close()  # type: ignore[union-attr]
-        return popped
-
-    monkeypatch.setattr(broker, "pop", leave_meanwhile)
+    monkeypatch.setattr(broker, "pop", leaving_meanwhile(served, broker.pop))
     line.send(get("/api/v1/pop/queue/gone"))
     assert await line.is_closed()
     monkeypatch.undo()
@@ -423,6 +430,26 @@ async def test_a_queue_that_was_deleted_elsewhere_is_made_again(served: Served) 
     assert (await line.answer())[2]["messages"][0]["data"] == 7
 
 
+async def test_a_push_stays_behind_what_waits_in_its_lane(served: Served) -> None:
+    line = await Line.to(served)
+    await known(line, "lane")
+    broker = served.app.state.services.broker
+    await broker.drain.stop()
+    [first] = await broker.push(DEFAULT_SCOPE, [NewMessage("lane", "p", b"1")], Decision.SPILL)
+    assert first.accepted is not None
+    line.send(post("/api/v1/push", push_body("lane", 2)))
+    status, _, body = await line.answer()
+    assert (status, body["reason"]) == (202, "maintaining_order")
+    await broker.drain.start()
+    got: list[int] = []
+    while len(got) < 2:
+        line.send(get("/api/v1/pop/queue/lane?batch=10&autoAck=true&wait=true&timeout=5000"))
+        status, _, popped = await line.answer()
+        assert status == 200, "it comes"
+        got += [message["data"] for message in popped["messages"]]
+    assert got == [1, 2]
+
+
 async def test_an_error_in_a_batch_is_the_answer_and_the_connection_stays(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,15 +477,7 @@ async def test_what_a_batch_leased_for_a_client_that_left_is_given_back(
     await known(line, "batch")
     line.send(post("/api/v1/push", push_body("batch", 9)))
     assert (await line.answer())[0] == 201
-    there = log.pop
-
-    async def leave_meanwhile(*asked: Any, **more: Any) -> Any:
-        rows = await there(*asked, **more)
-        for connection in list(served.server.server_state.connections):
-            connection.transport.close()  # type: ignore[union-attr]
-        return rows
-
-    monkeypatch.setattr("penstock.broker.pop.log.pop", leave_meanwhile)
+    monkeypatch.setattr("penstock.broker.pop.log.pop", leaving_meanwhile(served, log.pop))
     line.send(get("/api/v1/pop/queue/batch"))
     assert await line.is_closed()
     monkeypatch.undo()

@@ -193,3 +193,24 @@ async def test_many_producers_keep_their_order_through_an_outage(database_url: s
             popped = await pop(broker, batch=10_000, partition=f"p{n}")
             assert payloads(popped) == [str(number) for number in range(count)]
             await ack(broker, popped)
+
+
+async def test_a_push_under_way_in_a_batch_is_rescued_when_postgresql_goes(
+    database_url: str, tmp_path: Path
+) -> None:
+    """As requests are answered that have no task of their own. Told apart by its id, it is there once."""
+    async with behind_a_cable(database_url, Journal(tmp_path, MEGABYTE)) as (cable, broker):
+        await push(broker, "first")
+        cable.sever()
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        message = NewMessage("q", "Default", b"second", transaction_id="t-2")
+        sent = broker.pushes.start(DEFAULT_SCOPE, [message], told)
+        assert sent is not None, "its partition is known"
+        with pytest.raises(DatabaseUnavailable) as failure:
+            await told
+        [result] = await broker.pushes.rescue(sent, failure.value)
+        assert result.accepted is not None
+        assert result.accepted.reason == "database_down"
+        cable.mend()
+        await taken_over(broker)
+        assert payloads(await pop(broker, batch=10)) == ["first", "second"]
