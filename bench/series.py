@@ -46,8 +46,9 @@ GOAL_MS = 50.0
 ROUTING = ("30m", "2h", "24h", "7d", "30d", "90d")
 """The periods of the routing table; the last two stand for "30 days and more"."""
 
-BUCKETS = {"5s": 34_560, "1m": 10_080, "1h": 2_160}
-"""What is loaded per queue: 2 days of 5 seconds, 7 days of minutes, 90 days of hours."""
+BUCKETS = {"5s": 34_560, "1m": 11_520, "1h": 2_208}
+"""What is loaded per queue: 2 days of 5 seconds, 8 days of minutes, 92 days of hours. Windows
+begin within that, as they do for queues that have been active for longer."""
 
 SAMPLES = {"5s": 2, "1m": 24, "1h": 200}
 """Waits and run times behind a row's digests: 2 messages in 5 seconds; in an hour a digest is full."""

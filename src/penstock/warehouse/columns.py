@@ -6,7 +6,7 @@ time, and until then one bucket may lie in several rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from penstock.warehouse.schema import QUANTILE_FUNCTION, QUANTILES, table_gauges
 
 ANY = "1"
 ABSENT = -1
+NOT_NULL = "assumeNotNull({})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +37,37 @@ class Selection:
     observed: str = ANY
     rollup: str | None = None
 
+    def key(self, definition: MetricDefinition) -> Hashable:
+        """Names the thing asked about."""
+        return (definition.name, self.rollup, tuple(sorted(self.parameters.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A function over those rows of a point that fulfil a condition; `form` is what is made of it in SQL."""
+
+    function: str
+    column: str
+    condition: str = ANY
+    form: str = "{}"
+
+    @property
+    def sql(self) -> str:
+        if self.condition == ANY:
+            return self.form.format(f"{self.function}({self.column})")
+        name, bracket, levels = self.function.partition("(")
+        return self.form.format(f"{name}If{bracket}{levels}({self.column}, {self.condition})")
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How something is read of a point: aggregates over its rows, as SQL by name, and what becomes of them.
+    """How something is read of a point: aggregates over its rows, by name, and what becomes of them.
 
     The server aggregates and nothing else: planning a query costs by the expression. `nothing` is what a
     point without rows has.
     """
 
-    aggregates: Mapping[str, str]
+    aggregates: Mapping[str, Aggregate]
     value: Callable[[Mapping[str, Column]], Column]
     nothing: int = ABSENT
 
@@ -62,7 +84,7 @@ def readings(
     speak for all samples of the point: elsewhere they are worth nothing.
     """
     observed = selection.observed
-    seen = f"assumeNotNull({_over('max', 'seen_ms', observed)})"
+    seen = Aggregate("max", "seen_ms", observed, NOT_NULL)
     found = {"seen_ms": Reading({"seen_ms": seen}, lambda of: _unless(of["seen_ms"] == 0, of["seen_ms"]))}
     for counter in definition.counters:
         found[counter.name] = _count(counter.name, selection.counted.get(counter.name, ANY))
@@ -75,14 +97,14 @@ def readings(
 
 def _count(column: str, condition: str) -> Reading:
     return Reading(
-        {column: _over("sum", column, condition)}, lambda of: of[column].astype(np.int64), nothing=0
+        {column: Aggregate("sum", column, condition)}, lambda of: of[column].astype(np.int64), nothing=0
     )
 
 
 def _gauge(name: str, observed: str) -> dict[str, Reading]:
     last, top = f"{name}_last", f"{name}_max"
-    newest = {last: _over("max", last, observed)}
-    highest = {top: f"assumeNotNull({_over('max', top, observed)})"}
+    newest = {last: Aggregate("max", last, observed)}
+    highest = {top: Aggregate("max", top, observed, NOT_NULL)}
     return {
         top: Reading(newest | highest, lambda of: _unless(packed.is_nothing(of[last]), of[top])),
         last: Reading(newest, lambda of: _unless(packed.is_nothing(of[last]), packed.word(of[last], 0))),
@@ -91,9 +113,9 @@ def _gauge(name: str, observed: str) -> dict[str, Reading]:
 
 def _sample(name: str, condition: str, written: bool) -> dict[str, Reading]:
     count, total, top, best = (f"{name}_{part}" for part in ("count", "sum", "max", "percentiles"))
-    counted = {count: _over("sum", count, condition)}
-    summed = counted | {total: _over("sum", total, condition)}
-    highest = counted | {top: _over("max", top, condition)}
+    counted = {count: Aggregate("sum", count, condition)}
+    summed = counted | {total: Aggregate("sum", total, condition)}
+    highest = counted | {top: Aggregate("max", top, condition)}
     found = {
         count: _count(count, condition),
         top: Reading(highest, lambda of: _unless(of[count] == 0, of[top])),
@@ -103,14 +125,15 @@ def _sample(name: str, condition: str, written: bool) -> dict[str, Reading]:
         ),
     }
     if written:
-        newest = counted | {best: _over("max", best, condition)}
+        newest = counted | {best: Aggregate("max", best, condition)}
         found[holds_name(name)] = Reading(newest, lambda of: packed.word(of[best], 3) == of[count], nothing=1)
-    merged = _over(QUANTILE_FUNCTION.replace("(", "Merge(", 1), f"{name}_digest", condition)
+    merge = QUANTILE_FUNCTION.replace("(", "Merge(", 1)
     for place, level in enumerate(percentile_names(name)):
+        merged = Aggregate(merge, f"{name}_digest", condition, f"toFloat64({{}}[{place + 1}])")
         found[level] = (
             Reading(newest, _written(best, place, count))
             if written
-            else Reading(counted | {level: f"toFloat64({merged}[{place + 1}])"}, _merged(level, count))
+            else Reading(counted | {level: merged}, _merged(level, count))
         )
     return found
 
@@ -139,11 +162,3 @@ def holds_name(sample: str) -> str:
 def between(since_s: int, until_s: int) -> str:
     """The rows whose buckets start in this time."""
     return f"bucket >= toDateTime({since_s}, 'UTC') AND bucket < toDateTime({until_s}, 'UTC')"
-
-
-def _over(function: str, column: str, condition: str) -> str:
-    """An aggregate over those rows of a point that fulfil the condition."""
-    if condition == ANY:
-        return f"{function}({column})"
-    name, bracket, levels = function.partition("(")
-    return f"{name}If{bracket}{levels}({column}, {condition})"

@@ -44,7 +44,7 @@ class Completeness:
 
 def read_completeness(warehouse: Warehouse, definition: MetricDefinition, window: Window) -> Completeness:
     """One round trip."""
-    [row] = warehouse.query(
+    found = warehouse.query_columns(
         f"SELECT (SELECT max(newest_ms) FROM {FRESHNESS} WHERE metric = {{metric:String}}) AS newest, "
         f"sumIf(events, reason = '{LOST}') AS lost, "
         f"sumIf(events, reason NOT IN ('{LOST}', '{REPLACED}')) AS rejected, "
@@ -52,4 +52,5 @@ def read_completeness(warehouse: Warehouse, definition: MetricDefinition, window
         f"AND at >= toDateTime({window.start_s}, 'UTC') AND at < toDateTime({window.end_s}, 'UTC')",
         {"metric": definition.name},
     )
-    return Completeness(row["newest"] or None, int(row["lost"]), int(row["rejected"]), int(row["replaced"]))
+    newest, *counts = (int(found[name][0]) for name in ("newest", "lost", "rejected", "replaced"))
+    return Completeness(newest or None, *counts)

@@ -25,13 +25,15 @@ _KINDS = {
 }
 """How a number lies in memory, and of how many words it is made: the lowest first."""
 
-_MAXIMUM = re.compile(r"SimpleAggregateFunction\(max, (\w+)\)")
-"""What the maximum of such a column says of itself; it is a plain number."""
+_AGGREGATED = re.compile(r"SimpleAggregateFunction\(\w+, (.+)\)")
+"""What a column of sums or maxima says of itself; it is plain numbers."""
+
+_NULLABLE = re.compile(r"Nullable\((\w+)\)")
 
 
 def columns(answer: bytes) -> dict[str, Column]:
     """The columns by name, of all blocks together; none if the server sent none. A column of numbers that are
-    several words has a row of words for each."""
+    several words has a row of words for each. NULL is read as 0."""
     blocks: dict[str, list[Column]] = {}
     at = 0
     while at < len(answer):
@@ -40,12 +42,19 @@ def columns(answer: bytes) -> dict[str, Column]:
         for _ in range(count):
             name, at = _text(answer, at)
             kind, at = _text(answer, at)
-            plain = _MAXIMUM.sub(r"\1", kind)
+            stored = _AGGREGATED.sub(r"\1", kind)
+            plain = _NULLABLE.sub(r"\1", stored)
             if plain not in _KINDS:
                 raise TypeError(f"column {name} is {kind}; known are {', '.join(_KINDS)}")
             form, words = _KINDS[plain]
+            null = None
+            if plain != stored:
+                null = np.frombuffer(answer, "?", rows, at)
+                at += rows
             values = np.frombuffer(answer, form, rows * words, at)
             at += values.nbytes
+            if null is not None and null.any():
+                values = np.where(null, values.dtype.type(0), values)
             blocks.setdefault(name, []).append(values if words == 1 else values.reshape(rows, words))
     return {name: parts[0] if len(parts) == 1 else np.concatenate(parts) for name, parts in blocks.items()}
 

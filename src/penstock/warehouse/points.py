@@ -6,19 +6,16 @@ would cost more than ClickHouse needs to find them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from penstock.definitions import MetricDefinition
+from penstock.warehouse.before import LOOK_BACK, Before, look_back_s, look_further, newest_known
 from penstock.warehouse.beside import beside
 from penstock.warehouse.client import Warehouse
 from penstock.warehouse.columns import (
-    ABSENT,
-    ANY,
     Reading,
     Selection,
     between,
@@ -27,36 +24,24 @@ from penstock.warehouse.columns import (
     readings,
 )
 from penstock.warehouse.native import Column
+from penstock.warehouse.reading import QUICKLY, SIDE_BY_SIDE, aggregated, as_they_lie, nothing
+from penstock.warehouse.remembered import Remembered
 from penstock.warehouse.schema import FRESHNESS, table_gauges, tier_table
-from penstock.warehouse.tiers import FINE, HOUR, MINUTE
+from penstock.warehouse.tiers import HOUR
 from penstock.warehouse.windows import Window
-
-LOOK_BACK = 48
-"""How many buckets before the window are read with it: what is active was seen there."""
-
-RECENT_S = 2 * 86_400
-"""What was last seen together: a gauge that others outlived by this much is not there any more."""
-
-QUICKLY = "SETTINGS max_threads = 1, optimize_move_to_prewhere = 0"
-"""A series is a few thousand rows that the primary key finds in small granules: a second thread, or a first
-look at the key columns alone, costs more than it saves."""
-
-MANY_DAYS = "SETTINGS max_threads = 2, optimize_move_to_prewhere = 0"
-"""Hours lie in a part per day, and opening a month of those takes longer than reading them."""
 
 UNWRITTEN_S = 150
 """Buckets that ended this long ago have their percentiles written down, as a rule."""
+
+MOST_ROWS = 3
+"""Rows per point that are worth having as they lie."""
 
 MOST_NAMED = 1_000
 """Buckets that are named one by one in a query; of more, everything from the first to the last is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
-    """The gauges' last values before a window, and when they were seen."""
-
-    gauges: Mapping[str, int | None]
-    seen_ms: int | None = None
+_many_rows = Remembered(600)
+"""Things that have many rows per point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +82,10 @@ def read_points(
     ways = {name: known_ways[name] for name in names}
     tier = _Tier(warehouse, definition, window, selection)
     newest = beside(tier.newest, asked, names) if written and asked else None
-    look_back_s = LOOK_BACK * window.tier.width_s if known else 0
-    rows = tier.read(ways, between(window.start_s - look_back_s, window.end_s))
-    earlier = -(-look_back_s // window.step_s)
+    earlier_s = look_back_s(window) if known else 0
+    span = between(window.start_s - earlier_s, window.end_s)
+    rows = tier.read_as_they_lie(ways, span) if written else tier.read(ways, span)
+    earlier = -(-earlier_s // window.step_s)
     places = tier.places(rows) + earlier
     found: dict[str, Column] = {}
     last_seen: dict[str, int | None] = {}
@@ -107,16 +93,11 @@ def read_points(
         column = np.full(earlier + len(window.buckets), way.nothing, rows[name].dtype)
         column[places] = rows[name]
         found[name] = column[earlier:]
-        last_seen[name] = _last(column[:earlier])
+        last_seen[name] = newest_known(column[:earlier])
     before = Before({name: last_seen[f"{name}_last"] for name in known}, last_seen.get("seen_ms"))
     if newest is not None:
         tier.merge_the_rest(asked, newest.result(), found)
-    missing = tuple(name for name, value in before.gauges.items() if value is None)
-    if missing and (before.seen_ms is None or not _in_vain(definition, selection, missing)):
-        further = _read_before(warehouse, definition, window, selection, known)
-        if before.seen_ms is not None and all(further.gauges[name] is None for name in missing):
-            _remember(definition, selection, missing)
-        before = further
+    before = look_further(warehouse, definition, window, selection, before)
     return Points(found, before)
 
 
@@ -133,15 +114,22 @@ class _Tier:
         """What becomes of the rows that fulfil the condition: a value per point that has some, and `at`."""
         window, selection = self.window, self.selection
         at = "bucket" if window.step_s == window.tier.width_s else _start_of(window.step_s)
-        return _values(
-            self.warehouse,
-            ways,
-            f"FROM {tier_table(self.definition, window.tier, selection.rollup)} "
-            f"WHERE {selection.where} AND {condition} GROUP BY {at} "
-            f"{MANY_DAYS if window.tier is HOUR else QUICKLY}",
-            selection.parameters,
-            at=f"toUnixTimestamp({at})",
-        )
+        settings = SIDE_BY_SIDE if window.tier is HOUR else QUICKLY
+        source = f"{self._rows(condition)} GROUP BY {at} {settings}"
+        return aggregated(self.warehouse, ways, source, selection.parameters, f"toUnixTimestamp({at})")
+
+    def read_as_they_lie(self, ways: Mapping[str, Reading], condition: str) -> dict[str, Column]:
+        """The same of points as wide as the tier's buckets. A thing with many rows per point, such as a queue
+        of many groups, is remembered and left to `read`."""
+        window, selection = self.window, self.selection
+        key = (selection.key(self.definition), window.tier.name)
+        if key not in _many_rows:
+            most = MOST_ROWS * (len(window.buckets) + LOOK_BACK)
+            found = as_they_lie(self.warehouse, ways, self._rows(condition), selection.parameters, most)
+            if found is not None:
+                return found
+            _many_rows.add(key)
+        return self.read(ways, condition)
 
     def places(self, rows: Mapping[str, Column]) -> Column:
         """Where in the window the points lie; what lies before it is below 0."""
@@ -153,7 +141,7 @@ class _Tier:
         since = max(int(self.window.now_s - UNWRITTEN_S) // width * width, self.window.start_s)
         ways = self._digests(samples, wanted)
         if since >= self.window.end_s:
-            return _nothing(ways)
+            return nothing(ways)
         return self.read(ways, between(since, self.window.end_s))
 
     def merge_the_rest(
@@ -178,103 +166,18 @@ class _Tier:
             for name in part.keys() & found.keys():
                 found[name][places[chosen]] = part[name][chosen]
 
+    def _rows(self, condition: str) -> str:
+        table = tier_table(self.definition, self.window.tier, self.selection.rollup)
+        return f"FROM {table} WHERE {self.selection.where} AND {condition}"
+
     def _digests(self, samples: Sequence[str], wanted: Collection[str]) -> dict[str, Reading]:
         ways = readings(self.definition, self.selection)
         names = [name for sample in samples for name in percentile_names(sample) if name in wanted]
         return {name: ways[name] for name in names}
 
 
-def _values(
-    warehouse: Warehouse,
-    ways: Mapping[str, Reading],
-    source: str,
-    parameters: Mapping[str, Any],
-    at: str = "0",
-) -> dict[str, Column]:
-    """What the ways make of the source's rows, and `at`."""
-    aggregates = {name: sql for way in ways.values() for name, sql in way.aggregates.items()}
-    # An alias named like a column would shadow it.
-    selected = [f"{at} AS c_at", *(f"{sql} AS c_{name}" for name, sql in aggregates.items())]
-    answer = warehouse.query_columns(f"SELECT {', '.join(selected)} {source}", parameters)
-    if not answer:
-        return _nothing(ways)
-    of = {name: answer[f"c_{name}"] for name in aggregates}
-    return {"at": answer["c_at"], **{name: way.value(of) for name, way in ways.items()}}
-
-
-def _nothing(ways: Mapping[str, Reading]) -> dict[str, Column]:
-    return {name: np.empty(0, np.int64) for name in ("at", *ways)}
-
-
 def _start_of(step_s: int) -> str:
     return f"toDateTime(intDiv(toUnixTimestamp(bucket), {step_s}) * {step_s}, 'UTC')"
-
-
-def _last(column: Column) -> int | None:
-    """The newest value that is known."""
-    known = column[column != ABSENT]
-    return int(known[-1]) if len(known) else None
-
-
-def _read_before(
-    warehouse: Warehouse,
-    definition: MetricDefinition,
-    window: Window,
-    selection: Selection,
-    gauges: list[str],
-) -> Before:
-    """The state before the window, however long ago it was seen.
-
-    Of the last two days whole hours come from the hour tier, the minutes after them from the minute tier and
-    the rest from the 5-second tier: together everything once, and nothing younger than its tier's retention
-    is asked for. If nothing was seen then, the newest hour in which something was is looked up.
-    """
-    hour = window.start_s // HOUR.width_s * HOUR.width_s
-    minute = window.start_s // MINUTE.width_s * MINUTE.width_s
-    recent = hour - RECENT_S
-    names = ["seen_ms", *(f"{name}_last" for name in gauges)]
-    known_ways = readings(definition, replace(selection, observed=ANY))
-    ways = {name: known_ways[name] for name in names}
-    chosen = f"{selection.where} AND ({selection.observed})"
-
-    def rows(table: str, condition: str) -> str:
-        return f"SELECT {', '.join(names)} FROM {table} WHERE {chosen} AND {condition}"
-
-    tables = {tier: tier_table(definition, tier, selection.rollup) for tier in (HOUR, MINUTE, FINE)}
-    parts = [(HOUR, recent, hour), (MINUTE, hour, minute), (FINE, minute, window.start_s)]
-    near = [rows(tables[tier], between(since, until)) for tier, since, until in parts if until > since]
-    newest = (
-        f"(SELECT max(bucket) FROM {tables[HOUR]} "
-        f"WHERE {chosen} AND isNotNull(seen_ms) AND {between(0, recent)})"
-    )
-    far = rows(tables[HOUR], f"bucket > {newest} - INTERVAL {RECENT_S} SECOND AND {between(0, recent)}")
-    before = Before(dict.fromkeys(gauges))
-    for source in (" UNION ALL ".join(near), far):
-        found = _values(warehouse, ways, f"FROM ({source}) {QUICKLY}", selection.parameters)
-        before = Before({name: _last(found[f"{name}_last"]) for name in gauges}, _last(found["seen_ms"]))
-        if before.seen_ms is not None:
-            break
-    return before
-
-
-_looked_for: dict[tuple[object, ...], float] = {}
-"""What was looked for in vain, and until when that is remembered."""
-
-REMEMBERED_S, MOST_REMEMBERED = 60.0, 10_000
-
-
-def _in_vain(definition: MetricDefinition, selection: Selection, gauges: tuple[str, ...]) -> bool:
-    return _looked_for.get(_key(definition, selection, gauges), 0.0) > time.monotonic()
-
-
-def _remember(definition: MetricDefinition, selection: Selection, gauges: tuple[str, ...]) -> None:
-    if len(_looked_for) >= MOST_REMEMBERED:
-        _looked_for.clear()
-    _looked_for[_key(definition, selection, gauges)] = time.monotonic() + REMEMBERED_S
-
-
-def _key(definition: MetricDefinition, selection: Selection, gauges: tuple[str, ...]) -> tuple[object, ...]:
-    return (definition.name, selection.rollup, tuple(sorted(selection.parameters.items())), gauges)
 
 
 def newest_event(warehouse: Warehouse, definition: MetricDefinition) -> float | None:

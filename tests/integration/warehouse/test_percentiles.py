@@ -31,7 +31,7 @@ class Watched(Warehouse):
         self.asked: list[str] = []
 
     def query_columns(self, sql: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Column]:
-        if "GROUP BY" in sql:
+        if "GROUP BY" in sql or "LIMIT" in sql:
             self.asked.append(sql)
         return super().query_columns(sql, parameters)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -11,13 +12,25 @@ from landing import land, landing_row
 
 from penstock.errors import InvalidRequest, WarehouseUnavailable
 from penstock.model import DEFAULT_SCOPE, Scope
+from penstock.warehouse import points
 from penstock.warehouse.client import Warehouse, connect
 from penstock.warehouse.native import Column
+from penstock.warehouse.reading import as_they_lie
 from penstock.warehouse.series import known_queues, queue_is_known, queue_series
 
 NOW = datetime.now(UTC).replace(hour=10, minute=20, second=3, microsecond=0).timestamp()
 if datetime.now(UTC).timestamp() < NOW:
     NOW -= 86_400
+
+
+class Counting(Warehouse):
+    """Knows how often it was asked about a queue."""
+
+    asked = 0
+
+    def query_columns(self, sql: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Column]:
+        self.asked += "queue" in (parameters or {})
+        return super().query_columns(sql, parameters)
 
 
 @pytest.fixture
@@ -138,24 +151,32 @@ def test_a_gauge_that_others_outlived_is_gone_and_not_looked_for_every_time(
 ) -> None:
     land(warehouse, landing_row(NOW - 5 * 86_400, queue=queue, depth=1, limit=10))
     land(warehouse, landing_row(NOW - 1_900, queue=queue, depth=8, running=4, oldest_age_ms=0))
-    asked = 0
-
-    class Counting(Warehouse):
-        def query_columns(self, *args: Any, **more: Any) -> dict[str, Column]:
-            nonlocal asked
-            asked += 1
-            return super().query_columns(*args, **more)
-
     counting = Counting(warehouse.url)
     for queries in (2, 1):
-        asked = 0
+        counting.asked = 0
         first = queue_series(counting, DEFAULT_SCOPE, queue, now=NOW)["timeseries"][0]
-        assert (first["queue_depth"]["last"], asked) == (8, queries)
+        assert (first["queue_depth"]["last"], counting.asked) == (8, queries)
         assert first["concurrency"]["limit"] is None
     land(warehouse, landing_row(NOW - 60, queue=queue, limit=7))
     assert (
         queue_series(counting, DEFAULT_SCOPE, queue, now=NOW)["timeseries"][-1]["concurrency"]["limit"] == 7
     )
+    counting.close()
+
+
+def test_a_young_queue_is_not_looked_for_before_its_time_with_every_series(
+    warehouse: Warehouse, queue: str
+) -> None:
+    counting = Counting(warehouse.url)
+    land(warehouse, landing_row(NOW - 120, queue=queue, depth=8))
+    # The points, the newest percentiles, the last two days and everything before those.
+    for period, queries in [("24h", 4), ("24h", 2), ("60d", 3), ("60d", 2)]:
+        counting.asked = 0
+        point = queue_series(counting, DEFAULT_SCOPE, queue, period=period, now=NOW)["timeseries"][0]
+        assert (point["queue_depth"]["last"], counting.asked) == (None, queries)
+    land(warehouse, landing_row(NOW - 86_500, queue=queue, depth=3))
+    point = queue_series(counting, DEFAULT_SCOPE, queue, period="24h", now=NOW)["timeseries"][0]
+    assert point["queue_depth"]["last"] == 3
     counting.close()
 
 
@@ -165,6 +186,30 @@ def test_what_happens_in_the_window_does_not_seed_it(warehouse: Warehouse, queue
     assert points[0]["queue_depth"] == {"max": None, "last": None}
     assert points[0]["latency"]["max_age_ms"] is None
     assert not points[0]["carried"]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_rows_of_many_groups_and_batches_are_put_together(
+    warehouse: Warehouse, queue: str, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = NOW // 60 * 60 - 600
+    if many:  # more than is worth having as it lies, so ClickHouse puts it together
+        monkeypatch.setattr(points, "as_they_lie", lambda *of: as_they_lie(*of[:-1], most=3))
+    for batch in range(3):
+        land(
+            warehouse,
+            landing_row(at + batch, queue=queue, enqueued=2, depth=(40 - batch, 10 + batch)),
+            landing_row(at + batch, queue=queue, group="a", dequeued=1, depth=70, wait_ms=(10 * batch,)),
+            landing_row(at + batch, queue=queue, group="b", dequeued=4, depth=80, wait_ms=(100,)),
+        )
+    point = by_time(queue_series(warehouse, DEFAULT_SCOPE, queue, period="24h", now=NOW))[at]
+    assert point["throughput"] == {"enqueued": 6, "dequeued": 15, "completed": 0}
+    assert point["queue_depth"] == {"max": 40, "last": 12}
+    assert (point["latency"]["avg_wait_ms"], point["latency"]["p99_wait_ms"]) == (55.0, 100.0)
+    of_a = queue_series(warehouse, DEFAULT_SCOPE, queue, group="a", period="24h", now=NOW)
+    point = by_time(of_a)[at]
+    assert point["throughput"] == {"enqueued": 6, "dequeued": 3, "completed": 0}
+    assert (point["queue_depth"]["last"], point["latency"]["avg_wait_ms"]) == (70, 10.0)
 
 
 def test_a_group_has_its_own_counts_and_gauges(warehouse: Warehouse, queue: str) -> None:

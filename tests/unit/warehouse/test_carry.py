@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.warehouse.before import Before
 from penstock.warehouse.carry import carry_forward, grown_age
-from penstock.warehouse.points import ABSENT, Before, Points
+from penstock.warehouse.columns import ABSENT
+from penstock.warehouse.points import Points
 from penstock.warehouse.tiers import FINE
 from penstock.warehouse.windows import Window
 

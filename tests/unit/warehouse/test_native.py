@@ -43,6 +43,14 @@ def test_every_kind_of_number_is_read_as_it_was_sent() -> None:
     ]
 
 
+def test_null_is_read_as_0_whatever_lies_under_it() -> None:
+    kind = "SimpleAggregateFunction(max, Nullable(UInt64))"
+    found = columns(
+        block(a=(kind, bytes([0, 1, 0]) + struct.pack("<3Q", 5, 6, 7), 3), b=("UInt8", bytes([1, 2, 3]), 3))
+    )
+    assert (found["a"].tolist(), found["b"].tolist()) == ([5, 0, 7], [1, 2, 3])
+
+
 def test_blocks_are_put_together_however_long_they_are() -> None:
     many = struct.pack("<200Q", *range(200))
     found = columns(block(n=("UInt64", many, 200)) + block(n=("UInt64", struct.pack("<Q", 200), 1)))

@@ -1,0 +1,29 @@
+"""What is remembered, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.warehouse import remembered
+from penstock.warehouse.remembered import Remembered
+
+
+def test_a_key_is_remembered_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(remembered.time, "monotonic", lambda: now)
+    things = Remembered(60)
+    things.add("a")
+    assert "a" in things
+    assert "b" not in things
+    now = 159.9
+    assert "a" in things
+    now = 160.0
+    assert "a" not in things
+
+
+def test_it_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "MOST", 3)
+    things = Remembered(60)
+    for key in range(4):
+        things.add(key)
+    assert [key in things for key in range(4)] == [False, False, False, True]
