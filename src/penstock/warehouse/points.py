@@ -110,11 +110,13 @@ class _Tier:
     window: Window
     selection: Selection
 
-    def read(self, ways: Mapping[str, Reading], condition: str) -> dict[str, Column]:
+    def read(
+        self, ways: Mapping[str, Reading], condition: str, settings: str | None = None
+    ) -> dict[str, Column]:
         """What becomes of the rows that fulfil the condition: a value per point that has some, and `at`."""
         window, selection = self.window, self.selection
         at = "bucket" if window.step_s == window.tier.width_s else _start_of(window.step_s)
-        settings = SIDE_BY_SIDE if window.tier is HOUR else QUICKLY
+        settings = settings or (SIDE_BY_SIDE if window.tier is HOUR else QUICKLY)
         source = f"{self._rows(condition)} GROUP BY {at} {settings}"
         return aggregated(self.warehouse, ways, source, selection.parameters, f"toUnixTimestamp({at})")
 
@@ -142,7 +144,7 @@ class _Tier:
         ways = self._digests(samples, wanted)
         if since >= self.window.end_s:
             return nothing(ways)
-        return self.read(ways, between(since, self.window.end_s))
+        return self.read(ways, between(since, self.window.end_s), QUICKLY)
 
     def merge_the_rest(
         self, samples: Sequence[str], newest: Mapping[str, Column], found: dict[str, Column]
