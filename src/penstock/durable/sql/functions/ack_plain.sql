@@ -33,14 +33,19 @@ BEGIN
                    ELSE 0 END * interval '1 millisecond' AS next_at
         FROM held h
         CROSS JOIN LATERAL (
-            -- One look at the log, for the message and for the one after it.
+            -- One look at the log for the message and the one after it, which mostly are segments of their own. The
+            -- segment that starts before is only looked for where they are not: that reads half a page of the index.
             SELECT bool_or(h.transaction_id = coalesce(
                        l.transaction_ids[h.cursor - l.first_offset + 1],
                        l.message_ids[h.cursor - l.first_offset + 1]::text)) AS is_it,
                    max(l.created_at) FILTER (WHERE l.last_offset > h.cursor) AS next_at
             FROM (SELECT l.first_offset, l.last_offset, l.created_at, l.message_ids, l.transaction_ids FROM log l
-                  WHERE l.partition_id = h.partition_id AND l.first_offset <= h.cursor + 1
-                  ORDER BY l.first_offset DESC LIMIT 2) l
+                  WHERE l.partition_id = h.partition_id AND l.first_offset BETWEEN h.cursor AND h.cursor + 1
+                  UNION ALL
+                  (SELECT l.first_offset, l.last_offset, l.created_at, l.message_ids, l.transaction_ids FROM log l
+                   WHERE l.partition_id = h.partition_id AND l.first_offset < h.cursor
+                   ORDER BY l.first_offset DESC LIMIT 1)
+                  LIMIT 2) l
         ) m
         WHERE h.until > coalesce(p_now, clock_timestamp()) AND m.is_it
     ), settled AS (
