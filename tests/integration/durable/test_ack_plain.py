@@ -37,6 +37,16 @@ async def position(database: Database, ack: Ack) -> asyncpg.Record:
     return row
 
 
+async def waiting_for_a_lock(database: Database, count: int) -> None:
+    async def enough() -> bool:
+        rows = await database.fetch(
+            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return len(rows) == count
+
+    await wait_until_async(enough, 10, f"{count} acks wait for a lock")
+
+
 async def test_an_ack_is_told_for_how_long_its_message_was_held(queue: QueueUnderTest) -> None:
     deliveries = []
     for name in "zya":
@@ -134,15 +144,7 @@ async def test_an_ack_that_waited_for_its_position_sees_what_became_of_it(queue:
             )
             settling = asyncio.create_task(log.complete(queue.database, acks, queue.now))
 
-            async def waits() -> bool:
-                return bool(
-                    await queue.database.fetch(
-                        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() "
-                        "AND wait_event_type = 'Lock'"
-                    )
-                )
-
-            await wait_until_async(waits, 10, "the ack waits for the position")
+            await waiting_for_a_lock(queue.database, 1)
         extended, taken, free = await settling
     assert isinstance(extended, Acked)
     assert (extended.outcome, extended.partition, extended.lease_released) == ("completed", "a", True)
@@ -151,6 +153,23 @@ async def test_an_ack_that_waited_for_its_position_sees_what_became_of_it(queue:
     assert free == 0
     assert [(await position(queue.database, ack))["cursor"] for ack in acks] == [1, 0, 1]
     assert await queue.depth() == (0, 1)
+
+
+async def test_messages_of_one_lease_that_are_acked_at_once_are_all_finished(queue: QueueUnderTest) -> None:
+    """They are not plain: each must see what the other did."""
+    await queue.push("a", "b")
+    acks = await acks_of(queue, await queue.pop(2))
+    async with queue.database.connection() as other:
+        async with other.transaction():
+            await other.execute("SELECT 1 FROM positions FOR UPDATE")
+            settling = [
+                asyncio.create_task(log.complete(queue.database, [ack], queue.now)) for ack in reversed(acks)
+            ]
+            await waiting_for_a_lock(queue.database, 2)
+        told = [one for result in await asyncio.gather(*settling) for one in result]
+    assert [one.outcome for one in told if isinstance(one, Acked)] == ["completed"] * 2
+    assert tuple(await position(queue.database, acks[0])) == (2, queue.now, None)
+    assert await queue.depth() == (0, 0)
 
 
 async def test_acks_of_the_same_messages_in_opposite_order_do_not_deadlock(queue: QueueUnderTest) -> None:
