@@ -25,11 +25,13 @@ BEGIN
         ORDER BY p.partition_id, p.group_id FOR UPDATE OF p
     ), plain AS (
         SELECT h.item, h.place, h.group_id, h.cursor, m.next_at + CASE
-                   -- Few queues have a delay, and which ones do is asked once for all items.
+                   -- Few queues have a delay, and which ones do is asked once for all items. By key, not by a join,
+                   -- which a plan made for few queues would do by reading all of them.
                    WHEN h.group_id = ANY (ARRAY(
-                       SELECT g.id FROM groups g JOIN queues q ON q.id = g.queue_id
-                       WHERE g.id = ANY (p_group_ids) AND q.delay_ms > 0))
-                   THEN (SELECT q.delay_ms FROM groups g JOIN queues q ON q.id = g.queue_id WHERE g.id = h.group_id)
+                       SELECT g.id FROM groups g WHERE g.id = ANY (p_group_ids)
+                       AND (SELECT q.delay_ms FROM queues q WHERE q.id = g.queue_id) > 0))
+                   THEN (SELECT q.delay_ms FROM queues q
+                         WHERE q.id = (SELECT g.queue_id FROM groups g WHERE g.id = h.group_id))
                    ELSE 0 END * interval '1 millisecond' AS next_at
         FROM held h
         CROSS JOIN LATERAL (
@@ -58,10 +60,8 @@ BEGIN
                   (extract(epoch FROM coalesce(p_now, clock_timestamp()) - p.leased_at) * 1000)::bigint AS run_ms
     ), counted AS (
         INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
-        SELECT g.queue_id, s.group_id, slot_v1(), s.messages
-        FROM (SELECT s.group_id, count(*) AS messages FROM settled s GROUP BY s.group_id) s
-        JOIN groups g ON g.id = s.group_id
-        ORDER BY g.queue_id, s.group_id
+        SELECT (SELECT g.queue_id FROM groups g WHERE g.id = s.group_id), s.group_id, slot_v1(), count(*)
+        FROM settled s GROUP BY s.group_id ORDER BY 1, 2
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
     )
     SELECT array_agg(s.item::int), array_agg(s.run_ms) INTO items, run_ms FROM settled s;
