@@ -164,15 +164,20 @@ class Settlements:
         does not say which leases it ended, so it may have been any."""
         runs: dict[tuple[int, str, str, str], list[int]] = {}
         freed: dict[int, set[int]] = {}
+        last, times, places = None, list[int](), set[int]()
         for ack, result in zip(acks, results, strict=True):
-            what, queue_id, queue, _, group, released, run_ms = result
-            if what in REFUSED or queue_id is None:
-                continue
-            assert queue is not None
-            assert group is not None
-            runs.setdefault((queue_id, queue, group, what), []).append(run_ms or 0)
-            if released or freed_all:
-                freed.setdefault(queue_id, set()).add(ack.partition_id)
+            if result is not last:  # messages of one lease share theirs
+                last = result
+                what, queue_id, queue, _, group, released, run_ms = result
+                times, places = [], set()
+                if what not in REFUSED and queue_id is not None:
+                    assert queue is not None
+                    assert group is not None
+                    times = runs.setdefault((queue_id, queue, group, what), times)
+                    if released or freed_all:
+                        places = freed.setdefault(queue_id, places)
+            times.append(run_ms or 0)
+            places.add(ack.partition_id)
         for (queue_id, queue, group, what), times in runs.items():
             self._at.metrics.settled(scope, queue_id, queue, group, what, times)
         for queue_id, partition_ids in freed.items():
