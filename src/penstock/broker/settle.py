@@ -7,12 +7,12 @@ import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
 
 from penstock.broker.batcher import Batcher, BatchStats, Receiver
 from penstock.broker.later import Later
 from penstock.broker.load import Decision
 from penstock.broker.messages import Lease, NewMessage, PushResult, Settlement, SettlementResult
+from penstock.broker.names import Names
 from penstock.broker.push import Part, Pushes, outcome, refusal
 from penstock.broker.workbench import Workbench
 from penstock.durable import log
@@ -39,6 +39,7 @@ class Settlements:
         self._at = workbench
         self._pushes = pushes
         self._later = later
+        self._names = Names()
         self.acks: Batcher[list[Ack], list[Acked]] = Batcher(self._execute_acks)
         self.extends: Batcher[tuple[Lease, int], datetime | None] = Batcher(self._execute_extends)
         self.transactions = BatchStats()
@@ -53,19 +54,16 @@ class Settlements:
             accepted = await self._accept(acks)
             self._at.metrics.requests.ack += 1
             return accepted
-        return self.finish(scope, settlements, await self.acks.submit(None, acks, items=len(acks)))
+        return self.finish(await self.acks.submit(scope, acks, items=len(acks)))
 
-    def start(self, settlements: Sequence[Settlement], receiver: Receiver[list[Acked]]) -> None:
+    def start(self, scope: Scope, settlements: Sequence[Settlement], receiver: Receiver[list[Acked]]) -> None:
         """Send acks on their way that are carried out now: what becomes of them reaches the receiver, for
         `finish`."""
         acks = [_ack(settlement) for settlement in settlements]
-        self.acks.put(None, acks, receiver, items=len(acks))
+        self.acks.put(scope, acks, receiver, items=len(acks))
 
-    def finish(
-        self, scope: Scope, settlements: Sequence[Settlement], results: Sequence[Acked]
-    ) -> list[SettlementResult]:
+    def finish(self, results: Sequence[Acked]) -> list[SettlementResult]:
         self._at.metrics.requests.ack += 1
-        self._count(scope, settlements, results)
         return [_result(result) for result in results]
 
     async def _accept(self, acks: list[Ack]) -> list[SettlementResult]:
@@ -105,9 +103,10 @@ class Settlements:
         ids = [new_id_text() for _ in messages]
         segments = [self._pushes.segment(known[name], messages, ids, todo[name]) for name in todo]
         flat = [index for indexes in todo.values() for index in indexes]
+        acks = [_ack(settlement) for settlement in settlements]
         started = time.perf_counter()
         try:
-            done = await self._after_lanes(segments, [_ack(s) for s in settlements])
+            done = await self._after_lanes(segments, acks)
         except TransactionFailed as failure:
             self.transactions.failures += 1
             if failure.part == "push":
@@ -130,7 +129,7 @@ class Settlements:
                 pushed[index] = outcome(part, place, messages[index], ids[index], known[name].partition_id)
             self._pushes.count(scope, name, known[name], len(indexes) - len(part.duplicates))
             at += len(indexes)
-        self._count(scope, settlements, done.acked, freed_all=True)
+        self._count(scope, acks, done.acked, freed_all=True)
         return TransactionResult(pushed, [_result(result) for result in done.acked])
 
     async def _after_lanes(self, segments: list[Segment], acks: list[Ack]) -> Transacted:
@@ -159,53 +158,57 @@ class Settlements:
         return {row["partition_id"]: Lease(row["group_id"], str(row["lease_id"])) for row in rows}
 
     def _count(
-        self,
-        scope: Scope,
-        settlements: Sequence[Settlement],
-        results: Sequence[Acked],
-        freed_all: bool = False,
+        self, scope: Scope, acks: Sequence[Ack], results: Sequence[Acked], freed_all: bool = False
     ) -> None:
         """Tell the metrics what was settled, and waiting pops that a partition is free again. A transaction
         does not say which leases it ended, so it may have been any."""
-        if len(results) == 1:
-            self._count_one(scope, settlements[0].partition_id, results[0], freed_all)
-            return
         runs: dict[tuple[int, str, str, str], list[int]] = {}
         freed: dict[int, set[int]] = {}
-        for _, alike in groupby(zip(settlements, results, strict=True), lambda pair: id(pair[1])):
-            (settlement, result), *others = alike
-            if result.outcome in REFUSED or result.queue_id is None:
-                continue
-            assert result.queue is not None
-            assert result.group is not None
-            key = (result.queue_id, result.queue, result.group, result.outcome)
-            runs.setdefault(key, []).extend([result.run_ms or 0] * (1 + len(others)))
-            if result.lease_released or freed_all:
-                freed.setdefault(result.queue_id, set()).add(settlement.partition_id)
-        for (queue_id, queue, group, what), run_ms in runs.items():
-            self._at.metrics.settled(scope, queue_id, queue, group, what, run_ms)
+        last, times, places = None, list[int](), set[int]()
+        for ack, result in zip(acks, results, strict=True):
+            if result is not last:  # messages of one lease share theirs
+                last = result
+                what, queue_id, queue, _, group, released, run_ms = result
+                times, places = [], set()
+                if what not in REFUSED and queue_id is not None:
+                    assert queue is not None
+                    assert group is not None
+                    times = runs.setdefault((queue_id, queue, group, what), times)
+                    if released or freed_all:
+                        places = freed.setdefault(queue_id, places)
+            times.append(run_ms or 0)
+            places.add(ack.partition_id)
+        for (queue_id, queue, group, what), times in runs.items():
+            self._at.metrics.settled(scope, queue_id, queue, group, what, times)
         for queue_id, partition_ids in freed.items():
             self._at.ready.announce(queue_id, len(partition_ids), partition_ids)
 
-    def _count_one(self, scope: Scope, partition_id: int, result: Acked, freed: bool) -> None:
-        if result.outcome in REFUSED or result.queue_id is None:
-            return
-        assert result.queue is not None
-        assert result.group is not None
-        self._at.metrics.settled(
-            scope, result.queue_id, result.queue, result.group, result.outcome, [result.run_ms or 0]
-        )
-        if result.lease_released or freed:
-            self._at.ready.announce(result.queue_id, 1, (partition_id,))
-
-    async def _execute_acks(self, key: Hashable, requests: Sequence[list[Ack]]) -> list[list[Acked]]:
-        results = await log.ack(self._at.database, [ack for request in requests for ack in request])
+    async def _execute_acks(self, scope: Hashable, requests: Sequence[list[Ack]]) -> list[list[Acked]]:
+        assert isinstance(scope, Scope)
+        acks = [ack for request in requests for ack in request]
+        results = await self._settle(acks)
+        self._count(scope, acks, results)
         split: list[list[Acked]] = []
         at = 0
         for request in requests:
             split.append(results[at : at + len(request)])
             at += len(request)
         return split
+
+    async def _settle(self, acks: list[Ack]) -> list[Acked]:
+        # Where several messages of a partition are acked, nothing is as plain as `complete` is made for.
+        if len({ack.partition_id for ack in acks}) < len(acks):
+            return await log.ack(self._at.database, acks)
+        names = self._names.of(acks)
+        if names is None or any(ack.status != "completed" for ack in acks):
+            results = await log.ack(self._at.database, acks)
+            self._names.learn(acks, results)
+            return results
+        done = await log.complete(self._at.database, acks)
+        return [
+            Acked("completed", *named, True, told) if isinstance(told, int) else told
+            for named, told in zip(names, done, strict=True)
+        ]
 
     async def _execute_extends(
         self, key: Hashable, requests: Sequence[tuple[Lease, int]]

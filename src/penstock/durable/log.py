@@ -270,6 +270,28 @@ async def ack(database: Database, acks: Sequence[Ack], now: datetime | None = No
     return [results[item] for item in range(1, len(acks) + 1)]
 
 
+async def complete(database: Database, acks: Sequence[Ack], now: datetime | None = None) -> list[int | Acked]:
+    """Settle messages that are all completed. For each, in the order given: for how many milliseconds it was
+    held, if all there is to tell beside that are names, or else what became of it."""
+    rows = await database.fetch(
+        "SELECT * FROM ack_v2($1, $2, $3, $4, $5)",
+        [a.partition_id for a in acks],
+        [a.group_id for a in acks],
+        [a.lease_id for a in acks],
+        [a.transaction_id for a in acks],
+        now,
+    )
+    results: dict[int, int | Acked] = {}
+    for items, run_ms, *told in rows:
+        outcome, queue_id, queue, partition, group, released = told
+        if outcome is None:
+            results.update(zip(items or (), run_ms or (), strict=True))
+        else:
+            acked = Acked(outcome, queue_id, queue, partition, group, released, run_ms[0])
+            results.update(dict.fromkeys(items, acked))
+    return [results[item] for item in range(1, len(acks) + 1)]
+
+
 async def gauges(database: Database, queue_ids: Sequence[int]) -> list[Any]:
     """Depth, running and oldest waiting message per queue and group; rows as `gauges_v1` describes them."""
     return await database.fetch("SELECT * FROM gauges_v1($1)", list(queue_ids))

@@ -61,8 +61,8 @@ def start_ack(given: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | 
     if decision is not Decision.EXECUTE:
         return _acked(given, body, settlements, decision)
     broker = given.broker.settlements
-    reply.finish = lambda results: _ack_answer(body, broker.finish(DEFAULT_SCOPE, settlements, results))
-    broker.start(settlements, reply)
+    reply.finish = lambda results: _ack_answer(body, broker.finish(results))
+    broker.start(DEFAULT_SCOPE, settlements, reply)
     return None
 
 
@@ -105,9 +105,9 @@ def start_ack_batch(given: Services, raw: bytes, reply: Reply) -> Awaitable[Answ
     asked = _read_acks(raw)
     if decision is not Decision.EXECUTE or not asked.settlements:
         return _acks_done(given, asked, decision)
-    broker, settlements = given.broker.settlements, asked.settlements
-    reply.finish = lambda results: asked.answer(broker.finish(DEFAULT_SCOPE, settlements, results))
-    broker.start(settlements, reply)
+    broker = given.broker.settlements
+    reply.finish = lambda results: asked.answer(broker.finish(results))
+    broker.start(DEFAULT_SCOPE, asked.settlements, reply)
     return None
 
 

@@ -23,27 +23,22 @@ DECLARE
     v_errors   text[];
     v_released boolean;
     v_others   bigint[];
-    v_plain    record;
 BEGIN
     IF 'completed' = ALL (p_statuses)
        AND (SELECT count(DISTINCT k) FROM unnest(p_partition_ids) k) = cardinality(p_partition_ids) THEN
-        SELECT * INTO v_plain
-        FROM complete_plain_v1(p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids, p_now);
         RETURN QUERY
-        SELECT ARRAY[c.item], 'completed', c.queue_id, c.queue, c.partition, c.group_name, true, c.run_ms
-        FROM unnest(v_plain.items, v_plain.queue_ids, v_plain.queues, v_plain.partitions, v_plain.group_names,
-                    v_plain.run_ms) AS c (item, queue_id, queue, partition, group_name, run_ms);
-        IF cardinality(v_plain.items) = cardinality(p_partition_ids) THEN
-            RETURN;
-        END IF;
-        v_items := array(SELECT i FROM generate_series(1, cardinality(p_partition_ids)) i
-                         WHERE i <> ALL (coalesce(v_plain.items, '{}')));
-        RETURN QUERY
-        SELECT * FROM complete_v1(
-            v_items, array(SELECT p_partition_ids[i] FROM unnest(v_items) i),
-            array(SELECT p_group_ids[i] FROM unnest(v_items) i),
-            array(SELECT p_lease_ids[i] FROM unnest(v_items) i),
-            array(SELECT p_transaction_ids[i] FROM unnest(v_items) i), coalesce(p_now, clock_timestamp()));
+        WITH settled AS MATERIALIZED (
+            SELECT * FROM ack_v2(p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids, p_now)
+        )
+        SELECT ARRAY[i.item], 'completed', q.id, q.name, t.name, g.name, true, i.run_ms
+        FROM settled s CROSS JOIN LATERAL unnest(s.items, s.run_ms) AS i (item, run_ms)
+        JOIN partitions t ON t.id = p_partition_ids[i.item]
+        JOIN queues q ON q.id = t.queue_id
+        JOIN groups g ON g.id = p_group_ids[i.item]
+        WHERE s.outcome IS NULL
+        UNION ALL
+        SELECT s.items, s.outcome, s.queue_id, s.queue, s.partition, s.group_name, s.lease_released, s.run_ms[1]
+        FROM settled s WHERE s.outcome IS NOT NULL;
         RETURN;
     END IF;
 
