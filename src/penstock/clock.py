@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""
@@ -23,3 +24,9 @@ def to_utc(seconds: float) -> datetime:
 def iso(moment: datetime) -> str:
     """RFC 3339 in UTC with milliseconds and a `Z`, the form every response uses."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@lru_cache(maxsize=1_000)
+def iso_of(seconds: float) -> str:
+    """The same of seconds since the epoch. What came together is often asked for one by one."""
+    return iso(to_utc(seconds))

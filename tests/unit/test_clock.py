@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.clock import iso, now_ms, to_utc
+from penstock.clock import iso, iso_of, now_ms, to_utc
 
 MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
@@ -34,6 +34,11 @@ def test_what_is_written_reads_back_to_the_millisecond(moment: datetime) -> None
 @given(MOMENTS)
 def test_text_sorts_as_time_does(moment: datetime) -> None:
     assert iso(moment) < iso(moment + timedelta(milliseconds=1))
+
+
+@given(MOMENTS)
+def test_seconds_are_written_like_the_moment_they_are(moment: datetime) -> None:
+    assert iso_of(moment.timestamp()) == iso(moment)
 
 
 def test_a_clock_is_asked_each_time() -> None:

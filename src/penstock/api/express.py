@@ -39,6 +39,7 @@ from penstock.errors import Overloaded, PenstockError
 
 _JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
 _CLOSE = b"connection: close\r\n"
+_GIVING_BACK = (Pop, Dequeue)
 
 
 class HotCycle:
@@ -115,7 +116,7 @@ class HotCycle:
 
     @property
     def _gives_back(self) -> bool:
-        return isinstance(self.start, Pop | Dequeue)
+        return isinstance(self.start, _GIVING_BACK)
 
     def _await(self, work: Awaitable[Answer]) -> None:
         self.task = self._in_task(self._awaited(work))
@@ -150,6 +151,8 @@ class HotCycle:
     def _write(self, head: bytes, body: bytes) -> None:
         protocol = self.protocol
         self.response_complete = True
+        # These may refer to the cycle they belong to, and would keep it until such loops are looked for.
+        self.finish, self.rescue = _nothing_to_finish, None
         if self.disconnected:
             return
         end = b"\r\n" if self.keep_alive else _CLOSE + b"\r\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -55,7 +54,8 @@ class Message:
     transaction_id: str
     trace_id: uuid.UUID | None
     payload: bytes
-    created_at: datetime
+    created_at: float
+    """Seconds since the epoch."""
     partition_id: int
     partition: str
     attempts: int

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import count, repeat
 from typing import Any, NamedTuple
 
+from penstock.broker import popped_rows
 from penstock.broker.batcher import Batcher, Receiver
 from penstock.broker.messages import Lease, Message, Popped
 from penstock.broker.sealing import KeyMissing
@@ -43,6 +42,8 @@ class _Key(NamedTuple):
     partition_id: int | None
     lease_ms: int
     auto_ack: bool
+    single: bool
+    """One message from any partition under a lease, as most consumers ask: has a call and rows of its own."""
 
 
 class Begun(NamedTuple):
@@ -104,7 +105,7 @@ class Pops:
     ) -> Popped:
         """What was popped. Raises KeyMissing, and gives it back."""
         try:
-            messages = self._messages(rows)
+            messages = self._messages(begun.key, rows)
         except KeyMissing:
             self.batcher.undo(begun.key, begun.request, rows)
             raise
@@ -194,7 +195,7 @@ class Pops:
                 self._at.directory.forget(scope, queue)
                 continue
             try:
-                messages = self._messages(rows)
+                messages = self._messages(begun.key, rows)
             except KeyMissing:
                 await self._abandoned(begun.key, begun.request, rows)
                 raise
@@ -203,8 +204,9 @@ class Pops:
 
     def _begin(self, ids: GroupId, partition_id: int | None, options: PopOptions) -> Begun:
         lease_ms = ids.lease_ms or self._lease_ms
-        key = _Key(ids.queue_id, ids.group_id, partition_id, lease_ms, options.auto_ack)
         width = 1 if partition_id is not None else options.partitions
+        single = options.batch == width == 1 and partition_id is None and not options.auto_ack
+        key = _Key(ids.queue_id, ids.group_id, partition_id, lease_ms, options.auto_ack, single)
         return Begun(ids, key, PopRequest(new_id_text(), options.batch, width))
 
     def _popped(
@@ -234,71 +236,45 @@ class Pops:
         messages: list[Message],
         auto_ack: bool,
     ) -> None:
-        expired = sum(row["leased_to"] - row["leased_from"] for row in rows if not row["request"])
+        expired = sum([row["leased_to"] - row["leased_from"] for row in rows if not row[0]])
         if expired:
             self._at.metrics.expired(scope, ids.queue_id, queue, group, expired)
         if messages:
             now = self._clock()
             waits: list[int] = []
-            created_at, wait_ms = None, 0
+            created_at, wait_ms = 0.0, 0
             for message in messages:
-                if message.created_at is not created_at:  # messages of one segment share it
+                if message.created_at != created_at:  # messages of one segment share it
                     created_at = message.created_at
-                    wait_ms = max(0, int((now - created_at.timestamp()) * 1000))
+                    wait_ms = max(0, int((now - created_at) * 1000))
                 waits.append(wait_ms)
             self._at.metrics.popped(scope, ids.queue_id, queue, group, waits)
             if auto_ack:
                 self._at.metrics.settled(scope, ids.queue_id, queue, group, "completed", [0] * len(messages))
 
-    def _messages(self, rows: list[Any]) -> list[Message]:
-        """The rows of one pop as messages, without those that were finished earlier."""
-        messages: list[Message] = []
-        for row in rows:
-            if not row["request"]:
-                continue
-            attempts = json.loads(row["attempts"]) if row["attempts"] != "{}" else {}
-            done = row["done"]
-            created_at, partition_id, partition = row["created_at"], row["partition_id"], row["partition"]
-            parts = zip(
-                count(row["first_offset"]),
-                row["message_ids"],
-                row["transaction_ids"] or repeat(None),
-                row["trace_ids"] or repeat(None),
-                row["payloads"],
-                strict=False,
-            )
-            for offset, message_id, chosen, trace_id, payload in parts:
-                if done and any(r.lower <= offset < r.upper for r in done):
-                    continue
-                text = str(message_id)
-                messages.append(
-                    Message(
-                        text,
-                        chosen or text,
-                        trace_id,
-                        self._at.sealer.open(payload),
-                        created_at,
-                        partition_id,
-                        partition,
-                        attempts.get(str(offset), 0) if attempts else 0,
-                    )
-                )
-        return messages
+    def _messages(self, key: _Key, rows: list[Any]) -> list[Message]:
+        read = popped_rows.single if key.single else popped_rows.many
+        return read(rows, self._at.sealer)
 
     async def _execute(self, key: Hashable, requests: Sequence[PopRequest]) -> list[list[Any]]:
         assert isinstance(key, _Key)
-        rows = await log.pop(
-            self._at.database,
-            key.group_id,
-            requests,
-            partition_id=key.partition_id,
-            lease_ms=key.lease_ms,
-            auto_ack=key.auto_ack,
-        )
+        database = self._at.database
+        if key.single:
+            leases = [request.lease_id for request in requests]
+            rows = await log.pop_single(database, key.group_id, leases, lease_ms=key.lease_ms)
+        else:
+            rows = await log.pop(
+                database,
+                key.group_id,
+                requests,
+                partition_id=key.partition_id,
+                lease_ms=key.lease_ms,
+                auto_ack=key.auto_ack,
+            )
         per_request: list[list[Any]] = [[] for _ in requests]
         for row in rows:
             # What expired was nobody's; the first request reports it.
-            per_request[max(row["request"] - 1, 0)].append(row)
+            per_request[max(row[0] - 1, 0)].append(row)
         return per_request
 
     async def _abandoned(self, key: Hashable, request: PopRequest, rows: list[Any]) -> None:

@@ -257,6 +257,20 @@ async def pop(
     )
 
 
+async def pop_single(
+    database: Database,
+    group_id: int,
+    lease_ids: Sequence[LeaseId],
+    *,
+    lease_ms: int,
+    now: datetime | None = None,
+) -> list[Any]:
+    """Lease one message for each of several requests of a group; rows as `pop_single_v1` describes them."""
+    return await database.fetch(
+        "SELECT * FROM pop_single_v1($1, $2, $3, $4)", group_id, list(lease_ids), lease_ms, now
+    )
+
+
 async def ack(database: Database, acks: Sequence[Ack], now: datetime | None = None) -> list[Acked]:
     """Settle messages; one result per ack, in the order given."""
     rows = await database.fetch(

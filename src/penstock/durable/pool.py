@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 
@@ -30,10 +30,23 @@ SESSION = {
 ACQUIRE_S = 10.0
 """How long an operation waits for a connection at most."""
 
+MOST_AT_HAND = 4
+"""Connections that stay at hand between operations: taking one from the pool and giving it back costs as much
+as a call. About as many as there are kinds of batches; the pool closes what more there are when they idle."""
+
+Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+
 
 async def _keep(connection: object) -> None:
     """Nothing we run leaves anything behind in a session, so a connection goes back as it is: resetting it
     would cost every operation a second round trip."""
+
+
+def _is_open(connection: Connection) -> bool:
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:  # it ended, and the pool has taken it back by itself
+        return False
 
 
 class Database:
@@ -51,6 +64,7 @@ class Database:
         """Calls that failed: PostgreSQL was away, or refused what it never should."""
         self.outage = Outage(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._at_hand: list[Connection] = []
         self._opening = asyncio.Lock()
         self._closed = False
 
@@ -79,25 +93,26 @@ class Database:
         async with self._opening:
             self._closed = True
             if self._pool is not None:
+                while self._at_hand:
+                    await self._pool.release(self._at_hand.pop())
                 await self._pool.close()
                 self._pool = None
 
     @asynccontextmanager
-    async def connection(
-        self, *, counted: bool = True
-    ) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[asyncpg.Record]]:
+    async def connection(self, *, counted: bool = True) -> AsyncIterator[Connection]:
         """A connection of one's own. Raises DatabaseUnavailable if there is none to be had, at once during
         an outage, and OutcomeUnknown if it is lost while it is used. What fails is `counted` among the
         errors."""
         self.outage.check()
         try:
             connection = await self._acquire()
-            assert self._pool is not None
+            went_well = False
             try:
                 with translated(sent=True):
                     yield connection
+                went_well = True
             finally:
-                await self._pool.release(connection)
+                await self._give_back(connection, went_well)
         except DatabaseUnavailable:
             self.errors += counted
             self.outage.suspect()
@@ -106,16 +121,29 @@ class Database:
             self.errors += counted
             raise
 
-    async def _acquire(self) -> asyncpg.pool.PoolConnectionProxy[asyncpg.Record]:
+    async def _acquire(self) -> Connection:
         if self._pool is None:
             await self.open()
         assert self._pool is not None
+        while self._at_hand:
+            connection = self._at_hand.pop()
+            if _is_open(connection):
+                return connection
+            await self._pool.release(connection)
         self.waiting += 1
         try:
             with translated():
                 return await self._pool.acquire(timeout=ACQUIRE_S)
         finally:
             self.waiting -= 1
+
+    async def _give_back(self, connection: Connection, went_well: bool) -> None:
+        """Keep it at hand, unless the pool must look after it or somebody waits there."""
+        assert self._pool is not None
+        if went_well and not self.waiting and not self._closed and len(self._at_hand) < MOST_AT_HAND:
+            self._at_hand.append(connection)
+        else:
+            await self._pool.release(connection)
 
     async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
         async with self.connection() as connection:
@@ -130,7 +158,8 @@ class Database:
         """How many connections are open, and how many of them are busy."""
         if self._pool is None:
             return 0, 0
-        return self._pool.get_size(), self._pool.get_size() - self._pool.get_idle_size()
+        size = self._pool.get_size()
+        return size, size - self._pool.get_idle_size() - sum(map(_is_open, self._at_hand))
 
     async def ping(self) -> None:
         await self.fetch("SELECT 1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -461,7 +462,9 @@ async def test_an_error_in_a_batch_is_the_answer_and_the_connection_stays(
 
     monkeypatch.setattr("penstock.broker.push.log.push", broken)
     monkeypatch.setattr("penstock.broker.pop.log.pop", broken)
-    for request in (post("/api/v1/push", push_body("broken", 1)), get("/api/v1/pop/queue/broken")):
+    monkeypatch.setattr("penstock.broker.pop.log.pop_single", broken)
+    pops = [get(f"/api/v1/pop/queue/broken?batch={batch}") for batch in (1, 2)]
+    for request in (post("/api/v1/push", push_body("broken", 1)), *pops):
         line.send(request)
         status, _, body = await line.answer()
         assert (status, body["code"]) == (500, "internal")
@@ -470,15 +473,16 @@ async def test_an_error_in_a_batch_is_the_answer_and_the_connection_stays(
     assert (await line.answer())[0] == 201
 
 
+@pytest.mark.parametrize(("batch", "call"), [(1, "pop_single"), (2, "pop")])
 async def test_what_a_batch_leased_for_a_client_that_left_is_given_back(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch, batch: int, call: str
 ) -> None:
     line = await Line.to(served)
     await known(line, "batch")
     line.send(post("/api/v1/push", push_body("batch", 9)))
     assert (await line.answer())[0] == 201
-    monkeypatch.setattr("penstock.broker.pop.log.pop", leaving_meanwhile(served, log.pop))
-    line.send(get("/api/v1/pop/queue/batch"))
+    monkeypatch.setattr(f"penstock.broker.pop.log.{call}", leaving_meanwhile(served, getattr(log, call)))
+    line.send(get(f"/api/v1/pop/queue/batch?batch={batch}"))
     assert await line.is_closed()
     monkeypatch.undo()
     other = await Line.to(served)
@@ -515,3 +519,17 @@ async def test_a_head_that_was_read_before_is_not_parsed_again(
     assert (await line.answer())[0] == 400
     line.send(get("/api/v1/pop/queue/heads?batch=10"))
     assert [m["data"] for m in (await line.answer())[2]["messages"]] == [1, 2, 3, 4, 4, 4]
+
+
+async def test_an_answered_request_leaves_nothing_for_the_garbage_collector(served: Served) -> None:
+    line = await Line.to(served)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            line.send(get("/api/v1/pop/queue/orders?batch=1"))
+            assert (await line.answer())[0] == 204
+        left = [one for one in gc.get_objects() if isinstance(one, HotCycle)]
+    finally:
+        gc.enable()
+    assert len(left) <= 2, "the last one, and the one that made the group"

@@ -171,14 +171,17 @@ class SlowAnswers:
         self.gate.set()
         self.error: Exception | None = None
         self.answered = 0
-        self._real: Callable[..., Awaitable[list[object]]] = log.pop
-        monkeypatch.setattr(log, "pop", self._pop)
+        for name in ("pop", "pop_single"):
+            monkeypatch.setattr(log, name, self._slow(getattr(log, name)))
 
-    async def _pop(self, *args: object, **options: object) -> list[object]:
-        error, self.error = self.error, None
-        if error is not None:
-            raise error
-        rows = await self._real(*args, **options)
-        self.answered += bool(rows)
-        await self.gate.wait()
-        return rows
+    def _slow(self, real: Callable[..., Awaitable[list[object]]]) -> Callable[..., Awaitable[list[object]]]:
+        async def pop(*args: object, **options: object) -> list[object]:
+            error, self.error = self.error, None
+            if error is not None:
+                raise error
+            rows = await real(*args, **options)
+            self.answered += bool(rows)
+            await self.gate.wait()
+            return rows
+
+        return pop

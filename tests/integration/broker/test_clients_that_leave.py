@@ -104,7 +104,7 @@ async def test_a_client_that_hangs_up_while_it_is_answered_does_not_keep_its_lea
     async def asking() -> bool:
         rows = await database.fetch(
             "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() "
-            "AND wait_event_type = 'Lock' AND query LIKE '%pop_v1%'"
+            "AND wait_event_type = 'Lock' AND query LIKE '%pop_single_v1%'"
         )
         return len(rows) == 1
 

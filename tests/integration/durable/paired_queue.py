@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 from queue_model import DeadLetter, Given, Lease, Options, QueueModel, Settling
-from under_test import delivered
+from under_test import as_segment, delivered
 
 from penstock.durable import groups, log
 from penstock.durable import messages as single
@@ -189,6 +189,21 @@ class PairedQueue:
     def take_some(self, group: str, batch: int) -> None:
         """The plain pop that most consumers do."""
         self.pop(group, [(batch, 1)], None, False)
+
+    def take_singly(self, group: str, requests: int) -> None:
+        """The pops of consumers that take one message at a time."""
+        self.add_group(group)
+        asked = [PopRequest(uuid.uuid4(), 1) for _ in range(requests)]
+        rows = self.run(
+            log.pop_single(
+                self.database,
+                self.group_ids[group],
+                [request.lease_id for request in asked],
+                lease_ms=LEASE_MS,
+                now=self.moment,
+            )
+        )
+        self.check_pop(group, asked, None, False, [as_segment(row) for row in rows])
 
     def take_and_die(self, group: str, batch: int) -> None:
         """The pop of a consumer that is never heard of again."""

@@ -119,6 +119,23 @@ class Traffic:
             )
         ]
 
+    async def pop_single(self) -> list[Ack]:
+        """Ten requests for one message each."""
+        lease_ids = [new_id() for _ in range(10)]
+        rows = await log.pop_single(self.database, self.group_id, lease_ids, lease_ms=60_000)
+        assert len(rows) == 10
+        return [
+            Ack(
+                row["partition_id"],
+                self.group_id,
+                lease_ids[row["request"] - 1],
+                row["transaction_id"] or row["message_id"],
+                "completed",
+                None,
+            )
+            for row in rows
+        ]
+
     async def ack(self, acks: list[Ack]) -> None:
         assert {a.outcome for a in await log.ack(self.database, acks)} == {"completed"}
 
@@ -142,6 +159,11 @@ class Traffic:
         push_keyed = await self._buffers("push_v1($1, $2, $3, $4, $5, $6)", *keyed)
         await self.catch_up()
         push = await self._buffers("push_v1($1, $2, $3, $4, $5, $6)", *plain)
+        single = await self._buffers(
+            "pop_single_v1($1, $2, 60000)", self.group_id, [new_id() for _ in self.partition_ids]
+        )
+        await self.catch_up()
+        await self.push()
         lease_id = new_id()
         pop = await self._buffers(
             "pop_v1($1, $2, $3, $4, NULL, 60000, false)", self.group_id, [lease_id], [100], [10]
@@ -160,7 +182,14 @@ class Traffic:
         ]
         ack = await self._buffers("ack_v1($1, $2, $3, $4, $5, $6)", *log._ack_arguments(acks))
         gauges = await self._buffers("gauges_v1($1)", [self.queue_id])
-        return {"push": push, "push keyed": push_keyed, "pop": pop, "ack": ack, "gauges": gauges}
+        return {
+            "push": push,
+            "push keyed": push_keyed,
+            "pop": pop,
+            "pop single": single,
+            "ack": ack,
+            "gauges": gauges,
+        }
 
     async def _buffers(self, call: str, *args: Any) -> int:
         """How many buffers a call goes through, in memory or not, with everything inside it."""

@@ -53,6 +53,10 @@ async def scans_of(database: Filled, *prepare: str, rounds: int = 7) -> dict[str
             watched.take()
             await calls.push()
             found["push"] = watched.take()
+            singles = await calls.pop_single()
+            found["pop single"] = watched.take()
+            await calls.ack(singles)
+            watched.take()
             acks = await calls.pop()
             found["pop"] = watched.take()
             await calls.ack(acks)
@@ -79,7 +83,7 @@ async def test_every_statement_goes_by_an_index(deep: Filled) -> None:
     assert wrong(found) == []
     tables = {operation: {scan.table for scan in scans} for operation, scans in found.items()}
     assert {"message_keys_1", "partitions", "positions"} <= tables["push"]
-    assert {"log_1", "partitions", "positions"} <= tables["pop"] & tables["ack"]
+    assert {"log_1", "partitions", "positions"} <= tables["pop"] & tables["pop single"] & tables["ack"]
     assert "positions" in tables["gauges"]
 
 
@@ -113,6 +117,7 @@ async def costs_of(database: Filled) -> dict[str, int]:
         await connection.execute("VACUUM ANALYZE positions")
         for _ in range(7):
             await calls.push()
+            await calls.ack(await calls.pop_single())
             await calls.ack(await calls.pop())
             await calls.gauges()
         return await calls.costs()

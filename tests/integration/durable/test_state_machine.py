@@ -72,6 +72,7 @@ ARGUMENTS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "subscribe": (1, {"name": any_group, "subscription": places}),
     "push": (6, {"wanted": pushes}),
     "take_some": (6, {"group": st.sampled_from(GROUPS[:2]), "batch": st.integers(1, 5)}),
+    "take_singly": (6, {"group": st.sampled_from(GROUPS[:2]), "requests": st.integers(1, 3)}),
     "take_and_die": (4, {"group": st.sampled_from(GROUPS[:2]), "batch": st.integers(1, 3)}),
     "pop": (
         4,

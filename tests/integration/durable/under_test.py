@@ -88,15 +88,22 @@ class QueueUnderTest:
         ids = await self.group(group)
         partition_id = (await self.partition(partition)).partition_id if partition else None
         lease_id = new_id()
-        rows = await log.pop(
-            self.database,
-            ids.group_id,
-            [PopRequest(lease_id, batch, width)],
-            partition_id=partition_id,
-            lease_ms=self.lease_ms,
-            auto_ack=auto_ack,
-            now=self.now,
-        )
+        rows: list[Any]
+        if batch == width == 1 and partition is None and not auto_ack:  # the way the broker chooses
+            found = await log.pop_single(
+                self.database, ids.group_id, [lease_id], lease_ms=self.lease_ms, now=self.now
+            )
+            rows = [as_segment(row) for row in found]
+        else:
+            rows = await log.pop(
+                self.database,
+                ids.group_id,
+                [PopRequest(lease_id, batch, width)],
+                partition_id=partition_id,
+                lease_ms=self.lease_ms,
+                auto_ack=auto_ack,
+                now=self.now,
+            )
         expired = sum(row["leased_to"] - row["leased_from"] for row in rows if row["request"] == 0)
         messages = [message for row in rows if row["request"] for message in delivered(row)]
         return Delivery(lease_id, messages, expired)
@@ -145,6 +152,20 @@ class QueueUnderTest:
     async def dead(self) -> list[tuple[str, str | None, int]]:
         rows = await self.database.fetch("SELECT payload, error, attempts FROM dead_letters ORDER BY id")
         return [(row["payload"].decode(), row["error"], row["attempts"]) for row in rows]
+
+
+def as_segment(row: Any) -> dict[str, Any]:
+    """A row of a pop of single messages in the shape of the other pops' rows."""
+    offset = row["leased_from"]
+    return {
+        **{name: row[name] for name in ("request", "partition_id", "leased_from", "leased_to")},
+        "first_offset": offset,
+        "message_ids": [row["message_id"]] if row["message_id"] else [],
+        "transaction_ids": [row["transaction_id"]],
+        "payloads": [row["payload"]],
+        "done": [],
+        "attempts": json.dumps({offset: row["attempts"]}),
+    }
 
 
 def delivered(row: Any) -> list[tuple[int, int, str, bytes, int]]:

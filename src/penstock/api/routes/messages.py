@@ -32,7 +32,7 @@ from penstock.broker.load import Decision
 from penstock.broker.messages import NewMessage, Popped, PushResult
 from penstock.broker.pop import PopOptions
 from penstock.broker.queue_names import RUN_QUEUE
-from penstock.clock import iso
+from penstock.clock import iso_of
 from penstock.durable.faults import GroupGone
 from penstock.errors import InvalidRequest, QueueFull, WrongState
 from penstock.model import DEFAULT_PARTITION, DEFAULT_SCOPE, QUEUE_MODE
@@ -220,10 +220,10 @@ def _pop_answer(popped: Popped) -> Answer:
         return NOTHING
     lease = popped.lease or None
     messages: list[PoppedMessage] = []
-    created_at, created_text = None, ""
+    created_at, created_text = 0.0, ""
     for m in popped.messages:
-        if m.created_at is not created_at:  # messages of one segment share it
-            created_at, created_text = m.created_at, iso(m.created_at)
+        if m.created_at != created_at:  # messages of one segment share it
+            created_at, created_text = m.created_at, iso_of(m.created_at)
         messages.append(
             PoppedMessage(
                 m.message_id,
