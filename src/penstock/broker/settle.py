@@ -196,7 +196,7 @@ class Settlements:
         return split
 
     async def _settle(self, acks: list[Ack]) -> list[Acked]:
-        # Where several messages of a partition are acked, nothing is as plain as `complete` is made for.
+        # Where several messages of a partition are acked, nothing is as plain as `ack_completed` is made for.
         if len({ack.partition_id for ack in acks}) < len(acks):
             return await log.ack(self._at.database, acks)
         names = self._names.of(acks)
@@ -204,7 +204,7 @@ class Settlements:
             results = await log.ack(self._at.database, acks)
             self._names.learn(acks, results)
             return results
-        done = await log.complete(self._at.database, acks)
+        done = await log.ack_completed(self._at.database, acks)
         return [
             Acked("completed", *named, True, told) if isinstance(told, int) else told
             for named, told in zip(names, done, strict=True)

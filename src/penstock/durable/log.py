@@ -284,11 +284,13 @@ async def ack(database: Database, acks: Sequence[Ack], now: datetime | None = No
     return [results[item] for item in range(1, len(acks) + 1)]
 
 
-async def complete(database: Database, acks: Sequence[Ack], now: datetime | None = None) -> list[int | Acked]:
+async def ack_completed(
+    database: Database, acks: Sequence[Ack], now: datetime | None = None
+) -> list[int | Acked]:
     """Settle messages that are all completed. For each, in the order given: for how many milliseconds it was
     held, if all there is to tell beside that are names, or else what became of it."""
     rows = await database.fetch(
-        "SELECT * FROM ack_v2($1, $2, $3, $4, $5)",
+        "SELECT * FROM ack_completed_v1($1, $2, $3, $4, $5)",
         [a.partition_id for a in acks],
         [a.group_id for a in acks],
         [a.lease_id for a in acks],

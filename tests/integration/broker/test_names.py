@@ -16,18 +16,18 @@ from penstock.model import DEFAULT_SCOPE, Scope
 def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which way acks go, one after the other: `names` are asked for, or `plain`."""
     went: list[str] = []
-    named, plain = log.ack, log.complete
+    named, plain = log.ack, log.ack_completed
 
     async def ack_named(*given: object) -> object:
         went.append("names")
         return await named(*given)  # type: ignore[arg-type]
 
-    async def ack_plain(*given: object) -> object:
+    async def ack_completed(*given: object) -> object:
         went.append("plain")
         return await plain(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(log, "ack", ack_named)
-    monkeypatch.setattr(log, "complete", ack_plain)
+    monkeypatch.setattr(log, "ack_completed", ack_completed)
     return went
 
 

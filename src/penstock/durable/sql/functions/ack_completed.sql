@@ -1,4 +1,4 @@
--- ack_v2: ack_v1 for items that all say completed, when the caller knows the names of what they belong to.
+-- ack_completed_v1: ack_v1 for items that all say completed, when the caller knows the names of what they belong to.
 -- First come the plainest acks: a lease of one message at the cursor, of a position where nothing was finished out
 -- of order, given back or failed. Nearly all acks of consumers that take one message at a time are that, and most of
 -- the cost of complete_v1 is in setting up what they do not need. The others, whatever is the matter with them, are
@@ -6,7 +6,7 @@
 -- Returns a row with the numbers of the plain items (NULL if there are none) and how long each message was held, and
 -- nothing else: they are completed and their leases are released. Then rows for the others as ack_v1 has them.
 -- Locks: position rows by partition and group; then tallies by queue and group.
-CREATE OR REPLACE FUNCTION ack_v2(
+CREATE OR REPLACE FUNCTION ack_completed_v1(
     p_partition_ids bigint[], p_group_ids bigint[], p_lease_ids uuid[], p_transaction_ids text[],
     p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (items int[], run_ms bigint[], outcome text, queue_id bigint, queue text, partition text,
@@ -79,7 +79,7 @@ BEGIN
                array_agg(k.transaction_id) AS transaction_ids
         FROM unnest(p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids)
              WITH ORDINALITY AS k (partition_id, group_id, lease_id, transaction_id, item)
-        WHERE k.item <> ALL (coalesce(ack_v2.items, '{}'))
+        WHERE k.item <> ALL (coalesce(ack_completed_v1.items, '{}'))
     ) k CROSS JOIN LATERAL complete_v1(k.items, k.partition_ids, k.group_ids, k.lease_ids, k.transaction_ids,
                                        coalesce(p_now, clock_timestamp())) c;
 END $$;

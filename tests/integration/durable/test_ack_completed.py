@@ -54,7 +54,7 @@ async def test_an_ack_is_told_for_how_long_its_message_was_held(queue: QueueUnde
         deliveries.append(await queue.pop(partition=name))
         queue.later(10)
     acks = await acks_of(queue, *deliveries)
-    assert await log.complete(queue.database, acks, queue.now) == [30, 20, 10]
+    assert await log.ack_completed(queue.database, acks, queue.now) == [30, 20, 10]
     for ack in acks:
         assert tuple(await position(queue.database, ack)) == (1, queue.now, None)
     assert await queue.depth() == (0, 0)
@@ -74,7 +74,7 @@ async def test_whatever_is_not_plain_gets_the_same_answer_as_ever(queue: QueueUn
     del acks[2]  # the second of several: the lease goes on without it
     acks[-1] = acks[-1]._replace(transaction_id="another")
     gone = acks[-1]._replace(partition_id=10**9)
-    told = await log.complete(queue.database, [*acks, gone], queue.now)
+    told = await log.ack_completed(queue.database, [*acks, gone], queue.now)
     outcomes = [
         one if isinstance(one, int) else (one.outcome, one.partition, one.lease_released) for one in told
     ]
@@ -88,7 +88,7 @@ async def test_whatever_is_not_plain_gets_the_same_answer_as_ever(queue: QueueUn
     ]
     # One message of each partition was finished, but of two: and nothing twice.
     assert [(await position(queue.database, ack))["cursor"] for ack in acks] == [0, 1, 1, 1, 0]
-    again = await log.complete(queue.database, [*acks, gone], queue.now)
+    again = await log.ack_completed(queue.database, [*acks, gone], queue.now)
     assert [one.outcome for one in again if isinstance(one, Acked)] == [
         *("lease_lost", "not_leased", "lease_lost", "lease_lost", "not_leased", "lease_lost")
     ]
@@ -109,7 +109,7 @@ async def test_a_position_is_ready_when_its_next_message_is(
     queue.later(1_000)
     for offset in range(6):
         [ack] = await acks_of(queue, await queue.pop())
-        assert await log.complete(queue.database, [ack], queue.now) == [0]
+        assert await log.ack_completed(queue.database, [ack], queue.now) == [0]
         next_at = pushed_at[offset + 1] + timedelta(milliseconds=delay_ms) if offset < 5 else queue.now
         assert tuple(await position(queue.database, ack)) == (offset + 1, next_at, None)
 
@@ -119,10 +119,10 @@ async def test_ids_that_clients_chose_are_looked_at(queue: QueueUnderTest) -> No
     for _ in range(2):
         delivery = await queue.pop()
         [ack] = await acks_of(queue, delivery)
-        [wrong] = await log.complete(queue.database, [ack._replace(transaction_id="b")], queue.now)
+        [wrong] = await log.ack_completed(queue.database, [ack._replace(transaction_id="b")], queue.now)
         assert isinstance(wrong, Acked)
         assert wrong.outcome == "not_leased"
-        assert await log.complete(queue.database, [ack], queue.now) == [0]
+        assert await log.ack_completed(queue.database, [ack], queue.now) == [0]
     assert await queue.depth() == (0, 0)
 
 
@@ -142,7 +142,7 @@ async def test_an_ack_that_waited_for_its_position_sees_what_became_of_it(queue:
             await other.execute(
                 "UPDATE positions SET lease_id = $2 WHERE partition_id = $1", acks[1].partition_id, new_id()
             )
-            settling = asyncio.create_task(log.complete(queue.database, acks, queue.now))
+            settling = asyncio.create_task(log.ack_completed(queue.database, acks, queue.now))
 
             await waiting_for_a_lock(queue.database, 1)
         extended, taken, free = await settling
@@ -163,7 +163,8 @@ async def test_messages_of_one_lease_that_are_acked_at_once_are_all_finished(que
         async with other.transaction():
             await other.execute("SELECT 1 FROM positions FOR UPDATE")
             settling = [
-                asyncio.create_task(log.complete(queue.database, [ack], queue.now)) for ack in reversed(acks)
+                asyncio.create_task(log.ack_completed(queue.database, [ack], queue.now))
+                for ack in reversed(acks)
             ]
             await waiting_for_a_lock(queue.database, 2)
         told = [one for result in await asyncio.gather(*settling) for one in result]
@@ -183,7 +184,10 @@ async def test_acks_of_the_same_messages_in_opposite_order_do_not_deadlock(queue
         one = [acks[i] if i % 2 else stale[i] for i in range(12)]
         two = [stale[i] if i % 2 else acks[i] for i in range(12)]
         results = await asyncio.gather(
-            *(log.complete(queue.database, some, queue.now) for some in (one, two[::-1], acks, acks[::-1]))
+            *(
+                log.ack_completed(queue.database, some, queue.now)
+                for some in (one, two[::-1], acks, acks[::-1])
+            )
         )
         settled = [told for result in results for told in result if isinstance(told, int)]
         settled += [told.run_ms or 0 for result in results for told in result
@@ -213,7 +217,7 @@ async def scans_of_plain_acks(filled: Filled) -> list[Scan]:
                 for row in rows
             ]
             watched.take()
-            told = await log.complete(watched, acks)  # type: ignore[arg-type]
+            told = await log.ack_completed(watched, acks)  # type: ignore[arg-type]
             assert [type(one) for one in told] == [int] * 10
             found = watched.take()
         return found
