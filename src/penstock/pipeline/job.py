@@ -40,7 +40,7 @@ from penstock.pipeline.checkpoint import (
 from penstock.pipeline.first_look import look_before_start
 from penstock.pipeline.heartbeat import Heartbeat
 from penstock.pipeline.identity import check_servers
-from penstock.pipeline.session import build_session
+from penstock.pipeline.session import build_session, register_source
 from penstock.pipeline.sink import Sink, StoppingError
 from penstock.pipeline.source import FORMAT, packed
 from penstock.streams.goal import Goal
@@ -217,12 +217,14 @@ class Pipeline:
             if time.monotonic() - sink.state.active_at < WARM_S:
                 continue
             if definition not in self._rehearsals:
+                register_source(self._session)
                 frame = self._session.read.format(FORMAT).option("definition", packed(definition)).load()
                 self._rehearsals[definition] = sink.landing_rows(frame)
             self._rehearsals[definition].toArrow()
             sink.state.active_at = time.monotonic()
 
     def _start(self, definition: MetricDefinition) -> StreamingQuery:
+        register_source(self._session)
         frame = (
             self._session.readStream.format(FORMAT)
             .option("redis_url", self._settings.redis_url)

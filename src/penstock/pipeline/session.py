@@ -75,8 +75,18 @@ def build_session(master: str, work: Path, name: str = "penstock") -> SparkSessi
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.dataSource.register(StreamsSource)
+    register_source(session)
     return session
+
+
+def register_source(session: SparkSession) -> None:
+    """Make the source known, for what is loaded next.
+
+    Spark notes in the registration what the source's processes need, while it starts them, in a map that is
+    not made for several threads: two queries that start at once could break it, and then no task of either
+    could be read any more. So each query is loaded from a registration of its own.
+    """
+    session.dataSource.register(StreamsSource)
 
 
 def _require_java() -> None:

@@ -26,7 +26,8 @@ from penstock.embedded.valkey import Valkey
 from penstock.errors import ConfigError, PartFailed
 from penstock.pipeline import job
 from penstock.pipeline.job import Pipeline, run
-from penstock.pipeline.session import build_session
+from penstock.pipeline.session import build_session, register_source
+from penstock.pipeline.source import FORMAT
 from penstock.streams.emitter import Emitter
 from penstock.streams.progress import PROGRESS_KEY, read_progress
 from penstock.warehouse.client import Warehouse, connect
@@ -85,6 +86,28 @@ def progress_where(redis_url: str, condition: Callable[[dict[str, Any]], bool], 
     found = wait_until(look, PATIENCE_S, what)
     assert found is not None
     return found
+
+
+def test_queries_that_start_at_once_share_no_notes_of_spark(
+    spark: SparkSession,
+    pipeline: Start,
+    stream_url: str,
+    warehouse_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    manager: Any = spark._jsparkSession
+    loaded: list[int] = []
+
+    def register(session: SparkSession) -> None:
+        register_source(session)
+        source = manager.sessionState().dataSourceManager().lookupDataSource(FORMAT)
+        loaded.append(int(jvm.System.identityHashCode(source.dataSourceCls().envVars())))
+
+    monkeypatch.setattr(job, "register_source", register)
+    with pipeline(stream_url, warehouse_url):
+        wait_until(lambda: len(loaded) >= len(DEFINITIONS), PATIENCE_S, "all queries are started")
+    assert len(set(loaded)) == len(loaded)
 
 
 def test_what_enters_the_streams_is_counted_once_in_every_tier(

@@ -64,7 +64,7 @@ async def test_the_number_of_shards_stays_what_it_was(
     redis_url: str, scope: Scope, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On a database of its own. With another number the tasks of most environments would be out of sight."""
-    url = redis_url.removesuffix("/0") + "/10"
+    url = redis_url.removesuffix("/0") + "/14"
     first, second = RunQueues(url, shards=3), RunQueues(url, shards=16)
     scopes = [Scope(f"{scope.organization} {n}") for n in range(20)]
     for one in scopes:

@@ -311,7 +311,7 @@ async def test_emission_is_switched_off_for_all_processes_at_once(
 ) -> None:
     monkeypatch.setattr(sweeper, "LOOK_EVERY_S", 0.05)
     monkeypatch.setattr(sweeper, "LONGEST_PAUSE_S", 0.05)
-    url = redis_url.removesuffix("/0") + "/9"
+    url = redis_url.removesuffix("/0") + "/13"
     queues = RunQueues(url)
     await queues.start()
     async with Redis.from_url(url) as client:
