@@ -44,7 +44,8 @@ from penstock.warehouse.windows import window
 
 GOAL_MS = 50.0
 ROUTING = ("30m", "2h", "24h", "7d", "30d", "90d")
-"""The periods of the routing table; the last two stand for "30 days and more"."""
+"""The periods of the routing table. Its last row, "30 days and more", has 720 points; 90 days are three times
+that."""
 
 BUCKETS = {"5s": 34_560, "1m": 11_520, "1h": 2_208}
 """What is loaded per queue: 2 days of 5 seconds, 8 days of minutes, 92 days of hours. Windows

@@ -44,6 +44,14 @@ class QueueGone(PenstockError):
     title = "The queue was deleted meanwhile"
 
 
+class SchemaOutdated(PenstockError):
+    """A function that this version calls is not in the database."""
+
+    code = "schema_outdated"
+    status = 503
+    title = "PostgreSQL has the schema of another version"
+
+
 class TransactionFailed(PenstockError):
     """A transaction was not carried out: item `item` (from 0) of its `part`, push or ack, for `reason`."""
 
@@ -68,6 +76,8 @@ def _raised(error: asyncpg.PostgresError) -> PenstockError | None:
             return TransactionFailed(detail["part"], detail["item"] - 1, detail["reason"])
         case "PK004":
             return QueueGone("the queue is being deleted; try again")
+        case "42883":
+            return SchemaOutdated(f"run `penstock migrate`: {error}")
     return None
 
 

@@ -10,7 +10,7 @@ from penstock.warehouse.client import Warehouse
 from penstock.warehouse.columns import ABSENT, ANY, Selection, between, readings
 from penstock.warehouse.native import Column
 from penstock.warehouse.reading import QUICKLY, aggregated
-from penstock.warehouse.remembered import Remembered
+from penstock.warehouse.remembered import Remembered, thing
 from penstock.warehouse.schema import tier_table
 from penstock.warehouse.tiers import FINE, HOUR, MINUTE
 from penstock.warehouse.windows import Window
@@ -50,10 +50,10 @@ def look_further(
     is asked for. If nothing was seen then, the newest hour in which something was is looked up.
     """
     missing = tuple(name for name, value in near.gauges.items() if value is None)
-    thing = selection.key(definition)
-    without = (thing, missing)
+    asked = thing(warehouse, definition, selection)
+    without = (asked, missing)
     # A window that starts within the same look back would have found what was seen in between.
-    nothing = (thing, window.tier.name, window.start_s // look_back_s(window))
+    nothing = (asked, window.tier.name, window.start_s // look_back_s(window))
     if not missing or (nothing in _nothing if near.seen_ms is None else without in _without):
         return near
     sources = _Sources(definition, window, selection, tuple(near.gauges))

@@ -6,7 +6,7 @@ time, and until then one bucket may lie in several rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,10 +36,6 @@ class Selection:
     counted: Mapping[str, str] = field(default_factory=dict)
     observed: str = ANY
     rollup: str | None = None
-
-    def key(self, definition: MetricDefinition) -> Hashable:
-        """Names the thing asked about."""
-        return (definition.name, self.rollup, tuple(sorted(self.parameters.items())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,14 @@ def merged(
     holds = {condition: rows[name] != 0 for condition, name in conditions.items()}
     everywhere = {condition: bool(true.all()) for condition, true in holds.items()}
     buckets = _Buckets(at)
+    ways = {"sum": buckets.sums, "max": buckets.maxima}
     found = {}
     for name, aggregate in aggregates.items():
         column = rows[f"c_{name}"]
         condition = aggregate.condition
         if condition != ANY and not everywhere[condition]:
             column = np.where(_beside(holds[condition], column), column, column.dtype.type(0))
-        found[name] = buckets.sums(column) if aggregate.function == "sum" else buckets.maxima(column)
+        found[name] = ways[aggregate.function](column)
     return buckets.at, found
 
 

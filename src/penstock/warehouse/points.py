@@ -25,7 +25,7 @@ from penstock.warehouse.columns import (
 )
 from penstock.warehouse.native import Column
 from penstock.warehouse.reading import QUICKLY, SIDE_BY_SIDE, aggregated, as_they_lie, nothing
-from penstock.warehouse.remembered import Remembered
+from penstock.warehouse.remembered import Remembered, thing
 from penstock.warehouse.schema import FRESHNESS, table_gauges, tier_table
 from penstock.warehouse.tiers import HOUR
 from penstock.warehouse.windows import Window
@@ -124,7 +124,7 @@ class _Tier:
         """The same of points as wide as the tier's buckets. A thing with many rows per point, such as a queue
         of many groups, is remembered and left to `read`."""
         window, selection = self.window, self.selection
-        key = (selection.key(self.definition), window.tier.name)
+        key = (thing(self.warehouse, self.definition, selection), window.tier.name)
         if key not in _many_rows:
             most = MOST_ROWS * (len(window.buckets) + LOOK_BACK)
             found = as_they_lie(self.warehouse, ways, self._rows(condition), selection.parameters, most)

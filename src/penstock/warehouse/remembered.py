@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable
 
+from penstock.definitions import MetricDefinition
+from penstock.warehouse.client import Warehouse
+from penstock.warehouse.columns import Selection
+
 MOST = 10_000
 
 
@@ -22,3 +26,8 @@ class Remembered:
 
     def __contains__(self, key: Hashable) -> bool:
         return self._until.get(key, 0.0) > time.monotonic()
+
+
+def thing(warehouse: Warehouse, definition: MetricDefinition, selection: Selection) -> Hashable:
+    """Names what is asked about: whose it is, and in which database."""
+    return (warehouse.url, definition.name, selection.rollup, tuple(sorted(selection.parameters.items())))

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from penstock.durable.faults import SchemaOutdated
 from penstock.durable.pool import MOST_AT_HAND, Database, _is_open
 from penstock.errors import DatabaseUnavailable
 from waiting import wait_until_async
@@ -30,6 +31,15 @@ async def test_who_comes_after_the_connections_were_closed_is_refused(database_u
     with pytest.raises(DatabaseUnavailable, match="stopping"):
         await database.ping()
     assert database.connections == (0, 0)
+    await database.close()
+
+
+async def test_a_database_that_was_not_migrated_is_told(database_url: str) -> None:
+    database = Database(database_url)
+    with pytest.raises(SchemaOutdated, match=r"penstock migrate.*not_there_v1") as told:
+        await database.fetch("SELECT * FROM not_there_v1($1)", 1)
+    assert told.value.status == 503
+    await database.ping()
     await database.close()
 
 

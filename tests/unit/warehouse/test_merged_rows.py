@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +60,11 @@ def test_sums_and_maxima_are_those_of_all_rows_that_count(
         assert found["top"][place] == max(row[3] for row in here)
         assert number(found["last"][place].tolist()) == max(number(row[4]) if row[6] else 0 for row in here)
         assert number(found["best"][place].tolist()) == max(number(row[5]) if row[7] else 0 for row in here)
+
+
+def test_nothing_else_than_sums_and_maxima_is_put_together() -> None:
+    with pytest.raises(KeyError, match="quantiles"):
+        merged({"c_a": np.zeros(1)}, np.zeros(1), {"a": Aggregate("quantiles", "a")})
 
 
 def test_what_is_asked_for_are_the_columns_and_each_condition_once() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.definitions import QUEUE, WORKER
 from penstock.warehouse import remembered
-from penstock.warehouse.remembered import Remembered
+from penstock.warehouse.client import connect
+from penstock.warehouse.columns import Selection
+from penstock.warehouse.remembered import Remembered, thing
 
 
 def test_a_key_is_remembered_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +30,17 @@ def test_it_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in range(4):
         things.add(key)
     assert [key in things for key in range(4)] == [False, False, False, True]
+
+
+def test_things_are_told_apart_by_database_metric_rollup_and_tenant() -> None:
+    one, other = connect("http://one:8123/a"), connect("http://one:8123/b")
+    ours, theirs = (Selection("", {"organization": name, "queue": "q"}) for name in ("ours", "theirs"))
+    whole = Selection("", ours.parameters, rollup="environment")
+    found = {
+        thing(warehouse, definition, selection)
+        for warehouse in (one, other)
+        for definition in (QUEUE, WORKER)
+        for selection in (ours, theirs, whole)
+    }
+    assert len(found) == 12
+    assert thing(one, QUEUE, ours) == thing(connect(one.url), QUEUE, ours)
