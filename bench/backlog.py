@@ -20,7 +20,7 @@ from redis import Redis
 from penstock.definitions import PACK_WIRE, QUEUE
 from penstock.shards import shard_of
 from penstock.streams.packing import pack
-from penstock.warehouse.client import Warehouse
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import tier_tables
 
 SINGLE, PACKED = "single", "packed"

@@ -26,7 +26,8 @@ from rich.console import Console
 
 from bench import deaths, disk, harness, http_load
 from bench.servers import RunningBroker, Servers, servers
-from penstock.durable import dead_upkeep, log, migrations
+from penstock.durable import log, migrations
+from penstock.durable.dead_letters import dead_letter_counts
 from penstock.durable.log import PartitionName
 from penstock.durable.pool import SESSION, Database
 from penstock.model import DEFAULT_SCOPE
@@ -86,7 +87,7 @@ async def prepare(url: str, rows: int, tell: Any) -> None:
         await connection.execute("SET maintenance_work_mem = '512MB'")
         for definition in definitions:
             await connection.execute(definition)
-        while await dead_upkeep.fold(connection):
+        while await dead_letter_counts.fold(connection):
             pass
         for table in ("dead_letters", "dead_counts", "dead_error_counts", "dead_hours", "dead_tallies"):
             await connection.execute(f"VACUUM (ANALYZE) {table}")

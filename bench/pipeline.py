@@ -27,13 +27,13 @@ from bench import harness, plain_consumer, visible
 from bench.backlog import DATABASES, PACKED, SINGLE, Backlog, check
 from bench.harness import Entry, Results
 from bench.spark_consumer import SparkConsumer
-from penstock.embedded.clickhouse import ClickHouse
-from penstock.embedded.java import find_java
-from penstock.embedded.part import running
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.valkey import Valkey
-from penstock.warehouse.client import Warehouse, connect
-from penstock.warehouse.migrations import migrate
+from penstock.embedded.servers.clickhouse import ClickHouse
+from penstock.embedded.servers.java import find_java
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.valkey import Valkey
+from penstock.embedded.supervision.part import running
+from penstock.warehouse.clickhouse_client import Warehouse, connect
+from penstock.warehouse.schema_migrations import migrate
 
 READ, PLAIN, OURS = "reading Redis only", "plain consumer", "penstock"
 FORMS = {SINGLE: "single entries", PACKED: "packed entries"}

@@ -15,7 +15,7 @@ from redis import Redis
 
 from penstock.definitions import PACK_WIRE, QUEUE
 from penstock.streams.packing import unpack
-from penstock.warehouse.client import Warehouse
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import landing_table
 
 READ_ENTRIES = 10_000

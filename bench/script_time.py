@@ -13,8 +13,8 @@ from typing import Any
 from redis.asyncio import Redis
 
 from penstock.model import DEFAULT_SCOPE
-from penstock.runqueue.model import NewTask
 from penstock.runqueue.queue import RunQueues
+from penstock.runqueue.task_model import NewTask
 
 COMMANDS = ("enqueue", "dequeue", "ack")
 

@@ -23,9 +23,9 @@ from bench.harness import Entry, Results
 from bench.payloads import payloads
 from bench.servers import servers
 from penstock.broker.broker import Broker
-from penstock.broker.metrics import QueueMetrics
-from penstock.broker.minute import Identity
-from penstock.broker.worker_metrics import WorkerMetrics
+from penstock.broker.self_metrics.minute import Identity
+from penstock.broker.self_metrics.queue_metrics import QueueMetrics
+from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from penstock.streams.emitter import Emitter

@@ -30,17 +30,17 @@ from rich.progress import Progress
 from bench import harness
 from bench.servers import Processes
 from penstock.definitions import QUEUE
-from penstock.embedded.clickhouse import ClickHouse
-from penstock.embedded.part import running
-from penstock.embedded.ports import any_free_port
+from penstock.embedded.servers.clickhouse import ClickHouse
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.supervision.part import running
 from penstock.model import DEFAULT_SCOPE
-from penstock.warehouse import packed
-from penstock.warehouse.client import Warehouse
-from penstock.warehouse.migrations import migrate
-from penstock.warehouse.native import Column
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import QUANTILE_FUNCTION, TierTable, table_gauges, tier_tables
-from penstock.warehouse.series import environment_series, queue_series
-from penstock.warehouse.windows import window
+from penstock.warehouse.schema_migrations import migrate
+from penstock.warehouse.series import packed_maximum
+from penstock.warehouse.series.native_format import Column
+from penstock.warehouse.series.queue_series import environment_series, queue_series
+from penstock.warehouse.series.window import window
 
 GOAL_MS = 50.0
 ROUTING = ("30m", "2h", "24h", "7d", "30d", "90d")
@@ -118,7 +118,7 @@ def load_statement(table: TierTable, end_s: int, first: int, buckets: int, queue
     columns += [f"rand({n}) % 20" for n, _ in enumerate(QUEUE.counters)]
     for n, _ in enumerate(table_gauges(QUEUE, table.rollup), start=20):
         columns += [f"toNullable(toUInt64(1000 + rand({n}) % 50))"]
-        columns += [packed.observation(f"rand({n}) % 1000", f"toUnixTimestamp({moment})", "number")]
+        columns += [packed_maximum.observation(f"rand({n}) % 1000", f"toUnixTimestamp({moment})", "number")]
     state = QUANTILE_FUNCTION.replace("(", "State(", 1)
     for n, _ in enumerate(QUEUE.samples, start=40):
         values = f"arrayMap(i -> toUInt64((rand({n}) + i * 7919) % 5000), range({samples}))"
@@ -129,7 +129,7 @@ def load_statement(table: TierTable, end_s: int, first: int, buckets: int, queue
             found = [f"finalizeAggregation({digest})[{place}]" for place in (1, 2, 3)]
             columns += [
                 f"if(toUnixTimestamp({moment}) + {width + UNWRITTEN_S} > {end_s}, 0, "
-                f"{packed.percentiles(str(samples), found)})"
+                f"{packed_maximum.percentiles(str(samples), found)})"
             ]
     return f"INSERT INTO {table.name} SELECT {', '.join(columns)} FROM numbers({queues * buckets})"
 

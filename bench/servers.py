@@ -19,15 +19,15 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import psutil
 
-from penstock.broker.schema import migrate
+from penstock.broker.store_migrations import migrate
 from penstock.config import Settings
-from penstock.embedded.part import running
-from penstock.embedded.platform import environment_of
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.postgres import Postgres
-from penstock.embedded.process import Command
-from penstock.embedded.services import Broker
-from penstock.embedded.valkey import Valkey
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.postgres import Postgres
+from penstock.embedded.servers.valkey import Valkey
+from penstock.embedded.supervision.part import running
+from penstock.embedded.supervision.platform import environment_of
+from penstock.embedded.supervision.process import Command
+from penstock.embedded.supervision.service_parts import Broker
 
 NOWHERE = "http://127.0.0.1:9"
 """ClickHouse is only read by the metrics routes, which no benchmark of the broker asks."""

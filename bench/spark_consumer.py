@@ -173,8 +173,8 @@ class _Work:
 
     def _start(self, redis_url: str, clickhouse_url: str, trigger: dict[str, Any]) -> tuple[Any, Any]:
         from bench.timed_sink import TimedSink
-        from penstock.pipeline.source import FORMAT, packed
-        from penstock.warehouse.client import connect
+        from penstock.pipeline.source.redis_streams import FORMAT, packed
+        from penstock.warehouse.clickhouse_client import connect
 
         sink = TimedSink(QUEUE, connect(clickhouse_url), Redis.from_url(redis_url), threading.Event())
         frame = (

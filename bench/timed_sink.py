@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from penstock.pipeline.sink import Sink
+from penstock.pipeline.sink.clickhouse_sink import Sink
 
 
 class TimedSink(Sink):

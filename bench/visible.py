@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 from redis import Redis
 
 from penstock.definitions import QUEUE
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.secret import password_of
-from penstock.embedded.state import read_state
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.secret import password_of
+from penstock.embedded.supervision.state import read_state
 from penstock.shards import shard_of
-from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema import tier_table
 from penstock.warehouse.tiers import FINE
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.embedded.clickhouse import ClickHouse
-from penstock.embedded.java import find_java
-from penstock.embedded.part import running
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.postgres import Postgres
-from penstock.embedded.valkey import Valkey
+from penstock.embedded.servers.clickhouse import ClickHouse
+from penstock.embedded.servers.java import find_java
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.postgres import Postgres
+from penstock.embedded.servers.valkey import Valkey
+from penstock.embedded.supervision.part import running
 
 sys.path.insert(0, str(Path(__file__).parent))  # `from waiting import wait_until`
 

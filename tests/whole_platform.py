@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import psutil
 
-from penstock.embedded.ports import any_free_port
+from penstock.embedded.servers.ports import any_free_port
 from waiting import wait_until
 
 START_S = 180

@@ -11,8 +11,8 @@ from bench.task_queues.contestant import IN_FLIGHT, TaskQueue, at_once
 from penstock.client import Client, ClientSettings
 from penstock.client import NewTask as ClientTask
 from penstock.model import DEFAULT_SCOPE
-from penstock.runqueue.model import NewTask, RunningTask
 from penstock.runqueue.queue import RunQueues
+from penstock.runqueue.task_model import NewTask, RunningTask
 
 BATCH = 100
 WORKERS = 4

@@ -34,15 +34,15 @@ import httpx
 import pytest
 
 from penstock.config import Settings
-from penstock.durable import log, migrations, operations
+from penstock.durable import deferred_operations, log, migrations
 from penstock.durable.log import PartitionName
 from penstock.durable.pool import Database
-from penstock.embedded.part import Program, start, wait_until_healthy
-from penstock.embedded.platform import environment_of
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.postgres import Postgres
-from penstock.embedded.process import Child, stop
-from penstock.embedded.services import Broker
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.postgres import Postgres
+from penstock.embedded.supervision.part import Program, start, wait_until_healthy
+from penstock.embedded.supervision.platform import environment_of
+from penstock.embedded.supervision.process import Child, stop
+from penstock.embedded.supervision.service_parts import Broker
 from penstock.model import DEFAULT_SCOPE
 from waiting import wait_until_async
 
@@ -368,7 +368,7 @@ async def test_what_was_answered_stays_true_whatever_is_killed(server_home: Path
         assert world.failures > 0, "the disasters were felt"
         assert world.reasons >= {"system_busy", "database_down"}, "every way was taken"
         database = Database(world.postgres.program.url, 1)
-        assert {depth.waiting for depth in (await operations.depths(database)).values()} == {0}
+        assert {depth.waiting for depth in (await deferred_operations.depths(database)).values()} == {0}
         assert not await database.fetch("SELECT 1 FROM lanes")
         assert not await database.fetch("SELECT 1 FROM partitions WHERE spilled <> 0 OR spilled_acks <> 0")
         for queue in (QUEUE, OUT):

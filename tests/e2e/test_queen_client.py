@@ -21,7 +21,7 @@ import pytest_asyncio
 from queen import Queen
 
 from penstock.durable import migrations
-from penstock.embedded.ports import any_free_port
+from penstock.embedded.servers.ports import any_free_port
 from waiting import wait_until, wait_until_async
 
 START_S = 60

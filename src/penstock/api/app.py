@@ -13,30 +13,30 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from penstock import __version__, dashboard
+from penstock import __version__, console
 from penstock.api import openapi, problems
 from penstock.api.auth import Guards
 from penstock.api.routes import (
+    ack_and_transaction,
     analytics,
-    batching,
-    channels,
+    batch_stats,
     configure,
+    dead_letter_jobs,
     dead_letters,
-    dead_work,
-    exposition,
     groups,
     health,
-    horizon,
-    messages,
-    messages_view,
-    metrics,
+    message_admin,
     operations,
-    resources,
+    prometheus,
+    push_pop,
+    queues,
     run_queues,
-    settle,
+    series,
     status,
     tasks,
     traces,
+    vacuum_horizon,
+    webhook_broker,
     worker_health,
 )
 from penstock.api.services import open_services
@@ -60,19 +60,19 @@ def make_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(HTTPException, problems.on_http_exception)
     app.add_exception_handler(RequestValidationError, problems.on_validation_error)
     app.add_exception_handler(Exception, problems.on_unexpected)
-    app.router.routes.extend([*messages.ROUTES, *settle.ROUTES])
+    app.router.routes.extend([*push_pop.ROUTES, *ack_and_transaction.ROUTES])
     for module in (
-        *(configure, resources, groups, messages_view, traces, operations),
-        *(dead_letters, dead_work, channels),
-        *(run_queues, tasks, status, horizon, batching, metrics, exposition, health),
+        *(configure, queues, groups, message_admin, traces, operations),
+        *(dead_letters, dead_letter_jobs, webhook_broker),
+        *(run_queues, tasks, status, vacuum_horizon, batch_stats, series, prometheus, health),
         *(analytics, worker_health),
     ):
         app.include_router(module.router)
     app.add_route("/", _page, include_in_schema=False)
-    app.mount("/static", StaticFiles(directory=dashboard.STATIC), name="static")
+    app.mount("/static", StaticFiles(directory=console.STATIC), name="static")
     openapi.describe(app)
     return app
 
 
 async def _page(request: Request) -> Response:
-    return FileResponse(dashboard.STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+    return FileResponse(console.STATIC / "index.html", headers={"Cache-Control": "no-cache"})

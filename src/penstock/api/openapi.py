@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI
 
-from penstock.api import schemas
+from penstock.api.schemas import message_bodies
 
 PROBLEM = {
     "description": "problem details (RFC 9457); `error` repeats `detail`",
@@ -33,16 +33,16 @@ def describe(app: FastAPI) -> None:
 
 def _hot_routes() -> tuple[dict[str, Any], dict[str, Any]]:
     types = [
-        schemas.PushBody,
-        list[schemas.PushItemResult],
-        schemas.PopResponse,
-        schemas.AckBody,
-        schemas.AckBatchBody,
-        list[schemas.AckResult],
-        schemas.ExtendBody,
-        schemas.Extended,
-        schemas.TransactionBody,
-        schemas.TransactionResponse,
+        message_bodies.PushBody,
+        list[message_bodies.PushItemResult],
+        message_bodies.PopResponse,
+        message_bodies.AckBody,
+        message_bodies.AckBatchBody,
+        list[message_bodies.AckResult],
+        message_bodies.ExtendBody,
+        message_bodies.Extended,
+        message_bodies.TransactionBody,
+        message_bodies.TransactionResponse,
     ]
     shapes, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     push, pushed, popped, ack, ack_batch, acked, extend, extended, transaction, done = shapes

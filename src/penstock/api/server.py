@@ -11,8 +11,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from penstock.api.app import make_app
-from penstock.api.express import ExpressProtocol
-from penstock.broker.worker_slot import clear_slots
+from penstock.api.http.fast_protocol import ExpressProtocol
+from penstock.broker.self_metrics.worker_slot import clear_slots
 from penstock.config import Settings, as_environment, load_settings
 
 GARBAGE_AFTER = 20_000

@@ -11,28 +11,28 @@ from dataclasses import dataclass
 import redis.asyncio
 from starlette.requests import Request
 
-from penstock.api.samples import own_samples
-from penstock.api.whole import Whole
+from penstock.api.exporter.process_samples import own_samples
+from penstock.api.exporter.worker_aggregate import Whole
 from penstock.broker.broker import Broker, Overload
-from penstock.broker.dead_jobs import DeadJobs
-from penstock.broker.dead_tasks import DeadTasks
-from penstock.broker.journal import Journal
-from penstock.broker.journal_place import journal_directory
+from penstock.broker.dead_letters.job_runner import DeadJobs
+from penstock.broker.dead_letters.task_letters import DeadTasks
+from penstock.broker.encryption import Sealer
+from penstock.broker.journal.location import journal_directory
+from penstock.broker.journal.push_journal import Journal
 from penstock.broker.maintenance import Maintenance, Plan
-from penstock.broker.metrics import QueueMetrics
-from penstock.broker.minute import Identity
-from penstock.broker.queue_names import QueueNames
-from penstock.broker.sealing import Sealer
-from penstock.broker.worker_events import WorkerEvents
-from penstock.broker.worker_metrics import WorkerMetrics
-from penstock.broker.worker_slot import WorkerSlot, slots_directory
+from penstock.broker.queues.name_registry import QueueNames
+from penstock.broker.self_metrics.minute import Identity
+from penstock.broker.self_metrics.queue_metrics import QueueMetrics
+from penstock.broker.self_metrics.worker_events import WorkerEvents
+from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
+from penstock.broker.self_metrics.worker_slot import WorkerSlot, slots_directory
 from penstock.clock import system_clock
 from penstock.config import Settings
 from penstock.durable.pool import Database
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.streams.emitter import Emitter
-from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.clickhouse_client import Warehouse, connect
 
 
 @dataclass(frozen=True, slots=True)

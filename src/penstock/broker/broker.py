@@ -6,29 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.broker.batcher import Batcher
-from penstock.broker.dead_letters import DeadLetters
-from penstock.broker.directory import Directory
-from penstock.broker.drain import Drain, Plan
-from penstock.broker.groups import Groups
-from penstock.broker.journal import Journal
-from penstock.broker.later import Later
-from penstock.broker.load import DEFAULTS, Decision, Load, Threshold, thresholds
-from penstock.broker.metrics import QueueMetrics
-from penstock.broker.operations import Operations
-from penstock.broker.pop import Pops
-from penstock.broker.push import Pushes
-from penstock.broker.queue_names import QueueNames
-from penstock.broker.queues import Queues
+from penstock.batching import Batcher
+from penstock.broker.context import Workbench
+from penstock.broker.dead_letters.letters import DeadLetters
+from penstock.broker.encryption import Sealer
+from penstock.broker.journal.push_journal import Journal
+from penstock.broker.overload.deferred import Later
+from penstock.broker.overload.drain import Drain, Plan
+from penstock.broker.overload.load import DEFAULTS, Decision, Load, Threshold, thresholds
+from penstock.broker.overload.operation_actions import Operations
+from penstock.broker.queues.ack import Settlements
+from penstock.broker.queues.admin import Queues
+from penstock.broker.queues.groups import Groups
+from penstock.broker.queues.id_cache import Directory
+from penstock.broker.queues.message_actions import Records
+from penstock.broker.queues.name_registry import QueueNames
+from penstock.broker.queues.pop import Pops
+from penstock.broker.queues.push import Pushes
 from penstock.broker.ready import Ready
-from penstock.broker.records import Records
-from penstock.broker.sealing import Sealer
-from penstock.broker.settle import Settlements
-from penstock.broker.waiters import Waiters
-from penstock.broker.workbench import Workbench
+from penstock.broker.self_metrics.queue_metrics import QueueMetrics
+from penstock.broker.wakeups import Waiters
 from penstock.clock import Clock, system_clock
 from penstock.config import Settings
-from penstock.durable.news import News
+from penstock.durable.notifications import News
 from penstock.durable.pool import Database
 from penstock.errors import Overloaded
 

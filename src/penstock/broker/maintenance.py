@@ -17,9 +17,11 @@ from datetime import timedelta
 
 from penstock.clock import Clock, system_clock, to_utc
 from penstock.config import Settings
-from penstock.durable import chunks, dead_upkeep, operations, reconciliation, retention, tidy, worker_metrics
-from penstock.durable.retention import LetGo
-from penstock.durable.upkeep import Upkeep
+from penstock.durable import deferred_operations, minute_rows, reconciliation
+from penstock.durable.dead_letters import dead_letter_counts
+from penstock.durable.maintenance_lock import Upkeep
+from penstock.durable.storage import chunks, retention, vacuum
+from penstock.durable.storage.retention import LetGo
 from penstock.errors import PenstockError
 from penstock.model import Scope
 
@@ -162,7 +164,7 @@ class Maintenance:
             await session.close()
 
     async def _read_clock(self, session: Upkeep) -> bool:
-        await tidy.read_clock(session)
+        await vacuum.read_clock(session)
         return False
 
     async def _rotate(self, session: Upkeep) -> bool:
@@ -196,7 +198,7 @@ class Maintenance:
         before = to_utc(self._clock()) - self._plan.trace_age
         more = True
         while more and not spent():
-            more = await tidy.prune_traces(session, before)
+            more = await vacuum.prune_traces(session, before)
         return more
 
     async def _look_at_lanes(self, session: Upkeep) -> bool:
@@ -204,36 +206,38 @@ class Maintenance:
         spent = chunks.after(STEP_S)
         more = True
         while more and not spent():
-            gone = await operations.forget_finished(session, self._plan.operation_age.total_seconds(), 5_000)
+            gone = await deferred_operations.forget_finished(
+                session, self._plan.operation_age.total_seconds(), 5_000
+            )
             more = gone == 5_000
-        if self._lanes_wait is not None and await operations.next_due_s(session) is not None:
+        if self._lanes_wait is not None and await deferred_operations.next_due_s(session) is not None:
             self._lanes_wait()
         return more
 
     async def _fold_dead(self, session: Upkeep) -> bool:
         """All deltas of dead letters. Where many came, many will: the next round comes sooner."""
         spent = chunks.after(STEP_S)
-        folded = total = await dead_upkeep.fold(session)
-        while folded >= dead_upkeep.FOLD_ROWS and not spent():
-            folded = await dead_upkeep.fold(session)
+        folded = total = await dead_letter_counts.fold(session)
+        while folded >= dead_letter_counts.FOLD_ROWS and not spent():
+            folded = await dead_letter_counts.fold(session)
             total += folded
-        await dead_upkeep.forget(session)
+        await dead_letter_counts.forget(session)
         return total >= MANY_DELTAS
 
     async def _group_dead(self, session: Upkeep) -> bool:
         spent = chunks.after(STEP_S)
         more = True
         while more and not spent():
-            more = await dead_upkeep.group(session)
+            more = await dead_letter_counts.group(session)
         return more
 
     async def _recount_dead(self, session: Upkeep) -> bool:
         """Some slices of the recount, if one is due; the next round goes on behind them."""
-        if not await dead_upkeep.recount_is_due(session):
+        if not await dead_letter_counts.recount_is_due(session):
             return False
         spent = chunks.after(RECOUNT_S)
         while not spent():
-            if (await dead_upkeep.recount(session)).ended:
+            if (await dead_letter_counts.recount(session)).ended:
                 break
         return False
 
@@ -242,7 +246,7 @@ class Maintenance:
         before = to_utc(self._clock()) - self._plan.minute_age
         more = True
         while more and not spent():
-            more = await worker_metrics.prune(session, before)
+            more = await minute_rows.prune(session, before)
         return more
 
     async def _reconcile(self, session: Upkeep) -> bool:
@@ -258,7 +262,7 @@ class Maintenance:
         return not ended
 
     async def _vacuum(self, session: Upkeep) -> bool:
-        for name in await tidy.vacuum(session):
+        for name in await vacuum.vacuum(session):
             logger.debug("vacuumed %s", name)
         return False
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from penstock.broker.waiters import Waiters
-from penstock.durable.news import News
+from penstock.broker.wakeups import Waiters
+from penstock.durable.notifications import News
 
 
 class Ready:

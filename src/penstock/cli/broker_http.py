@@ -25,7 +25,7 @@ class BrokerHttp:
     @classmethod
     def of(cls, settings: Settings, url: str | None, token: str | None) -> BrokerHttp:
         """The broker named on the command line, or that of the settings, with the first of its tokens."""
-        from penstock.embedded.services import reachable
+        from penstock.embedded.supervision.service_parts import reachable
 
         first = settings.dlq_tokens.partition(",")[0].strip().partition("=")[2]
         return cls(url or f"http://{reachable(settings.host)}:{settings.port}", token or first or None)

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from penstock import __version__
-from penstock.cli.dlq import dlq
-from penstock.cli.pipeline import AsJson, pipeline
-from penstock.cli.queues import queues
-from penstock.cli.report import report
+from penstock.cli.dlq_commands import dlq
+from penstock.cli.pipeline_commands import AsJson, pipeline
+from penstock.cli.queue_commands import queues
+from penstock.cli.report_commands import report
 from penstock.config import load_settings
 from penstock.errors import PenstockError
 
@@ -52,9 +52,9 @@ def up(demo: Annotated[bool, typer.Option("--demo", help="Run a gentle load too.
 @app.command()
 def status(as_json: AsJson = False) -> None:
     """Show every part of the running platform; exit code 0 when all are up, else 1."""
-    from penstock.broker.journal_place import read_depth
+    from penstock.broker.journal.location import read_depth
     from penstock.cli.tables import journal_text, status_json, status_table
-    from penstock.embedded.state import read_state
+    from penstock.embedded.supervision.state import read_state
 
     settings = load_settings()
     state = read_state(settings.home)
@@ -75,8 +75,8 @@ def logs(
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many lines from the end.")] = 50,
 ) -> None:
     """Show the log of one part."""
-    from penstock.cli.reading import log_of
-    from penstock.embedded import logs as files
+    from penstock.cli.platform_info import log_of
+    from penstock.embedded.supervision import logs as files
 
     log = log_of(load_settings().home, part)
     for line in files.last_lines(log, lines):
@@ -91,7 +91,7 @@ def logs(
 @app.command()
 def config(as_json: AsJson = False) -> None:
     """Show the settings in force and where each one comes from; passwords are hidden."""
-    from penstock.cli.reading import settings_with_sources
+    from penstock.cli.platform_info import settings_with_sources
     from penstock.cli.tables import config_table
 
     rows = settings_with_sources(load_settings())
@@ -104,11 +104,11 @@ def config(as_json: AsJson = False) -> None:
 @app.command()
 def migrate() -> None:
     """Bring the schemas of PostgreSQL and ClickHouse up to date."""
-    from penstock.broker import schema
-    from penstock.embedded.platform import reach_running
+    from penstock.broker import store_migrations
+    from penstock.embedded.supervision.platform import reach_running
 
     settings = reach_running(load_settings(), "postgres_url", "clickhouse_url")
-    applied = asyncio.run(schema.migrate(settings))
+    applied = asyncio.run(store_migrations.migrate(settings))
     print("\n".join(applied) if applied else "Nothing to do: the schemas are up to date.")
 
 
@@ -120,7 +120,7 @@ def serve(
 ) -> None:
     """Run the broker alone, against the servers the settings name."""
     from penstock.api import server
-    from penstock.embedded.platform import reach_running
+    from penstock.embedded.supervision.platform import reach_running
 
     settings = reach_running(load_settings(), "postgres_url", "redis_url", "clickhouse_url")
     server.serve(settings.model_copy(update={"workers": workers}) if workers else settings)

@@ -14,12 +14,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from penstock.broker.journal import Depth
-from penstock.cli.reading import SettingRow
-from penstock.embedded.state import PartState, PlatformState, State
+from penstock.broker.journal.push_journal import Depth
+from penstock.cli.platform_info import SettingRow
+from penstock.embedded.supervision.state import PartState, PlatformState, State
 
 if TYPE_CHECKING:
-    from penstock.pipeline.rebuild import DayPlan
+    from penstock.pipeline.archive.rebuild import DayPlan
 
 _COLOURS = {
     State.UP: "green",

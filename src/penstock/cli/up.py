@@ -17,10 +17,10 @@ from rich.text import Text
 
 from penstock.cli.tables import address_text, parts_table, plain_table, state_text
 from penstock.config import Settings
-from penstock.embedded.part import Part
-from penstock.embedded.platform import assemble, environment_of
-from penstock.embedded.state import PlatformState, State
-from penstock.embedded.supervisor import HomeLock, Supervisor, end_strays
+from penstock.embedded.supervision.part import Part
+from penstock.embedded.supervision.platform import assemble, environment_of
+from penstock.embedded.supervision.state import PlatformState, State
+from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, end_strays
 
 
 def bring_up(settings: Settings, demo: bool) -> None:
@@ -45,9 +45,9 @@ def bring_up(settings: Settings, demo: bool) -> None:
 
 
 def _migrate(settings: Settings) -> list[str]:
-    from penstock.broker import schema
+    from penstock.broker import store_migrations
 
-    return asyncio.run(schema.migrate(settings))
+    return asyncio.run(store_migrations.migrate(settings))
 
 
 class Screen:

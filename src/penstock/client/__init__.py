@@ -7,6 +7,7 @@ asynchronous `Client` is the only implementation; `SyncClient` drives one on an 
 from penstock.client.buffer import Buffer
 from penstock.client.client import Client
 from penstock.client.consumer import Batches, Consumer
+from penstock.client.deferred import Queued, Results
 from penstock.client.errors import (
     ApiError,
     ClientError,
@@ -33,8 +34,7 @@ from penstock.client.messages import (
     TransactionStep,
 )
 from penstock.client.operations import Operation, OperationPage, Operations, OperationStatus
-from penstock.client.pops import AnyQueue
-from penstock.client.queued import Queued, Results
+from penstock.client.pop_request import AnyQueue
 from penstock.client.settings import ClientSettings
 from penstock.client.sync import (
     SyncBuffer,

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from penstock.client.calls import Calls
 from penstock.client.errors import ClientError, FlushFailed
+from penstock.client.http.calls import Calls
 from penstock.client.messages import NewMessage, PushItem, item_of
 
 logger = logging.getLogger("penstock.client")

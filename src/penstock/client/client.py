@@ -9,9 +9,10 @@ from typing import Any, Self
 from uuid import UUID
 
 from penstock.client.buffer import Buffer
-from penstock.client.calls import Calls
 from penstock.client.consumer import Consumer, Handler, LeaseLostCallback
+from penstock.client.deferred import Results
 from penstock.client.errors import FlushFailed
+from penstock.client.http.calls import Calls
 from penstock.client.messages import (
     AckResult,
     Message,
@@ -23,8 +24,7 @@ from penstock.client.messages import (
 )
 from penstock.client.operations import Operations
 from penstock.client.polling import finish_ack, finish_acks, finish_pushes
-from penstock.client.pops import AnyQueue, Pop, Subscription
-from penstock.client.queued import Results
+from penstock.client.pop_request import AnyQueue, Pop, Subscription
 from penstock.client.settings import ClientSettings
 from penstock.client.tasks import Tasks
 from penstock.client.transaction import Transaction

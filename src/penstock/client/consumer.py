@@ -8,15 +8,15 @@ import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from penstock.client.calls import Calls
-from penstock.client.connections import Parting
 from penstock.client.delivery import Batches, Delivery, Handler, LeaseLostCallback, Work, cancelled
 from penstock.client.errors import ApiError, ClientError
+from penstock.client.http.calls import Calls
+from penstock.client.http.connections import Parting
+from penstock.client.http.transport import delay_before
+from penstock.client.lifecycle import Runner
 from penstock.client.messages import Message
-from penstock.client.pops import Pop
-from penstock.client.runner import Runner
+from penstock.client.pop_request import Pop
 from penstock.client.stopping import leave, passes
-from penstock.client.transport import delay_before
 
 __all__ = ["Batches", "Consumer", "Handler", "LeaseLostCallback"]
 

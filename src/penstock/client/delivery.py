@@ -14,11 +14,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.client.calls import Calls
 from penstock.client.errors import ApiError, ClientError, LeaseLost, PartlyFailed, text_of
+from penstock.client.http.calls import Calls
+from penstock.client.http.transport import delay_before
 from penstock.client.messages import AckResult, Message, Settlement, Status, settlement_of
 from penstock.client.stopping import passes
-from penstock.client.transport import delay_before
 
 logger = logging.getLogger("penstock.client")
 

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct, field
 
 from penstock.client.errors import NoAnswer, NotFound, OperationPending, Overloaded, Unavailable
+from penstock.client.http.transport import Transport
 from penstock.client.messages import AckResult, PushResult
-from penstock.client.transport import Transport
 
 OperationStatus = Literal["journaled", "pending", "processing", "completed", "failed"]
 

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from penstock.client.calls import Calls
+from penstock.client.deferred import Results
 from penstock.client.errors import LeaseLost, OperationFailed
+from penstock.client.http.calls import Calls
 from penstock.client.messages import AckResult, PushResult
 from penstock.client.operations import Operation
-from penstock.client.queued import Results
 
 R = TypeVar("R", PushResult, AckResult)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.client.connections import Parting
 from penstock.client.errors import ClientError, NoAnswer, Overloaded, Unavailable
+from penstock.client.http.connections import Parting
 
 ANSWERING_S = 0.2
 """How long a call may still be answered when its caller stops."""

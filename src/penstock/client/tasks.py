@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from penstock.client.connections import Parting
+from penstock.client.http.connections import Parting
 from penstock.client.task_types import (
     DeadTasks,
     EnqueuedTask,
@@ -24,7 +24,7 @@ from penstock.client.task_types import (
 )
 
 if TYPE_CHECKING:
-    from penstock.client.calls import Calls
+    from penstock.client.http.calls import Calls
     from penstock.client.worker import LostCallback, TaskHandler, Worker
 
 

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.client.calls import Calls
 from penstock.client.errors import Problem, TransactionFailed
+from penstock.client.http.calls import Calls
 from penstock.client.messages import (
     Message,
     NewMessage,

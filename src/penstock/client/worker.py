@@ -9,16 +9,16 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from penstock.client.connections import Parting
+from penstock.client.ack import Held, Settling
 from penstock.client.delivery import cancelled, is_async
 from penstock.client.errors import ApiError, ClientError, text_of
-from penstock.client.runner import Runner
+from penstock.client.http.connections import Parting
+from penstock.client.http.transport import delay_before
+from penstock.client.lifecycle import Runner
 from penstock.client.settings import ClientSettings
-from penstock.client.settling import Held, Settling
 from penstock.client.stopping import leave, passes
 from penstock.client.task_types import Task
 from penstock.client.tasks import Tasks
-from penstock.client.transport import delay_before
 
 logger = logging.getLogger("penstock.client")
 

@@ -7,8 +7,8 @@ import json
 import logging
 from typing import Any
 
+from penstock.durable.maintenance_lock import Session
 from penstock.durable.pool import Database
-from penstock.durable.upkeep import Session
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 from redis import Redis
 
 from penstock.definitions import MetricDefinition
-from penstock.pipeline.sink import SinkState
+from penstock.pipeline.sink.clickhouse_sink import SinkState
 from penstock.streams.positions import read_lag, stream_state
 from penstock.streams.progress import Progress, write_progress
 

@@ -29,7 +29,7 @@ from redis.exceptions import RedisError
 from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import ConfigError, PartFailed
-from penstock.pipeline.archive import Archive, archive_root
+from penstock.pipeline.archive.event_archive import Archive, archive_root
 from penstock.pipeline.checkpoint import (
     SPARKS_WORDS,
     CheckpointLock,
@@ -37,15 +37,15 @@ from penstock.pipeline.checkpoint import (
     check_files,
     checkpoint_of,
 )
-from penstock.pipeline.first_look import look_before_start
 from penstock.pipeline.heartbeat import Heartbeat
-from penstock.pipeline.identity import check_servers
+from penstock.pipeline.preflight import look_before_start
+from penstock.pipeline.server_identity import check_servers
 from penstock.pipeline.session import build_session, register_source
-from penstock.pipeline.sink import Sink, StoppingError
-from penstock.pipeline.source import FORMAT, packed
-from penstock.streams.goal import Goal
+from penstock.pipeline.sink.clickhouse_sink import Sink, StoppingError
+from penstock.pipeline.source.redis_streams import FORMAT, packed
+from penstock.streams.drain_target import Goal
 from penstock.streams.progress import STOPPED
-from penstock.warehouse.client import connect
+from penstock.warehouse.clickhouse_client import connect
 
 log = logging.getLogger(__name__)
 

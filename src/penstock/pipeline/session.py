@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from penstock.errors import PartFailed
-from penstock.pipeline.source import StreamsSource
+from penstock.pipeline.source.redis_streams import StreamsSource
 
 LOCAL_MASTER = "local[2]"
 

@@ -11,8 +11,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
 from penstock.model import Scope
-from penstock.runqueue.faults import translated
 from penstock.runqueue.keys import SHARDS_KEY, shard_of_environment
+from penstock.runqueue.script_errors import translated
 
 logger = logging.getLogger(__name__)
 

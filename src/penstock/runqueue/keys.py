@@ -13,7 +13,7 @@ from penstock.definitions import QUEUE
 from penstock.errors import InvalidRequest, UnknownTask
 from penstock.ids import new_id_text
 from penstock.model import Scope
-from penstock.runqueue.model import LONGEST_NAME
+from penstock.runqueue.task_model import LONGEST_NAME
 from penstock.shards import shard_of
 
 OF_SHARD = {"tasks": "tasks", "payloads": "payloads", "timers": "timers", "ready": "ready"}

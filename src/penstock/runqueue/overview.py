@@ -10,8 +10,6 @@ from redis.asyncio import Redis
 from penstock.definitions import QUEUE
 from penstock.errors import InvalidRequest, UnknownQueue, UnknownTask
 from penstock.model import Scope
-from penstock.runqueue.checks import check_number
-from penstock.runqueue.faults import translated
 from penstock.runqueue.keys import (
     OF_SHARD,
     PER_NAME,
@@ -21,9 +19,11 @@ from penstock.runqueue.keys import (
     shard_of_task,
     shard_prefix,
 )
-from penstock.runqueue.model import DeadLetters, EnvironmentState, QueueState, Task
-from penstock.runqueue.records import owner_of, read_task
+from penstock.runqueue.limits import check_number
+from penstock.runqueue.script_errors import translated
 from penstock.runqueue.scripts import Scripts
+from penstock.runqueue.task_model import DeadLetters, EnvironmentState, QueueState, Task
+from penstock.runqueue.task_records import owner_of, read_task
 
 QUEUES_PER_CALL = 200
 LARGEST_PAGE = 1_000

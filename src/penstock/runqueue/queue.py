@@ -10,12 +10,15 @@ from penstock.definitions import QUEUE
 from penstock.errors import InvalidRequest, UnknownQueue
 from penstock.model import Scope
 from penstock.runqueue import overview
-from penstock.runqueue.checks import check_burst, check_limit, check_number, check_visibility, check_worker
 from penstock.runqueue.connection import Shards, connect
-from penstock.runqueue.dead import Dead
-from penstock.runqueue.handing import MOST_BYTES, Handing, Request
+from penstock.runqueue.dead_tasks import Dead
+from penstock.runqueue.enqueue_dequeue import MOST_BYTES, Handing, Request
 from penstock.runqueue.keys import environment_name, queue_name
-from penstock.runqueue.model import (
+from penstock.runqueue.limits import check_burst, check_limit, check_number, check_visibility, check_worker
+from penstock.runqueue.scripts import Scripts
+from penstock.runqueue.sweeper import Sweeper
+from penstock.runqueue.task_ack import Settling, raised
+from penstock.runqueue.task_model import (
     LONGEST_DELAY_MS,
     DeadLetters,
     Enqueued,
@@ -30,10 +33,7 @@ from penstock.runqueue.model import (
     Swept,
     Task,
 )
-from penstock.runqueue.scripts import Scripts
-from penstock.runqueue.settling import Settling, raised
-from penstock.runqueue.sweeper import Sweeper
-from penstock.runqueue.wakeups import Wakeups
+from penstock.runqueue.task_wakeups import Wakeups
 
 MOST_DEQUEUED = 1_000
 

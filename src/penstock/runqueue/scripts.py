@@ -16,8 +16,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from penstock.runqueue.faults import translated
 from penstock.runqueue.keys import lua_names, script_keys, shard_prefix
+from penstock.runqueue.script_errors import translated
 
 _INCLUDE = re.compile(r'^--- @include "([a-z_]+)"$', re.MULTILINE)
 _FILES = resources.files("penstock.runqueue").joinpath("lua")

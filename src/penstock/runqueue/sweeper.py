@@ -19,9 +19,9 @@ from penstock.definitions import ENABLED_KEY, QUEUE
 from penstock.errors import PenstockError
 from penstock.runqueue.connection import Shards, warn_of_forgetting
 from penstock.runqueue.keys import ONCE_IN_SCRIPTS, PER_NAME, REPAIR_LOCK, shard_prefix
-from penstock.runqueue.model import Swept, TaskState
 from penstock.runqueue.overview import members
 from penstock.runqueue.scripts import Scripts
+from penstock.runqueue.task_model import Swept, TaskState
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from redis.exceptions import RedisError
 from penstock.config import mask_url
 from penstock.definitions import ENABLED_KEY, MetricDefinition
 from penstock.ids import new_id
-from penstock.streams.batch import Emission, script_call
+from penstock.streams.emit_batch import Emission, script_call
 from penstock.streams.packing import Fields
 
 log = logging.getLogger(__name__)

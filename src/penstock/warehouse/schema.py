@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from penstock.definitions import Dimension, Measure, MetricDefinition, Rollup
-from penstock.warehouse import packed
+from penstock.warehouse.series import packed_maximum
 from penstock.warehouse.tiers import TIERS, Tier
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -145,7 +145,7 @@ def _tier(definition: MetricDefinition, table: TierTable, suffix: str = "", *, f
     for gauge in table_gauges(definition, table.rollup):
         columns += [
             f"{gauge.name}_max SimpleAggregateFunction(max, Nullable(UInt64))",
-            f"{gauge.name}_last {packed.TYPE}",
+            f"{gauge.name}_last {packed_maximum.TYPE}",
         ]
     for sample in definition.samples:
         columns += [
@@ -155,7 +155,7 @@ def _tier(definition: MetricDefinition, table: TierTable, suffix: str = "", *, f
             f"{sample.name}_digest AggregateFunction({QUANTILE_FUNCTION}, Array(UInt64))",
         ]
         if table.tier.percentiles:
-            columns.append(f"{sample.name}_percentiles {packed.TYPE}")
+            columns.append(f"{sample.name}_percentiles {packed_maximum.TYPE}")
     return _table(
         table.name + suffix,
         columns,
@@ -202,12 +202,12 @@ def view_query(definition: MetricDefinition, table: TierTable, suffix: str = "")
     ]
     for gauge in gauges:
         last = f"landing.{gauge.name}_last"
-        seen = packed.observation(
+        seen = packed_maximum.observation(
             f"assumeNotNull({last})", "toUnixTimestamp(landing.at)", "assumeNotNull(landing.seen_id)"
         )
         columns += [
             f"max(landing.{gauge.name}_max) AS {gauge.name}_max",
-            f"max(if(isNull({last}), {packed.NOTHING}, {seen})) AS {gauge.name}_last",
+            f"max(if(isNull({last}), {packed_maximum.NOTHING}, {seen})) AS {gauge.name}_last",
         ]
     for sample in definition.samples:
         columns += [

@@ -16,13 +16,13 @@ import clickhouse_connect
 import pytest
 from redis import Redis
 
-from penstock.embedded.clickhouse import ClickHouse
-from penstock.embedded.identity import ProcessIdentity, identify, write_pid_file
-from penstock.embedded.part import start
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.postgres import Postgres
-from penstock.embedded.state import PartState, State, read_state
-from penstock.embedded.valkey import Valkey
+from penstock.embedded.servers.clickhouse import ClickHouse
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.postgres import Postgres
+from penstock.embedded.servers.valkey import Valkey
+from penstock.embedded.supervision.part import start
+from penstock.embedded.supervision.process_identity import ProcessIdentity, identify, write_pid_file
+from penstock.embedded.supervision.state import PartState, State, read_state
 from waiting import wait_until
 
 NAMES = ("postgres", "valkey", "clickhouse")

@@ -6,10 +6,10 @@ import signal
 import sys
 from pathlib import Path
 
-from penstock.embedded.clickhouse import ClickHouse
-from penstock.embedded.postgres import Postgres
-from penstock.embedded.supervisor import HomeLock, Supervisor, end_strays
-from penstock.embedded.valkey import Valkey
+from penstock.embedded.servers.clickhouse import ClickHouse
+from penstock.embedded.servers.postgres import Postgres
+from penstock.embedded.servers.valkey import Valkey
+from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, end_strays
 
 
 def main() -> None:

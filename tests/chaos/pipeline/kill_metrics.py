@@ -7,7 +7,7 @@ from dataclasses import replace
 from redis import Redis
 
 from penstock.definitions import QUEUE, MetricDefinition
-from penstock.warehouse.client import Warehouse
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import SET_ASIDE, tier_tables
 
 FRESH_TOKEN = replace(QUEUE, name="fresh_token")

@@ -14,10 +14,10 @@ import psutil
 from rounds import PATIENCE_S
 
 from penstock.definitions import MetricDefinition
-from penstock.embedded.clickhouse import ClickHouse
-from penstock.embedded.part import start, wait_until_healthy
-from penstock.embedded.process import MARK, Child, end_leftovers, leftovers, stop
-from penstock.embedded.valkey import Valkey
+from penstock.embedded.servers.clickhouse import ClickHouse
+from penstock.embedded.servers.valkey import Valkey
+from penstock.embedded.supervision.part import start, wait_until_healthy
+from penstock.embedded.supervision.process import MARK, Child, end_leftovers, leftovers, stop
 from penstock.streams.progress import read_progress
 from waiting import wait_until
 

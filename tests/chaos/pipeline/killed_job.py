@@ -26,11 +26,12 @@ from pyspark.sql.types import StructType
 from penstock.config import load_settings
 from penstock.definitions import QUEUE
 from penstock.errors import WarehouseUnavailable
-from penstock.pipeline import session, sink
+from penstock.pipeline import session
 from penstock.pipeline.job import run
-from penstock.pipeline.source import StreamsReader, StreamsSource
-from penstock.pipeline.stream_range import RawConnection
-from penstock.warehouse.client import Warehouse
+from penstock.pipeline.sink import clickhouse_sink
+from penstock.pipeline.source.redis_streams import StreamsReader, StreamsSource
+from penstock.pipeline.source.stream_range import RawConnection
+from penstock.warehouse.clickhouse_client import Warehouse
 
 ORDERS = Path(sys.argv[1])
 METRICS = sys.argv[2:]
@@ -88,7 +89,7 @@ class Meeting:
 
 def patch_sink() -> None:
     meeting = Meeting()
-    insert, move = Warehouse.insert_once, sink.write_positions
+    insert, move = Warehouse.insert_once, clickhouse_sink.write_positions
 
     def insert_once(self: Warehouse, table: str, rows: Any, token: str) -> None:
         meeting.reached("before-insert")
@@ -105,7 +106,7 @@ def patch_sink() -> None:
         move(*arguments)
 
     Warehouse.insert_once = insert_once  # type: ignore[method-assign]
-    sink.write_positions = write_positions
+    clickhouse_sink.write_positions = write_positions
 
 
 class KillableReader(StreamsReader):

@@ -8,7 +8,7 @@ from kill_metrics import emit, totals
 from redis import Redis
 
 from penstock.definitions import MetricDefinition
-from penstock.warehouse.client import Warehouse
+from penstock.warehouse.clickhouse_client import Warehouse
 from waiting import wait_until
 
 PATIENCE_S = 180

@@ -11,13 +11,13 @@ from killable import KillableJob, KillableServer
 from rounds import PATIENCE_S, Rounds
 
 from penstock.definitions import QUEUE
-from penstock.embedded.clickhouse import ClickHouse
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.valkey import Valkey
+from penstock.embedded.servers.clickhouse import ClickHouse
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.valkey import Valkey
 from penstock.streams.progress import read_progress
-from penstock.warehouse.client import connect
-from penstock.warehouse.migrations import migrate
+from penstock.warehouse.clickhouse_client import connect
 from penstock.warehouse.schema import statements
+from penstock.warehouse.schema_migrations import migrate
 from waiting import wait_until
 
 EVENTS = 700

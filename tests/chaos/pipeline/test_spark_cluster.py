@@ -17,11 +17,11 @@ from redis import Redis
 from rounds import PATIENCE_S, Rounds
 
 from penstock.definitions import QUEUE
-from penstock.embedded.ports import LOOPBACK, any_free_port
-from penstock.embedded.process import Child, Command, mark_of, spawn, stop
-from penstock.pipeline.planning import SMALL_BATCH
-from penstock.warehouse.client import Warehouse, connect
-from penstock.warehouse.migrations import migrate
+from penstock.embedded.servers.ports import LOOPBACK, any_free_port
+from penstock.embedded.supervision.process import Child, Command, mark_of, spawn, stop
+from penstock.pipeline.source.planning import SMALL_BATCH
+from penstock.warehouse.clickhouse_client import Warehouse, connect
+from penstock.warehouse.schema_migrations import migrate
 from waiting import wait_until
 
 REDIS_DATABASE = 10

@@ -14,14 +14,14 @@ import pytest
 from redis.asyncio import Redis
 
 from penstock.definitions import QUEUE
-from penstock.embedded.part import start, wait_until_healthy
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.process import Child, stop
-from penstock.embedded.valkey import Valkey
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.valkey import Valkey
+from penstock.embedded.supervision.part import start, wait_until_healthy
+from penstock.embedded.supervision.process import Child, stop
 from penstock.errors import LeaseLost, RedisUnavailable, UnknownTask
 from penstock.model import Scope
-from penstock.runqueue.model import Nack, NewTask, RunningTask
 from penstock.runqueue.queue import RunQueues
+from penstock.runqueue.task_model import Nack, NewTask, RunningTask
 from waiting import wait_until_async
 
 SCOPE = Scope("chaos")

@@ -9,8 +9,8 @@ import pytest
 from calls import ack, get, pop, problem, push
 from fastapi import FastAPI
 
-from penstock.api.buckets import MOST_POINTS, window
-from penstock.broker.worker_metrics import WorkerMetrics
+from penstock.api.schemas.time_window import MOST_POINTS, window
+from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
 from penstock.clock import to_utc
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from test_exposition import scraped
 
 from penstock.api.app import make_app
-from penstock.broker import dead_jobs
+from penstock.broker.dead_letters import job_runner
 from penstock.config import Settings
 from penstock.errors import ConfigError
 from waiting import wait_until_async
@@ -201,7 +201,7 @@ async def test_a_job_has_a_rate_and_can_be_cancelled(client: httpx.AsyncClient) 
 
 
 async def test_a_requeue_waits_while_the_queue_is_full(client: httpx.AsyncClient, monkeypatch: Any) -> None:
-    monkeypatch.setattr(dead_jobs, "HELD_S", 0.05)
+    monkeypatch.setattr(job_runner, "HELD_S", 0.05)
     await kill(client, 1, 2)
     await configure(client, maxSize=1)
     job = await work(client, "requeue", queue="q")

@@ -14,8 +14,8 @@ from fastapi import FastAPI
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 
-from penstock.api.queue_samples import Labels
-from penstock.runqueue.model import QueueState
+from penstock.api.exporter.queue_samples import Labels
+from penstock.runqueue.task_model import QueueState
 from penstock.streams.progress import PROGRESS_KEY
 from penstock.telemetry import EXPORTED, OVERFLOW
 

@@ -17,12 +17,12 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from penstock.api import express
 from penstock.api.app import make_app
-from penstock.api.express import ExpressProtocol, HotCycle
+from penstock.api.http import fast_protocol
+from penstock.api.http.fast_protocol import ExpressProtocol, HotCycle
 from penstock.api.server import OPTIONS
-from penstock.broker.load import Decision
 from penstock.broker.messages import NewMessage
+from penstock.broker.overload.load import Decision
 from penstock.config import Settings
 from penstock.durable import log
 from penstock.model import DEFAULT_SCOPE
@@ -77,7 +77,7 @@ def express_requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             seen.append(protocol.url.decode())
             super().__init__(protocol, handler)
 
-    monkeypatch.setattr(express, "HotCycle", Noted)
+    monkeypatch.setattr(fast_protocol, "HotCycle", Noted)
     return seen
 
 
@@ -460,9 +460,9 @@ async def test_an_error_in_a_batch_is_the_answer_and_the_connection_stays(
     async def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("broken on purpose")
 
-    monkeypatch.setattr("penstock.broker.push.log.push", broken)
-    monkeypatch.setattr("penstock.broker.pop.log.pop", broken)
-    monkeypatch.setattr("penstock.broker.pop.log.pop_single", broken)
+    monkeypatch.setattr("penstock.broker.queues.push.log.push", broken)
+    monkeypatch.setattr("penstock.broker.queues.pop.log.pop", broken)
+    monkeypatch.setattr("penstock.broker.queues.pop.log.pop_single", broken)
     pops = [get(f"/api/v1/pop/queue/broken?batch={batch}") for batch in (1, 2)]
     for request in (post("/api/v1/push", push_body("broken", 1)), *pops):
         line.send(request)
@@ -481,7 +481,9 @@ async def test_what_a_batch_leased_for_a_client_that_left_is_given_back(
     await known(line, "batch")
     line.send(post("/api/v1/push", push_body("batch", 9)))
     assert (await line.answer())[0] == 201
-    monkeypatch.setattr(f"penstock.broker.pop.log.{call}", leaving_meanwhile(served, getattr(log, call)))
+    monkeypatch.setattr(
+        f"penstock.broker.queues.pop.log.{call}", leaving_meanwhile(served, getattr(log, call))
+    )
     line.send(get(f"/api/v1/pop/queue/batch?batch={batch}"))
     assert await line.is_closed()
     monkeypatch.undo()

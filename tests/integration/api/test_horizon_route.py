@@ -9,8 +9,8 @@ import httpx
 import pytest_asyncio
 
 from penstock.config import Settings
-from penstock.durable import tidy
 from penstock.durable.pool import Database
+from penstock.durable.storage import vacuum
 from waiting import wait_until_async
 
 HORIZON = "/api/v1/status/horizon"
@@ -34,7 +34,7 @@ async def forgotten(settings: Settings) -> AsyncIterator[int]:
     async with connection.transaction():
         await connection.execute("SELECT pg_current_xact_id()")
         database = Database(settings.postgres_url, 1)
-        await tidy.read_clock(database)
+        await vacuum.read_clock(database)
         await database.close()
         yield connection.get_server_pid()
     await connection.close()

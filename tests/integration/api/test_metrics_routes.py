@@ -20,11 +20,11 @@ from redis import Redis
 from penstock.api.app import make_app
 from penstock.config import Settings
 from penstock.definitions import QUEUE
-from penstock.embedded.ports import any_free_port
+from penstock.embedded.servers.ports import any_free_port
 from penstock.streams.positions import Position, write_positions
-from penstock.warehouse.client import Warehouse, connect
-from penstock.warehouse.entries import FIELDS
-from penstock.warehouse.migrations import migrate
+from penstock.warehouse.clickhouse_client import Warehouse, connect
+from penstock.warehouse.schema_migrations import migrate
+from penstock.warehouse.series.entries import FIELDS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "warehouse"))
 

@@ -13,7 +13,7 @@ from calls import get, pop, popped, problem, push
 from fastapi import FastAPI
 
 from penstock.broker.broker import Broker
-from penstock.broker.load import Threshold
+from penstock.broker.overload.load import Threshold
 from penstock.durable.pool import Database
 from waiting import wait_until_async
 

@@ -17,11 +17,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock.config import Settings
 from penstock.durable.pool import Database
-from penstock.embedded.part import start, wait_until_healthy
-from penstock.embedded.platform import environment_of
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.process import stop
-from penstock.embedded.services import Broker
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.supervision.part import start, wait_until_healthy
+from penstock.embedded.supervision.platform import environment_of
+from penstock.embedded.supervision.process import stop
+from penstock.embedded.supervision.service_parts import Broker
 from waiting import wait_until_async
 
 Totals = dict[tuple[str, ...], float]

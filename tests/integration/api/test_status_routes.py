@@ -14,9 +14,9 @@ from calls import ack, get, pop, problem, push
 from penstock.clock import iso
 from penstock.config import Settings
 from penstock.durable import reconciliation
+from penstock.durable.maintenance_lock import Upkeep
 from penstock.durable.pool import Database
-from penstock.durable.upkeep import Upkeep
-from penstock.warehouse.migrations import migrate
+from penstock.warehouse.schema_migrations import migrate
 
 
 async def test_status_is_current_to_the_moment(client: httpx.AsyncClient) -> None:

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.journal import Journal
+from penstock.broker.encryption import Sealer
+from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import Lease, NewMessage, Popped, PushResult, Settlement, SettlementResult
-from penstock.broker.metrics import QueueMetrics
-from penstock.broker.pop import PopOptions
-from penstock.broker.sealing import Sealer
+from penstock.broker.queues.pop import PopOptions
+from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.durable import log
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE

@@ -16,11 +16,11 @@ from brokers import NOBODY
 
 from penstock.config import Settings
 from penstock.durable.pool import Database
-from penstock.embedded.part import running
-from penstock.embedded.platform import environment_of
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.process import Child
-from penstock.embedded.services import Broker
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.supervision.part import running
+from penstock.embedded.supervision.platform import environment_of
+from penstock.embedded.supervision.process import Child
+from penstock.embedded.supervision.service_parts import Broker
 from waiting import wait_until_async
 
 

@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 from brokers import Brokers, ack, payloads, pop, push
 
-from penstock.broker import dead_jobs
 from penstock.broker.broker import Broker
-from penstock.broker.dead_jobs import DeadJobs, chunk_of, next_chunk, pause_s
-from penstock.durable import jobs
-from penstock.durable.dead_letters import Filter
+from penstock.broker.dead_letters import job_runner
+from penstock.broker.dead_letters.job_runner import DeadJobs, chunk_of, next_chunk, pause_s
+from penstock.durable.dead_letters import jobs
+from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.model import DEFAULT_SCOPE
 from waiting import wait_until_async
 
@@ -37,9 +37,9 @@ async def reached(broker: Broker, job_id: object, changed: int = 0, state: str =
 async def test_another_process_goes_on_where_one_ended(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    monkeypatch.setattr(dead_jobs, "CHUNK", {"requeue": 5, "purge": 5})
-    monkeypatch.setattr(dead_jobs, "IDLE_S", 0.05)
-    monkeypatch.setattr(dead_jobs, "SHORTEST_S", 0.05)
+    monkeypatch.setattr(job_runner, "CHUNK", {"requeue": 5, "purge": 5})
+    monkeypatch.setattr(job_runner, "IDLE_S", 0.05)
+    monkeypatch.setattr(job_runner, "SHORTEST_S", 0.05)
     if ending == "killed":
         monkeypatch.setattr(jobs, "LEASE_MS", 500)
     first, second = await brokers.start(), await brokers.start()

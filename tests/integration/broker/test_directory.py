@@ -7,7 +7,7 @@ from brokers import Brokers, ack, payloads, pop, push
 
 from penstock.broker.broker import Broker
 from penstock.broker.messages import NewMessage
-from penstock.broker.pop import PopOptions
+from penstock.broker.queues.pop import PopOptions
 from penstock.durable.faults import TransactionFailed
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE

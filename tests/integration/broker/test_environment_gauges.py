@@ -10,16 +10,16 @@ from uuid import uuid4
 import pytest
 from brokers import NOBODY, Brokers, ack, pop, push
 
-from penstock.broker import metrics
 from penstock.broker.broker import Broker
 from penstock.broker.messages import NewMessage
-from penstock.broker.metrics import QueueMetrics
+from penstock.broker.self_metrics import queue_metrics
+from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.definitions import MetricDefinition
 from penstock.durable import log
 from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE, Scope
-from penstock.runqueue.model import NewTask
 from penstock.runqueue.queue import RunQueues
+from penstock.runqueue.task_model import NewTask
 from penstock.streams.emitter import Emitter
 from waiting import wait_until_async
 
@@ -61,8 +61,8 @@ async def started(brokers: Brokers, heard: Heard) -> tuple[Broker, QueueMetrics]
 async def test_an_environment_is_the_sum_of_its_queues(
     brokers: Brokers, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "ENVIRONMENT_INTERVAL_S", 0)
-    monkeypatch.setattr(metrics, "ENVIRONMENT_SHARE", 1e9)
+    monkeypatch.setattr(queue_metrics, "ENVIRONMENT_INTERVAL_S", 0)
+    monkeypatch.setattr(queue_metrics, "ENVIRONMENT_SHARE", 1e9)
     broker, its = await started(brokers, heard)
     await push(broker, "a", "b", "c", queue="one")
     await push(broker, "d", "e", queue="two")
@@ -86,8 +86,8 @@ async def test_an_environment_is_the_sum_of_its_queues(
 async def test_tasks_of_run_queues_count_in_their_environment(
     brokers: Brokers, heard: Heard, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "ENVIRONMENT_INTERVAL_S", 0)
-    monkeypatch.setattr(metrics, "ENVIRONMENT_SHARE", 1e9)
+    monkeypatch.setattr(queue_metrics, "ENVIRONMENT_INTERVAL_S", 0)
+    monkeypatch.setattr(queue_metrics, "ENVIRONMENT_SHARE", 1e9)
     broker, its = await started(brokers, heard)
     scope = Scope(environment=f"both-{uuid4().hex[:8]}")
     run_queues, away = RunQueues(redis_url), RunQueues(NOBODY)

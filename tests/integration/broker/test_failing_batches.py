@@ -9,8 +9,8 @@ import pytest
 from brokers import Brokers, Cable, ack, payloads, pop, push
 
 from penstock.broker.broker import Broker
+from penstock.broker.encryption import KeyMissing, Sealer
 from penstock.broker.messages import Lease, NewMessage, Settlement
-from penstock.broker.sealing import KeyMissing, Sealer
 from penstock.durable.pool import Database
 from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE

@@ -13,9 +13,9 @@ import pytest
 from brokers import Brokers, Cable, ack, payloads, pop, push
 
 from penstock.broker.broker import Broker
-from penstock.broker.journal import Journal
+from penstock.broker.encryption import Sealer
+from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import NewMessage
-from penstock.broker.sealing import Sealer
 from penstock.errors import DatabaseUnavailable, JournalFull, OutcomeUnknown
 from penstock.model import DEFAULT_SCOPE
 from waiting import wait_until_async

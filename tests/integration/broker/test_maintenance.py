@@ -11,8 +11,8 @@ import pytest
 from penstock.broker.maintenance import Maintenance, Plan
 from penstock.durable import log
 from penstock.durable.log import PartitionName, Segment
+from penstock.durable.maintenance_lock import Upkeep
 from penstock.durable.pool import Database
-from penstock.durable.upkeep import Upkeep
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE, Scope
 from waiting import wait_until_async

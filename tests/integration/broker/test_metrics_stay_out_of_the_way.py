@@ -11,7 +11,7 @@ import pytest
 from brokers import NOBODY, Brokers, ack, payloads, pop, push
 
 from penstock.broker.broker import Broker
-from penstock.broker.metrics import QueueMetrics
+from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.durable import log
 from penstock.errors import DatabaseUnavailable
 from penstock.streams.emitter import Emitter

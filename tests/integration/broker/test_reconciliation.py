@@ -12,8 +12,8 @@ from brokers import Brokers, ack, pop, push
 from penstock.broker.broker import Broker
 from penstock.broker.maintenance import Maintenance, Plan
 from penstock.durable import log, reconciliation
+from penstock.durable.maintenance_lock import Upkeep
 from penstock.durable.pool import Database
-from penstock.durable.upkeep import Upkeep
 from penstock.model import DEFAULT_SCOPE
 
 NOW_AND_THEN = Plan(interval_s=60, reconcile_s=600)

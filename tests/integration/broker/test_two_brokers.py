@@ -11,7 +11,7 @@ from brokers import Brokers, SlowAnswers, ack, parked, payloads, pop, push, wait
 
 from penstock.broker.broker import Broker
 from penstock.broker.messages import Lease, NewMessage, Settlement
-from penstock.durable.news import CHANNEL, News
+from penstock.durable.notifications import CHANNEL, News
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from waiting import wait_until_async

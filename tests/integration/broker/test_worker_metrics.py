@@ -11,13 +11,13 @@ import pytest_asyncio
 from brokers import NOBODY, Brokers, Cable, ack, pop, push
 
 from penstock.broker.broker import Broker
-from penstock.broker.lag import Percentiles
 from penstock.broker.messages import Lease, NewMessage, Settlement
-from penstock.broker.minute import MOST_QUEUES, Identity
-from penstock.broker.worker_events import WorkerEvents
-from penstock.broker.worker_metrics import MOST_MINUTES, WorkerMetrics
+from penstock.broker.self_metrics.lag import Percentiles
+from penstock.broker.self_metrics.minute import MOST_QUEUES, Identity
+from penstock.broker.self_metrics.worker_events import WorkerEvents
+from penstock.broker.self_metrics.worker_metrics import MOST_MINUTES, WorkerMetrics
 from penstock.clock import to_utc
-from penstock.durable import worker_metrics
+from penstock.durable import minute_rows
 from penstock.durable.pool import Database
 from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE
@@ -66,7 +66,7 @@ async def worker(broker: Broker, clock: SetClock) -> AsyncIterator[WorkerMetrics
 
 async def throughput(database: Database, width: timedelta = MINUTE) -> list[dict[str, object]]:
     start = to_utc(NOON) - timedelta(hours=2)
-    rows = await worker_metrics.throughput(database, start, to_utc(NOON) + timedelta(hours=2), width)
+    rows = await minute_rows.throughput(database, start, to_utc(NOON) + timedelta(hours=2), width)
     return [dict(row) for row in rows]
 
 
@@ -229,7 +229,7 @@ async def test_minutes_that_cannot_be_written_are_kept_within_bounds(
 async def test_writing_rows_is_not_counted_among_what_they_tell() -> None:
     nowhere = Database("postgresql://penstock@127.0.0.1:1/none")
     with pytest.raises(DatabaseUnavailable):
-        await worker_metrics.write(nowhere, [], [])
+        await minute_rows.write(nowhere, [], [])
     assert nowhere.errors == 0
     nowhere = Database("postgresql://penstock@127.0.0.1:1/none")
     with pytest.raises(DatabaseUnavailable):
@@ -270,7 +270,7 @@ async def test_an_injected_lag_is_read_back(brokers: Brokers, clock: SetClock, d
     assert row["max_lag_ms"] == pytest.approx(10_000, rel=0.01)
     window = (to_utc(NOON) - MINUTE, to_utc(NOON) + MINUTE, MINUTE)
     percentiles = Percentiles()
-    async for rows in worker_metrics.queue_digests(database, DEFAULT_SCOPE, *window, None, "g"):
+    async for rows in minute_rows.queue_digests(database, DEFAULT_SCOPE, *window, None, "g"):
         for found in rows:
             percentiles.add(found["queue"], [found["lag_digest"]])
             percentiles.add("all", [found["lag_digest"]])
@@ -288,7 +288,7 @@ async def test_past_a_limit_queues_share_a_row(
     worker.tick()
     await worker.write()
     window = (to_utc(NOON) - MINUTE, to_utc(NOON) + MINUTE, MINUTE)
-    rows = await worker_metrics.queue_minutes(database, DEFAULT_SCOPE, *window, None, None)
+    rows = await minute_rows.queue_minutes(database, DEFAULT_SCOPE, *window, None, None)
     assert len(rows) == MOST_QUEUES + 1
     assert {row["queue"]: row["push_messages"] for row in rows}[OVERFLOW] == 20
     assert worker.queues.totals[(OVERFLOW, "")].counts["push_messages"] == 20

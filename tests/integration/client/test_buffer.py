@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from penstock.client import Client, ClientSettings, FlushFailed
-from penstock.embedded.ports import any_free_port
+from penstock.embedded.servers.ports import any_free_port
 from waiting import wait_until_async
 
 LONG = 600.0

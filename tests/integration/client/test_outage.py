@@ -14,9 +14,9 @@ from served import QUICK, serving
 
 from penstock.client import Client, ClientSettings, Message, NewMessage, NoAnswer, Unavailable
 from penstock.durable import migrations
-from penstock.embedded.part import running
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.postgres import Postgres
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.postgres import Postgres
+from penstock.embedded.supervision.part import running
 
 PATIENT = ClientSettings(retry_delay_s=0.05, max_retry_delay_s=0.3, retry_attempts=1000)
 POLLING = replace(PATIENT, queued_operation_behavior="poll", queued_operation_timeout_s=60)

@@ -23,7 +23,7 @@ from penstock.client import (
     NotFound,
     Overloaded,
 )
-from penstock.embedded.ports import any_free_port
+from penstock.embedded.servers.ports import any_free_port
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client import Client, ClientSettings, FlushFailed, LeaseLost, Message, SyncClient
-from penstock.embedded.ports import any_free_port
+from penstock.embedded.servers.ports import any_free_port
 
 HERE = Path(__file__).parent
 

@@ -16,7 +16,7 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from browser import open_page
-from penstock.dashboard import STATIC
+from penstock.console import STATIC
 from waiting import wait_until_async
 
 pytestmark = pytest.mark.browser

@@ -7,8 +7,8 @@ from typing import Any
 
 from under_test import QueueUnderTest
 
-from penstock.durable import dead_upkeep, jobs
-from penstock.durable.dead_letters import Filter
+from penstock.durable.dead_letters import dead_letter_counts, jobs
+from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 
@@ -67,7 +67,7 @@ async def recount(database: Database) -> int:
     """A whole recount; by how many letters the counts were wrong."""
     drift = 0
     for _ in range(1_000):
-        step = await dead_upkeep.recount(database)
+        step = await dead_letter_counts.recount(database)
         drift += step.drift
         if step.ended:
             return drift

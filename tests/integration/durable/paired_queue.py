@@ -15,8 +15,8 @@ import pytest
 from queue_model import DeadLetter, Given, Lease, Options, QueueModel, Settling
 from under_test import as_segment, delivered
 
-from penstock.durable import groups, log
-from penstock.durable import messages as single
+from penstock.durable import consumer_groups, log
+from penstock.durable import stored_messages as single
 from penstock.durable.faults import TransactionFailed
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
 from penstock.durable.pool import Database
@@ -282,7 +282,7 @@ class PairedQueue:
             return
         text = place if isinstance(place, str) else iso(place)
         partition_id = self.partition_ids[only] if only else None
-        moved = self.run(groups.seek(self.database, self.group_ids[group], text, partition_id))
+        moved = self.run(consumer_groups.seek(self.database, self.group_ids[group], text, partition_id))
         expected = self.model.seek(group, [only] if only else list(self.partition_ids), place)
         assert (moved.forward, moved.back) == expected
 

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from penstock.durable import catalog, dead_changes, dead_upkeep, groups, jobs, log, messages, options
-from penstock.durable.dead_letters import Filter
+from penstock.durable import catalog, consumer_groups, log, options, stored_messages
+from penstock.durable.dead_letters import dead_letter_changes, dead_letter_counts, jobs
+from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.durable.faults import GroupGone
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
 from penstock.durable.pool import Database
@@ -98,30 +99,32 @@ class Load:
         await options.configure(self.database, DEFAULT_SCOPE, self.random.choice(QUEUES), changes)
 
     async def seek(self) -> None:
-        for row in await groups.find_groups(self.database, DEFAULT_SCOPE, self.random.choice(GROUPS)):
-            await groups.seek(self.database, row["id"], self.random.choice(["all", "new"]))
+        for row in await consumer_groups.find_groups(
+            self.database, DEFAULT_SCOPE, self.random.choice(GROUPS)
+        ):
+            await consumer_groups.seek(self.database, row["id"], self.random.choice(["all", "new"]))
 
     async def delete_message(self) -> None:
         if self.keys:
-            await messages.delete(self.database, *self.random.choice(self.keys))
+            await stored_messages.delete(self.database, *self.random.choice(self.keys))
 
     async def bury(self) -> None:
         if self.keys:
             partition_id, key = self.random.choice(self.keys)
-            offset = await messages.find(self.database, partition_id, key)
-            place = await messages.place(self.database, DEFAULT_SCOPE, partition_id)
+            offset = await stored_messages.find(self.database, partition_id, key)
+            place = await stored_messages.place(self.database, DEFAULT_SCOPE, partition_id)
             if offset is not None and place is not None:
-                for row in await groups.groups_of(self.database, place.queue_id):
-                    await messages.bury(self.database, partition_id, row["id"], offset, "enough")
+                for row in await consumer_groups.groups_of(self.database, place.queue_id):
+                    await stored_messages.bury(self.database, partition_id, row["id"], offset, "enough")
 
     async def retry(self) -> None:
         if self.keys:
             partition_id, key = self.random.choice(self.keys)
-            await messages.retry(self.database, partition_id, key, None, new_id(), b"2")
+            await stored_messages.retry(self.database, partition_id, key, None, new_id(), b"2")
 
     async def requeue(self) -> None:
         rows = await self.database.fetch("SELECT id FROM dead_letters ORDER BY id DESC LIMIT 20")
-        await dead_changes.requeue(self.database, [row["id"] for row in rows])
+        await dead_letter_changes.requeue(self.database, [row["id"] for row in rows])
 
     async def purge(self) -> None:
         await jobs.make(self.database, DEFAULT_SCOPE, "purge", Filter(group=self.random.choice(GROUPS)))
@@ -133,8 +136,8 @@ class Load:
 
     async def keep_counts(self) -> None:
         while self.running:
-            await dead_upkeep.fold(self.database)
-            assert (await dead_upkeep.recount(self.database)).drift == 0
+            await dead_letter_counts.fold(self.database)
+            assert (await dead_letter_counts.recount(self.database)).drift == 0
 
     async def delete_queue(self) -> None:
         found = await catalog.find_queue(self.database, DEFAULT_SCOPE, self.random.choice(QUEUES))
@@ -142,8 +145,10 @@ class Load:
             await catalog.delete_queue(self.database, found.id)
 
     async def delete_group(self) -> None:
-        for row in await groups.find_groups(self.database, DEFAULT_SCOPE, self.random.choice(GROUPS)):
-            await groups.delete_group(self.database, row["id"])
+        for row in await consumer_groups.find_groups(
+            self.database, DEFAULT_SCOPE, self.random.choice(GROUPS)
+        ):
+            await consumer_groups.delete_group(self.database, row["id"])
 
 
 @pytest.mark.parametrize("deleting", [False, True])

@@ -13,10 +13,11 @@ import asyncpg
 import pytest
 from under_test import QueueUnderTest
 
-from penstock.durable import chunks, log, retention
+from penstock.durable import log
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
+from penstock.durable.maintenance_lock import Busy, Upkeep
 from penstock.durable.pool import Database
-from penstock.durable.upkeep import Busy, Upkeep
+from penstock.durable.storage import chunks, retention
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
 from waiting import wait_until_async

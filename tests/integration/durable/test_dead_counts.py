@@ -18,11 +18,12 @@ from dead_care import recount, wrong_counts
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from penstock.durable import dead_changes, dead_upkeep, jobs, log
-from penstock.durable.dead_letters import Filter
+from penstock.durable import log
+from penstock.durable.dead_letters import dead_letter_changes, dead_letter_counts, jobs
+from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
+from penstock.durable.maintenance_lock import Busy
 from penstock.durable.pool import SESSION, Database
-from penstock.durable.upkeep import Busy
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
 
@@ -108,11 +109,11 @@ class Worker:
         await log.ack(session, acks)
 
     async def requeue(self, session: Any, number: int) -> None:
-        await dead_changes.requeue(session, await self._some(session, number))
+        await dead_letter_changes.requeue(session, await self._some(session, number))
 
     async def delete(self, session: Any, number: int) -> None:
         for letter_id in await self._some(session, number):
-            await dead_changes.delete(session, DEFAULT_SCOPE, letter_id)
+            await dead_letter_changes.delete(session, DEFAULT_SCOPE, letter_id)
 
     async def drop_message(self, session: Any, number: int) -> None:
         for letter_id in (await self._some(session, number))[:1]:
@@ -136,16 +137,16 @@ class Worker:
             await jobs.advance(session, made["id"], owner, 3, 10, kind == "requeue")
 
     async def fold(self, session: Any, number: int) -> None:
-        await dead_upkeep.fold(session)
+        await dead_letter_counts.fold(session)
 
     async def recount(self, session: Any, number: int) -> None:
         for _ in range(number):
-            assert (await dead_upkeep.recount(session)).drift == 0
+            assert (await dead_letter_counts.recount(session)).drift == 0
 
     async def group(self, session: Any, number: int) -> None:
         """As if some letters had been there before there were groups of errors."""
         if number:
-            await dead_upkeep.group(session)
+            await dead_letter_counts.group(session)
             return
         await session.fetch(
             """WITH upkeep AS (UPDATE dead_upkeep SET grouped_to = 0, ungrouped_to = coalesce(
@@ -190,10 +191,10 @@ def test_counts_are_the_rows_whatever_happens_at_once(database_url: str) -> None
             runner.run(example(list(plans)))
 
         async def through() -> None:
-            while await dead_upkeep.group(database):
+            while await dead_letter_counts.group(database):
                 pass
             assert await recount(database) == 0
-            while await dead_upkeep.fold(database):
+            while await dead_letter_counts.fold(database):
                 pass
             assert await recount(database) == 0
             assert await wrong_counts(database) == []

@@ -11,8 +11,8 @@ import pytest
 from dead_care import kill, kill_waiting, letter_ids, recount, run_job, wrong_counts
 from under_test import START, QueueUnderTest
 
-from penstock.durable import dead_changes, dead_letters, dead_upkeep, jobs
-from penstock.durable.dead_letters import Before, Filter
+from penstock.durable.dead_letters import dead_letter_changes, dead_letter_counts, dead_letter_queries, jobs
+from penstock.durable.dead_letters.dead_letter_queries import Before, Filter
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 
@@ -20,16 +20,16 @@ AFTER = START + timedelta(days=365)
 
 
 async def counts(queue: QueueUnderTest) -> dict[str | None, int]:
-    rows = await dead_letters.status(queue.database, DEFAULT_SCOPE)
+    rows = await dead_letter_queries.status(queue.database, DEFAULT_SCOPE)
     return {row["group_name"]: row["messages"] for row in rows}
 
 
 async def test_folding_changes_no_count(queue: QueueUnderTest) -> None:
     await kill(queue, "a", "b", "c")
     await kill(queue, "d", group="h")
-    await dead_changes.delete(queue.database, DEFAULT_SCOPE, (await letter_ids(queue.database))[0])
+    await dead_letter_changes.delete(queue.database, DEFAULT_SCOPE, (await letter_ids(queue.database))[0])
     before = await counts(queue)
-    assert await dead_upkeep.fold(queue.database) > 0
+    assert await dead_letter_counts.fold(queue.database) > 0
     assert await queue.database.fetch("SELECT 1 FROM dead_tallies") == []
     assert await counts(queue) == before == {"g": 2, "h": 4}
     assert await wrong_counts(queue.database) == []
@@ -39,9 +39,9 @@ async def test_folding_changes_no_count(queue: QueueUnderTest) -> None:
 
 async def test_a_group_whose_last_letter_went_is_told_as_zero(queue: QueueUnderTest) -> None:
     await kill(queue, "a")
-    await dead_upkeep.fold(queue.database)
+    await dead_letter_counts.fold(queue.database)
     await run_job(queue, "purge", now=AFTER)
-    await dead_upkeep.fold(queue.database)
+    await dead_letter_counts.fold(queue.database)
     assert await counts(queue) == {"g": 0}
     for table in ("dead_error_counts", "dead_hours"):
         assert await queue.database.fetch(f"SELECT 1 FROM {table}") == [], table
@@ -52,10 +52,10 @@ async def test_a_recount_finds_nothing_wrong(queue: QueueUnderTest) -> None:
         await kill(queue, "a", "b", error=f"error {hour}")
         await kill(queue, "c", group="h")
         queue.later(3_600_000)
-    await dead_upkeep.fold(queue.database)
+    await dead_letter_counts.fold(queue.database)
     await kill(queue, "d")
     assert await recount(queue.database) == 0
-    assert (await dead_letters.drift(queue.database))[0] == 0
+    assert (await dead_letter_queries.drift(queue.database))[0] == 0
 
 
 async def test_a_recount_reports_and_puts_right_what_was_written_around_the_triggers(
@@ -63,18 +63,18 @@ async def test_a_recount_reports_and_puts_right_what_was_written_around_the_trig
 ) -> None:
     await kill(queue, "a", "b", "c")
     await kill(queue, "d", error="other", group="h")
-    await dead_upkeep.fold(queue.database)
+    await dead_letter_counts.fold(queue.database)
     async with queue.database.connection() as connection, connection.transaction():
         await connection.execute("SET LOCAL session_replication_role = replica")
         await connection.execute("DELETE FROM dead_letters WHERE payload IN ('a', 'd')")
     await queue.database.fetch("UPDATE dead_counts SET messages = -7 WHERE messages = 3")
     assert min((await counts(queue)).values()) == -7, "a negative count is told, not clamped"
     assert await recount(queue.database) > 0
-    await dead_upkeep.fold(queue.database)
+    await dead_letter_counts.fold(queue.database)
     await recount(queue.database)
-    await dead_upkeep.fold(queue.database)
+    await dead_letter_counts.fold(queue.database)
     assert await wrong_counts(queue.database) == []
-    found, ended_at = await dead_letters.drift(queue.database)
+    found, ended_at = await dead_letter_queries.drift(queue.database)
     assert found > 0
     assert ended_at is not None
     assert await recount(queue.database) == 0
@@ -83,7 +83,7 @@ async def test_a_recount_reports_and_puts_right_what_was_written_around_the_trig
 async def test_letters_from_before_there_were_groups_are_grouped_step_by_step(
     queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_upkeep, "GROUP_LETTERS", 2)
+    monkeypatch.setattr(dead_letter_counts, "GROUP_LETTERS", 2)
     await kill(queue, *"abcde", error="code 7")
     # As a database looks that was just migrated.
     await queue.database.fetch("UPDATE dead_letters SET error_key = NULL")
@@ -91,14 +91,14 @@ async def test_letters_from_before_there_were_groups_are_grouped_step_by_step(
         "UPDATE dead_tallies SET error_key = '00000000-0000-0000-0000-000000000000', hour = '-infinity'"
     )
     await queue.database.fetch("UPDATE dead_upkeep SET grouped_to = 0, ungrouped_to = 5")
-    await dead_upkeep.fold(queue.database)
+    await dead_letter_counts.fold(queue.database)
     assert [row["pattern"] for row in await groups(queue)] == [None]
-    assert await dead_upkeep.group(queue.database)
+    assert await dead_letter_counts.group(queue.database)
     await kill(queue, "f", error="code 8")
-    await dead_changes.delete(queue.database, DEFAULT_SCOPE, 5)
+    await dead_letter_changes.delete(queue.database, DEFAULT_SCOPE, 5)
     assert await recount(queue.database) == 0
     assert await wrong_counts(queue.database) == []
-    while await dead_upkeep.group(queue.database):
+    while await dead_letter_counts.group(queue.database):
         pass
     assert [(row["pattern"], row["messages"]) for row in await groups(queue)] == [("code <n>", 5)]
     assert await counts(queue) == {"g": 5}
@@ -106,7 +106,7 @@ async def test_letters_from_before_there_were_groups_are_grouped_step_by_step(
 
 
 async def groups(queue: QueueUnderTest, hours: int = 3) -> list[asyncpg.Record]:
-    return await dead_letters.error_groups(
+    return await dead_letter_queries.error_groups(
         queue.database, DEFAULT_SCOPE, hours=hours, limit=10, offset=0, now=queue.now
     )
 
@@ -124,7 +124,7 @@ async def test_letters_are_grouped_by_what_they_died_of(queue: QueueUnderTest) -
         assert (often["first_at"], often["last_at"]) == (first, queue.now)
         assert (often["hours"], often["groups"], often["total"]) == ([0, 2, 5], ["g", "h"], 2)
         assert [(row["pattern"], row["messages"]) for row in others] == [("card declined", 2)]
-        await dead_upkeep.fold(queue.database)
+        await dead_letter_counts.fold(queue.database)
 
 
 PATTERNS = (
@@ -156,7 +156,7 @@ async def test_letters_are_found_by_error_group_error_and_payload(queue: QueueUn
     await kill(queue, '{"user":"Cy"}', error="timeout", partition="p")
 
     async def found(**which: object) -> list[str]:
-        page = await dead_letters.page(queue.database, DEFAULT_SCOPE, Filter(**which), limit=10)  # type: ignore[arg-type]
+        page = await dead_letter_queries.page(queue.database, DEFAULT_SCOPE, Filter(**which), limit=10)  # type: ignore[arg-type]
         return sorted(row["payload"].decode()[9:-2] for row in page.rows)
 
     assert await found(error="card 12") == ["Ann", "Bob"]
@@ -174,7 +174,7 @@ async def test_a_search_looks_at_so_many_letters_and_goes_on_behind_them(queue: 
         await kill(queue, f"{number}", error="odd" if number % 2 else "even")
     found, before = [], None
     for _ in range(9):
-        page = await dead_letters.page(
+        page = await dead_letter_queries.page(
             queue.database, DEFAULT_SCOPE, Filter(error="even"), limit=10, look_at=3, before=before
         )
         found += [row["payload"].decode() for row in page.rows]
@@ -183,7 +183,9 @@ async def test_a_search_looks_at_so_many_letters_and_goes_on_behind_them(queue: 
             break
     assert found == ["8", "6", "4", "2", "0"]
     by_page, at = [], None
-    while rows := (await dead_letters.page(queue.database, DEFAULT_SCOPE, Filter(), limit=2, before=at)).rows:
+    while rows := (
+        await dead_letter_queries.page(queue.database, DEFAULT_SCOPE, Filter(), limit=2, before=at)
+    ).rows:
         by_page += [row["payload"].decode() for row in rows]
         at = Before(rows[-1]["failed_at"], rows[-1]["id"])
     assert by_page == list("876543210")
@@ -194,7 +196,7 @@ async def test_requeued_messages_come_back_in_order_for_the_group_that_gave_up(q
     await kill(queue, "a", "b", "c")
     assert (await queue.pop(5, "other")).payloads == ["a", "b", "c"]
     await queue.push("d")
-    done = await dead_changes.requeue(queue.database, await letter_ids(queue.database), queue.now)
+    done = await dead_letter_changes.requeue(queue.database, await letter_ids(queue.database), queue.now)
     assert {row["outcome"] for row in done} == {"queued"}
     assert sorted(row["message_offset"] for row in done) == [4, 5, 6]
     await queue.push("e")
@@ -212,7 +214,7 @@ async def test_requeued_messages_come_back_in_order_for_the_group_that_gave_up(q
 async def test_a_group_that_is_far_behind_passes_over_requeued_messages_later(queue: QueueUnderTest) -> None:
     await queue.group("slow")
     await kill(queue, "a", "b")
-    await dead_changes.requeue(queue.database, await letter_ids(queue.database), queue.now)
+    await dead_letter_changes.requeue(queue.database, await letter_ids(queue.database), queue.now)
     await queue.push("c")
     assert (await queue.pop(10)).payloads == ["a", "b", "c"]
     seen = []
@@ -227,7 +229,7 @@ async def test_letters_of_two_groups_come_back_to_each(queue: QueueUnderTest) ->
     await queue.group("h")
     await kill(queue, "a")
     await kill_waiting(queue, group="h")
-    await dead_changes.requeue(queue.database, await letter_ids(queue.database), queue.now)
+    await dead_letter_changes.requeue(queue.database, await letter_ids(queue.database), queue.now)
     for group in ("g", "h"):
         delivery = await queue.pop(10, group)
         assert delivery.payloads == ["a"], group
@@ -241,7 +243,7 @@ async def test_letters_of_a_deleted_group_come_back_to_all(queue: QueueUnderTest
     gone = await queue.group()
     await queue.database.fetch("SELECT delete_group_v1($1)", gone.group_id)
     await queue.ack(await queue.pop(1, "h"), group="h")
-    await dead_changes.requeue(queue.database, await letter_ids(queue.database), queue.now)
+    await dead_letter_changes.requeue(queue.database, await letter_ids(queue.database), queue.now)
     assert (await queue.pop(10, "h")).payloads == ["a"]
 
 
@@ -257,7 +259,7 @@ async def test_a_message_that_dies_again_says_so(queue: QueueUnderTest) -> None:
         assert (row["first_created_at"] or row["created_at"]) == first
         assert (row["first_transaction_id"] or row["transaction_id"]) == "order-7"
         queue.later(60_000)
-        await dead_changes.requeue(queue.database, [row["id"]], queue.now)
+        await dead_letter_changes.requeue(queue.database, [row["id"]], queue.now)
         for _ in range(2):
             await queue.ack(await queue.pop(), "failed", error="no")
 
@@ -266,7 +268,7 @@ async def test_a_requeue_into_a_full_queue_leaves_what_has_no_room(queue: QueueU
     await kill(queue, "a", "b", "c")
     await queue.push("d")
     await queue.configure(max_size=2)
-    done = await dead_changes.requeue(queue.database, await letter_ids(queue.database), queue.now)
+    done = await dead_letter_changes.requeue(queue.database, await letter_ids(queue.database), queue.now)
     assert [row["outcome"] for row in sorted(done, key=lambda row: row["id"])] == [
         "queued", "queue_full", "queue_full"
     ]  # fmt: skip
@@ -281,11 +283,11 @@ async def test_a_plain_letter_of_a_queue_that_is_encrypted_by_now_is_not_requeue
     await kill(queue, "a")
     await queue.configure(encrypted=True)
     ids = await letter_ids(queue.database)
-    assert [row["outcome"] for row in await dead_changes.requeue(queue.database, ids, queue.now)] == [
+    assert [row["outcome"] for row in await dead_letter_changes.requeue(queue.database, ids, queue.now)] == [
         "unsealed"
     ]
-    await dead_changes.seal(queue.database, {ids[0]: b"\x01sealed"}, {ids[0]: b"a"})
-    assert [row["outcome"] for row in await dead_changes.requeue(queue.database, ids, queue.now)] == [
+    await dead_letter_changes.seal(queue.database, {ids[0]: b"\x01sealed"}, {ids[0]: b"a"})
+    assert [row["outcome"] for row in await dead_letter_changes.requeue(queue.database, ids, queue.now)] == [
         "queued"
     ]
     assert [message[3] for message in (await queue.pop()).messages] == [b"\x01sealed"]
@@ -294,7 +296,7 @@ async def test_a_plain_letter_of_a_queue_that_is_encrypted_by_now_is_not_requeue
 async def test_one_letter_is_deleted_whatever_its_attempts(queue: QueueUnderTest) -> None:
     await kill(queue, "a", "b")
     one, two = await letter_ids(queue.database)
-    delete = dead_changes.delete
+    delete = dead_letter_changes.delete
     assert not await delete(queue.database, DEFAULT_SCOPE, one, queue="orders", group="other")
     assert not await delete(queue.database, DEFAULT_SCOPE, one, queue="other", group="g")
     assert await delete(queue.database, DEFAULT_SCOPE, one, queue="orders", group="g")
@@ -409,7 +411,7 @@ async def test_two_jobs_on_the_same_letters_change_each_letter_once(queue: Queue
 
 async def test_deleting_a_queue_takes_its_counts_along(queue: QueueUnderTest) -> None:
     await kill(queue, "a", "b")
-    await dead_upkeep.fold(queue.database)
+    await dead_letter_counts.fold(queue.database)
     await kill(queue, "c")
     ids = await queue.group()
     await queue.database.fetch("SELECT delete_queue_v1($1)", ids.queue_id)

@@ -8,7 +8,8 @@ import asyncpg
 from databases import new_database
 from dead_care import recount, wrong_counts
 
-from penstock.durable import dead_letters, dead_upkeep, migrations
+from penstock.durable import migrations
+from penstock.durable.dead_letters import dead_letter_counts, dead_letter_queries
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 
@@ -59,16 +60,16 @@ async def test_letters_are_counted_and_grouped_by_a_migration_under_traffic(post
         database = Database(url, 2)
         assert await wrong_counts(database) == []
         rounds = 0
-        while await dead_upkeep.group(database):
-            await dead_upkeep.fold(database)
+        while await dead_letter_counts.group(database):
+            await dead_letter_counts.fold(database)
             assert await wrong_counts(database) == []
-            assert (await dead_upkeep.recount(database)).drift == 0
+            assert (await dead_letter_counts.recount(database)).drift == 0
             rounds += 1
         traffic.stopping = True
         await running
-        assert rounds >= LETTERS // dead_upkeep.GROUP_LETTERS
+        assert rounds >= LETTERS // dead_letter_counts.GROUP_LETTERS
         assert traffic.rounds > 0
-        [group] = await dead_letters.error_groups(database, DEFAULT_SCOPE, limit=10, offset=0)
+        [group] = await dead_letter_queries.error_groups(database, DEFAULT_SCOPE, limit=10, offset=0)
         assert (group["pattern"], group["messages"]) == ("code <n>", LETTERS + 2 * traffic.rounds)
         assert await recount(database) == 0
         await database.close()

@@ -12,8 +12,8 @@ import pytest_asyncio
 from databases import new_database
 from plans import DIRECT, Watched
 
-from penstock.durable import dead_letters, dead_upkeep, jobs
-from penstock.durable.dead_letters import Filter
+from penstock.durable.dead_letters import dead_letter_counts, dead_letter_queries, jobs
+from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.durable.pool import SESSION
 from penstock.model import DEFAULT_SCOPE
 
@@ -51,34 +51,34 @@ async def url(postgres_url: str, template: str) -> AsyncIterator[str]:
             ERRORS,
             PLACES,
         )
-        await dead_upkeep.fold(connection)
+        await dead_letter_counts.fold(connection)
         await connection.execute("VACUUM ANALYZE dead_letters")
         await connection.close()
         yield made
 
 
 async def status(database: Any) -> object:
-    return await dead_letters.status(database, DEFAULT_SCOPE, ages=True)
+    return await dead_letter_queries.status(database, DEFAULT_SCOPE, ages=True)
 
 
 async def groups(database: Any) -> object:
-    return await dead_letters.error_groups(database, DEFAULT_SCOPE, limit=PAGE, offset=0)
+    return await dead_letter_queries.error_groups(database, DEFAULT_SCOPE, limit=PAGE, offset=0)
 
 
 def page(**which: Any) -> Callable[[Any], Awaitable[object]]:
     async def call(database: Any) -> object:
-        return (await dead_letters.page(database, DEFAULT_SCOPE, Filter(**which), limit=PAGE)).rows
+        return (await dead_letter_queries.page(database, DEFAULT_SCOPE, Filter(**which), limit=PAGE)).rows
 
     return call
 
 
 async def page_of_an_error(database: Any) -> object:
-    [row, *_] = await dead_letters.error_groups(database, DEFAULT_SCOPE, limit=1, offset=0)
+    [row, *_] = await dead_letter_queries.error_groups(database, DEFAULT_SCOPE, limit=1, offset=0)
     return await page(error_key=row["error_key"])(database)
 
 
 async def total(database: Any) -> object:
-    return await dead_letters.total(database, DEFAULT_SCOPE, Filter(queue="q1", group="g0"))
+    return await dead_letter_queries.total(database, DEFAULT_SCOPE, Filter(queue="q1", group="g0"))
 
 
 async def chunk(database: Any) -> object:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from under_test import QueueUnderTest
 
-from penstock.durable import groups, log
+from penstock.durable import consumer_groups, log
+from penstock.durable.consumer_groups import Moved
 from penstock.durable.faults import GroupGone
-from penstock.durable.groups import Moved
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE, Scope
 
@@ -19,7 +19,7 @@ from penstock.model import DEFAULT_SCOPE, Scope
 async def seek(queue: QueueUnderTest, target: str, partition: str | None = None, group: str = "g") -> Moved:
     ids = await queue.group(group)
     partition_id = (await queue.partition(partition)).partition_id if partition else None
-    return await groups.seek(queue.database, ids.group_id, target, partition_id)
+    return await consumer_groups.seek(queue.database, ids.group_id, target, partition_id)
 
 
 async def counted(queue: QueueUnderTest, group: str = "g") -> int:
@@ -136,7 +136,7 @@ async def test_a_seek_while_pushing_loses_nothing_and_keeps_the_count(queue: Que
 async def test_a_seek_goes_through_many_partitions_in_steps(
     queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "SEEK_AT_ONCE", 2)
+    monkeypatch.setattr(consumer_groups, "SEEK_AT_ONCE", 2)
     for name in "abcde":
         await queue.push(name, partition=name)
     assert (await seek(queue, "new")).moved == 5
@@ -191,10 +191,10 @@ async def test_lagging_positions_are_found_oldest_first(queue: QueueUnderTest) -
         await queue.push(name, partition=name)
         queue.later(1_000)
     before = queue.now - timedelta(milliseconds=1_500)
-    rows = await groups.lagging(queue.database, DEFAULT_SCOPE, before, limit=10, offset=0)
+    rows = await consumer_groups.lagging(queue.database, DEFAULT_SCOPE, before, limit=10, offset=0)
     assert [(row["partition"], row["unfinished"]) for row in rows] == [("x", 1), ("y", 1)]
     assert rows[0]["total"] == 2
-    assert await groups.lagging(queue.database, Scope("other"), before, limit=10, offset=0) == []
+    assert await consumer_groups.lagging(queue.database, Scope("other"), before, limit=10, offset=0) == []
 
 
 async def test_positions_tell_where_a_group_stands(queue: QueueUnderTest) -> None:
@@ -202,7 +202,7 @@ async def test_positions_tell_where_a_group_stands(queue: QueueUnderTest) -> Non
     await queue.partition("y")
     await queue.ack(await queue.pop())
     ids = await queue.group()
-    rows = await groups.group_partitions(queue.database, ids.group_id, limit=10, offset=0)
+    rows = await consumer_groups.group_partitions(queue.database, ids.group_id, limit=10, offset=0)
     assert [(r["partition"], r["cursor"], r["next_offset"], r["unfinished"]) for r in rows] == [
         ("x", 1, 2, 1),
         ("y", 0, 0, 0),
@@ -213,7 +213,7 @@ async def test_a_deleted_group_is_gone_and_can_come_back_elsewhere(queue: QueueU
     await queue.push("a", "b")
     delivery = await queue.pop()
     ids = await queue.group()
-    assert await groups.delete_group(queue.database, ids.group_id) == 1
+    assert await consumer_groups.delete_group(queue.database, ids.group_id) == 1
     with pytest.raises(GroupGone):
         await log.pop(queue.database, ids.group_id, [log.PopRequest(delivery.lease_id, 1)], lease_ms=1000)
     await queue.group("g", "new")
@@ -224,7 +224,7 @@ async def test_a_deleted_group_is_gone_and_can_come_back_elsewhere(queue: QueueU
 async def test_dead_letters_outlive_their_group(queue: QueueUnderTest) -> None:
     await queue.push("a")
     await queue.ack(await queue.pop(), "dlq")
-    await groups.delete_group(queue.database, (await queue.group()).group_id)
+    await consumer_groups.delete_group(queue.database, (await queue.group()).group_id)
     assert len(await queue.dead()) == 1
 
 
@@ -234,9 +234,9 @@ async def test_groups_are_paged_by_name(database: Database) -> None:
         await queue.push("a")
         for group in ("b", "a"):
             await queue.group(group)
-    rows = await groups.groups(database, DEFAULT_SCOPE, limit=3)
+    rows = await consumer_groups.groups(database, DEFAULT_SCOPE, limit=3)
     assert [(row["name"], row["queue"]) for row in rows] == [("a", "q1"), ("a", "q2"), ("b", "q1")]
     assert rows[0]["total"] == 4
     assert [row["depth"] for row in rows] == [1, 1, 1]
-    found = await groups.find_groups(database, DEFAULT_SCOPE, "b", "q2")
+    found = await consumer_groups.find_groups(database, DEFAULT_SCOPE, "b", "q2")
     assert [row["queue"] for row in found] == ["q2"]

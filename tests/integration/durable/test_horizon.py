@@ -12,12 +12,13 @@ import asyncpg
 import pytest
 from databases import named, new_database
 
-from penstock.durable import migrations, tidy
-from penstock.durable.horizon import Holder, horizon
+from penstock.durable import migrations
 from penstock.durable.pool import Database
-from penstock.embedded.part import running
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.postgres import Postgres
+from penstock.durable.storage import vacuum
+from penstock.durable.storage.vacuum_horizon import Holder, horizon
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.postgres import Postgres
+from penstock.embedded.supervision.part import running
 
 MINUTE = timedelta(minutes=1)
 
@@ -35,7 +36,7 @@ async def session(
 
 async def in_an_hour(database: Database, longer_than: timedelta = MINUTE) -> list[Holder]:
     """What is found an hour from now, when the clock has been read just after everything now under way."""
-    await tidy.read_clock(database)
+    await vacuum.read_clock(database)
     return await horizon(database, longer_than, datetime.now(UTC) + timedelta(hours=1))
 
 
@@ -75,7 +76,7 @@ async def test_a_transaction_that_holds_nothing_is_not_named(database: Database)
 
 
 async def test_time_in_which_nothing_was_written_does_not_count(database: Database) -> None:
-    await tidy.read_clock(database)
+    await vacuum.read_clock(database)
     async with session(database.url) as forgetful, forgetful.transaction(isolation="repeatable_read"):
         await forgetful.execute("SELECT 1")
         later = datetime.now(UTC) + timedelta(hours=1)
@@ -106,7 +107,7 @@ async def test_a_user_without_rights_still_sees_who_it_is(database: Database) ->
         plain = Database(urlunsplit(parts._replace(netloc=netloc)), 1)
         async with session(database.url) as forgetful, forgetful.transaction():
             await forgetful.execute("SELECT pg_current_xact_id()")
-            await tidy.read_clock(database)
+            await vacuum.read_clock(database)
             [holder] = await horizon(plain, MINUTE, datetime.now(UTC) + timedelta(hours=1))
             assert holder.pid == forgetful.get_server_pid()
             assert (holder.kind, holder.application) == ("transaction", "forgetful")

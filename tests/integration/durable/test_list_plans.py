@@ -12,10 +12,11 @@ import pytest_asyncio
 from databases import new_database
 from plans import DIRECT, Filled, Watched, fill
 
-from penstock.durable import catalog, dead_letters, groups, messages
-from penstock.durable.dead_letters import Filter
-from penstock.durable.messages import Page
+from penstock.durable import catalog, consumer_groups, stored_messages
+from penstock.durable.dead_letters import dead_letter_queries
+from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.durable.pool import SESSION
+from penstock.durable.stored_messages import Page
 from penstock.model import DEFAULT_SCOPE
 
 PARTITIONS = 300
@@ -39,35 +40,35 @@ Call = Callable[[Any, Filled], Awaitable[object]]
 def listing(**wanted: Any) -> Call:
     async def call(database: Any, filled: Filled) -> object:
         page = Page(filled.queue_id, group_id=filled.group_id, limit=PAGE, **wanted)
-        return await messages.messages(database, page)
+        return await stored_messages.messages(database, page)
 
     return call
 
 
 async def find_by_key(database: Any, filled: Filled) -> object:
-    return await messages.find(database, 7, "7 30 b")
+    return await stored_messages.find(database, 7, "7 30 b")
 
 
 async def find_by_time(database: Any, filled: Filled) -> object:
     now_ms = int(datetime.now(UTC).timestamp() * 1000) - SEGMENTS * 500
     made = f"{now_ms:012x}"
-    return await messages.find(database, 7, f"{made[:8]}-{made[8:]}-7000-8000-000000000000") is None
+    return await stored_messages.find(database, 7, f"{made[:8]}-{made[8:]}-7000-8000-000000000000") is None
 
 
 async def states(database: Any, filled: Filled) -> object:
-    return await messages.states(database, 7, 30)
+    return await stored_messages.states(database, 7, 30)
 
 
 async def group_list(database: Any, filled: Filled) -> object:
-    return await groups.groups(database, DEFAULT_SCOPE)
+    return await consumer_groups.groups(database, DEFAULT_SCOPE)
 
 
 async def lagging(database: Any, filled: Filled) -> object:
-    return await groups.lagging(database, DEFAULT_SCOPE, datetime.now(UTC), limit=PAGE, offset=0)
+    return await consumer_groups.lagging(database, DEFAULT_SCOPE, datetime.now(UTC), limit=PAGE, offset=0)
 
 
 async def positions(database: Any, filled: Filled) -> object:
-    return await groups.group_partitions(database, filled.group_id, limit=PAGE, offset=0)
+    return await consumer_groups.group_partitions(database, filled.group_id, limit=PAGE, offset=0)
 
 
 async def totals(database: Any, filled: Filled) -> object:
@@ -77,8 +78,8 @@ async def totals(database: Any, filled: Filled) -> object:
 
 
 async def letters(database: Any, filled: Filled) -> object:
-    await dead_letters.dead_letters(database, DEFAULT_SCOPE, Filter(), limit=PAGE, offset=0)
-    return await dead_letters.total(database, DEFAULT_SCOPE, Filter()) == 0
+    await dead_letter_queries.dead_letters(database, DEFAULT_SCOPE, Filter(), limit=PAGE, offset=0)
+    return await dead_letter_queries.total(database, DEFAULT_SCOPE, Filter()) == 0
 
 
 @pytest.mark.parametrize(

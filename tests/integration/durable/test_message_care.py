@@ -7,10 +7,11 @@ import uuid
 import pytest
 from under_test import QueueUnderTest
 
-from penstock.durable import dead_letters, groups, messages
-from penstock.durable.dead_letters import Filter
+from penstock.durable import consumer_groups, stored_messages
+from penstock.durable.dead_letters import dead_letter_queries
+from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.durable.log import PartitionName, Segment, ensure_partitions, push
-from penstock.durable.messages import Page
+from penstock.durable.stored_messages import Page
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE, Scope
 
@@ -20,20 +21,20 @@ async def place(queue: QueueUnderTest, partition: str = "Default") -> int:
 
 
 async def delete(queue: QueueUnderTest, key: str, partition: str = "Default") -> bool:
-    return await messages.delete(queue.database, await place(queue, partition), key, queue.now)
+    return await stored_messages.delete(queue.database, await place(queue, partition), key, queue.now)
 
 
 async def bury(queue: QueueUnderTest, key: str, group: str = "g") -> str:
     partition_id = await place(queue)
-    offset = await messages.find(queue.database, partition_id, key)
+    offset = await stored_messages.find(queue.database, partition_id, key)
     assert offset is not None
     group_id = (await queue.group(group)).group_id
-    return await messages.bury(queue.database, partition_id, group_id, offset, "enough", queue.now)
+    return await stored_messages.bury(queue.database, partition_id, group_id, offset, "enough", queue.now)
 
 
 async def retry(queue: QueueUnderTest, key: str, payload: str, group_id: int | None = None) -> str:
     partition_id = await place(queue)
-    return await messages.retry(
+    return await stored_messages.retry(
         queue.database, partition_id, key, group_id, new_id(), payload.encode(), queue.now
     )
 
@@ -42,15 +43,15 @@ async def page(queue: QueueUnderTest, **wanted: object) -> list[tuple[str, str]]
     ids = await queue.partition()
     group_id = (await queue.group()).group_id
     given = {"queue_id": ids.queue_id, "group_id": group_id, **wanted}
-    rows = await messages.messages(queue.database, Page(**given), queue.now)  # type: ignore[arg-type]
+    rows = await stored_messages.messages(queue.database, Page(**given), queue.now)  # type: ignore[arg-type]
     return [(row["payload"].decode(), row["status"]) for row in rows]
 
 
 async def test_a_message_is_found_by_the_id_its_client_chose(queue: QueueUnderTest) -> None:
     await queue.push("a", "b", keys=["x", "y"])
-    assert await messages.find(queue.database, await place(queue), "y") == 1
-    assert await messages.find(queue.database, await place(queue), "z") is None
-    assert await messages.find(queue.database, await place(queue, "other"), "y") is None
+    assert await stored_messages.find(queue.database, await place(queue), "y") == 1
+    assert await stored_messages.find(queue.database, await place(queue), "z") is None
+    assert await stored_messages.find(queue.database, await place(queue, "other"), "y") is None
 
 
 async def test_a_message_is_found_by_the_id_the_broker_made(queue: QueueUnderTest) -> None:
@@ -62,21 +63,21 @@ async def test_a_message_is_found_by_the_id_the_broker_made(queue: QueueUnderTes
         await push(queue.database, [Segment(partition_id, fresh, [None] * 3, [None] * 3, [b"1"] * 3)])
         ids += fresh
     for offset in (0, 1, 74, 149):
-        assert await messages.find(queue.database, partition_id, str(ids[offset])) == offset
-    assert await messages.find(queue.database, partition_id, str(new_id())) is None
-    assert await messages.find(queue.database, partition_id, str(uuid.uuid4())) is None
+        assert await stored_messages.find(queue.database, partition_id, str(ids[offset])) == offset
+    assert await stored_messages.find(queue.database, partition_id, str(new_id())) is None
+    assert await stored_messages.find(queue.database, partition_id, str(uuid.uuid4())) is None
 
 
 async def test_an_id_from_another_time_is_searched_within_bounds(queue: QueueUnderTest) -> None:
     await queue.push("a")  # by a clock that is years ahead of the id's
     [row] = await queue.database.fetch("SELECT message_ids[1] AS id FROM log")
-    assert await messages.find(queue.database, await place(queue), str(row["id"])) == 0
+    assert await stored_messages.find(queue.database, await place(queue), str(row["id"])) == 0
 
 
 async def test_a_partition_of_another_tenant_is_not_found(queue: QueueUnderTest) -> None:
     partition_id = await place(queue)
-    assert await messages.place(queue.database, Scope("acme"), partition_id) is None
-    found = await messages.place(queue.database, DEFAULT_SCOPE, partition_id)
+    assert await stored_messages.place(queue.database, Scope("acme"), partition_id) is None
+    found = await stored_messages.place(queue.database, DEFAULT_SCOPE, partition_id)
     assert found is not None
     assert (found.queue, found.partition) == ("orders", "Default")
 
@@ -121,7 +122,7 @@ async def test_pages_go_on_where_the_last_one_ended(queue: QueueUnderTest) -> No
     assert by_offset == everything
     ids = await queue.partition()
     start, by_cursor = None, []
-    while rows := await messages.messages(
+    while rows := await stored_messages.messages(
         queue.database, Page(ids.queue_id, start=start, limit=4), queue.now
     ):
         by_cursor += [row["payload"].decode() for row in rows]
@@ -139,7 +140,9 @@ async def test_the_total_of_a_page_is_that_of_the_selection(queue: QueueUnderTes
     ids = await queue.partition()
     group_id = (await queue.group()).group_id
     for status, total in ((None, 5), ("pending", 3), ("completed", 2)):
-        rows = await messages.messages(queue.database, Page(ids.queue_id, None, group_id, status, limit=1))
+        rows = await stored_messages.messages(
+            queue.database, Page(ids.queue_id, None, group_id, status, limit=1)
+        )
         assert rows[0]["total"] == total
 
 
@@ -148,7 +151,7 @@ async def test_a_deleted_message_is_passed_over_and_its_payload_is_gone(queue: Q
     await queue.group()
     assert await delete(queue, "2") is True
     assert await delete(queue, "2") is False
-    assert await messages.find(queue.database, await place(queue), "2") is None
+    assert await stored_messages.find(queue.database, await place(queue), "2") is None
     assert [payload for payload, _ in await page(queue)] == ["c", "a"]
     delivery = await queue.pop(5)
     assert delivery.payloads == ["a", "c"]
@@ -183,7 +186,7 @@ async def test_what_was_deleted_stays_deleted_when_a_group_goes_back(queue: Queu
     await queue.push(*"abc", keys=["1", "2", "3"])
     await queue.ack(await queue.pop(3))
     await delete(queue, "1")
-    await groups.seek(queue.database, (await queue.group()).group_id, "all")
+    await consumer_groups.seek(queue.database, (await queue.group()).group_id, "all")
     assert (await queue.pop(5)).payloads == ["b", "c"]
 
 
@@ -263,7 +266,7 @@ async def test_retrying_for_one_group_leaves_the_letters_of_others(queue: QueueU
         await queue.ack(await queue.pop(1, group), "dlq", group=group)
     group_id = (await queue.group("h")).group_id
     assert await retry(queue, "1", "a", group_id) == "queued"
-    letters = await dead_letters.dead_letters_of(queue.database, await place(queue), "1")
+    letters = await dead_letter_queries.dead_letters_of(queue.database, await place(queue), "1")
     assert [letter["group_name"] for letter in letters] == ["g"]
 
 
@@ -278,21 +281,21 @@ async def test_dead_letters_are_paged_and_counted_whatever_kills_them(
             await queue.ack(delivery, "dlq", group=group, error=group)
             queue.later(1_000)
     which = Filter(queue="orders", group="g")
-    assert await dead_letters.total(queue.database, DEFAULT_SCOPE, which) == 6
-    assert await dead_letters.total(queue.database, DEFAULT_SCOPE, Filter()) == 12
-    assert await dead_letters.total(queue.database, Scope("acme"), Filter()) == 0
+    assert await dead_letter_queries.total(queue.database, DEFAULT_SCOPE, which) == 6
+    assert await dead_letter_queries.total(queue.database, DEFAULT_SCOPE, Filter()) == 12
+    assert await dead_letter_queries.total(queue.database, Scope("acme"), Filter()) == 0
     found = []
     for offset in range(0, 6, step):
-        rows = await dead_letters.dead_letters(
+        rows = await dead_letter_queries.dead_letters(
             queue.database, DEFAULT_SCOPE, which, limit=step, offset=offset
         )
         found += [row["failed_at"] for row in rows]
     assert found == sorted(found, reverse=True)
     assert len(set(found)) == 6
     some = Filter(queue="orders", partition="x", start=found[-1], end=found[0])
-    rows = await dead_letters.dead_letters(queue.database, DEFAULT_SCOPE, some, limit=10, offset=0)
+    rows = await dead_letter_queries.dead_letters(queue.database, DEFAULT_SCOPE, some, limit=10, offset=0)
     assert {row["partition"] for row in rows} == {"x"}
-    assert await dead_letters.total(queue.database, DEFAULT_SCOPE, some) == len(rows)
+    assert await dead_letter_queries.total(queue.database, DEFAULT_SCOPE, some) == len(rows)
     assert all(found[-1] <= row["failed_at"] < found[0] for row in rows)
     await queue.database.fetch("DELETE FROM dead_letters WHERE message_offset = 0")
-    assert await dead_letters.total(queue.database, DEFAULT_SCOPE, Filter()) == 8
+    assert await dead_letter_queries.total(queue.database, DEFAULT_SCOPE, Filter()) == 8

@@ -11,10 +11,10 @@ from datetime import timedelta
 import pytest
 from under_test import Delivery, QueueUnderTest
 
-from penstock.durable import catalog, log, messages, operations
+from penstock.durable import catalog, deferred_operations, log, stored_messages
+from penstock.durable.deferred_operations import AckOperation, Depth, PushOperation
 from penstock.durable.faults import TransactionFailed
 from penstock.durable.log import Ack, Segment
-from penstock.durable.operations import AckOperation, Depth, PushOperation
 from penstock.durable.pool import Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
@@ -35,7 +35,7 @@ async def spill(
             [payload.encode() for payload in payloads],
         ),
     )
-    [place] = await operations.spill_pushes(queue.database, [operation], "system_busy", queue.now)
+    [place] = await deferred_operations.spill_pushes(queue.database, [operation], "system_busy", queue.now)
     assert place is not None
     return operation.id
 
@@ -50,7 +50,7 @@ async def spill_ack(
         for partition_id, _, transaction_id, _, _ in chosen
     ]
     operation = AckOperation(new_id(), chosen[0][0], acks)
-    places, refused = await operations.spill_acks(
+    places, refused = await deferred_operations.spill_acks(
         queue.database, [operation], "system_busy", 600_000, queue.now
     )
     assert (places, refused) == ([1], set())
@@ -58,19 +58,19 @@ async def spill_ack(
 
 
 async def drain(queue: QueueUnderTest, kind: str = "push", lanes: int = 10, each: int = 100) -> int:
-    done = await operations.drain(queue.database, kind, lanes=lanes, operations=each, now=queue.now)
+    done = await deferred_operations.drain(queue.database, kind, lanes=lanes, operations=each, now=queue.now)
     return sum(one.operations for one in done)
 
 
 async def drain_carefully(queue: QueueUnderTest, *, attempts: int = 3, hold: bool = False) -> list[str]:
-    done = await operations.drain_carefully(
+    done = await deferred_operations.drain_carefully(
         queue.database, "push", lanes=10, attempts=attempts, backoff_ms=100, hold=hold, now=queue.now
     )
     return [one.outcome for one in done]
 
 
 async def status(queue: QueueUnderTest, operation_id: uuid.UUID) -> str | None:
-    row = await operations.operation(queue.database, DEFAULT_SCOPE, operation_id)
+    row = await deferred_operations.operation(queue.database, DEFAULT_SCOPE, operation_id)
     return row["status"] if row else None
 
 
@@ -116,7 +116,7 @@ async def test_a_lane_is_drained_in_order_whatever_the_size_of_its_pieces(queue:
     assert await drain(queue, each=7) == 7
     assert await drain(queue, each=100) == 23
     assert (await queue.pop(100)).payloads == expected
-    assert (await operations.depths(queue.database))["push"] == Depth(0, 30)
+    assert (await deferred_operations.depths(queue.database))["push"] == Depth(0, 30)
     assert await queue.database.fetch("SELECT 1 FROM lanes") == []
 
 
@@ -184,7 +184,7 @@ async def test_duplicates_are_found_when_the_operation_is_carried_out(queue: Que
     [[original]] = await queue.database.fetch("SELECT message_ids[1] FROM log")
     operation = await spill(queue, "again", "new", keys=["k", "n"])
     await drain(queue)
-    row = await operations.operation(queue.database, DEFAULT_SCOPE, operation)
+    row = await deferred_operations.operation(queue.database, DEFAULT_SCOPE, operation)
     assert json.loads(row["result"]) == {"duplicates": {"0": str(original)}}
     assert (await queue.pop(10)).payloads == ["first", "new"]
     assert row["status"] == "completed"
@@ -204,18 +204,18 @@ async def test_an_operation_that_cannot_be_carried_out_is_parked_and_the_lane_go
     queue.later(100)
     assert await drain_carefully(queue, attempts=2) == ["parked", "parked"]
     for operation in (poisoned, other):
-        row = await operations.operation(queue.database, DEFAULT_SCOPE, operation)
+        row = await deferred_operations.operation(queue.database, DEFAULT_SCOPE, operation)
         assert (row["status"], row["attempts"]) == ("failed", 2)
         assert "full" in row["error"]
-    assert (await operations.depths(queue.database))["push"].waiting == 0
+    assert (await deferred_operations.depths(queue.database))["push"].waiting == 0
     await queue.ack(await queue.pop())
-    assert await operations.retry(queue.database, poisoned) == "retried"
-    assert await operations.retry(queue.database, poisoned) == "not_failed"
+    assert await deferred_operations.retry(queue.database, poisoned) == "retried"
+    assert await deferred_operations.retry(queue.database, poisoned) == "not_failed"
     assert await drain(queue) == 1
     assert (await queue.pop()).payloads == ["no room"]
-    assert await operations.drop(queue.database, other) == "failed"
-    assert await operations.drop(queue.database, other) == "unknown"
-    assert await operations.retry(queue.database, other) == "unknown"
+    assert await deferred_operations.drop(queue.database, other) == "failed"
+    assert await deferred_operations.drop(queue.database, other) == "unknown"
+    assert await deferred_operations.retry(queue.database, other) == "unknown"
 
 
 async def test_a_lane_that_is_held_waits_for_the_operator(queue: QueueUnderTest) -> None:
@@ -227,9 +227,9 @@ async def test_a_lane_that_is_held_waits_for_the_operator(queue: QueueUnderTest)
     queue.later(3_600_000)
     assert await drain_carefully(queue, attempts=1, hold=True) == []
     assert (await queue.push("never")).first_offsets == [-1]
-    assert (await operations.depths(queue.database))["push"].waiting == 2
+    assert (await deferred_operations.depths(queue.database))["push"].waiting == 2
     await queue.database.fetch("UPDATE queues SET max_size = 0")
-    assert await operations.drop(queue.database, poisoned) == "failed"
+    assert await deferred_operations.drop(queue.database, poisoned) == "failed"
     assert await drain(queue) == 1
     assert (await queue.push("last")).first_offsets == [2]
 
@@ -271,7 +271,7 @@ async def test_an_ack_whose_lease_is_lost_is_refused_at_once(queue: QueueUnderTe
         delivery.messages[0][0], ids.group_id, delivery.lease_id, delivery.messages[0][2], "completed", None
     )
     operation = AckOperation(new_id(), ack.partition_id, [ack])
-    places, refused = await operations.spill_acks(
+    places, refused = await deferred_operations.spill_acks(
         queue.database, [operation], "system_busy", 1_000, queue.now
     )
     assert (places, refused) == ([None], {0})
@@ -283,7 +283,7 @@ async def test_a_deleted_queue_takes_its_operations_along(queue: QueueUnderTest)
     other = QueueUnderTest(queue.database, "other")
     await spill(other, "b")
     await catalog.delete_queue(queue.database, (await queue.group()).queue_id)
-    assert (await operations.depths(queue.database))["push"].waiting == 1
+    assert (await deferred_operations.depths(queue.database))["push"].waiting == 1
     assert await drain(queue) == 1
     assert await queue.database.fetch("SELECT 1 FROM lanes") == []
 
@@ -306,7 +306,7 @@ async def test_a_dead_letter_is_not_requeued_past_a_lane(queue: QueueUnderTest) 
     await queue.ack(delivery, "dlq")
     await spill(queue, "b")
     partition_id = delivery.messages[0][0]
-    outcome = await messages.retry(queue.database, partition_id, "k", None, new_id(), b"a")
+    outcome = await stored_messages.retry(queue.database, partition_id, "k", None, new_id(), b"a")
     assert outcome == "operations_waiting"
     assert len(await queue.dead()) == 1
 
@@ -319,10 +319,14 @@ async def test_a_journal_is_taken_over_once(queue: QueueUnderTest) -> None:
         return PushOperation(new_id(), Segment(ids.partition_id, [str(new_id())], [None], [None], [payload]))
 
     database = queue.database
-    await operations.take_over(database, journal, 100, [operation(b"a"), operation(b"b")], "database_down")
-    assert await operations.journal_position(database, journal) == 100
-    assert await operations.take_over(database, journal, 100, [operation(b"a")], "database_down") == []
-    await operations.take_over(database, journal, 150, [operation(b"c")], "database_down")
+    await deferred_operations.take_over(
+        database, journal, 100, [operation(b"a"), operation(b"b")], "database_down"
+    )
+    assert await deferred_operations.journal_position(database, journal) == 100
+    assert (
+        await deferred_operations.take_over(database, journal, 100, [operation(b"a")], "database_down") == []
+    )
+    await deferred_operations.take_over(database, journal, 150, [operation(b"c")], "database_down")
     queue.now += timedelta(days=10_000)
     await drain(queue)
     assert (await queue.pop(10)).payloads == ["a", "b", "c"]
@@ -331,8 +335,8 @@ async def test_a_journal_is_taken_over_once(queue: QueueUnderTest) -> None:
 async def test_what_is_done_is_forgotten_after_a_while(database: Database, queue: QueueUnderTest) -> None:
     done, waiting = await spill(queue, "a"), await spill(queue, "b", partition="later")
     await drain(queue, lanes=1)
-    assert await operations.forget_finished(database, 3600, 100) == 0
-    assert await operations.forget_finished(database, -1, 100) == 1
+    assert await deferred_operations.forget_finished(database, 3600, 100) == 0
+    assert await deferred_operations.forget_finished(database, -1, 100) == 1
     assert (await status(queue, done), await status(queue, waiting)) == (None, "pending")
 
 
@@ -341,7 +345,7 @@ async def test_operations_are_listed_by_status_and_queue(database: Database, que
     await drain(queue, lanes=1)
 
     async def listed(**chosen: str) -> list[uuid.UUID]:
-        rows = await operations.operations(
+        rows = await deferred_operations.operations(
             database,
             DEFAULT_SCOPE,
             queue=chosen.get("queue"),

@@ -6,8 +6,8 @@ import asyncio
 
 from under_test import QueueUnderTest
 
-from penstock.durable import retention
-from penstock.durable.retention import LetGo
+from penstock.durable.storage import retention
+from penstock.durable.storage.retention import LetGo
 
 
 async def retain(queue: QueueUnderTest) -> list[LetGo]:

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from under_test import START, QueueUnderTest
 
-from penstock.durable import catalog, traces
-from penstock.durable.traces import Trace
+from penstock.durable import catalog, trace_log
+from penstock.durable.trace_log import Trace
 from penstock.model import DEFAULT_SCOPE, Scope
 
 
@@ -15,19 +15,19 @@ async def record(
     queue: QueueUnderTest, data: str, *names: str, key: str = "t", scope: Scope = DEFAULT_SCOPE
 ) -> int | None:
     partition_id = (await queue.partition()).partition_id
-    return await traces.record(
+    return await trace_log.record(
         queue.database, scope, Trace(partition_id, key, "g", "info", names, data.encode()), queue.now
     )
 
 
 async def told(queue: QueueUnderTest, name: str, **limits: int) -> list[str]:
     given = {"limit": 10, "offset": 0, **limits}
-    rows = await traces.by_name(queue.database, DEFAULT_SCOPE, name, start=None, end=None, **given)
+    rows = await trace_log.by_name(queue.database, DEFAULT_SCOPE, name, start=None, end=None, **given)
     return [row["data"].decode() for row in rows]
 
 
 async def names(queue: QueueUnderTest, prefix: str = "", limit: int = 10, offset: int = 0) -> list[object]:
-    rows = await traces.names(queue.database, DEFAULT_SCOPE, prefix, limit=limit, offset=offset)
+    rows = await trace_log.names(queue.database, DEFAULT_SCOPE, prefix, limit=limit, offset=offset)
     return [(row["name"], row["traces"]) for row in rows]
 
 
@@ -36,7 +36,7 @@ async def test_traces_of_a_message_come_in_order(queue: QueueUnderTest) -> None:
     for i in range(3):
         await record(queue, str(i))
         await record(queue, "other", key="u")
-    rows = await traces.of_message(queue.database, partition_id, "t", limit=10, offset=1)
+    rows = await trace_log.of_message(queue.database, partition_id, "t", limit=10, offset=1)
     assert [row["data"] for row in rows] == [b"1", b"2"]
 
 
@@ -47,7 +47,7 @@ async def test_traces_of_a_name_come_latest_first(queue: QueueUnderTest) -> None
     assert await told(queue, "flow") == ["3", "2", "1", "0"]
     assert await told(queue, "flow", limit=2, offset=1) == ["2", "1"]
     assert await told(queue, "n1") == ["3", "1"]
-    rows = await traces.by_name(
+    rows = await trace_log.by_name(
         queue.database,
         DEFAULT_SCOPE,
         "flow",

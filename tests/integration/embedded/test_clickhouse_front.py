@@ -16,9 +16,9 @@ import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 
-from penstock.embedded.clickhouse import ClickHouse
-from penstock.embedded.part import running
-from penstock.embedded.ports import any_free_port
+from penstock.embedded.servers.clickhouse import ClickHouse
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.supervision.part import running
 from penstock.errors import PartFailed
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.embedded.own import OwnServer, own_clickhouse, own_postgres, own_redis, own_spark
-from penstock.embedded.ports import any_free_port
+from penstock.embedded.servers.external import OwnServer, own_clickhouse, own_postgres, own_redis, own_spark
+from penstock.embedded.servers.ports import any_free_port
 
 
 def test_servers_that_answer_are_healthy(postgres_url: str, redis_url: str, clickhouse_url: str) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from penstock.embedded import postgres_place
-from penstock.embedded.part import running
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.postgres import Postgres, probe_postgres
+from penstock.embedded.servers import data_directory
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.postgres import Postgres, probe_postgres
+from penstock.embedded.supervision.part import running
 from penstock.errors import PartFailed
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as another user")
@@ -134,13 +134,13 @@ def test_a_home_that_nobody_may_enter_keeps_its_data_outside(
     """As in /root: neither the home nor the installed programs can be entered by the unprivileged user."""
     private = open_tmp_path / "private"
     private.mkdir(mode=0o700)
-    package = postgres_place.find_programs().parent.parent
+    package = data_directory.find_programs().parent.parent
     for directory in (package, package.with_name(f"{package.name}.libs")):
         if directory.is_dir():
             shutil.copytree(directory, private / directory.name)
     hidden = private / package.name / "pginstall" / "bin"
-    monkeypatch.setattr(postgres_place, "find_programs", lambda: hidden)
-    monkeypatch.setattr(postgres_place, "OUTSIDE", open_tmp_path / "outside")
+    monkeypatch.setattr(data_directory, "find_programs", lambda: hidden)
+    monkeypatch.setattr(data_directory, "OUTSIDE", open_tmp_path / "outside")
 
     home = private / "home"
     home.mkdir()

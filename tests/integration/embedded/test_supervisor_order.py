@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.embedded import watch
-from penstock.embedded.failures import NEEDS_SOMEBODY
-from penstock.embedded.own import OwnServer
-from penstock.embedded.part import HEALTHY, Health, Part, Program
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.process import Command, leftovers
-from penstock.embedded.state import PlatformState, State, read_state
-from penstock.embedded.step import Step
-from penstock.embedded.supervisor import AlreadyRunning, HomeLock, Supervisor
+from penstock.embedded.servers.external import OwnServer
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.supervision import watcher
+from penstock.embedded.supervision.failures import NEEDS_SOMEBODY
+from penstock.embedded.supervision.one_shot import Step
+from penstock.embedded.supervision.part import HEALTHY, Health, Part, Program
+from penstock.embedded.supervision.process import Command, leftovers
+from penstock.embedded.supervision.state import PlatformState, State, read_state
+from penstock.embedded.supervision.supervisor import AlreadyRunning, HomeLock, Supervisor
 from penstock.errors import MigrationError, PartFailed
 from waiting import wait_until
 
@@ -190,7 +190,7 @@ def test_a_part_is_not_restarted_for_hanging_on_what_it_needs(tmp_path: Path) ->
 def test_a_server_of_yours_that_never_answers_is_named_by_its_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "OWN_SERVER_PATIENCE_S", 0.2)
+    monkeypatch.setattr(watcher, "OWN_SERVER_PATIENCE_S", 0.2)
     url = f"redis://127.0.0.1:{any_free_port()}/0"
     yours = OwnServer("valkey", url, "PENSTOCK_REDIS_URL", lambda url: Health(False, "Connection refused"))
     with pytest.raises(PartFailed, match=r"given by PENSTOCK_REDIS_URL does not answer: Connection refused"):
@@ -248,7 +248,7 @@ def test_asked_twice_it_does_not_wait_for_a_part_that_ignores_the_signal(tmp_pat
 def test_a_part_that_needs_somebody_says_so_once_and_is_tried_at_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "MAX_BACKOFF_S", 0.4)
+    monkeypatch.setattr(watcher, "MAX_BACKOFF_S", 0.4)
     marker = tmp_path / "done"
     missing = f"not os.path.exists({str(marker)!r})"
     asks = f"import os\nif {missing}:\n print('do this first')\n raise SystemExit({NEEDS_SOMEBODY})\n"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from redis import AuthenticationError, Redis
 
-from penstock.embedded.part import running
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.valkey import Valkey
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.valkey import Valkey
+from penstock.embedded.supervision.part import running
 from penstock.errors import PartFailed
 
 

@@ -13,14 +13,14 @@ from redis import Redis
 
 from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, QUEUE
-from penstock.pipeline.archive import Archive
+from penstock.pipeline.archive.event_archive import Archive
+from penstock.pipeline.archive.rebuild import DayPlan, Rebuild
 from penstock.pipeline.checkpoint import checkpoint_of
 from penstock.pipeline.job import Pipeline
-from penstock.pipeline.rebuild import DayPlan, Rebuild
-from penstock.streams.goal import Goal
-from penstock.warehouse.client import Warehouse
-from penstock.warehouse.packed import observed_value, percentiles_count
+from penstock.streams.drain_target import Goal
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import QUANTILE_FUNCTION, key_columns, table_gauges, tier_tables
+from penstock.warehouse.series.packed_maximum import observed_value, percentiles_count
 
 Content = dict[str, list[dict[str, Any]]]
 

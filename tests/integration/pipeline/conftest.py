@@ -14,8 +14,8 @@ from redis import Redis
 
 from penstock.config import Settings
 from penstock.pipeline.session import build_session
-from penstock.warehouse.client import Warehouse, connect
-from penstock.warehouse.migrations import migrate
+from penstock.warehouse.clickhouse_client import Warehouse, connect
+from penstock.warehouse.schema_migrations import migrate
 
 REDIS_DATABASE = 9
 

@@ -7,7 +7,7 @@ from typing import Any
 from redis import Redis
 
 from penstock.definitions import QUEUE
-from penstock.warehouse.client import Warehouse
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import tier_table
 from penstock.warehouse.tiers import TIERS
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.config import load_settings
 from penstock.pipeline.job import run
-from penstock.warehouse.client import Warehouse
+from penstock.warehouse.clickhouse_client import Warehouse
 
 
 def die(*arguments: Any) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.cli.main import app
-from penstock.warehouse.copies import Copies
+from penstock.warehouse.table_copies import Copies
 
 swap, swapped = Copies.swap, []
 

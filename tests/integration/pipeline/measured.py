@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.definitions import QUEUE
-from penstock.warehouse.client import Warehouse
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import landing_table
 
 DIMENSIONS = [dimension.name for dimension in QUEUE.dimensions]

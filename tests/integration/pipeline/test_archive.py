@@ -17,15 +17,17 @@ from redis import Redis
 from penstock.config import Settings
 from penstock.definitions import QUEUE
 from penstock.errors import PartFailed
-from penstock.pipeline import job, life, refold, stream_range
-from penstock.pipeline.archive import Archive
-from penstock.pipeline.archive_writer import RangeWriter
-from penstock.pipeline.batch_rows import batch_schema, point_rows
-from penstock.pipeline.refold import Run, fold_run
-from penstock.pipeline.stream_range import RawConnection, StreamRange, read_range
-from penstock.streams.batches import Mark, mark_key, read_mark
+from penstock.pipeline import control, job
+from penstock.pipeline.archive import rebuild_fold
+from penstock.pipeline.archive.archive_writer import RangeWriter
+from penstock.pipeline.archive.event_archive import Archive
+from penstock.pipeline.archive.rebuild_fold import Run, fold_run
+from penstock.pipeline.source import stream_range
+from penstock.pipeline.source.batch_rows import batch_schema, point_rows
+from penstock.pipeline.source.stream_range import RawConnection, StreamRange, read_range
+from penstock.streams.batch_lock import Mark, mark_key, read_mark
 from penstock.streams.packing import pack
-from penstock.warehouse.client import Warehouse
+from penstock.warehouse.clickhouse_client import Warehouse
 
 DAY_MS = 86_400_000
 
@@ -69,7 +71,7 @@ def test_archived_events_fold_into_what_was_counted(
     archiving: Settings, redis: Redis, stream_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_range, "CHUNK_ENTRIES", 7)
-    monkeypatch.setattr(refold, "READ_ROWS", 10)
+    monkeypatch.setattr(rebuild_fold, "READ_ROWS", 10)
     events = [event(f"q{n % 3}", eq=n, wt=f"{n},{n + 1}") | ({"ql": n} if n % 4 else {}) for n in range(120)]
     for n in range(40):  # packed and single ones in turn
         some = events[3 * n : 3 * n + 3]
@@ -137,7 +139,7 @@ def test_a_batch_whose_checkpoint_was_given_up_is_taken_out(
     assert mark.written
     # As if it had been killed before its insert: nothing counted, the group where it was.
     redis.set(mark_key("queue"), Mark(*mark.batch, False).text)
-    life.reset(archiving, from_beginning=True)
+    control.reset(archiving, from_beginning=True)
     held = sum(redis.xlen(key) for key in QUEUE.stream_keys)
     drained(spark, archiving, redis)
     assert len(archived(archiving)) == held

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline.capacity.hours import HOURS, SUBJECT, WAITS
-from penstock.pipeline.capacity.load import daily_peaks, peaks, service, weekly_profile
 from penstock.pipeline.capacity.period import DAY_S, HOUR_S, Period
 from penstock.pipeline.capacity.trend import TRENDS, trends
+from penstock.pipeline.capacity.utilisation import daily_peaks, peaks, service, weekly_profile
 from penstock.pipeline.capacity.verdict import judge, presented
 
 MONDAY = int(datetime(2026, 9, 21, tzinfo=UTC).timestamp())

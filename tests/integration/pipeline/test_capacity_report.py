@@ -20,13 +20,13 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.config import Settings
 from penstock.errors import ConfigError, WarehouseUnavailable
-from penstock.pipeline.capacity import job, tiers
-from penstock.pipeline.capacity.archive import hours_of_events, read_events, waits_of_events
+from penstock.pipeline.capacity import report_job, tier_hours
+from penstock.pipeline.capacity.archive_hours import hours_of_events, read_events, waits_of_events
 from penstock.pipeline.capacity.hours import SUBJECT
 from penstock.pipeline.capacity.period import DAY_S, HOUR_S, Period
 from penstock.pipeline.capacity.result import NothingMeasured, Report, Request
-from penstock.warehouse.client import connect
-from penstock.warehouse.migrations import migrate
+from penstock.warehouse.clickhouse_client import connect
+from penstock.warehouse.schema_migrations import migrate
 
 DAYS = 28
 END = int(time.time()) // DAY_S * DAY_S
@@ -87,8 +87,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def from_tiers(spark: SparkSession, database: str, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    made = job.make(spark, database, Request(PERIOD, tmp_path_factory.mktemp("tiers")), 5)
-    job.write(made)
+    made = report_job.make(spark, database, Request(PERIOD, tmp_path_factory.mktemp("tiers")), 5)
+    report_job.write(made)
     return made
 
 
@@ -143,10 +143,10 @@ def test_tiers_and_archive_give_the_same_numbers(spark: SparkSession, database: 
     """Of every hour, to the last digit, and so everything that is computed from hours."""
     events = read_events(spark, archive, PERIOD)
     keys = [(name, "ascending") for name in (*SUBJECT, "hour_s")]
-    counted = tiers.read_hours(spark, database, PERIOD, (), 5).toArrow().sort_by(keys)
+    counted = tier_hours.read_hours(spark, database, PERIOD, (), 5).toArrow().sort_by(keys)
     assert counted.num_rows > DAYS * 24 * 3
     assert counted.to_pylist() == hours_of_events(events, ()).toArrow().sort_by(keys).to_pylist()
-    waits = tiers.read_waits(spark, database, PERIOD, ()).toArrow().sort_by(keys[:-1]).to_pylist()
+    waits = tier_hours.read_waits(spark, database, PERIOD, ()).toArrow().sort_by(keys[:-1]).to_pylist()
     exact = waits_of_events(events, ()).toArrow().sort_by(keys[:-1]).to_pylist()
     assert [row["queue"] for row in waits] == [row["queue"] for row in exact] == ["", "busy"]
     for merged, counted_row in zip(waits, exact, strict=True):
@@ -174,12 +174,12 @@ def test_queues_can_be_chosen_and_then_the_environment_is_left_out(
     spark: SparkSession, database: str, archive: str
 ) -> None:
     chosen = ["flat", NASTY]
-    hours = tiers.read_hours(spark, database, PERIOD, chosen, 1)
+    hours = tier_hours.read_hours(spark, database, PERIOD, chosen, 1)
     assert {row["queue"] for row in hours.select("queue").toArrow().to_pylist()} == set(chosen)
     events = read_events(spark, archive, PERIOD)
     archived = hours_of_events(events, chosen).select("queue").distinct().toArrow()
     assert set(archived["queue"].to_pylist()) == set(chosen)
-    waits = tiers.read_waits(spark, database, PERIOD, ["busy"]).toArrow().to_pylist()
+    waits = tier_hours.read_waits(spark, database, PERIOD, ["busy"]).toArrow().to_pylist()
     assert [(row["queue"], row["waits"]) for row in waits] == [("busy", DAYS * 24 * 200)]
 
 
@@ -188,13 +188,13 @@ def test_the_command_prints_a_table_or_json_and_says_where_the_page_is(
 ) -> None:
     asked: list[Request] = []
 
-    def made_already(settings: Settings, request: Request, tell: job.Tell) -> Report:
+    def made_already(settings: Settings, request: Request, tell: report_job.Tell) -> Report:
         asked.append(request)
         tell("Starting Spark")
         return from_tiers
 
     # Spark keeps one session per process, and the command would stop the one that the tests share.
-    monkeypatch.setattr(job, "run", made_already)
+    monkeypatch.setattr(report_job, "run", made_already)
     monkeypatch.setenv("PENSTOCK_CLICKHOUSE_URL", database)
     words = ["report", "capacity", "--queue", "flat", "--queue", "gone", "--out", "there"]
     shown = CliRunner().invoke(app, [*words, "--json"])
@@ -233,7 +233,7 @@ def test_an_empty_period_of_the_archive_is_nothing_measured(
 ) -> None:
     before = Period(START - 9 * DAY_S, START - DAY_S, END)
     with pytest.raises(NothingMeasured, match="no measurements"):
-        job.make(spark, "", Request(before, tmp_path, (), archive), 1)
+        report_job.make(spark, "", Request(before, tmp_path, (), archive), 1)
     with pytest.raises(ConfigError, match="no archive"):
         read_events(spark, str(tmp_path), PERIOD)
 
@@ -241,4 +241,4 @@ def test_an_empty_period_of_the_archive_is_nothing_measured(
 def test_an_absent_clickhouse_is_said_at_once(tmp_path: Path) -> None:
     settings = Settings(clickhouse_url="http://127.0.0.1:1/default")
     with pytest.raises(WarehouseUnavailable, match="does not answer"):
-        job.run(settings, Request(PERIOD, tmp_path / "out"))
+        report_job.run(settings, Request(PERIOD, tmp_path / "out"))

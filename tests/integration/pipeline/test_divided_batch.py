@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from redis import Redis
 
 from penstock.definitions import QUEUE
-from penstock.pipeline.sink import Sink
-from penstock.pipeline.source import FORMAT, packed
+from penstock.pipeline.sink.clickhouse_sink import Sink
+from penstock.pipeline.source.redis_streams import FORMAT, packed
 from penstock.streams.positions import read_position
-from penstock.warehouse.client import Warehouse
+from penstock.warehouse.clickhouse_client import Warehouse
 
 ENTRIES, LOST = 400, 30
 

@@ -15,25 +15,25 @@ from events import event, fill, totals
 from pyspark.sql import SparkSession
 from redis import Redis
 
-from penstock.broker.minute import Identity
-from penstock.broker.worker_events import WorkerEvents
+from penstock.broker.self_metrics.minute import Identity
+from penstock.broker.self_metrics.worker_events import WorkerEvents
 from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, QUEUE, WORKER, Dimension, Measure, MetricDefinition
-from penstock.embedded.clickhouse import ClickHouse
-from penstock.embedded.part import running
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.valkey import Valkey
+from penstock.embedded.servers.clickhouse import ClickHouse
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.valkey import Valkey
+from penstock.embedded.supervision.part import running
 from penstock.errors import ConfigError, PartFailed
 from penstock.pipeline import job
 from penstock.pipeline.job import Pipeline, run
 from penstock.pipeline.session import build_session, register_source
-from penstock.pipeline.source import FORMAT
+from penstock.pipeline.source.redis_streams import FORMAT
 from penstock.streams.emitter import Emitter
 from penstock.streams.progress import PROGRESS_KEY, read_progress
-from penstock.warehouse.client import Warehouse, connect
-from penstock.warehouse.metric_series import metric_series
-from penstock.warehouse.migrations import migrate
+from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema import statements, tier_tables
+from penstock.warehouse.schema_migrations import migrate
+from penstock.warehouse.series.metric_series import metric_series
 from penstock.warehouse.tiers import HOUR
 from waiting import wait_until
 

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from redis import Redis
 
 from penstock.config import Settings, as_environment
-from penstock.streams.batches import hold_key
-from penstock.warehouse.client import Warehouse
+from penstock.streams.batch_lock import hold_key
+from penstock.warehouse.clickhouse_client import Warehouse
 
 PATIENCE_S = 240
 

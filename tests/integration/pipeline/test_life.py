@@ -16,15 +16,15 @@ from redis import Redis
 from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.errors import PartFailed
-from penstock.pipeline import job, life
+from penstock.pipeline import control, job
 from penstock.pipeline.checkpoint import CheckpointInUse, CheckpointLock, CheckpointUnusable, checkpoint_of
-from penstock.pipeline.identity import STREAMS_KEY, check_servers
 from penstock.pipeline.job import Pipeline
-from penstock.streams.goal import Goal
+from penstock.pipeline.server_identity import STREAMS_KEY, check_servers
+from penstock.streams.drain_target import Goal
 from penstock.streams.positions import Position, read_lag, write_positions
 from penstock.streams.progress import Progress, read_progress, write_progress
-from penstock.warehouse.client import Warehouse
-from penstock.warehouse.migrations import RECORD
+from penstock.warehouse.clickhouse_client import Warehouse
+from penstock.warehouse.schema_migrations import RECORD
 from waiting import wait_until
 
 
@@ -52,7 +52,7 @@ def test_draining_counts_what_is_there_and_stops(
     assert [read_lag(redis, key) for key in QUEUE.stream_keys] == [0, 0]
 
     # Given up, the checkpoint is kept aside, and the next start goes on where the group stands.
-    aside = life.reset(settings)
+    aside = control.reset(settings)
     assert aside is not None
     assert (aside / "queue" / "offsets").is_dir()
     total += fill(redis, 100, start=800)
@@ -62,7 +62,7 @@ def test_draining_counts_what_is_there_and_stops(
     # Read again from the oldest entry there is: it counts again, and what was trimmed is not taken for lost.
     held = sum(redis.xlen(key) for key in QUEUE.stream_keys)
     assert held > 0
-    life.reset(settings, from_beginning=True)
+    control.reset(settings, from_beginning=True)
     assert drained(spark, settings, redis)
     assert totals(warehouse)[0][0] == 900 + held
     assert (read_progress(settings.redis_url) or {})["lost"] == 0
@@ -71,10 +71,10 @@ def test_draining_counts_what_is_there_and_stops(
 def test_a_drain_waits_for_the_pipeline_that_runs(settings: Settings, redis: Redis) -> None:
     fill(redis, 10)
     told: list[tuple[int, int, str]] = []
-    found: list[life.Drained] = []
+    found: list[control.Drained] = []
     with CheckpointLock(checkpoint_of(settings)):
         waiting = threading.Thread(
-            target=lambda: found.append(life.drain(settings, lambda *words: told.append(words)))
+            target=lambda: found.append(control.drain(settings, lambda *words: told.append(words)))
         )
         waiting.start()
         wait_until(lambda: told, 20, "it says that it waits")
@@ -87,14 +87,14 @@ def test_a_drain_waits_for_the_pipeline_that_runs(settings: Settings, redis: Red
 
 
 def test_a_drain_with_nothing_to_do_starts_nothing(settings: Settings) -> None:
-    found = life.drain(settings, lambda *words: None)
+    found = control.drain(settings, lambda *words: None)
     assert (found.complete, found.entries, found.by) == (True, 0, "nobody")
 
 
 def test_a_drain_without_redis_says_so(settings: Settings) -> None:
     away = settings.model_copy(update={"redis_url": "redis://:hush@127.0.0.1:9/0"})
     with pytest.raises(PartFailed, match=r"Redis at redis://:\*\*\*@127.0.0.1:9/0 does not answer"):
-        life.drain(away, lambda *words: None)
+        control.drain(away, lambda *words: None)
 
 
 def report(host: str, pid: int = 1) -> Progress:
@@ -105,13 +105,13 @@ def test_a_checkpoint_in_use_is_not_given_up(settings: Settings, redis: Redis) -
     place = checkpoint_of(settings)
     (place / "queue").mkdir(parents=True)
     with CheckpointLock(place), pytest.raises(CheckpointInUse, match="stop it first"):
-        life.reset(settings)
+        control.reset(settings)
     write_progress(redis, report("another-machine"))
     with pytest.raises(CheckpointInUse, match="another machine"):
-        life.reset(settings)
+        control.reset(settings)
     assert place.exists()
     write_progress(redis, report(os.uname().nodename))  # of a pipeline that was killed here a moment ago
-    assert life.reset(settings) is not None
+    assert control.reset(settings) is not None
     assert not place.exists()
 
 

@@ -9,11 +9,11 @@ import pytest
 from measured import land_events, measured
 
 from penstock.definitions import QUEUE
-from penstock.embedded.ports import any_free_port
-from penstock.pipeline import passed
-from penstock.pipeline.passed import EVERY_S, GRACE_S, PassedBuckets
-from penstock.warehouse.client import Warehouse, connect
-from penstock.warehouse.packed import percentiles_count
+from penstock.embedded.servers.ports import any_free_port
+from penstock.pipeline.sink import closed_buckets
+from penstock.pipeline.sink.closed_buckets import EVERY_S, GRACE_S, PassedBuckets
+from penstock.warehouse.clickhouse_client import Warehouse, connect
+from penstock.warehouse.series.packed_maximum import percentiles_count
 
 HOUR_S = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 6 * 3600
 
@@ -63,10 +63,10 @@ def test_a_lot_is_done_in_several_turns(warehouse: Warehouse, monkeypatch: pytes
     land(warehouse, *(HOUR_S + 3600 * hour for hour in range(5)))
     buckets = PassedBuckets(QUEUE, warehouse)
     buckets.touched(HOUR_S)
-    monkeypatch.setattr(passed, "BUDGET_S", -1.0)
+    monkeypatch.setattr(closed_buckets, "BUDGET_S", -1.0)
     assert not buckets.write(HOUR_S + 6 * 3600)
     assert {written for _, _, written in spoken_for(warehouse)} == {0}
-    monkeypatch.setattr(passed, "BUDGET_S", 60.0)
+    monkeypatch.setattr(closed_buckets, "BUDGET_S", 60.0)
     assert buckets.write(HOUR_S + 6 * 3600)
     assert {written for _, _, written in spoken_for(warehouse)} == {2}
 

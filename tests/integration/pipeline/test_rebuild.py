@@ -20,16 +20,16 @@ from redis import Redis
 from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.errors import ConfigError
-from penstock.pipeline import archive_job, compact, rebuild
-from penstock.pipeline.archive import Archive, ArchiveInUse
+from penstock.pipeline.archive import commands, compact, rebuild
+from penstock.pipeline.archive.compact import Compaction
+from penstock.pipeline.archive.event_archive import Archive, ArchiveInUse
+from penstock.pipeline.archive.rebuild import RebuildRefused
 from penstock.pipeline.checkpoint import checkpoint_of
-from penstock.pipeline.compact import Compaction
 from penstock.pipeline.job import Pipeline
-from penstock.pipeline.rebuild import RebuildRefused
-from penstock.streams.batches import Mark, hold_key, mark_key
-from penstock.warehouse.client import Warehouse
-from penstock.warehouse.copies import swap_statement, tables_keeping
+from penstock.streams.batch_lock import Mark, hold_key, mark_key
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import tier_tables
+from penstock.warehouse.table_copies import swap_statement, tables_keeping
 from waiting import wait_until
 
 PATIENCE_S = 120
@@ -199,11 +199,11 @@ def test_compact_files_hold_the_same_events(
         return made
 
     tomorrow = today() + timedelta(days=1)
-    assert archive_job.compact(archiving, None, None, lambda day: None) == []  # today is not over
+    assert commands.compact(archiving, None, None, lambda day: None) == []  # today is not over
     with monkeypatch.context() as patch:
         patch.setattr(Compaction, "_write", write_and_be_late)
         patch.setattr(compact, "FEW_FILES", 1)
-        [done] = archive_job.compact(archiving, tomorrow, "queue", lambda day: None)
+        [done] = commands.compact(archiving, tomorrow, "queue", lambda day: None)
     assert (done.events, done.files_before, done.files_after) == (90, 4, 2)
     assert len(archive.batches(today())) == 2
 
@@ -223,12 +223,12 @@ def test_compact_files_hold_the_same_events(
 def test_one_at_a_time_works_on_an_archive(archiving: Settings) -> None:
     archive = Archive(archiving.archive, QUEUE)
     with archive.alone(archiving.home), pytest.raises(ArchiveInUse, match="wait until it has ended"):
-        archive_job.compact(archiving, None, None, lambda day: None)
+        commands.compact(archiving, None, None, lambda day: None)
 
 
 def test_what_cannot_be_meant_is_refused(archiving: Settings) -> None:
     def ask(settings: Settings, first: date, last: date, metric: str | None = None) -> None:
-        archive_job.rebuild(
+        commands.rebuild(
             settings, first, last, metric=metric, begin=lambda plans: None, tell=lambda day, events: None
         )
 

@@ -15,16 +15,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from redis import Redis
 
 from penstock.definitions import QUEUE
-from penstock.embedded.part import running
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.valkey import Valkey
-from penstock.pipeline import sink as sink_module
-from penstock.pipeline.batch_rows import batch_schema
-from penstock.pipeline.sink import Sink, StoppingError
-from penstock.pipeline.source import StreamsReader
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.valkey import Valkey
+from penstock.embedded.supervision.part import running
+from penstock.pipeline.sink import clickhouse_sink as sink_module
+from penstock.pipeline.sink.clickhouse_sink import Sink, StoppingError
+from penstock.pipeline.source.batch_rows import batch_schema
+from penstock.pipeline.source.redis_streams import StreamsReader
 from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
 from penstock.streams.positions import read_lag, read_position
-from penstock.warehouse.client import Warehouse, connect
+from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema import landing_table
 from waiting import wait_until
 

@@ -16,14 +16,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from redis import Redis
 
 from penstock.definitions import QUEUE
-from penstock.embedded.part import running
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.valkey import Valkey
-from penstock.pipeline import planning
-from penstock.pipeline.batch_rows import settled
-from penstock.pipeline.planning import LAST_SEQUENCE, Offset, last_id
-from penstock.pipeline.source import Ranges, StreamsReader, packed, unpacked
-from penstock.pipeline.stream_range import StreamRange
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.valkey import Valkey
+from penstock.embedded.supervision.part import running
+from penstock.pipeline.source import planning
+from penstock.pipeline.source.batch_rows import settled
+from penstock.pipeline.source.planning import LAST_SEQUENCE, Offset, last_id
+from penstock.pipeline.source.redis_streams import Ranges, StreamsReader, packed, unpacked
+from penstock.pipeline.source.stream_range import StreamRange
 from penstock.streams.packing import pack
 from penstock.streams.positions import Position, write_positions
 

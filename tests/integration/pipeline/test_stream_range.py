@@ -11,12 +11,12 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from penstock.definitions import QUEUE, MetricDefinition
-from penstock.pipeline import packs, reply, stream_range
-from penstock.pipeline.chunk import Chunk
-from penstock.pipeline.pieces import settle
-from penstock.pipeline.stream_range import RangeContent, RawConnection, StreamRange, read_range
+from penstock.pipeline.source import packed_entries, resp_columns, stream_range
+from penstock.pipeline.source.entry_chunk import Chunk
+from penstock.pipeline.source.range_parts import settle
+from penstock.pipeline.source.stream_range import RangeContent, RawConnection, StreamRange, read_range
 from penstock.shards import shard_of
-from penstock.streams import batch, wire
+from penstock.streams import emit_batch, wire
 from penstock.streams.emitter import Emitter
 from penstock.streams.packing import pack
 from penstock.streams.wire import Reason
@@ -183,10 +183,10 @@ def test_the_emitter_s_packed_entries_give_the_points_of_its_single_ones(
         return read_range(connection, QUEUE, StreamRange(0, key, "0-0", "+", 0, None))
 
     monkeypatch.setattr(wire, "LATEST_MS", 10**13)  # the events' time is not today's
-    monkeypatch.setattr(packs, "LATEST_MS", 10**13)
-    monkeypatch.setattr(reply, "LATEST_MS", 10**13)
+    monkeypatch.setattr(packed_entries, "LATEST_MS", 10**13)
+    monkeypatch.setattr(resp_columns, "LATEST_MS", 10**13)
     packed = asyncio.run(emitted())
-    monkeypatch.setattr(batch, "PACK_FROM", 10**9)
+    monkeypatch.setattr(emit_batch, "PACK_FROM", 10**9)
     single = asyncio.run(emitted())
     assert packed.found.entries < 300 < 3_000 == single.found.entries
     assert packed.set_aside == single.set_aside == {Reason.NEGATIVE_COUNT: 750, Reason.NOT_A_NUMBER: 60}
@@ -212,7 +212,7 @@ def test_large_entries_after_small_ones_are_not_taken_apart_together(
 
     def measured(definition: MetricDefinition, buffer: bytearray, begin: int, end: int) -> Chunk:
         sizes.append(end - begin)
-        return reply.read_reply(definition, buffer, begin, end)
+        return resp_columns.read_reply(definition, buffer, begin, end)
 
     monkeypatch.setattr(stream_range, "read_reply", measured)
     for n in range(300):

@@ -10,14 +10,14 @@ import pytest
 from redis import Redis as PlainRedis
 from redis.asyncio import Redis
 
-from penstock.embedded.part import running
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.valkey import Valkey, find_program
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.valkey import Valkey, find_program
+from penstock.embedded.supervision.part import running
 from penstock.errors import RedisUnavailable, WrongState
 from penstock.model import Scope
 from penstock.runqueue.connection import warn_of_forgetting
-from penstock.runqueue.model import Nack, NewTask
 from penstock.runqueue.queue import RunQueues
+from penstock.runqueue.task_model import Nack, NewTask
 from waiting import wait_until, wait_until_async
 
 

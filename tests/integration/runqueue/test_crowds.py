@@ -6,8 +6,8 @@ import asyncio
 
 from penstock.model import Scope
 from penstock.runqueue.connection import MOST_CONNECTIONS
-from penstock.runqueue.model import NewTask
 from penstock.runqueue.queue import RunQueues
+from penstock.runqueue.task_model import NewTask
 
 CROWD = 5 * MOST_CONNECTIONS
 

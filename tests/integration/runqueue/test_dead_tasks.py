@@ -6,8 +6,8 @@ import pytest
 
 from penstock.errors import InvalidRequest, UnknownQueue, UnknownTask, WrongState
 from penstock.model import Scope
-from penstock.runqueue.model import Nack, NewTask, Settled, TaskState
 from penstock.runqueue.queue import RunQueues
+from penstock.runqueue.task_model import Nack, NewTask, Settled, TaskState
 
 
 async def bury(queues: RunQueues, scope: Scope, tasks: int, queue: str = "mail", **options: int) -> list[str]:

@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 from penstock.errors import InvalidRequest
 from penstock.model import Scope
 from penstock.runqueue.keys import PER_NAME, environment_name, shard_of_environment, shard_prefix
-from penstock.runqueue.model import NewTask, Settled, TaskState
 from penstock.runqueue.queue import RunQueues
+from penstock.runqueue.task_model import NewTask, Settled, TaskState
 from waiting import wait_until_async
 
 

@@ -14,8 +14,8 @@ from penstock.definitions import ENABLED_KEY
 from penstock.model import Scope
 from penstock.runqueue import scripts, sweeper
 from penstock.runqueue.keys import PER_NAME, queue_name, shard_of_environment, shard_prefix, stream_key
-from penstock.runqueue.model import Nack, NewTask
 from penstock.runqueue.queue import RunQueues
+from penstock.runqueue.task_model import Nack, NewTask
 from waiting import wait_until_async
 
 OF_A_QUEUE = ("depth", "delayed", "running", "oldest_age_ms")

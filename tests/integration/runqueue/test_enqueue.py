@@ -6,8 +6,8 @@ import pytest
 
 from penstock.errors import InvalidRequest, UnknownTask
 from penstock.model import Scope
-from penstock.runqueue.model import LONGEST_DELAY_MS, NewTask, TaskState
 from penstock.runqueue.queue import RunQueues
+from penstock.runqueue.task_model import LONGEST_DELAY_MS, NewTask, TaskState
 from waiting import wait_until_async
 
 

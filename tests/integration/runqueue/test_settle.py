@@ -9,8 +9,8 @@ import pytest
 
 from penstock.errors import InvalidRequest, LeaseLost, PenstockError, UnknownTask
 from penstock.model import Scope
-from penstock.runqueue.model import Lease, Nack, NewTask, RunningTask, Settled, TaskState
 from penstock.runqueue.queue import RunQueues
+from penstock.runqueue.task_model import Lease, Nack, NewTask, RunningTask, Settled, TaskState
 from waiting import wait_until_async
 
 

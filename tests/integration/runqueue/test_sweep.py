@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 from penstock.model import Scope
 from penstock.runqueue import sweeper
 from penstock.runqueue.keys import PER_NAME, environment_name, queue_name, shard_of_environment, shard_prefix
-from penstock.runqueue.model import Nack, NewTask, TaskState
 from penstock.runqueue.queue import RunQueues
+from penstock.runqueue.task_model import Nack, NewTask, TaskState
 from waiting import wait_until_async
 
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from paired_tasks import QUEUES, PairedTasks
 from redis.asyncio import Redis
 
-from penstock.runqueue import checks
+from penstock.runqueue import limits
 from penstock.runqueue.queue import RunQueues
 
 LONG_RUN = int(os.environ.get("RUN_QUEUE_EXAMPLES", 0))
@@ -97,7 +97,7 @@ class TaskMachine(RuleBasedStateMachine):
 def test_run_queues_agree_with_their_model_at_every_step(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "SHORTEST_VISIBILITY_MS", 1)
+    monkeypatch.setattr(limits, "SHORTEST_VISIBILITY_MS", 1)
     url = redis_url.removesuffix("/0") + "/11"
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
 

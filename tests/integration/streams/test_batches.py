@@ -8,8 +8,8 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 from redis import Redis
 
-from penstock.streams import batches
-from penstock.streams.batches import Hold, HoldLostError, Mark, begin_batch, hold_key, mark_key, read_mark
+from penstock.streams import batch_lock
+from penstock.streams.batch_lock import Hold, HoldLostError, Mark, begin_batch, hold_key, mark_key, read_mark
 
 METRIC = "queue"
 
@@ -56,7 +56,7 @@ def test_a_hold_is_somebodys_and_ends_by_itself(redis: Redis, monkeypatch: pytes
         yours.renew()
     yours.release()
     mine.renew()
-    assert 0 < redis.pttl(hold_key(METRIC)) <= batches.HOLD_S * 1000
+    assert 0 < redis.pttl(hold_key(METRIC)) <= batch_lock.HOLD_S * 1000
     redis.pexpire(hold_key(METRIC), 300)  # its holder died
     assert yours.take(patience_s=20)
     with pytest.raises(HoldLostError):

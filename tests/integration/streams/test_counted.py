@@ -11,8 +11,8 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from penstock.definitions import QUEUE, MetricDefinition
-from penstock.streams.counted import ON_THE_WAY_S, counted_until
 from penstock.streams.positions import Position, write_positions
+from penstock.streams.watermark import ON_THE_WAY_S, counted_until
 
 NOW = 1_790_000_000.0
 

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from penstock.embedded.ports import any_free_port
-from penstock.warehouse.client import Warehouse, connect
-from penstock.warehouse.migrations import migrate
+from penstock.embedded.servers.ports import any_free_port
+from penstock.warehouse.clickhouse_client import Warehouse, connect
+from penstock.warehouse.schema_migrations import migrate
 
 
 def database_url(clickhouse_url: str) -> str:

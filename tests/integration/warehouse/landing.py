@@ -8,7 +8,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from penstock.definitions import QUEUE, MetricDefinition
-from penstock.warehouse.client import Warehouse
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import landing_table
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from penstock.definitions import DEFINITIONS, QUEUE
-from penstock.warehouse.client import Warehouse
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.cluster import for_cluster
-from penstock.warehouse.migrations import RECORD, Migration, known_migrations, render
 from penstock.warehouse.schema import tier_tables
+from penstock.warehouse.schema_migrations import RECORD, Migration, known_migrations, render
 
 CLUSTER = "metrics"
 ON_CLUSTER = f" ON CLUSTER '{CLUSTER}'"

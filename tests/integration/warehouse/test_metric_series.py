@@ -12,9 +12,9 @@ from landing import landing_schema
 
 from penstock.definitions import Dimension, Measure, MetricDefinition
 from penstock.errors import InvalidRequest
-from penstock.warehouse.client import Warehouse
-from penstock.warehouse.metric_series import metric_series
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import landing_table, statements
+from penstock.warehouse.series.metric_series import metric_series
 
 OVEN = MetricDefinition(
     name="oven",

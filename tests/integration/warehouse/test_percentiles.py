@@ -13,11 +13,11 @@ from landing import land, landing_row
 
 from penstock.definitions import QUEUE
 from penstock.model import DEFAULT_SCOPE
-from penstock.warehouse import points
-from penstock.warehouse.client import Warehouse
-from penstock.warehouse.native import Column
-from penstock.warehouse.percentiles import write_percentiles
-from penstock.warehouse.series import environment_series, queue_series
+from penstock.warehouse.clickhouse_client import Warehouse
+from penstock.warehouse.series import points
+from penstock.warehouse.series.closed_percentiles import write_percentiles
+from penstock.warehouse.series.native_format import Column
+from penstock.warehouse.series.queue_series import environment_series, queue_series
 from penstock.warehouse.tiers import HOUR, MINUTE, Tier
 
 NOW = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 86_400 + 1800

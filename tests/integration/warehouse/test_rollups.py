@@ -11,7 +11,7 @@ import pytest
 from landing import land, landing_row
 
 from penstock.definitions import QUEUE
-from penstock.warehouse.client import Warehouse
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import copy_statements, landing_table, tier_tables
 
 MIDNIGHT = int(time.time()) // 86_400 * 86_400

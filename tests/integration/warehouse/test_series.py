@@ -12,11 +12,11 @@ from landing import land, landing_row
 
 from penstock.errors import InvalidRequest, WarehouseUnavailable
 from penstock.model import DEFAULT_SCOPE, Scope
-from penstock.warehouse import points
-from penstock.warehouse.client import Warehouse, connect
-from penstock.warehouse.native import Column
-from penstock.warehouse.reading import as_they_lie
-from penstock.warehouse.series import known_queues, queue_is_known, queue_series
+from penstock.warehouse.clickhouse_client import Warehouse, connect
+from penstock.warehouse.series import points
+from penstock.warehouse.series.native_format import Column
+from penstock.warehouse.series.queue_series import known_queues, queue_is_known, queue_series
+from penstock.warehouse.series.row_queries import as_they_lie
 
 NOW = datetime.now(UTC).replace(hour=10, minute=20, second=3, microsecond=0).timestamp()
 if datetime.now(UTC).timestamp() < NOW:

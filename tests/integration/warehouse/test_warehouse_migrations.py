@@ -15,10 +15,10 @@ from landing import land, landing_row, landing_schema
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.errors import MigrationError, WarehouseUnavailable
 from penstock.model import DEFAULT_SCOPE
-from penstock.warehouse.client import Warehouse, connect
-from penstock.warehouse.migrations import RECORD, Migration, apply, known_migrations, migrate, render
+from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema import tier_tables
-from penstock.warehouse.series import environment_series, queue_series
+from penstock.warehouse.schema_migrations import RECORD, Migration, apply, known_migrations, migrate, render
+from penstock.warehouse.series.queue_series import environment_series, queue_series
 
 
 def land_as_it_was(warehouse: Warehouse, *rows: dict[str, Any]) -> None:

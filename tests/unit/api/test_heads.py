@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.api.heads import LONGEST, MOST, Heads
-from penstock.api.hot import may_be_remembered, pop_of, post_of, status_of
-from penstock.api.routes.messages import start_push
+from penstock.api.http.fast_routes import may_be_remembered, pop_of, post_of, status_of
+from penstock.api.http.head_cache import LONGEST, MOST, Heads
+from penstock.api.routes.push_pop import start_push
 
 URL = b"/api/v1/push"
 

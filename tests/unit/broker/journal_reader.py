@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.broker.journal import Journal, JournalId
+from penstock.broker.journal.push_journal import Journal, JournalId
 
 
 class Store:

@@ -12,7 +12,7 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from penstock.broker.journal import Journal
+from penstock.broker.journal.push_journal import Journal
 
 
 async def main(directory: str, name: str, at_a_time: str, total: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 
 import pytest
 
-from penstock.broker.batcher import Batcher, Patience
+from penstock.batching import Batcher, Patience
 from penstock.errors import DatabaseUnavailable
 from waiting import wait_until_async
 

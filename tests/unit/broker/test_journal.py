@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journal_reader import Store
 
-from penstock.broker.journal import Depth, Journal
-from penstock.broker.journal_format import HEADER_BYTES, RECORD_BYTES
+from penstock.broker.journal.push_journal import Depth, Journal
+from penstock.broker.journal.record_format import HEADER_BYTES, RECORD_BYTES
 from penstock.errors import ConfigError, JournalFailed, JournalFull
 
 ROOM = 1 << 20

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from journal_reader import Store
 
-from penstock.broker.journal import Journal
+from penstock.broker.journal.push_journal import Journal
 from waiting import wait_until
 
 WRITER = Path(__file__).with_name("journal_writer.py")

@@ -15,10 +15,10 @@ import pytest
 import pytest_asyncio
 from journal_reader import Store
 
-from penstock.broker import journal_replay
-from penstock.broker.journal import Journal, JournalId
-from penstock.broker.journal_file import HeldFile
-from penstock.broker.journal_format import HEADER_BYTES, RECORD_BYTES
+from penstock.broker.journal import replay
+from penstock.broker.journal.journal_file import HeldFile
+from penstock.broker.journal.push_journal import Journal, JournalId
+from penstock.broker.journal.record_format import HEADER_BYTES, RECORD_BYTES
 from penstock.errors import DatabaseUnavailable
 
 ROOM = 1 << 20
@@ -197,7 +197,7 @@ async def test_who_is_cancelled_while_waiting_for_the_lock_does_not_get_it(
 async def test_appends_do_not_wait_for_ever_for_a_replay_that_hangs(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_replay, "HELD_S", 0.1)
+    monkeypatch.setattr(replay, "HELD_S", 0.1)
     await journal.append(RECORDS)
     store = Store()
 
@@ -216,13 +216,13 @@ async def test_a_process_killed_between_taking_and_emptying_repeats_nothing(tmp_
     await journal.append(RECORDS)
     script = f"""
 import asyncio, os, pathlib
-from penstock.broker import journal, journal_file
+from penstock.broker.journal import journal_file, push_journal
 async def take(journal_id, position, records):
     pathlib.Path({str(tmp_path / "taken")!r}).write_text(f"{{journal_id}} {{position}} {{len(records)}}")
 async def position(journal_id):
     return 0
 journal_file.HeldFile.empty = lambda held: os.kill(os.getpid(), 9)
-asyncio.run(journal.Journal(pathlib.Path({str(tmp_path / "journal")!r}), 1 << 20).replay(take, position))
+asyncio.run(push_journal.Journal(pathlib.Path({str(tmp_path / "journal")!r}), 1 << 20).replay(take, position))
 """
     killed = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", script], check=False)
     assert killed.returncode == -9

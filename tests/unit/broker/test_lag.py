@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from penstock.broker.lag import CENTROIDS, QUANTILES, Lag, Percentiles, merged
+from penstock.broker.self_metrics.lag import CENTROIDS, QUANTILES, Lag, Percentiles, merged
 
 VALUES = 60_000
 _random = numpy.random.default_rng(8)

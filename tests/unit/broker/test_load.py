@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from penstock.broker.batcher import BatchStats
-from penstock.broker.load import DEFAULTS, EVERY_S, LATE_S, Decision, Load, Threshold
+from penstock.batching import BatchStats
+from penstock.broker.overload.load import DEFAULTS, EVERY_S, LATE_S, Decision, Load, Threshold
 
 EXECUTE, SPILL, REFUSE = Decision
 SPIKE_S = 30.0

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from penstock.broker.sealing import KeyMissing, Sealer
+from penstock.broker.encryption import KeyMissing, Sealer
 from penstock.errors import ConfigError
 
 

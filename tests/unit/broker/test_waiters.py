@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from penstock.broker.waiters import Waiters, Watch
+from penstock.broker.wakeups import Waiters, Watch
 
 
 class Parked:

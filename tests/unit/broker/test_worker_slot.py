@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.broker.worker_slot import WorkerSlot, clear_slots, slots_directory
+from penstock.broker.self_metrics.worker_slot import WorkerSlot, clear_slots, slots_directory
 from penstock.config import Settings
 
 

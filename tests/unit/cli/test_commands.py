@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from penstock import __version__
 from penstock.cli.main import app
 from penstock.cli.tables import duration
-from penstock.embedded.identity import ProcessIdentity, identify
-from penstock.embedded.state import PartState, PlatformState, State, write_state
+from penstock.embedded.supervision.process_identity import ProcessIdentity, identify
+from penstock.embedded.supervision.state import PartState, PlatformState, State, write_state
 from penstock.errors import ConfigError
 
 runner = CliRunner()

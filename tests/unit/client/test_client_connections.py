@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from penstock.client import Client, ClientSettings, NoAnswer, ServerFault
-from penstock.client.connections import Broken, Place, Unreachable
-from penstock.embedded.ports import any_free_port
+from penstock.client.http.connections import Broken, Place, Unreachable
+from penstock.embedded.servers.ports import any_free_port
 from waiting import wait_until_async
 
 ONCE = ClientSettings(retry_attempts=1)

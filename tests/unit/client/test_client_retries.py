@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client import ClientSettings
-from penstock.client.transport import Transport, delay_before
+from penstock.client.http.transport import Transport, delay_before
 
 chances = st.floats(0, 1)
 

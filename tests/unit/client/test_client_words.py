@@ -25,7 +25,7 @@ from penstock.client import (
     WrongState,
 )
 from penstock.client.errors import Problem, text_of
-from penstock.client.pops import Pop
+from penstock.client.pop_request import Pop
 
 GUIDE = Path(__file__).parents[3] / "docs" / "client.md"
 

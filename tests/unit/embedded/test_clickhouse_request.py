@@ -7,7 +7,7 @@ from email.message import Message
 
 import pytest
 
-from penstock.embedded.clickhouse_request import (
+from penstock.embedded.servers.clickhouse_request import (
     ProtocolError,
     Statement,
     decode,

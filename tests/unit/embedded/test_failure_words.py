@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.embedded.failures import NEEDS_SOMEBODY, explain, from_os_error, not_here
+from penstock.embedded.supervision.failures import NEEDS_SOMEBODY, explain, from_os_error, not_here
 
 
 @pytest.mark.parametrize(

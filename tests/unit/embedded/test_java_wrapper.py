@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.embedded import java
+from penstock.embedded.servers import java
 from penstock.errors import PartFailed
 
 VECTOR = "--add-modules=jdk.incubator.vector"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.embedded.logs import follow, last_lines, rotate
+from penstock.embedded.supervision.logs import follow, last_lines, rotate
 
 
 def test_a_log_within_its_limit_is_left_alone(tmp_path: Path) -> None:

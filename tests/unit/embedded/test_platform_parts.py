@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from penstock.config import Settings, load_settings
-from penstock.embedded.own import OwnServer
-from penstock.embedded.part import Program
-from penstock.embedded.platform import assemble, environment_of, reach_running
-from penstock.embedded.ports import any_free_port
-from penstock.embedded.secret import password_of
+from penstock.embedded.servers.external import OwnServer
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.servers.secret import password_of
+from penstock.embedded.supervision.part import Program
+from penstock.embedded.supervision.platform import assemble, environment_of, reach_running
 from penstock.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.embedded.ports import any_free_port, choose_port, is_free, require_port
+from penstock.embedded.servers.ports import any_free_port, choose_port, is_free, require_port
 from penstock.errors import PartFailed
 
 

@@ -11,8 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from penstock.embedded.identity import ProcessIdentity, identify, read_pid_file, write_pid_file
-from penstock.embedded.process import Command, end_leftovers, end_stray, leftovers, mark_of, spawn, stop
+from penstock.embedded.supervision.process import (
+    Command,
+    end_leftovers,
+    end_stray,
+    leftovers,
+    mark_of,
+    spawn,
+    stop,
+)
+from penstock.embedded.supervision.process_identity import (
+    ProcessIdentity,
+    identify,
+    read_pid_file,
+    write_pid_file,
+)
 from penstock.errors import PartFailed
 from waiting import wait_until
 
@@ -91,7 +104,7 @@ def test_a_child_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     code = f"""
 import time
 from pathlib import Path
-from penstock.embedded.process import Command, spawn
+from penstock.embedded.supervision.process import Command, spawn
 child = spawn(Command(("sleep", "60"), cwd=Path("/")), Path({str(tmp_path / "log")!r}), "mark")
 print(child.identity.pid, flush=True)
 time.sleep(60)

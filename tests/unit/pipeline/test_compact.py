@@ -10,8 +10,8 @@ from redis import Redis
 
 from penstock.definitions import QUEUE
 from penstock.errors import ConfigError
-from penstock.pipeline.archive import Archive
-from penstock.pipeline.compact import Compaction, exchange
+from penstock.pipeline.archive.compact import Compaction, exchange
+from penstock.pipeline.archive.event_archive import Archive
 
 
 @pytest.fixture

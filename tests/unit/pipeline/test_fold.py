@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from test_reply import comparable
 
 from penstock.definitions import QUEUE
-from penstock.pipeline.digits import PADDING, parse, words_of
-from penstock.pipeline.fold import fold
-from penstock.pipeline.rows import Rows, concatenated, id_number, rows_of_events
+from penstock.pipeline.source.digits import PADDING, parse, words_of
+from penstock.pipeline.source.fold import fold
+from penstock.pipeline.source.rows import Rows, concatenated, id_number, rows_of_events
 from penstock.streams.wire import Event
 
 NOW_MS = 1_790_000_000_000

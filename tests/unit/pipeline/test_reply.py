@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.definitions import QUEUE
-from penstock.pipeline.fold import fold
-from penstock.pipeline.reply import read_reply
-from penstock.pipeline.rows import Rows, rows_of_events
+from penstock.pipeline.source.fold import fold
+from penstock.pipeline.source.resp_columns import read_reply
+from penstock.pipeline.source.rows import Rows, rows_of_events
 from penstock.streams.packing import pack
 from penstock.streams.wire import Event, Reason, SetAside, read_events
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from penstock.runqueue import keys, records, scripts
+from penstock.runqueue import keys, scripts, task_records
 
 COMMANDS = scripts.command_names()
 CALL = re.compile(r"\b(KEYS|ARGV)\[(\w+)")
@@ -126,4 +126,4 @@ def test_records_have_the_fields_of_the_scripts() -> None:
     text = scripts.source("include", "task")
     names = re.search(r"^local (QUEUE, .*) =$", text, re.MULTILINE)
     assert names is not None
-    assert tuple(name.lower() for name in names[1].split(", ")) == records.FIELDS
+    assert tuple(name.lower() for name in names[1].split(", ")) == task_records.FIELDS

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 from redis.asyncio import Redis
 
-from penstock.runqueue.wakeups import ANY, Wakeups
+from penstock.runqueue.task_wakeups import ANY, Wakeups
 
 
 @pytest.fixture

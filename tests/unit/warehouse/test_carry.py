@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.warehouse.before import Before
-from penstock.warehouse.carry import carry_forward, grown_age
-from penstock.warehouse.columns import ABSENT
-from penstock.warehouse.points import Points
+from penstock.warehouse.series.carry_forward import carry_forward, grown_age
+from penstock.warehouse.series.last_known import Before
+from penstock.warehouse.series.points import Points
+from penstock.warehouse.series.readings import ABSENT
+from penstock.warehouse.series.window import Window
 from penstock.warehouse.tiers import FINE
-from penstock.warehouse.windows import Window
 
 WINDOW = Window(start_s=100, end_s=120, step_s=5, tier=FINE, now_s=119.0)
 

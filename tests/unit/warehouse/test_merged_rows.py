@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.warehouse.columns import Aggregate
-from penstock.warehouse.merging import merged, selected
+from penstock.warehouse.series.merge import merged, selected
+from penstock.warehouse.series.readings import Aggregate
 
 ASKED = {
     "done": Aggregate("sum", "done"),

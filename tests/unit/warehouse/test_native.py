@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from penstock.warehouse.native import columns
+from penstock.warehouse.series.native_format import columns
 
 
 def text(value: str) -> bytes:

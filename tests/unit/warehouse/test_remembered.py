@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from penstock.definitions import QUEUE, WORKER
-from penstock.warehouse import remembered
-from penstock.warehouse.client import connect
-from penstock.warehouse.columns import Selection
-from penstock.warehouse.remembered import Remembered, thing
+from penstock.warehouse.clickhouse_client import connect
+from penstock.warehouse.series import cache
+from penstock.warehouse.series.cache import Remembered, thing
+from penstock.warehouse.series.readings import Selection
 
 
 def test_a_key_is_remembered_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(remembered.time, "monotonic", lambda: now)
+    monkeypatch.setattr(cache.time, "monotonic", lambda: now)
     things = Remembered(60)
     things.add("a")
     assert "a" in things
@@ -25,7 +25,7 @@ def test_a_key_is_remembered_for_its_time(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_it_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "MOST", 3)
+    monkeypatch.setattr(cache, "MOST", 3)
     things = Remembered(60)
     for key in range(4):
         things.add(key)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.errors import InvalidRequest
-from penstock.warehouse.windows import window
+from penstock.warehouse.series.window import window
 
 NOW = datetime(2026, 11, 15, 10, 0, 3, tzinfo=UTC).timestamp()
 

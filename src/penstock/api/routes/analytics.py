@@ -14,13 +14,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 
-from penstock.api.buckets import Asked, Window, ratio
-from penstock.api.parameters import Group, Queue
-from penstock.api.routes.resources import unknown_queue
+from penstock.api.http.parameters import Group, Queue
+from penstock.api.routes.queues import unknown_queue
+from penstock.api.schemas.time_window import Asked, Window, ratio
 from penstock.api.services import Services, services
-from penstock.broker.lag import QUANTILES, Percentiles
+from penstock.broker.self_metrics.lag import QUANTILES, Percentiles
 from penstock.clock import iso
-from penstock.durable import catalog, worker_metrics
+from penstock.durable import catalog, minute_rows
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
 
@@ -54,9 +54,9 @@ async def throughput(
     """Requests and messages of all brokers together, and how long messages had waited when they were
     popped."""
     given = services(request)
-    rows = await worker_metrics.throughput(given.database, asked.start, asked.end, asked.width)
+    rows = await minute_rows.throughput(given.database, asked.start, asked.end, asked.width)
     percentiles = await _merged(
-        worker_metrics.lag_digests(given.database, asked.start, asked.end, asked.width),
+        minute_rows.lag_digests(given.database, asked.start, asked.end, asked.width),
         lambda row: row["bucket_at"],
     )
     found = {
@@ -90,7 +90,7 @@ async def queue_lag(
     given = services(request)
     rows = await _queue_rows(given, asked, queue, group)
     percentiles = await _merged(
-        worker_metrics.queue_digests(
+        minute_rows.queue_digests(
             given.database, DEFAULT_SCOPE, asked.start, asked.end, asked.width, queue, group
         ),
         lambda row: (row["bucket_at"], row["queue"]),
@@ -142,7 +142,7 @@ SUMMED = (
 
 async def _queue_rows(given: Services, asked: Window, queue: str | None, group: str | None) -> Sums:
     """What happened, by bucket and queue. Raises UnknownQueue for one that is not there and never was."""
-    found = await worker_metrics.queue_minutes(
+    found = await minute_rows.queue_minutes(
         given.database, DEFAULT_SCOPE, asked.start, asked.end, asked.width, queue, group
     )
     if (
@@ -178,7 +178,7 @@ async def _series(
         return [
             {"bucket": iso(key[0]), "timestamp": iso(key[0]), **point(key, row)} for key, row in rows.items()
         ]
-    covered = await worker_metrics.throughput(given.database, asked.start, asked.end, asked.width)
+    covered = await minute_rows.throughput(given.database, asked.start, asked.end, asked.width)
     nothing = dict.fromkeys((*SUMMED, "lag_max_ms"), 0)
     found = {}
     for row in covered:

@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api import answers
-from penstock.api.reading import NAME_LIMIT, check_name
+from penstock.api.http import answers
+from penstock.api.http.request_parsing import NAME_LIMIT, check_name
 from penstock.api.services import services
 from penstock.durable.options import OPTIONS, described, nearest
 from penstock.errors import InvalidRequest

@@ -10,9 +10,10 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api import answers
 from penstock.api.auth import guards
-from penstock.api.dead_view import (
+from penstock.api.http import answers
+from penstock.api.http.parameters import LARGEST_ID, Group, Limit, Moment, Offset, Partition, Queue, Text
+from penstock.api.schemas.dead_letter_views import (
     change_task,
     is_task,
     letter,
@@ -23,11 +24,10 @@ from penstock.api.dead_view import (
     task_letter,
     tasks_of,
 )
-from penstock.api.parameters import LARGEST_ID, Group, Limit, Moment, Offset, Partition, Queue, Text
 from penstock.api.services import services
 from penstock.clock import iso
-from penstock.durable import dead_letters
-from penstock.durable.dead_letters import COUNT_UP_TO, Before, Filter, Letters
+from penstock.durable.dead_letters import dead_letter_queries
+from penstock.durable.dead_letters.dead_letter_queries import COUNT_UP_TO, Before, Filter, Letters
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
 
@@ -79,10 +79,10 @@ async def list_dead_letters(
             }
         )
     before = _before(cursor)
-    page = await dead_letters.page(
+    page = await dead_letter_queries.page(
         given.database, DEFAULT_SCOPE, which, limit=limit, offset=offset, before=before
     )
-    total = None if which.searches else await dead_letters.total(given.database, DEFAULT_SCOPE, which)
+    total = None if which.searches else await dead_letter_queries.total(given.database, DEFAULT_SCOPE, which)
     return answers.answer(
         {
             "messages": [letter(given, row) for row in page.rows],
@@ -144,7 +144,7 @@ async def error_groups(
             "complete": complete,
             "pagination": {"limit": limit, "offset": offset, "total": len(found)},
         }
-    rows = await dead_letters.error_groups(
+    rows = await dead_letter_queries.error_groups(
         given.database,
         DEFAULT_SCOPE,
         queue=queue,

@@ -10,12 +10,12 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api import answers
-from penstock.api.parameters import Group, Limit, Offset, Partition, Queue, moment
+from penstock.api.http import answers
+from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, moment
 from penstock.api.services import services
 from penstock.clock import iso, system_clock, to_utc
-from penstock.durable import groups
-from penstock.durable.groups import Moved
+from penstock.durable import consumer_groups
+from penstock.durable.consumer_groups import Moved
 from penstock.errors import InvalidRequest, UnknownGroup
 from penstock.model import DEFAULT_SCOPE
 
@@ -40,7 +40,7 @@ async def list_groups(
     request: Request, queue: Queue | None = None, limit: Limit = 100, offset: Offset = 0
 ) -> Response:
     """A page of groups by name and queue; how many there are is in the header Total-Count."""
-    rows = await groups.groups(
+    rows = await consumer_groups.groups(
         services(request).database, DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset
     )
     now_s = system_clock()
@@ -56,7 +56,7 @@ async def list_lagging(
 ) -> Response:
     """The partitions in which a group has something unfinished that old, the oldest first."""
     now_s = system_clock()
-    rows = await groups.lagging(
+    rows = await consumer_groups.lagging(
         services(request).database, DEFAULT_SCOPE, to_utc(now_s - min_lag_s), limit=limit, offset=offset
     )
     found = []
@@ -84,13 +84,13 @@ async def get_group(
 ) -> dict[str, Any]:
     """The queues a group consumes, each with a page of the partitions by name."""
     database = services(request).database
-    rows = await groups.groups(database, DEFAULT_SCOPE, group=group, queue=queue, limit=1_000)
+    rows = await consumer_groups.groups(database, DEFAULT_SCOPE, group=group, queue=queue, limit=1_000)
     if not rows:
         raise UnknownGroup(f"there is no consumer group {group!r}; it is made by its first pop", group=group)
     now_s = system_clock()
     answer = {}
     for row in rows:
-        positions = await groups.group_partitions(database, row["id"], limit=limit, offset=offset)
+        positions = await consumer_groups.group_partitions(database, row["id"], limit=limit, offset=offset)
         answer[row["queue"]] = {
             **summary(row, now_s),
             "partitionCount": positions[0]["total"] if positions else 0,

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from starlette.requests import Request
 
 from penstock.api.services import Services, services
-from penstock.durable.horizon import horizon
+from penstock.durable.storage.vacuum_horizon import horizon
 from penstock.errors import PenstockError
 from penstock.streams.progress import STALE_AFTER_S, read_progress_async
 

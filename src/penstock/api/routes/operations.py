@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 
-from penstock.api.answers import moment
-from penstock.api.parameters import Limit, Queue
+from penstock.api.http.answers import moment
+from penstock.api.http.parameters import Limit, Queue
 from penstock.api.services import services
 from penstock.clock import iso
-from penstock.durable import operations
+from penstock.durable import deferred_operations
 from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
@@ -31,7 +31,7 @@ async def list_operations(
     limit: Limit = 100,
 ) -> dict[str, Any]:
     """A page of operations, the oldest first. What is done is kept for an hour."""
-    rows = await operations.operations(
+    rows = await deferred_operations.operations(
         services(request).database, DEFAULT_SCOPE, queue=queue, status=status, after=after, limit=limit
     )
     return {
@@ -44,7 +44,7 @@ async def list_operations(
 async def statistics(request: Request) -> dict[str, Any]:
     """Operations by type, priority and status; how loaded this broker process is; what the journal holds."""
     given = services(request)
-    rows = await operations.statistics(given.database)
+    rows = await deferred_operations.statistics(given.database)
     return {
         "stats": [
             {

@@ -11,15 +11,16 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api import answers, reading, task_bodies
-from penstock.api.answer import Answer
-from penstock.api.disconnect import unless_disconnected
-from penstock.api.parameters import Label, Limit, Offset, Queue, Search
-from penstock.api.schemas import encode
+from penstock.api.http import answers, request_parsing
+from penstock.api.http.disconnect import unless_disconnected
+from penstock.api.http.parameters import Label, Limit, Offset, Queue, Search
+from penstock.api.http.response import Answer
+from penstock.api.schemas import task_bodies
+from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, services
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
-from penstock.runqueue.model import EnvironmentState, QueueState
+from penstock.runqueue.task_model import EnvironmentState, QueueState
 
 router = APIRouter(prefix="/api/v1", tags=["run queues"])
 
@@ -27,7 +28,7 @@ NO_TASKS = Answer(200, b'{"tasks":[]}')
 
 
 async def enqueue(given: Services, queue: str, raw: bytes) -> Answer:
-    tasks = task_bodies.new_tasks(reading.decode(task_bodies.enqueue_body, raw))
+    tasks = task_bodies.new_tasks(request_parsing.decode(task_bodies.enqueue_body, raw))
     await given.names.check_for_tasks(DEFAULT_SCOPE, queue)
     results = await given.run_queues.enqueue(DEFAULT_SCOPE, queue, tasks)
     return Answer(201, encode(task_bodies.enqueued(results)))
@@ -39,7 +40,7 @@ async def dequeue(
     """The answer to a dequeue, of one queue or of all in turn; given back if the worker has left by then."""
     body = task_bodies.DequeueBody()
     if raw.strip():
-        body = reading.decode(task_bodies.dequeue_body, raw)
+        body = request_parsing.decode(task_bodies.dequeue_body, raw)
     tasks = await given.run_queues.dequeue(
         DEFAULT_SCOPE,
         queue,
@@ -62,7 +63,7 @@ async def enqueue_tasks(request: Request, queue: Queue) -> Response:
     """Add a task, or with `tasks` many, in order, all or none. The queue is made by its first task."""
     given = services(request)
     return (
-        await enqueue(given, queue, await reading.body(request, given.settings.max_body_bytes))
+        await enqueue(given, queue, await request_parsing.body(request, given.settings.max_body_bytes))
     ).response()
 
 
@@ -83,7 +84,7 @@ async def dequeue_of_any_queue(request: Request) -> Response:
 
 async def _taken(request: Request, queue: str | None) -> Response:
     given = services(request)
-    raw = await reading.body(request, given.settings.max_body_bytes)
+    raw = await request_parsing.body(request, given.settings.max_body_bytes)
     left = asyncio.Event()
     work = dequeue(given, queue, raw, left.is_set)
     answer = await unless_disconnected(request, work, left.set)

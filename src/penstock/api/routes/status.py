@@ -10,16 +10,16 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api import answers
-from penstock.api.buckets import window
-from penstock.api.parameters import Group, Limit, Moment, Offset, Partition, Queue, Text
-from penstock.api.routes.messages_view import Status, message_page
-from penstock.api.routes.resources import message_totals, queue_detail, totals, unknown_queue
+from penstock.api.http import answers
+from penstock.api.http.parameters import Group, Limit, Moment, Offset, Partition, Queue, Text
+from penstock.api.routes.message_admin import Status, message_page
+from penstock.api.routes.queues import message_totals, queue_detail, totals, unknown_queue
+from penstock.api.schemas.time_window import window
 from penstock.api.services import services
 from penstock.clock import iso
-from penstock.durable import catalog, reconciliation, worker_metrics
+from penstock.durable import catalog, minute_rows, reconciliation
 from penstock.model import DEFAULT_SCOPE
-from penstock.warehouse.series import queue_series
+from penstock.warehouse.series.queue_series import queue_series
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
 
@@ -97,9 +97,7 @@ async def analytics(
     """How many messages were pushed to a queue, or to all of them, over time."""
     if queue is None:
         asked = window(start, end, interval, None)
-        rows = await worker_metrics.throughput(
-            services(request).database, asked.start, asked.end, asked.width
-        )
+        rows = await minute_rows.throughput(services(request).database, asked.start, asked.end, asked.width)
         found = {row["bucket_at"]: {"messages": row["push_messages"]} for row in rows}
         return {
             "queue": None,

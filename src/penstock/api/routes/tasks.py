@@ -9,35 +9,36 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api import answers, reading, task_bodies
-from penstock.api.answer import Answer
-from penstock.api.schemas import encode
+from penstock.api.http import answers, request_parsing
+from penstock.api.http.response import Answer
+from penstock.api.schemas import task_bodies
+from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, services
 from penstock.model import DEFAULT_SCOPE
-from penstock.runqueue.model import Lease
+from penstock.runqueue.task_model import Lease
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
 
 
 async def ack(given: Services, task_id: str, raw: bytes) -> Answer:
-    body = reading.decode(task_bodies.ack_body, raw)
+    body = request_parsing.decode(task_bodies.ack_body, raw)
     return _answer(task_bodies.settled(await given.run_queues.ack(DEFAULT_SCOPE, Lease(task_id, body.token))))
 
 
 async def nack(given: Services, task_id: str, raw: bytes) -> Answer:
-    body = reading.decode(task_bodies.nack_body, raw)
+    body = request_parsing.decode(task_bodies.nack_body, raw)
     result = await given.run_queues.nack(DEFAULT_SCOPE, task_bodies.nack_of(task_id, body))
     return _answer(task_bodies.settled(result))
 
 
 async def heartbeat(given: Services, task_id: str, raw: bytes) -> Answer:
-    body = reading.decode(task_bodies.heartbeat_body, raw)
+    body = request_parsing.decode(task_bodies.heartbeat_body, raw)
     result = await given.run_queues.heartbeat(DEFAULT_SCOPE, Lease(task_id, body.token), body.visibilityMs)
     return _answer(task_bodies.settled(result))
 
 
 async def give_back(given: Services, task_id: str, raw: bytes) -> Answer:
-    body = reading.decode(task_bodies.ack_body, raw)
+    body = request_parsing.decode(task_bodies.ack_body, raw)
     [result] = await given.run_queues.give_back(DEFAULT_SCOPE, [Lease(task_id, body.token)])
     if isinstance(result, Exception):
         raise result
@@ -45,20 +46,20 @@ async def give_back(given: Services, task_id: str, raw: bytes) -> Answer:
 
 
 async def ack_many(given: Services, raw: bytes) -> Answer:
-    body = reading.decode(task_bodies.leases_body, raw)
+    body = request_parsing.decode(task_bodies.leases_body, raw)
     results = await given.run_queues.ack_many(DEFAULT_SCOPE, task_bodies.leases(body))
     return _answer(task_bodies.outcomes([item.id for item in body.tasks], results))
 
 
 async def nack_many(given: Services, raw: bytes) -> Answer:
-    body = reading.decode(task_bodies.nacks_body, raw)
+    body = request_parsing.decode(task_bodies.nacks_body, raw)
     nacks = [task_bodies.nack_of(item.id, item) for item in body.tasks]
     results = await given.run_queues.nack_many(DEFAULT_SCOPE, nacks)
     return _answer(task_bodies.outcomes([item.id for item in body.tasks], results))
 
 
 async def heartbeat_many(given: Services, raw: bytes) -> Answer:
-    body = reading.decode(task_bodies.heartbeats_body, raw)
+    body = request_parsing.decode(task_bodies.heartbeats_body, raw)
     results = await given.run_queues.heartbeat_many(
         DEFAULT_SCOPE, task_bodies.leases(body), body.visibilityMs
     )
@@ -66,7 +67,7 @@ async def heartbeat_many(given: Services, raw: bytes) -> Answer:
 
 
 async def give_back_many(given: Services, raw: bytes) -> Answer:
-    body = reading.decode(task_bodies.leases_body, raw)
+    body = request_parsing.decode(task_bodies.leases_body, raw)
     results = await given.run_queues.give_back(DEFAULT_SCOPE, task_bodies.leases(body))
     return _answer(task_bodies.outcomes([item.id for item in body.tasks], results))
 
@@ -148,11 +149,11 @@ async def give_back_tasks(request: Request) -> Response:
 
 async def _single(request: Request, task_id: str, verb: str) -> Response:
     given = services(request)
-    raw = await reading.body(request, given.settings.max_body_bytes)
+    raw = await request_parsing.body(request, given.settings.max_body_bytes)
     return (await SINGLE[verb](given, task_id, raw)).response()
 
 
 async def _many(request: Request, verb: str) -> Response:
     given = services(request)
-    raw = await reading.body(request, given.settings.max_body_bytes)
+    raw = await request_parsing.body(request, given.settings.max_body_bytes)
     return (await MANY[verb](given, raw)).response()

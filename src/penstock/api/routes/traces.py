@@ -11,8 +11,8 @@ from msgspec import UNSET, Raw, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api import answers
-from penstock.api.parameters import (
+from penstock.api.http import answers
+from penstock.api.http.parameters import (
     LARGEST_ID,
     Label,
     Limit,
@@ -22,11 +22,11 @@ from penstock.api.parameters import (
     Text,
     TransactionId,
 )
-from penstock.api.reading import check_name
+from penstock.api.http.request_parsing import check_name
 from penstock.api.services import Services, services
 from penstock.clock import iso
-from penstock.durable import traces
-from penstock.durable.traces import COUNT_UP_TO, Trace
+from penstock.durable import trace_log
+from penstock.durable.trace_log import COUNT_UP_TO, Trace
 from penstock.errors import InvalidRequest, PayloadTooLarge
 from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
 
@@ -82,7 +82,7 @@ async def record_trace(request: Request) -> dict[str, Any]:
     place = await given.broker.records.place(DEFAULT_SCOPE, trace.partition_id)
     if place.encrypted:
         trace = replace(trace, data=given.broker.sealer.seal(trace.data))
-    trace_id = await traces.record(given.database, DEFAULT_SCOPE, trace)
+    trace_id = await trace_log.record(given.database, DEFAULT_SCOPE, trace)
     return {"success": True, "traceId": str(trace_id)}
 
 
@@ -94,7 +94,7 @@ async def list_names(
     offset: Offset = 0,
 ) -> dict[str, Any]:
     """A page of the names that traces have, those that begin with `search`, with the latest trace of each."""
-    rows = await traces.names(
+    rows = await trace_log.names(
         services(request).database, DEFAULT_SCOPE, search or "", limit=limit + 1, offset=offset
     )
     return {
@@ -123,7 +123,7 @@ async def list_by_name(
 ) -> Response:
     """A page of the traces of a name, the latest first."""
     given = services(request)
-    rows = await traces.by_name(
+    rows = await trace_log.by_name(
         given.database, DEFAULT_SCOPE, name, start=start, end=end, limit=limit + 1, offset=offset
     )
     found = [
@@ -150,7 +150,7 @@ async def list_of_message(
     """A page of a message's traces, the first one first."""
     given = services(request)
     await given.broker.records.place(DEFAULT_SCOPE, partition_id)
-    rows = await traces.of_message(
+    rows = await trace_log.of_message(
         given.database, partition_id, transaction_id, limit=limit + 1, offset=offset
     )
     return _page([_told(given, row) for row in rows[:limit]], len(rows) > limit, limit, offset)

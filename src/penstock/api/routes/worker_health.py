@@ -11,13 +11,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 
-from penstock.api.answers import moment
-from penstock.api.buckets import Asked, Window, ratio
-from penstock.api.parameters import Text
+from penstock.api.http.answers import moment
+from penstock.api.http.parameters import Text
 from penstock.api.routes.analytics import COUNTS
+from penstock.api.schemas.time_window import Asked, Window, ratio
 from penstock.api.services import Services, services
 from penstock.clock import iso
-from penstock.durable import worker_metrics
+from penstock.durable import minute_rows
 
 router = APIRouter(prefix="/api/v1/analytics", tags=["analytics"])
 
@@ -58,7 +58,7 @@ async def _answer(
     each: bool,
     point: Callable[[Any], dict[str, Any]],
 ) -> dict[str, Any]:
-    rows = await worker_metrics.health(
+    rows = await minute_rows.health(
         given.database,
         asked.start,
         asked.end,

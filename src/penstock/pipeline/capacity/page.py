@@ -20,10 +20,10 @@ from typing import Any
 
 from penstock import __version__
 from penstock.clock import iso, to_utc
-from penstock.pipeline.capacity import words
+from penstock.pipeline.capacity import sentences
 from penstock.pipeline.capacity.hours import SUBJECT
-from penstock.pipeline.capacity.load import WEEK_H
 from penstock.pipeline.capacity.result import Report
+from penstock.pipeline.capacity.utilisation import WEEK_H
 
 FIGURES = 4
 
@@ -73,10 +73,10 @@ def content(report: Report) -> dict[str, Any]:
 def _subject(row: dict[str, Any], profile: dict[str, Any], days: dict[str, Any]) -> dict[str, Any]:
     shown = {name: _plain(value) for name, value in row.items()}
     return shown | {
-        "label": words.label(row),
-        "sentence": words.sentence(row),
-        "saturationText": words.saturation(row),
-        "growth": words.growth(row),
+        "label": sentences.label(row),
+        "sentence": sentences.sentence(row),
+        "saturationText": sentences.saturation(row),
+        "growth": sentences.growth(row),
         "days": days,
         "profile": profile,
     }
@@ -118,7 +118,7 @@ def _plain(value: Any) -> Any:
 
 
 def _file(name: str) -> str:
-    return resources.files("penstock.pipeline.capacity").joinpath("look", name).read_text(encoding="utf-8")
+    return resources.files("penstock.pipeline.capacity").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

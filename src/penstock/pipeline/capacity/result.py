@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.pipeline.capacity.archive import BUCKET_S
+from penstock.pipeline.capacity.archive_hours import BUCKET_S
 from penstock.pipeline.capacity.period import Period
 
 PAGE = "capacity.html"

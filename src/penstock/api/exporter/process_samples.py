@@ -1,0 +1,106 @@
+"""What this broker process exports of itself: samples of `GET /metrics` that cost no call to a server."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from penstock import telemetry
+from penstock.broker.self_metrics.queue_counters import EVENTS
+from penstock.telemetry import Exported
+
+if TYPE_CHECKING:
+    from penstock.api.services import Services
+
+Samples = dict[tuple[str, ...], float]
+"""Values by their labels. Those of a summary have `sum` or `count` as a last label."""
+Table = dict[Exported, Samples]
+
+_process = psutil.Process()
+
+
+def own_samples(given: Services) -> Table:
+    """Everything but what all processes know alike."""
+    return _operations(given) | _overload(given) | _queues(given) | _worker(given)
+
+
+def _operations(given: Services) -> Table:
+    broker = given.broker
+    stats = {name: batcher.stats for name, batcher in broker.batchers.items()}
+    stats["transaction"] = broker.settlements.transactions
+    requests = given.metrics.requests
+    opened, busy = given.database.connections
+    return {
+        telemetry.ANSWERED: {
+            ("push",): requests.push,
+            ("pop",): requests.pop,
+            ("ack",): requests.ack,
+            ("transaction",): requests.transaction,
+        },
+        telemetry.REQUESTS: {(name,): s.requests for name, s in stats.items()},
+        telemetry.ITEMS: {(name,): s.items for name, s in stats.items()},
+        telemetry.BATCHES: {(name,): s.batches for name, s in stats.items()},
+        telemetry.SECONDS: {(name,): s.busy_s for name, s in stats.items()},
+        telemetry.FAILURES: {(name,): s.failures for name, s in stats.items()},
+        telemetry.PENDING: {(name,): b.pending for name, b in broker.batchers.items()},
+        telemetry.PARKED: {(): broker.waiters.parked},
+        telemetry.CONNECTIONS: {
+            ("limit",): given.database.size,
+            ("open",): opened,
+            ("busy",): busy,
+            ("waiting",): given.database.waiting,
+        },
+        telemetry.DATABASE_ERRORS: {(): given.database.errors},
+        telemetry.EMITTED: {(): given.emitter.emitted},
+        telemetry.DROPPED: {(): given.emitter.dropped},
+        telemetry.BUFFERED: {(): given.emitter.pending},
+    }
+
+
+def _overload(given: Services) -> Table:
+    broker = given.broker
+    kinds: dict[str, Any] = broker.load.described()["operations"]
+    return {
+        telemetry.LOAD: {(kind,): known["load"] for kind, known in kinds.items()},
+        telemetry.DECISIONS: {
+            (kind, decision): count
+            for kind, known in kinds.items()
+            for decision, count in known["decisions"].items()
+        },
+        telemetry.WAITING: {
+            (kind,): known["waiting"] for kind, known in kinds.items() if known["depthLimit"]
+        },
+        telemetry.DRAINED: {(): broker.drain.drained},
+        telemetry.PARKED_OPERATIONS: {(): broker.drain.failed},
+        telemetry.EVENT_LOOP: {(): broker.load.late_s.value},
+        telemetry.OUTAGE: {(): given.database.outage.since_s},
+    }
+
+
+def _queues(given: Services) -> Table:
+    totals = given.worker.queues.totals
+    waits: Samples = {}
+    for (queue, group), of in totals.items():
+        if of.waits:
+            waits[queue, group, "count"] = of.waits
+            waits[queue, group, "sum"] = of.wait_ms / 1000
+    return {
+        telemetry.QUEUE_MESSAGES: {
+            (queue, group, EVENTS[column]): count
+            for (queue, group), of in totals.items()
+            for column, count in of.counts.items()
+            if count
+        },
+        telemetry.QUEUE_WAIT: waits,
+    }
+
+
+def _worker(given: Services) -> Table:
+    return {
+        telemetry.RESIDENT: {(): _process.memory_info().rss},
+        telemetry.CPU: {(): time.process_time()},
+        telemetry.MINUTES_WAITING: {(): given.worker.unwritten},
+        telemetry.MINUTES_DROPPED: {(): given.worker.dropped},
+    }

@@ -1,0 +1,184 @@
+"""`GET /metrics`: what the brokers behind this port do, and what the pipeline tells, for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from fastapi import APIRouter
+from prometheus_client import exposition as plain
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+from redis import RedisError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock import telemetry
+from penstock.api.exporter.process_samples import Samples, Table
+from penstock.api.exporter.queue_samples import queue_samples
+from penstock.api.exporter.worker_aggregate import described
+from penstock.api.schemas.dead_letter_views import status_page
+from penstock.api.services import Services, services
+from penstock.durable import reconciliation
+from penstock.durable.dead_letters import dead_letter_queries
+from penstock.durable.storage.vacuum_horizon import Holder, horizon
+from penstock.errors import PenstockError
+from penstock.streams.progress import read_progress_async
+from penstock.telemetry import EXPORTED, Kind
+
+router = APIRouter(tags=["metrics"])
+
+DEADLINE_S = 2.0
+MOST_GROUPS = 10_000
+DEAD = (
+    *(telemetry.DEAD_JOBS, telemetry.DEAD_MESSAGES, telemetry.DEAD_AGE),
+    *(telemetry.DEAD_DRIFT, telemetry.DEAD_RECOUNT),
+)
+
+
+class _Gathered:
+    """Samples in the form the exposition asks for."""
+
+    def __init__(self, samples: Table) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterable[Metric]:
+        for exported in EXPORTED:
+            values = self._samples[exported]
+            if exported.kind is Kind.SUMMARY:
+                summary = SummaryMetricFamily(exported.name, exported.help, labels=exported.all_labels)
+                for labels, found in described(values, exported).items():
+                    summary.add_metric(labels, int(found["count"]), found["sum"])
+                yield summary
+                continue
+            family_of = CounterMetricFamily if exported.kind is Kind.COUNTER else GaugeMetricFamily
+            family = family_of(exported.name, exported.help, labels=exported.all_labels)
+            for labels, value in values.items():
+                family.add_metric(labels, value)
+            yield family
+
+
+DESCRIPTION = "\n".join(
+    [
+        "Counters and gauges in the OpenMetrics format, or in the older one for those who accept only that.",
+        "Any worker answers for all behind its port.",
+        "",
+        "| Metric | Kind | Labels | What it is |",
+        "|---|---|---|---|",
+        *(f"| `{e.name}` | {e.kind} | {', '.join(e.all_labels) or '–'} | {e.help} |" for e in EXPORTED),
+    ]
+)
+
+
+@router.get("/metrics", response_class=Response, description=DESCRIPTION)
+async def prometheus(request: Request) -> Response:
+    given = services(request)
+    queues, holders, progress, dead, reconciled = await asyncio.gather(
+        queue_samples(given), _holders(given), _progress(given), _dead_samples(given), _reconciled(given)
+    )
+    depth = given.broker.journal.depth() if given.broker.journal is not None else None
+    samples = queues | dead | reconciled | _pipeline_samples(progress)
+    samples |= {
+        telemetry.HORIZON: {(holder.kind, holder.name): holder.age_s for holder in holders},
+        telemetry.JOURNAL_RECORDS: {(): depth.records} if depth else {},
+        telemetry.JOURNAL_BYTES: {(): depth.bytes} if depth else {},
+    }
+    samples |= given.whole.samples()
+    gathered = _Gathered(samples)
+    accepted = request.headers.get("accept", "")
+    if "text/plain" in accepted and "openmetrics" not in accepted:
+        return Response(plain.generate_latest(gathered), media_type=plain.CONTENT_TYPE_LATEST)
+    body: bytes = generate_latest(gathered)  # type: ignore[no-untyped-call]
+    return Response(body, media_type=CONTENT_TYPE_LATEST)
+
+
+async def _reconciled(given: Services) -> Table:
+    """What the last comparison with the log found; no samples before the first, or without the database."""
+    table: Table = {telemetry.RECONCILED: {}, telemetry.DRIFT: {}, telemetry.FINDINGS: {}}
+    try:
+        row = await asyncio.wait_for(reconciliation.latest(given.database), DEADLINE_S)
+    except (TimeoutError, PenstockError):
+        return table
+    if row is not None:
+        table[telemetry.RECONCILED][()] = max(0.0, time.time() - row["ended_at"].timestamp())
+        table[telemetry.DRIFT][()] = row["drift"]
+        table[telemetry.FINDINGS][()] = len(json.loads(row["findings"]))
+    return table
+
+
+async def _holders(given: Services) -> list[Holder]:
+    try:
+        limit = timedelta(seconds=given.settings.horizon_s)
+        return await asyncio.wait_for(horizon(given.database, limit), DEADLINE_S)
+    except (TimeoutError, PenstockError):
+        return []  # the database is away or slow, which /health says
+
+
+async def _dead_samples(given: Services) -> Table:
+    """Dead letters, from the counts that all processes share; no samples while the database is away."""
+    try:
+        page, (drift, recounted_at) = await asyncio.wait_for(
+            asyncio.gather(
+                status_page(given, MOST_GROUPS, 0, ages=True),
+                dead_letter_queries.drift(given.database),
+            ),
+            DEADLINE_S,
+        )
+    except (TimeoutError, PenstockError):
+        return {exported: {} for exported in DEAD}
+    now = time.time()
+    counts: Samples = {(row.queue, row.group or ""): 0 for row in page.rows}
+    ages: Samples = {}
+    for row in page.rows:  # groups that were deleted share a name
+        key = (row.queue, row.group or "")
+        counts[key] += row.messages
+        if row.oldest_at is not None:
+            ages[key] = max(ages.get(key, 0.0), now - row.oldest_at.timestamp())
+    return {
+        telemetry.DEAD_JOBS: counts,
+        telemetry.DEAD_MESSAGES: counts,
+        telemetry.DEAD_AGE: ages,
+        telemetry.DEAD_DRIFT: {(): drift},
+        telemetry.DEAD_RECOUNT: {(): now - recounted_at.timestamp()} if recounted_at else {},
+    }
+
+
+async def _progress(given: Services) -> dict[str, Any] | None:
+    """The pipeline's last report; None if there is none, or Redis is away or slow."""
+    try:
+        return await asyncio.wait_for(read_progress_async(given.redis), DEADLINE_S)
+    except (TimeoutError, RedisError, OSError, ValueError):
+        return None
+
+
+def _pipeline_samples(progress: dict[str, Any] | None) -> Table:
+    """What the pipeline said of itself. Without a report the metrics have no samples."""
+    now = time.time()
+    reports = {(name,): report for name, report in (progress or {}).get("metrics", {}).items()}
+
+    def per_metric(field: str, scale: float = 1.0) -> Samples:
+        return {metric: report[field] * scale for metric, report in reports.items()}
+
+    return {
+        telemetry.PIPELINE_AGE: {(): now - float(progress["at"])} if progress else {},
+        telemetry.PIPELINE_FRESHNESS: {
+            metric: max(0.0, now - report["freshness"])
+            for metric, report in reports.items()
+            if report["freshness"] is not None
+        },
+        telemetry.PIPELINE_LAG: {
+            (stream,): lag
+            for report in reports.values()
+            for stream, lag in report["lag"].items()
+            if lag is not None
+        },
+        telemetry.PIPELINE_INPUT: per_metric("input_rows_per_s"),
+        telemetry.PIPELINE_PROCESSED: per_metric("processed_rows_per_s"),
+        telemetry.PIPELINE_BATCH: per_metric("batch_ms", 1 / 1000),
+        telemetry.PIPELINE_REJECTED: per_metric("rejected"),
+        telemetry.PIPELINE_LOST: per_metric("lost"),
+    }

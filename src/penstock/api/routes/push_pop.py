@@ -1,0 +1,288 @@
+"""The hot routes: push and pop. The framework's validation is bypassed; `hot` has a short way to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from penstock.api.http import request_parsing
+from penstock.api.http.disconnect import unless_disconnected
+from penstock.api.http.queued import queued_answer
+from penstock.api.http.reply import Reply
+from penstock.api.http.response import NOTHING, Answer
+from penstock.api.schemas.message_bodies import (
+    PoppedMessage,
+    PopResponse,
+    PushItem,
+    PushItemResult,
+    encode,
+    loose_push_body,
+    push_body,
+    push_item,
+)
+from penstock.api.services import Services, services
+from penstock.broker.messages import NewMessage, Popped, PushResult
+from penstock.broker.overload.load import Decision
+from penstock.broker.queues.name_registry import RUN_QUEUE
+from penstock.broker.queues.pop import PopOptions
+from penstock.clock import iso_of
+from penstock.durable.faults import GroupGone
+from penstock.errors import InvalidRequest, QueueFull, WrongState
+from penstock.model import DEFAULT_PARTITION, DEFAULT_SCOPE, QUEUE_MODE
+
+LONGEST_WAIT_MS = 300_000
+
+
+@dataclass(slots=True)
+class _Push:
+    """What a push asks for: the messages that can be accepted, their places, and why others cannot."""
+
+    decision: Decision
+    messages: list[NewMessage]
+    indexes: list[int]
+    failed: dict[int, str]
+
+    def answer(self, results: Sequence[PushResult]) -> Answer:
+        if results and not self.failed and all(result.status == "failed" for result in results):
+            kind = WrongState if results[0].error == RUN_QUEUE else QueueFull
+            raise kind(results[0].error or "", queue=self.messages[0].queue)
+        answer = [PushItemResult(index, "failed", error=detail) for index, detail in self.failed.items()]
+        answer += map(_push_result, self.indexes, self.messages, results)
+        if self.failed:
+            answer.sort(key=lambda item: item.index)
+        return queued_answer([result.accepted for result in results], answer) or Answer(201, encode(answer))
+
+
+async def push(given: Services, raw: bytes) -> Answer:
+    return await _pushed(given, _read_push(given, raw))
+
+
+def start_push(given: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
+    """The same without a task of its own, when there is nothing unusual about it."""
+    asked = _read_push(given, raw)
+    pushes = given.broker.pushes
+    if asked.messages and asked.decision is Decision.EXECUTE:
+        sent = pushes.start(DEFAULT_SCOPE, asked.messages, reply)
+        if sent is not None:
+
+            def finish(_: None) -> Answer | Awaitable[Answer]:
+                results = pushes.finish(sent)
+                return asked.answer(results) if results is not None else _rest(asked, pushes.go_on(sent))
+
+            reply.finish = finish
+            reply.rescue = lambda error: _rest(asked, pushes.rescue(sent, error))
+            return None
+    return _pushed(given, asked)
+
+
+async def _rest(asked: _Push, results: Awaitable[list[PushResult]]) -> Answer:
+    return asked.answer(await results)
+
+
+async def _pushed(given: Services, asked: _Push) -> Answer:
+    if not asked.messages:
+        return asked.answer([])
+    return asked.answer(await given.broker.push(DEFAULT_SCOPE, asked.messages, asked.decision))
+
+
+def _read_push(given: Services, raw: bytes) -> _Push:
+    decision = given.broker.admit("push")
+    items, failed = _push_items(raw)
+    messages: list[NewMessage] = []
+    indexes: list[int] = []
+    for index, item in items:
+        try:
+            messages.append(new_message(item))
+            indexes.append(index)
+        except InvalidRequest as error:
+            failed[index] = error.detail
+    if failed and not messages:
+        index, detail = next(iter(failed.items()))
+        raise InvalidRequest(f"no item can be accepted; items[{index}]: {detail}", failed=len(failed))
+    return _Push(decision, messages, indexes, failed)
+
+
+def _push_items(raw: bytes) -> tuple[list[tuple[int, PushItem]], dict[int, str]]:
+    """The items that fit, and why the others do not."""
+    try:
+        return list(enumerate(push_body.decode(raw).items)), {}
+    except msgspec.DecodeError:
+        fitting: list[tuple[int, PushItem]] = []
+        failed: dict[int, str] = {}
+        for index, one in enumerate(request_parsing.decode(loose_push_body, raw).items):
+            try:
+                fitting.append((index, push_item.decode(one)))
+            except msgspec.DecodeError as error:
+                failed[index] = str(error)
+        return fitting, failed
+
+
+def new_message(item: PushItem) -> NewMessage:
+    """The item as a message; InvalidRequest where a name is none."""
+    queue = request_parsing.check_name("queue", item.queue)
+    partition = DEFAULT_PARTITION
+    if item.partition is not None:
+        partition = request_parsing.check_name("partition", item.partition)
+    if item.transactionId is not None:
+        request_parsing.check_name("transactionId", item.transactionId)
+    return NewMessage(queue, partition, bytes(item.payload), item.transactionId, item.traceId)
+
+
+def _push_result(index: int, message: NewMessage, result: PushResult) -> PushItemResult:
+    return PushItemResult(
+        index,
+        result.status,
+        result.transaction_id,
+        result.message_id,
+        None if result.partition_id is None else str(result.partition_id),
+        message.trace_id,
+        message.queue,
+        result.error,
+        result.accepted.operation_id if result.accepted else None,
+        result.accepted.reason if result.accepted else None,
+    )
+
+
+async def pop(
+    given: Services,
+    queue: str,
+    group: str,
+    options: PopOptions,
+    has_left: Callable[[], bool] = lambda: False,
+) -> Answer:
+    """The answer to a pop; what it leased is given back if the consumer has left by then."""
+    given.broker.admit("pop")
+    return await _popped(given, queue, group, options, has_left)
+
+
+async def _popped(
+    given: Services, queue: str, group: str, options: PopOptions, has_left: Callable[[], bool]
+) -> Answer:
+    popped = await given.broker.pop(DEFAULT_SCOPE, queue, group, options)
+    if popped.messages and has_left():
+        # The server cancels what it does for a client when it notices that it has left; not this.
+        await asyncio.shield(given.broker.give_back(DEFAULT_SCOPE, popped))
+        return NOTHING
+    return _pop_answer(popped)
+
+
+def start_pop(
+    given: Services, queue: str, group: str, options: PopOptions, reply: Reply
+) -> Awaitable[Answer] | None:
+    """The same without a task of its own, as long as it needs nothing but its batch."""
+    given.broker.admit("pop")
+    pops = given.broker.pops
+    begun = pops.start(DEFAULT_SCOPE, queue, group, options, reply)
+    if begun is None:
+        return _popped(given, queue, group, options, reply.has_left)
+
+    def finish(rows: list[Any]) -> Answer | Awaitable[Answer]:
+        popped = pops.finish(DEFAULT_SCOPE, queue, group, options, begun, rows)
+        if options.wait_s and not popped.messages:
+            return _popped(given, queue, group, options, reply.has_left)
+        return _pop_answer(popped)
+
+    async def rescue(error: Exception) -> Answer:
+        if not isinstance(error, GroupGone):
+            raise error
+        given.broker.directory.forget(DEFAULT_SCOPE, queue)
+        return await _popped(given, queue, group, options, reply.has_left)
+
+    reply.finish = finish
+    reply.rescue = rescue
+    return None
+
+
+def pop_options(parameters: Mapping[str, str], partition: str | None = None) -> tuple[str, PopOptions]:
+    """The group and what else a pop's query asks for."""
+    group = request_parsing.check_name("consumerGroup", parameters.get("consumerGroup") or QUEUE_MODE)
+    wait = request_parsing.flag(parameters, "wait")
+    timeout_ms = request_parsing.integer(parameters, "timeout", 30_000, 0, LONGEST_WAIT_MS)
+    return group, PopOptions(
+        batch=request_parsing.integer(parameters, "batch", 1, 1, 10_000),
+        partition=partition,
+        partitions=request_parsing.integer(parameters, "partitions", 1, 1, 1_000),
+        auto_ack=request_parsing.flag(parameters, "autoAck"),
+        subscription=request_parsing.subscription(parameters),
+        wait_s=timeout_ms / 1000 if wait else 0.0,
+    )
+
+
+def _pop_answer(popped: Popped) -> Answer:
+    if not popped.messages:
+        return NOTHING
+    lease = popped.lease or None
+    messages: list[PoppedMessage] = []
+    created_at, created_text = 0.0, ""
+    for m in popped.messages:
+        if m.created_at != created_at:  # messages of one segment share it
+            created_at, created_text = m.created_at, iso_of(m.created_at)
+        messages.append(
+            PoppedMessage(
+                m.message_id,
+                m.transaction_id,
+                m.trace_id,
+                msgspec.Raw(m.payload),
+                None,
+                created_text,
+                str(m.partition_id),
+                m.partition,
+                lease,
+                popped.group,
+                m.attempts,
+            )
+        )
+    first = messages[0]
+    body = PopResponse(
+        True,
+        popped.queue,
+        first.partition,
+        first.partitionId,
+        lease,
+        popped.group,
+        popped.partitions,
+        messages,
+    )
+    return Answer(200, encode(body))
+
+
+async def _push(request: Request) -> Response:
+    given = services(request)
+    return (await push(given, await request_parsing.body(request, given.settings.max_body_bytes))).response()
+
+
+async def _pop(request: Request) -> Response:
+    queue = request_parsing.check_name("queue", request.path_params["queue"])
+    partition = request.path_params.get("partition")
+    if partition is not None:
+        request_parsing.check_name("partition", partition)
+    group, options = pop_options(request.query_params, partition)
+    answer = await unless_disconnected(request, pop(services(request), queue, group, options))
+    return (answer or NOTHING).response()
+
+
+async def _pop_any(request: Request) -> Response:
+    namespace = request.query_params.get("namespace")
+    task = request.query_params.get("task")
+    if not namespace and not task:
+        raise InvalidRequest("name a namespace or a task, or pop one queue: /api/v1/pop/queue/{queue}")
+    group, options = pop_options(request.query_params)
+    services(request).broker.admit("pop")
+    work = services(request).broker.pop_any(DEFAULT_SCOPE, namespace, task, group, options)
+    popped = await unless_disconnected(request, work)
+    return (_pop_answer(popped) if popped else NOTHING).response()
+
+
+ROUTES = [
+    Route("/api/v1/push", _push, methods=["POST"]),
+    Route("/api/v1/pop", _pop_any, methods=["GET"]),
+    Route("/api/v1/pop/queue/{queue}", _pop, methods=["GET"]),
+    Route("/api/v1/pop/queue/{queue}/partition/{partition:path}", _pop, methods=["GET"]),
+]

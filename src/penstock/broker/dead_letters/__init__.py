@@ -1,0 +1,1 @@
+"""Dead letters of durable queues and run queues: requeue, delete, and jobs over many of them."""

@@ -1,0 +1,1 @@
+"""The journal: pushes kept on local disk while PostgreSQL is unreachable."""

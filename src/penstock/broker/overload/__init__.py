@@ -1,0 +1,1 @@
+"""Overload management: measure load, defer or refuse requests, execute deferred operations."""

@@ -1,0 +1,1 @@
+"""Operations on durable queues: push, pop, ack, and the administration of queues, groups and messages."""

@@ -1,0 +1,1 @@
+"""HTTP/1.1 for the client: connections, retries, one call per route."""

@@ -1,0 +1,1 @@
+"""Dead letters in PostgreSQL: queries, changes, counts and jobs."""

@@ -1,0 +1,1 @@
+"""Storage upkeep: chunks of the log, retention, vacuum and the vacuum horizon."""

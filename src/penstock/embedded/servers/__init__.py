@@ -1,0 +1,1 @@
+"""Embedded servers: PostgreSQL, Valkey, ClickHouse and Java, and external ones given by URL."""

@@ -1,0 +1,1 @@
+"""The supervisor: start parts in order, watch them, restart them, stop them."""

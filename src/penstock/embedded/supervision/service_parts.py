@@ -1,0 +1,138 @@
+"""Penstock's own processes as parts: the broker, the pipeline, and the load of the demo."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import sys
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from redis import RedisError
+
+from penstock.config import Settings
+from penstock.embedded.servers.java import find_java
+from penstock.embedded.supervision.part import HEALTHY, Health, Program
+from penstock.embedded.supervision.process import Command
+from penstock.streams.progress import STALE_AFTER_S, read_progress
+
+
+class Service(Program):
+    """A command of Penstock itself, told everything it needs through PENSTOCK_* variables."""
+
+    death_signal: ClassVar[signal.Signals | None] = None
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
+        super().__init__(settings.home)
+        self.settings = settings
+        self.environment = dict(environment)
+
+    def prepare(self) -> str | None:
+        return None
+
+    @abstractmethod
+    def module(self) -> tuple[str, ...]:
+        """What `python -m` runs."""
+
+    def command(self) -> Command:
+        argv = (sys.executable, "-m", *self.module())
+        return Command(argv=argv, cwd=self.home, env=self.environment, death_signal=self.death_signal)
+
+
+class Broker(Service):
+    """`penstock serve` on the platform's port."""
+
+    name = "broker"
+    needs = ("postgres", "migrations")
+    start_deadline_s: ClassVar[float] = 120.0
+    stop_deadline_s: ClassVar[float] = 15.0
+
+    @property
+    def address(self) -> str:
+        return f"http://{reachable(self.settings.host)}:{self.settings.port}"
+
+    def module(self) -> tuple[str, ...]:
+        return ("penstock.cli.main", "serve")
+
+    def probe(self) -> Health:
+        """GET /health. Any JSON answer counts: a 503 says that another part is down, not the broker."""
+        host, port = reachable(self.settings.host), self.settings.port
+        connection = http.client.HTTPConnection(host, port, timeout=2.0)
+        try:
+            connection.request("GET", "/health")
+            answer = connection.getresponse()
+            json.loads(answer.read())
+        except (OSError, http.client.HTTPException) as error:
+            return Health(False, f"no answer on {host}:{port} ({getattr(error, 'strerror', None) or error})")
+        except ValueError:
+            return Health(False, f"whatever answers on {host}:{port} is not Penstock")
+        finally:
+            connection.close()
+        return HEALTHY
+
+
+class Pipeline(Service):
+    """`penstock pipeline run`: the Spark driver, and Spark itself unless a master was given."""
+
+    name = "pipeline"
+    needs = ("valkey", "clickhouse", "migrations")
+    required = False
+    start_deadline_s: ClassVar[float] = 300.0
+    stop_deadline_s: ClassVar[float] = 20.0
+    hung_after_s: ClassVar[float] = 120.0
+    # When the supervisor dies, Redis and ClickHouse do too: nothing could be finished. Spark's JVM ends with
+    # its driver, and a batch cut short is repeated and counts once.
+    death_signal: ClassVar[signal.Signals | None] = signal.SIGKILL
+    _prepared_at = 0.0
+    """A heartbeat older than this is of an earlier run."""
+
+    @property
+    def address(self) -> str:
+        return self.settings.spark_master or "Spark inside this machine"
+
+    def module(self) -> tuple[str, ...]:
+        return ("penstock.cli.main", "pipeline", "run")
+
+    def prepare(self) -> str | None:
+        self._prepared_at = time.time()
+        java = find_java(self.home)
+        self.environment |= {"JAVA_HOME": str(java.home), "PYSPARK_DRIVER_PYTHON": sys.executable}
+        if not self.settings.spark_master:
+            self.environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        return None
+
+    def probe(self) -> Health:
+        try:
+            progress = read_progress(self.settings.redis_url)
+        except (RedisError, OSError, ValueError) as error:
+            return Health(False, f"its progress cannot be read ({error})")
+        if not progress or float(progress["at"]) < self._prepared_at:
+            return Health(False, "no heartbeat yet")
+        age_s = time.time() - float(progress["at"])
+        return HEALTHY if age_s < STALE_AFTER_S else Health(False, f"its last heartbeat is {age_s:.0f} s old")
+
+
+class Demo(Service):
+    """The gentle load of `penstock up --demo`; it counts as well while it runs."""
+
+    name = "demo"
+    needs = ("broker",)
+    required = False
+
+    @property
+    def address(self) -> str:
+        return "pushes and pops on the broker"
+
+    def module(self) -> tuple[str, ...]:
+        return ("penstock.cli.demo",)
+
+    def probe(self) -> Health:
+        return HEALTHY
+
+
+def reachable(host: str) -> str:
+    """An address to connect to for one that is listened on."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

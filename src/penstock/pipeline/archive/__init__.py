@@ -1,0 +1,1 @@
+"""The archive: events as Parquet files, compaction, and rebuilding tiers from them."""

@@ -1,0 +1,1 @@
+"""The ClickHouse sink: insert each batch once, and percentiles of closed buckets."""

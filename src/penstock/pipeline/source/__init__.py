@@ -1,0 +1,1 @@
+"""The Redis Streams source: plan id ranges, read them, fold events into rows."""

@@ -1,0 +1,47 @@
+"""Tasks as the scripts store them."""
+
+from __future__ import annotations
+
+from msgspec import msgpack
+
+from penstock.model import Scope
+from penstock.runqueue.keys import read_queue_name
+from penstock.runqueue.task_model import Task, TaskState
+
+FIELDS = (
+    *("queue", "state", "priority", "attempts", "max_attempts", "enqueued", "eligible_at", "expires", "ttl"),
+    *("started", "deadline", "token", "worker", "error", "dead_at"),
+)
+"""In the order of `lua/include/task.lua`."""
+
+
+def owner_of(record: bytes) -> Scope:
+    return read_queue_name(msgpack.decode(record)[0])[0]
+
+
+def read_task(task_id: str, record: bytes, payload: bytes) -> Task:
+    fields = dict(zip(FIELDS, msgpack.decode(record), strict=True))
+    state = TaskState(fields["state"])
+    due = {
+        TaskState.DELAYED: min(fields["eligible_at"], fields["expires"] or fields["eligible_at"]),
+        TaskState.ELIGIBLE: fields["expires"],
+        TaskState.RUNNING: fields["deadline"],
+        TaskState.DEAD: 0,
+    }[state]
+    return Task(
+        id=task_id,
+        queue=read_queue_name(fields["queue"])[1],
+        state=state,
+        priority=fields["priority"],
+        attempts=fields["attempts"],
+        max_attempts=fields["max_attempts"],
+        enqueued_ms=fields["enqueued"],
+        eligible_ms=fields["eligible_at"],
+        started_ms=fields["started"] or None,
+        due_ms=due or None,
+        ttl_ms=fields["ttl"] or None,
+        worker=fields["worker"],
+        error=fields["error"],
+        dead_ms=fields["dead_at"] or None,
+        payload=payload,
+    )

@@ -1,0 +1,1 @@
+"""Series: from a window of time to points read from the tiers."""
