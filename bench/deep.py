@@ -134,7 +134,7 @@ class _Side:
         looks = []
         for _ in range(30):
             started = time.perf_counter()
-            await self._connection.fetch("SELECT * FROM gauges_v1($1)", [queue_id])
+            await self._connection.fetch("SELECT * FROM queue_gauges_v1($1)", [queue_id])
             looks.append(time.perf_counter() - started)
         costs["depth"] = statistics.median(looks) * 1e6
         return costs

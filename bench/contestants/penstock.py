@@ -136,7 +136,7 @@ class Penstock(Contestant):
         url = self.broker.database_url
         connection = await asyncpg.connect(url, server_settings={"search_path": "penstock"})
         try:
-            find = "SELECT size_v1(id) FROM queues WHERE name = $1"
+            find = "SELECT queue_size_v1(id) FROM queues WHERE name = $1"
             return await connection.fetchval(find, self._queue)
         finally:
             await connection.close()

@@ -370,7 +370,9 @@ async def test_what_was_answered_stays_true_whatever_is_killed(server_home: Path
         database = Database(world.postgres.program.url, 1)
         assert {depth.waiting for depth in (await deferred_operations.depths(database)).values()} == {0}
         assert not await database.fetch("SELECT 1 FROM lanes")
-        assert not await database.fetch("SELECT 1 FROM partitions WHERE spilled <> 0 OR spilled_acks <> 0")
+        assert not await database.fetch(
+            "SELECT 1 FROM partitions WHERE deferred_pushes <> 0 OR deferred_acks <> 0"
+        )
         for queue in (QUEUE, OUT):
             rows = await database.fetch(
                 """SELECT t.name, t.next_offset, l.transaction_ids FROM partitions t
@@ -385,7 +387,7 @@ async def test_what_was_answered_stays_true_whatever_is_killed(server_home: Path
                 wanted = [f"{partition}-{n}" for n in range(count)]
                 assert stored[partition] == wanted, f"{queue}: each once and in order"
         rows = await database.fetch(
-            """SELECT g.* FROM queues q CROSS JOIN gauges_v1(ARRAY[q.id]) g WHERE q.name = $1""", QUEUE
+            """SELECT g.* FROM queues q CROSS JOIN queue_gauges_v1(ARRAY[q.id]) g WHERE q.name = $1""", QUEUE
         )
         assert {(row["group_name"], row["depth"], row["running"]) for row in rows} == {
             ("", 0, 0),

@@ -42,7 +42,7 @@ async def queue_exists(database: Database, scope: Scope, queue: str) -> bool:
 async def has_queues(database: Database, scope: Scope) -> bool:
     """Whether the environment has a queue."""
     row = await database.fetchrow(
-        "SELECT 1 FROM queues WHERE environment_id = environment_v1($1, $2, $3) LIMIT 1",
+        "SELECT 1 FROM queues WHERE environment_id = environment_id_v1($1, $2, $3) LIMIT 1",
         scope.organization,
         scope.project,
         scope.environment,
@@ -54,7 +54,7 @@ async def find_queue(database: Database, scope: Scope, queue: str) -> QueueRow |
     """The queue of that name, if there is one."""
     row = await database.fetchrow(
         """SELECT q.id, to_jsonb(q) AS row FROM queues q
-           WHERE q.environment_id = environment_v1($1, $2, $3) AND q.name = $4""",
+           WHERE q.environment_id = environment_id_v1($1, $2, $3) AND q.name = $4""",
         scope.organization,
         scope.project,
         scope.environment,
@@ -94,7 +94,7 @@ async def queue_totals(
     return await database.fetch(
         """WITH page AS MATERIALIZED (
                SELECT q.id, q.name, q.namespace, q.task, q.created_at, count(*) OVER () AS total
-               FROM queues q WHERE q.environment_id = environment_v1($1, $2, $3)
+               FROM queues q WHERE q.environment_id = environment_id_v1($1, $2, $3)
                  AND ($4::text IS NULL OR q.name = $4) AND ($5::text IS NULL OR q.namespace = $5)
                  AND ($6::text IS NULL OR q.task = $6)
                ORDER BY q.name LIMIT $7 OFFSET $8
@@ -118,7 +118,7 @@ async def labels(database: Database, scope: Scope, label: str) -> list[Any]:
     return await database.fetch(
         f"""WITH mine AS MATERIALIZED (
                SELECT q.id, q.{label} AS label FROM queues q
-               WHERE q.environment_id = environment_v1($1, $2, $3) AND q.{label} <> ''
+               WHERE q.environment_id = environment_id_v1($1, $2, $3) AND q.{label} <> ''
            )
            SELECT m.label, count(*) AS queues, sum(t.partitions)::bigint AS partitions,
                   sum(t.kept)::bigint AS kept, sum(t.depth)::bigint AS depth,
@@ -138,7 +138,7 @@ async def overview(
     row = await database.fetchrow(
         """WITH mine AS MATERIALIZED (
                SELECT q.id, q.namespace, q.task FROM queues q
-               WHERE q.environment_id = environment_v1($1, $2, $3)
+               WHERE q.environment_id = environment_id_v1($1, $2, $3)
                  AND ($4::text IS NULL OR q.namespace = $4) AND ($5::text IS NULL OR q.task = $5)
            )
            SELECT count(*) AS queues, count(DISTINCT nullif(m.namespace, '')) AS namespaces,

@@ -50,7 +50,7 @@ async def find_groups(database: Database, scope: Scope, group: str, queue: str |
     return await database.fetch(
         """SELECT g.id, g.queue_id, q.name AS queue, g.subscription, g.created_at
            FROM groups g JOIN queues q ON q.id = g.queue_id
-           WHERE q.environment_id = environment_v1($1, $2, $3) AND g.name = $4
+           WHERE q.environment_id = environment_id_v1($1, $2, $3) AND g.name = $4
              AND ($5::text IS NULL OR q.name = $5) ORDER BY q.name""",
         scope.organization,
         scope.project,
@@ -68,9 +68,9 @@ async def group_partitions(database: Database, group_id: int, *, limit: int, off
 async def lagging(
     database: Database, scope: Scope, before: datetime, *, limit: int, offset: int
 ) -> list[Any]:
-    """Positions with something unfinished that was pushed before a moment; rows as `lagging_v1` has them."""
+    """Positions with something unfinished that was pushed before a moment; rows as `lagging_positions_v1` has them."""
     return await database.fetch(
-        "SELECT * FROM lagging_v1($1, $2, $3, $4, $5, $6)",
+        "SELECT * FROM lagging_positions_v1($1, $2, $3, $4, $5, $6)",
         scope.organization,
         scope.project,
         scope.environment,
@@ -90,7 +90,12 @@ async def seek(database: Database, group_id: int, target: str, partition_id: int
     after = -1
     while True:
         row = await database.fetchrow(
-            "SELECT * FROM seek_v1($1, $2, $3, $4, $5)", group_id, target, partition_id, after, SEEK_AT_ONCE
+            "SELECT * FROM seek_group_v1($1, $2, $3, $4, $5)",
+            group_id,
+            target,
+            partition_id,
+            after,
+            SEEK_AT_ONCE,
         )
         assert row is not None
         if row["last_id"] is None:

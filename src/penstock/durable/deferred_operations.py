@@ -79,7 +79,7 @@ async def _spill_pushes(
 ) -> list[int | None]:
     segments = [operation.segment for operation in operations]
     row = await connection.fetchrow(
-        "SELECT spill_pushes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS places",
+        "SELECT defer_pushes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS places",
         [operation.id for operation in operations],
         [segment.partition_id for segment in segments],
         reason,
@@ -135,7 +135,7 @@ async def spill_acks(
     of all in their order from 0, were refused because their lease is not in force."""
     acks = [ack for operation in operations for ack in operation.acks]
     row = await database.fetchrow(
-        "SELECT * FROM spill_acks_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+        "SELECT * FROM defer_acks_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
         [operation.id for operation in operations],
         [operation.partition_id for operation in operations],
         reason,
@@ -179,7 +179,7 @@ async def drain_carefully(
 ) -> list[Drained]:
     """The same one by one: what cannot be carried out fails alone, is tried again, and parked at last."""
     rows = await database.fetch(
-        "SELECT * FROM drain_carefully_v1($1, $2, $3, $4, $5, $6)",
+        "SELECT * FROM drain_one_by_one_v1($1, $2, $3, $4, $5, $6)",
         kind,
         lanes,
         attempts,

@@ -222,7 +222,7 @@ async def extend(
 ) -> list[datetime | None]:
     """Let leases (group id, lease id, ms) run longer; the new end of each, or None where it is lost."""
     row = await database.fetchrow(
-        "SELECT extend_v1($1, $2, $3, $4) AS ends",
+        "SELECT extend_leases_v1($1, $2, $3, $4) AS ends",
         [group_id for group_id, _, _ in leases],
         [lease_id for _, lease_id, _ in leases],
         [ms for _, _, ms in leases],
@@ -309,17 +309,17 @@ async def ack_completed(
 
 
 async def gauges(database: Database, queue_ids: Sequence[int]) -> list[Any]:
-    """Depth, running and oldest waiting message per queue and group; rows as `gauges_v1` describes them."""
-    return await database.fetch("SELECT * FROM gauges_v1($1)", list(queue_ids))
+    """Depth, running and oldest waiting message per queue and group; rows as `queue_gauges_v1` describes them."""
+    return await database.fetch("SELECT * FROM queue_gauges_v1($1)", list(queue_ids))
 
 
 async def named_gauges(database: Database, scope: Scope, limit: int) -> list[Any]:
     """The same for the queues of an environment, the oldest ones first, with their names."""
     return await database.fetch(
         """WITH chosen AS (SELECT q.id, q.name FROM queues q
-                           WHERE q.environment_id = environment_v1($1, $2, $3) ORDER BY q.id LIMIT $4)
+                           WHERE q.environment_id = environment_id_v1($1, $2, $3) ORDER BY q.id LIMIT $4)
            SELECT c.name AS queue, m.group_name, m.depth, m.running, m.oldest_at
-           FROM gauges_v1(array(SELECT id FROM chosen)) m JOIN chosen c ON c.id = m.queue_id
+           FROM queue_gauges_v1(array(SELECT id FROM chosen)) m JOIN chosen c ON c.id = m.queue_id
            ORDER BY m.queue_id, m.group_name""",
         scope.organization,
         scope.project,
@@ -360,7 +360,7 @@ async def release(
 ) -> int:
     """Give back a lease that nobody received; the number of partitions that were still held."""
     row = await database.fetchrow(
-        "SELECT release_v1($1, $2, $3) AS released", group_id, lease_id, sorted(partition_ids)
+        "SELECT release_lease_v1($1, $2, $3) AS released", group_id, lease_id, sorted(partition_ids)
     )
     assert row is not None
     released: int = row["released"]

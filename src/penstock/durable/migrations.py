@@ -8,10 +8,11 @@ after it was applied is refused. Functions carry no state, so a changed file sim
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 import asyncpg
 
@@ -33,10 +34,16 @@ class Script:
 
 
 def scripts(kind: str) -> list[Script]:
-    """The packaged `.sql` files of a kind (`migrations` or `functions`), by name."""
-    folder = files("penstock.durable") / "sql" / kind
-    found = [Script(f.name.removesuffix(".sql"), f.read_text()) for f in folder.iterdir()]
-    return sorted(found, key=lambda script: script.name)
+    """Return the packaged `.sql` files of a kind (`migrations` or `functions`), by name."""
+    return sorted(_sql_files(files("penstock.durable") / "sql" / kind), key=lambda script: script.name)
+
+
+def _sql_files(folder: Traversable) -> Iterator[Script]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _sql_files(entry)
+        else:
+            yield Script(entry.name.removesuffix(".sql"), entry.read_text())
 
 
 @asynccontextmanager
@@ -61,20 +68,25 @@ async def apply(connection: asyncpg.Connection[asyncpg.Record], limit: int | Non
                kind text NOT NULL, name text NOT NULL, checksum text NOT NULL,
                applied_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (kind, name))"""
     )
-    rows = await connection.fetch("SELECT kind, name, checksum FROM schema_migrations")
-    recorded = {(row["kind"], row["name"]): row["checksum"] for row in rows}
+    recorded = await _recorded_checksums(connection)
     known = scripts("migrations")
     _refuse_newer({name for kind, name in recorded if kind == "migration"}, known)
     applied = []
     for script in known[:limit]:
         if await _apply_once(connection, "migration", script, recorded):
             applied.append(script.name)
+    recorded = await _recorded_checksums(connection)  # a migration may have dropped functions
     # Functions name the types of tables, so they come once all tables are there.
     for script in scripts("functions") if limit is None or limit >= len(known) else ():
         if recorded.get(("function", script.name)) != script.checksum:
             await _record(connection, "function", script)
             applied.append(f"function {script.name}")
     return applied
+
+
+async def _recorded_checksums(connection: asyncpg.Connection[asyncpg.Record]) -> dict[tuple[str, str], str]:
+    rows = await connection.fetch("SELECT kind, name, checksum FROM schema_migrations")
+    return {(row["kind"], row["name"]): row["checksum"] for row in rows}
 
 
 async def _apply_once(

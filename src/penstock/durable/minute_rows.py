@@ -97,7 +97,7 @@ async def queue_digests(
 ) -> AsyncIterator[list[Any]]:
     """The digests of lag by bucket, queue and group, a bounded number of rows at a time."""
     query = """SELECT date_bin($6, bucket_at, timestamptz 'epoch') AS bucket_at, queue, group_name, lag_digest
-               FROM queue_rows_v1($1, $2, $3, date_bin($6, $4, timestamptz 'epoch'), $5, $7, $8)
+               FROM queue_minute_rows_v1($1, $2, $3, date_bin($6, $4, timestamptz 'epoch'), $5, $7, $8)
                WHERE lag_digest IS NOT NULL"""
     arguments = (scope.organization, scope.project, scope.environment, start, end, bucket, queue, group)
     async for rows in _paged(database, query, *arguments):

@@ -115,7 +115,7 @@ async def configure(
     """Set columns of a queue's row, all or none. A missing queue is made, with a Default partition."""
     row = await unless_deleted(
         lambda: database.fetchrow(
-            "SELECT * FROM configure_v1($1, $2, $3, $4, $5)",
+            "SELECT * FROM configure_queue_v1($1, $2, $3, $4, $5)",
             scope.organization,
             scope.project,
             scope.environment,

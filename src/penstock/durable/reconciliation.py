@@ -29,7 +29,7 @@ async def is_due(session: Session, every_s: float) -> bool:
 async def step(session: Session) -> bool:
     """Compare some queues; whether that was the end. What is wrong is put right where a number does it,
     noted in the table `reconciliations`, and told."""
-    row = await session.fetchrow("SELECT * FROM reconcile_v1($1)", QUEUES_PER_STEP)
+    row = await session.fetchrow("SELECT * FROM reconcile_totals_v1($1)", QUEUES_PER_STEP)
     findings = json.loads(row["findings"])
     if row["ended"]:
         log = logger.warning if findings else logger.debug

@@ -41,7 +41,7 @@ async def place(database: Database, scope: Scope, partition_id: int) -> Place | 
     row = await database.fetchrow(
         """SELECT t.name AS partition, q.id AS queue_id, q.name AS queue, q.encrypted
            FROM partitions t JOIN queues q ON q.id = t.queue_id
-           WHERE t.id = $4 AND q.environment_id = environment_v1($1, $2, $3)""",
+           WHERE t.id = $4 AND q.environment_id = environment_id_v1($1, $2, $3)""",
         scope.organization,
         scope.project,
         scope.environment,
@@ -123,9 +123,9 @@ async def bury(
     error: str,
     now: datetime | None = None,
 ) -> str:
-    """Declare a message dead for a group; the outcome as `bury_message_v1` has it."""
+    """Declare a message dead for a group; the outcome as `declare_dead_v1` has it."""
     row = await database.fetchrow(
-        "SELECT bury_message_v1($1, $2, $3, $4, $5) AS outcome", partition_id, group_id, offset, error, now
+        "SELECT declare_dead_v1($1, $2, $3, $4, $5) AS outcome", partition_id, group_id, offset, error, now
     )
     assert row is not None
     outcome: str = row["outcome"]
@@ -141,9 +141,9 @@ async def retry(
     payload: bytes,
     now: datetime | None = None,
 ) -> str:
-    """Push a dead message again and delete its dead letters; the outcome as `retry_dead_v1` has it."""
+    """Push a dead message again and delete its dead letters; the outcome as `retry_dead_message_v1` has it."""
     row = await database.fetchrow(
-        "SELECT * FROM retry_dead_v1($1, $2, $3, $4, $5, $6)",
+        "SELECT * FROM retry_dead_message_v1($1, $2, $3, $4, $5, $6)",
         partition_id,
         transaction_id,
         group_id,

@@ -466,7 +466,9 @@ class PairedQueue:
                 assert row["lease_id"] is None or row["lease_expires_at"] <= self.moment
 
     def counts_are_exact(self) -> None:
-        rows = self.run(self.database.fetch("SELECT * FROM gauges_v1($1, $2)", [self.queue_id], self.moment))
+        rows = self.run(
+            self.database.fetch("SELECT * FROM queue_gauges_v1($1, $2)", [self.queue_id], self.moment)
+        )
         found = {row["group_name"]: (row["depth"], row["running"]) for row in rows}
         expected = {}
         for group in self.model.groups:
@@ -475,7 +477,7 @@ class PairedQueue:
         deepest = max((depth for depth, _ in expected.values()), default=self.model.stored)
         expected[""] = (deepest, sum(running for _, running in expected.values()))
         assert found == expected
-        [row] = self.run(self.database.fetch("SELECT size_v1($1) AS size", self.queue_id))
+        [row] = self.run(self.database.fetch("SELECT queue_size_v1($1) AS size", self.queue_id))
         assert row["size"] == self.model.size
 
     def dead_letters_are_those_given_up_on(self) -> None:

@@ -181,7 +181,7 @@ class Traffic:
             for r in rows
         ]
         ack = await self._buffers("ack_v1($1, $2, $3, $4, $5, $6)", *log._ack_arguments(acks))
-        gauges = await self._buffers("gauges_v1($1)", [self.queue_id])
+        gauges = await self._buffers("queue_gauges_v1($1)", [self.queue_id])
         return {
             "push": push,
             "push keyed": push_keyed,

@@ -116,7 +116,7 @@ class Position:
     lease: Lease | None = None
     returned: set[int] = field(default_factory=set)
     attempts: dict[int, int] = field(default_factory=dict)
-    careful_until: int = 0
+    redeliver_singly_until: int = 0
     not_before: int = 0
 
     @property
@@ -159,7 +159,7 @@ class Position:
         self.fates = {offset: "deleted" for offset in self.partition.deleted if offset >= start}
         self.end_lease()
         self.attempts = {}
-        self.careful_until = 0
+        self.redeliver_singly_until = 0
         self.not_before = 0
 
     def finish(self, offset: int, fate: str) -> None:
@@ -330,11 +330,11 @@ class QueueModel:
         assert not self.poisoned(group, name, now), f"{name} should have given up on its first message"
         assert self.stale_until(group, name, now) is None, f"{name} gave a message past its time"
         lost = position.lease
-        careful_until = max(position.careful_until, lost.stop if lost else 0)
+        redeliver_singly_until = max(position.redeliver_singly_until, lost.stop if lost else 0)
         cursor = position.cursor
         log = position.partition.log
         old_enough = [s for s in log[cursor:] if s.created_at + self.options.delay_ms <= now]
-        length = min(len(old_enough), 1 if cursor < careful_until else batch)
+        length = min(len(old_enough), 1 if cursor < redeliver_singly_until else batch)
         assert (given.start, given.stop) == (cursor, cursor + length)
         if lost and (lost.start, lost.stop) == (cursor, cursor + 1):
             position.attempts[cursor] = position.attempts.get(cursor, 0) + 1
@@ -344,7 +344,7 @@ class QueueModel:
             if offset not in position.fates
         ]
         assert list(given.delivered) == expected
-        position.careful_until = careful_until
+        position.redeliver_singly_until = redeliver_singly_until
         position.end_lease()
         position.not_before = 0
         if lease:

@@ -167,7 +167,7 @@ async def test_operators_and_traffic_get_along(database: Database, deleting: boo
              (SELECT coalesce(sum(t.next_offset), 0) FROM partitions t WHERE t.queue_id = q.id) <>
              (SELECT coalesce(sum(y.messages), 0) FROM tallies y WHERE (y.queue_id, y.group_id) = (q.id, 0))
              OR (SELECT count(*) FROM dead_letters d WHERE d.queue_id = q.id) <>
-             dead_count_v1(q.id)"""
+             dead_letter_count_v1(q.id)"""
     )
     assert wrong == [], "so are what was pushed, and the dead letters"
     stuck = await database.fetch(

@@ -184,7 +184,7 @@ async def test_acks_of_several_queues_that_share_a_tally_do_not_deadlock(
     """Two backends may write the same tally slots; whatever order partitions were made in, all of them come
     to the queues' slots in one order."""
     await database.fetch(
-        "CREATE OR REPLACE FUNCTION slot_v1() RETURNS smallint LANGUAGE sql STABLE AS 'SELECT 0::smallint'"
+        "CREATE OR REPLACE FUNCTION tally_slot_v1() RETURNS smallint LANGUAGE sql STABLE AS 'SELECT 0::smallint'"
     )
     one, two = QueueUnderTest(database, "one"), QueueUnderTest(database, "two")
     first, second = [(one, "p"), (two, "q")], [(two, "r"), (one, "s")]

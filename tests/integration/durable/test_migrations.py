@@ -86,6 +86,8 @@ async def test_a_server_that_is_away_is_said_in_words() -> None:
 async def test_a_changed_function_is_replaced(empty_url: str) -> None:
     await migrate(empty_url)
     connection = await asyncpg.connect(empty_url)
-    await connection.execute("UPDATE penstock.schema_migrations SET checksum = 'old' WHERE name = 'slot'")
+    await connection.execute(
+        "UPDATE penstock.schema_migrations SET checksum = 'old' WHERE name = 'tally_slot'"
+    )
     await connection.close()
-    assert await migrate(empty_url) == ["function slot"]
+    assert await migrate(empty_url) == ["function tally_slot"]

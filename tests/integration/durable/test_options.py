@@ -123,5 +123,5 @@ async def test_the_oldest_age_counts_from_the_push_also_after_a_retry(queue: Que
     await queue.ack(await queue.pop(), "failed")
     queue.later(500)
     ids = await queue.group()
-    rows = await queue.database.fetch("SELECT * FROM gauges_v1($1, $2)", [ids.queue_id], queue.now)
+    rows = await queue.database.fetch("SELECT * FROM queue_gauges_v1($1, $2)", [ids.queue_id], queue.now)
     assert {row["oldest_at"] for row in rows} == {pushed_at}

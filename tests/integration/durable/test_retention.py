@@ -145,7 +145,7 @@ async def test_a_queue_nobody_ever_popped_lets_go_of_what_outlived_its_time(queu
     queue.later(500)
     [gone] = await retain(queue)
     assert (gone.group, gone.messages) == ("", 2)
-    row = await queue.database.fetchrow("SELECT size_v1(id) AS size FROM queues")
+    row = await queue.database.fetchrow("SELECT queue_size_v1(id) AS size FROM queues")
     assert row is not None
     assert row["size"] == 1
     assert (await queue.push("d", "e", "f")).refused == {2}, "the two that are gone left their places"

@@ -145,7 +145,7 @@ class QueueUnderTest:
     async def depth(self, group: str = "g") -> tuple[int, int]:
         """Waiting and running messages of a group."""
         ids = await self.group(group)
-        rows = await self.database.fetch("SELECT * FROM gauges_v1($1, $2)", [ids.queue_id], self.now)
+        rows = await self.database.fetch("SELECT * FROM queue_gauges_v1($1, $2)", [ids.queue_id], self.now)
         row = next(row for row in rows if row["group_name"] == group)
         return row["depth"], row["running"]
 

@@ -179,7 +179,7 @@ def task_group(group: ErrorGroup, queue: str) -> dict[str, Any]:
 
 
 def letter(given: Services, row: Any) -> dict[str, Any]:
-    """A dead letter, from a row of `dead_letters_v2`."""
+    """A dead letter, from a row of `dead_letters_v1`."""
     return {
         "letterId": str(row["id"]),
         "kind": "durable",

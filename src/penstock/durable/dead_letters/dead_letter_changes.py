@@ -13,10 +13,10 @@ from penstock.model import Scope
 
 
 async def requeue(database: Database, letter_ids: Sequence[int], now: datetime | None = None) -> list[Any]:
-    """Push letters again and delete them; rows as `requeue_dead_v1` describes them."""
+    """Push letters again and delete them; rows as `requeue_dead_letters_v1` describes them."""
     with yielding():
         return await database.fetch(
-            "SELECT * FROM requeue_dead_v1($1, $2, $3)",
+            "SELECT * FROM requeue_dead_letters_v1($1, $2, $3)",
             list(letter_ids),
             [new_id() for _ in letter_ids],
             now,
@@ -30,7 +30,7 @@ async def delete(
     with yielding():
         row = await database.fetchrow(
             """DELETE FROM dead_letters d USING queues q
-               WHERE d.id = $4 AND q.id = d.queue_id AND q.environment_id = environment_v1($1, $2, $3)
+               WHERE d.id = $4 AND q.id = d.queue_id AND q.environment_id = environment_id_v1($1, $2, $3)
                  AND ($5::text IS NULL OR q.name = $5)
                  AND ($6::text IS NULL
                       OR d.group_id = (SELECT g.id FROM groups g WHERE g.queue_id = q.id AND g.name = $6))

@@ -23,13 +23,13 @@ class Recounted(NamedTuple):
 
 async def fold(session: Session) -> int:
     """One step of adding deltas to the counts; how many there were."""
-    row = await session.fetchrow("SELECT fold_dead_v1($1) AS folded", FOLD_ROWS)
+    row = await session.fetchrow("SELECT fold_dead_letter_counts_v1($1) AS folded", FOLD_ROWS)
     return int(row["folded"])
 
 
 async def group(session: Session) -> bool:
     """One step of finding the error groups of letters from before there were any; whether more are left."""
-    row = await session.fetchrow("SELECT group_dead_v1($1) AS more", GROUP_LETTERS)
+    row = await session.fetchrow("SELECT assign_error_keys_v1($1) AS more", GROUP_LETTERS)
     return bool(row["more"])
 
 
@@ -46,7 +46,7 @@ async def recount_is_due(session: Session) -> bool:
 
 async def recount(session: Session) -> Recounted:
     """Compare one slice of the counts with the rows; what differs is noted, put right and told."""
-    row = await session.fetchrow("SELECT * FROM recount_dead_v1()")
+    row = await session.fetchrow("SELECT * FROM recount_dead_letters_v1()")
     found = Recounted(row["ended"], row["looked_at"], row["drift"])
     if found.drift:
         logger.error(

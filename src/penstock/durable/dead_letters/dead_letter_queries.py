@@ -72,9 +72,9 @@ async def page(
     before: Before | None = None,
     look_at: int = LOOK_AT,
 ) -> Letters:
-    """A page, the latest first; rows as `dead_letters_v2` describes them."""
+    """A page, the latest first; rows as `dead_letters_v1` describes them."""
     found = await database.fetch(
-        f"SELECT * FROM dead_letters_v2({_places(16)})",
+        f"SELECT * FROM dead_letters_v1({_places(16)})",
         *_arguments(scope, which),
         which.error,
         which.error_key,
@@ -99,7 +99,7 @@ async def dead_letters(
 async def total(database: Database, scope: Scope, which: Filter) -> int:
     """How many there are: exact if `which.is_counted`, else at most COUNT_UP_TO. Knows no texts."""
     row = await database.fetchrow(
-        "SELECT dead_total_v1($1, $2, $3, $4, $5, $6, $7, $8, $9) AS total",
+        "SELECT dead_letter_total_v1($1, $2, $3, $4, $5, $6, $7, $8, $9) AS total",
         *_arguments(scope, which),
         COUNT_UP_TO,
     )
@@ -111,7 +111,7 @@ async def total(database: Database, scope: Scope, which: Filter) -> int:
 async def letter(database: Database, scope: Scope, letter_id: int) -> Any | None:
     """One dead letter with the names of its queue, partition and group."""
     return await database.fetchrow(
-        f"{LETTER} WHERE d.id = $4 AND q.environment_id = environment_v1($1, $2, $3)",
+        f"{LETTER} WHERE d.id = $4 AND q.environment_id = environment_id_v1($1, $2, $3)",
         scope.organization,
         scope.project,
         scope.environment,
@@ -129,9 +129,9 @@ async def status(
     offset: int = 0,
     ages: bool = False,
 ) -> list[Any]:
-    """How many letters each queue and group has; rows as `dead_status_v1` describes them."""
+    """How many letters each queue and group has; rows as `dead_letter_status_v1` describes them."""
     return await database.fetch(
-        "SELECT * FROM dead_status_v1($1, $2, $3, $4, $5, $6, $7, $8)",
+        "SELECT * FROM dead_letter_status_v1($1, $2, $3, $4, $5, $6, $7, $8)",
         scope.organization,
         scope.project,
         scope.environment,
@@ -154,9 +154,9 @@ async def error_groups(
     offset: int,
     now: datetime | None = None,
 ) -> list[Any]:
-    """Letters by what they died of; rows as `dead_groups_v1` describes them."""
+    """Letters by what they died of; rows as `dead_letter_error_groups_v1` describes them."""
     return await database.fetch(
-        "SELECT * FROM dead_groups_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "SELECT * FROM dead_letter_error_groups_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         scope.organization,
         scope.project,
         scope.environment,

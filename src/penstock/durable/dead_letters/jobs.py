@@ -43,7 +43,7 @@ async def make(
 ) -> Any:
     """The job as it was noted, or as it would be. `total` is what it will find, as far as that is known."""
     return await database.fetchrow(
-        "SELECT * FROM make_job_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, "
+        "SELECT * FROM create_job_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, "
         "$16, $17, $18)",
         new_id(),
         scope.organization,
@@ -83,7 +83,7 @@ async def make_of_tasks(
                         ON CONFLICT DO NOTHING RETURNING id)
            INSERT INTO jobs (id, environment_id, kind, queue, failed_from, failed_before, error, error_key,
                              payload, run_queue, task_ids, rate, total, total_is_exact)
-           VALUES ($4, coalesce((SELECT id FROM made), environment_v1($1, $2, $3)), $5, $6, $7,
+           VALUES ($4, coalesce((SELECT id FROM made), environment_id_v1($1, $2, $3)), $5, $6, $7,
                    least($8::timestamptz, clock_timestamp()), $9, $10, $11, true, $12, $13, $14, $15)
            RETURNING *""",
         scope.organization,
@@ -207,7 +207,7 @@ async def cancel(database: Database, scope: Scope, job_id: uuid.UUID) -> Any | N
     """The job, cancelled unless it had ended: no further chunk is begun. None if there is no such job."""
     await database.fetch(
         """UPDATE jobs SET state = 'cancelled', finished_at = clock_timestamp()
-           WHERE id = $1 AND state = ANY ($2) AND environment_id = environment_v1($3, $4, $5)""",
+           WHERE id = $1 AND state = ANY ($2) AND environment_id = environment_id_v1($3, $4, $5)""",
         job_id,
         list(OPEN),
         scope.organization,
@@ -219,7 +219,7 @@ async def cancel(database: Database, scope: Scope, job_id: uuid.UUID) -> Any | N
 
 async def get(database: Database, scope: Scope, job_id: uuid.UUID) -> Any | None:
     return await database.fetchrow(
-        "SELECT * FROM jobs WHERE id = $1 AND environment_id = environment_v1($2, $3, $4)",
+        "SELECT * FROM jobs WHERE id = $1 AND environment_id = environment_id_v1($2, $3, $4)",
         job_id,
         scope.organization,
         scope.project,
@@ -230,7 +230,7 @@ async def get(database: Database, scope: Scope, job_id: uuid.UUID) -> Any | None
 async def listed(database: Database, scope: Scope, *, limit: int, offset: int) -> list[Any]:
     """A page of jobs, the latest first."""
     return await database.fetch(
-        """SELECT * FROM jobs WHERE environment_id = environment_v1($1, $2, $3)
+        """SELECT * FROM jobs WHERE environment_id = environment_id_v1($1, $2, $3)
            ORDER BY created_at DESC, id LIMIT $4 OFFSET $5""",
         scope.organization,
         scope.project,

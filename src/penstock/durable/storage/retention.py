@@ -32,7 +32,7 @@ async def retain(
 
     What was finished and went is not told; it changes no depth.
     """
-    rows = await session.fetch("SELECT * FROM retain_v1($1, $2, $3)", after, limit, now)
+    rows = await session.fetch("SELECT * FROM apply_retention_v1($1, $2, $3)", after, limit, now)
     last: int | None = rows[0]["last_partition_id"] if rows else None
     return last, await _named(session, rows)
 
@@ -41,7 +41,7 @@ async def expire_idle(
     session: Session, now: datetime | None = None, limit: int = POSITIONS_PER_STEP
 ) -> tuple[bool, list[LetGo]]:
     """One step over positions that wait with expired messages: whether there may be more, and what went."""
-    rows = await session.fetch("SELECT * FROM expire_idle_v1($1, $2)", limit, now)
+    rows = await session.fetch("SELECT * FROM expire_idle_positions_v1($1, $2)", limit, now)
     return sum(row["looked_at"] for row in rows) >= limit, await _named(session, rows)
 
 

@@ -61,7 +61,7 @@ async def horizon(
     they hold it, not what they do.
     """
     rows = await database.fetch(
-        "SELECT *, clock_timestamp() AS now FROM horizon_v1($1, $2)", longer_than, now
+        "SELECT *, clock_timestamp() AS now FROM vacuum_horizon_v1($1, $2)", longer_than, now
     )
     return [
         Holder(

@@ -133,7 +133,7 @@ class Engine:
 
 
 def _connect(path: str) -> Any:
-    return chdb.connect(path)  # type: ignore[no-untyped-call]
+    return chdb.connect(path)
 
 
 def _summary(

@@ -1,5 +1,0 @@
--- covered_s_v1: how many seconds a set of times covers together, whatever overlaps.
-CREATE OR REPLACE FUNCTION covered_s_v1(p_covered tstzmultirange) RETURNS double precision
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT coalesce(sum(extract(epoch FROM upper(r) - lower(r))), 0)::double precision FROM unnest(p_covered) r
-$$;

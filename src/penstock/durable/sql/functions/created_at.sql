@@ -1,7 +1,0 @@
--- created_at_v1: when the message at an offset was pushed; NULL if there is none.
-CREATE OR REPLACE FUNCTION created_at_v1(p_partition_id bigint, p_offset bigint) RETURNS timestamptz
-LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN l.last_offset >= p_offset THEN l.created_at END FROM log l
-    WHERE l.partition_id = p_partition_id AND l.first_offset <= p_offset
-    ORDER BY l.first_offset DESC LIMIT 1
-$$;

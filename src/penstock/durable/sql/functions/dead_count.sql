@@ -1,9 +1,0 @@
--- dead_count_v1: how many dead letters a queue has, or one group of it; exact, and at a cost that does not follow
--- their number: what is folded, plus what is not folded yet.
-CREATE OR REPLACE FUNCTION dead_count_v1(p_queue_id bigint, p_group_id bigint DEFAULT NULL) RETURNS bigint
-LANGUAGE sql STABLE AS $$
-    SELECT (coalesce((SELECT sum(c.messages) FROM dead_counts c
-                      WHERE c.queue_id = p_queue_id AND c.group_id = coalesce(p_group_id, c.group_id)), 0)
-            + coalesce((SELECT sum(y.messages) FROM dead_tallies y
-                        WHERE y.queue_id = p_queue_id AND y.group_id = coalesce(p_group_id, y.group_id)), 0))::bigint
-$$;

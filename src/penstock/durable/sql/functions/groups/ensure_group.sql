@@ -1,0 +1,30 @@
+-- ensure_group_v1: the id of a group, made with a position in every partition of its queue. The queue is
+-- made too if it is missing: a consumer may come before the first producer.
+-- A new group starts at p_subscription: all that is kept, new (what is pushed from now on), or a moment.
+-- Raises: PK004 the queue was deleted meanwhile; try again.
+-- Locks: a new group holds its queue alone, so that a partition made meanwhile is not missed.
+CREATE OR REPLACE FUNCTION ensure_group_v1(
+    p_organization text, p_project text, p_environment text, p_queue text, p_group text,
+    p_subscription text DEFAULT 'all'
+) RETURNS TABLE (queue_id bigint, group_id bigint, lease_ms bigint, encrypted boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_environment bigint;
+    v_queue       bigint;
+    v_group       bigint;
+BEGIN
+    v_environment := ensure_queues_v1(p_organization, p_project, p_environment, ARRAY[p_queue]);
+    SELECT q.id INTO v_queue FROM queues q WHERE q.environment_id = v_environment AND q.name = p_queue;
+    SELECT g.id INTO v_group FROM groups g WHERE g.queue_id = v_queue AND g.name = p_group;
+    IF v_group IS NULL THEN
+        PERFORM lock_queues_v1(ARRAY[v_queue], true);
+        IF EXISTS (SELECT 1 FROM queues q WHERE q.id = v_queue) THEN
+            v_group := create_group_v1(v_queue, p_group, p_subscription);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT v_queue, v_group, q.lease_ms, q.encrypted FROM queues q WHERE q.id = v_queue;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the queue was deleted meanwhile' USING ERRCODE = 'PK004';
+    END IF;
+END $$;

@@ -1,0 +1,38 @@
+-- find_message_v1: the offset of the message with a transaction id in a partition; NULL if there is none.
+-- An id that a client chose is in message_keys. One that the broker made is a UUIDv7: its time is close to when the
+-- message was pushed, and push times never run backwards, so only segments from that time are looked at. The
+-- second look allows for clocks that differ and pushes that waited, up to ten seconds and 5,000 segments.
+CREATE OR REPLACE FUNCTION find_message_v1(p_partition_id bigint, p_transaction_id text) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_offset bigint;
+    v_moment timestamptz;
+    v_look   record;
+BEGIN
+    SELECT m.message_offset INTO v_offset FROM message_keys m
+    WHERE m.partition_id = p_partition_id AND m.key = md5(p_transaction_id)::uuid;
+    IF FOUND THEN
+        RETURN (SELECT v_offset FROM partitions t WHERE t.id = p_partition_id AND t.low_offset <= v_offset);
+    END IF;
+    IF p_transaction_id !~ '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$' THEN
+        RETURN NULL;
+    END IF;
+    v_moment := to_timestamp(
+        ('x' || left(replace(p_transaction_id, '-', ''), 12))::bit(48)::bigint / 1000.0);
+    FOR v_look IN
+        SELECT * FROM (VALUES (interval '50 milliseconds', 500), (interval '10 seconds', 5000)) AS k (slack, segments)
+    LOOP
+        SELECT s.first_offset + array_position(s.message_ids, p_transaction_id::uuid) - 1 INTO v_offset
+        FROM (
+            SELECT l.first_offset, l.message_ids, l.transaction_ids FROM log l
+            WHERE l.partition_id = p_partition_id
+              AND l.first_offset >= offset_at_time_v1(p_partition_id, v_moment - v_look.slack)
+            ORDER BY l.first_offset LIMIT v_look.segments
+        ) s
+        WHERE p_transaction_id::uuid = ANY (s.message_ids)
+          AND s.transaction_ids[array_position(s.message_ids, p_transaction_id::uuid)] IS NULL
+        LIMIT 1;
+        EXIT WHEN FOUND;
+    END LOOP;
+    RETURN v_offset;
+END $$;

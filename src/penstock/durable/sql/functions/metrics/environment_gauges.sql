@@ -1,0 +1,20 @@
+-- environment_gauges_v1: depth, messages under live leases and the oldest waiting message of whole environments.
+-- Depth and running are sums over the queues, as queue_gauges_v1 has them; an environment without queues has 0.
+-- One row per environment, in any order. Cost follows the queues, their groups and live leases, never messages
+-- or partitions.
+CREATE OR REPLACE FUNCTION environment_gauges_v1(
+    p_organizations text[], p_projects text[], p_environments text[], p_now timestamptz DEFAULT NULL
+) RETURNS TABLE (organization text, project text, environment text, depth bigint, running bigint,
+                 oldest_at timestamptz)
+LANGUAGE sql STABLE AS $$
+    SELECT w.organization, w.project, w.environment, t.depth, t.running, t.oldest_at
+    FROM unnest(p_organizations, p_projects, p_environments) AS w (organization, project, environment)
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(g.depth), 0)::bigint AS depth, coalesce(sum(g.running), 0)::bigint AS running,
+               min(g.oldest_at) AS oldest_at
+        FROM queue_gauges_v1(array(
+            SELECT q.id FROM queues q
+            WHERE q.environment_id = environment_id_v1(w.organization, w.project, w.environment)), p_now) g
+        WHERE g.group_name = ''
+    ) t
+$$;

@@ -1,0 +1,86 @@
+-- drain_pushes_v1: carry out the next pushes of lanes that the caller holds.
+-- Returns a row per partition: how many operations, and how many messages were added.
+-- Raises: PK005 a queue is full.
+-- Locks: partition rows by id, then those of push_v1.
+CREATE OR REPLACE FUNCTION drain_pushes_v1(p_lanes bigint[], p_operations int, p_now timestamptz)
+RETURNS TABLE (operations int, organization text, project text, environment text, queue_id bigint, queue text,
+               partition_id bigint, group_name text, outcome text, messages int, run_ms bigint[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_spilled int[];
+    v_ids     uuid[];
+    v_of      bigint[];   -- each operation's partition
+    v_lengths int[];      -- and number of items
+    v_lanes   bigint[];   -- the partitions once, in the order of the items
+    v_counts  int[];      -- their operations
+    v_items   record;
+    v_pushed  record;
+BEGIN
+    PERFORM 1 FROM partitions WHERE id = ANY (p_lanes) ORDER BY id FOR NO KEY UPDATE;
+    SELECT array_agg(o.id ORDER BY o.partition_id, o.place), array_agg(o.partition_id ORDER BY o.partition_id, o.place),
+           array_agg(o.items ORDER BY o.partition_id, o.place)
+    INTO v_ids, v_of, v_lengths
+    FROM next_operations_v1('push', p_lanes, p_operations) o;
+    IF v_ids IS NULL THEN
+        -- Their queues were deleted.
+        PERFORM leave_lanes_v1('push', p_lanes, array_fill(0, ARRAY[cardinality(p_lanes)]));
+        RETURN;
+    END IF;
+    SELECT array_agg(k.partition_id ORDER BY k.partition_id), array_agg(k.operations ORDER BY k.partition_id),
+           array_agg(p.deferred_pushes ORDER BY k.partition_id)
+    INTO v_lanes, v_counts, v_spilled
+    FROM (SELECT u AS partition_id, count(*)::int AS operations FROM unnest(v_of) u GROUP BY u) k
+    JOIN partitions p ON p.id = k.partition_id;
+    SELECT array_agg(k.message_id ORDER BY w.n, k.i) AS message_ids, array_agg(k.payload ORDER BY w.n, k.i) AS payloads,
+           CASE WHEN bool_or(k.transaction_id IS NOT NULL) THEN array_agg(k.transaction_id ORDER BY w.n, k.i) END
+               AS transaction_ids,
+           CASE WHEN bool_or(k.trace_id IS NOT NULL) THEN array_agg(k.trace_id ORDER BY w.n, k.i) END AS trace_ids
+    INTO v_items
+    FROM unnest(v_ids) WITH ORDINALITY AS w (id, n)
+    JOIN operations o ON o.id = w.id
+    CROSS JOIN LATERAL unnest(o.message_ids, o.transaction_ids, o.trace_ids, o.payloads) WITH ORDINALITY
+               AS k (message_id, transaction_id, trace_id, payload, i);
+
+    -- A lane's own pushes pass where those of others must join it; nobody sees it empty before this is done.
+    UPDATE partitions p SET deferred_pushes = 0 WHERE p.id = ANY (v_lanes);
+    SELECT * INTO v_pushed FROM push_v1(
+        v_lanes, array(SELECT sum(l.length)::int FROM unnest(v_of, v_lengths) AS l (partition_id, length)
+                       GROUP BY l.partition_id ORDER BY l.partition_id),
+        v_items.message_ids, v_items.transaction_ids, v_items.trace_ids, v_items.payloads, p_now);
+    UPDATE partitions p SET deferred_pushes = s.deferred_pushes
+    FROM unnest(v_lanes, v_spilled) AS s (partition_id, deferred_pushes) WHERE p.id = s.partition_id;
+    IF v_pushed.refused_items IS NOT NULL THEN
+        RAISE EXCEPTION 'the queue is full: it has reached its maxSize' USING ERRCODE = 'PK005';
+    END IF;
+
+    WITH done AS MATERIALIZED (
+        SELECT w.id, w.partition_id, w.length, sum(w.length) OVER (ORDER BY w.n) AS hi
+        FROM unnest(v_ids, v_of, v_lengths) WITH ORDINALITY AS w (id, partition_id, length, n)
+    ), repeated AS (
+        SELECT w.id, jsonb_object_agg(d.item - (w.hi - w.length) - 1, d.original) AS duplicates
+        FROM done w JOIN unnest(v_pushed.duplicate_items, v_pushed.duplicate_ids) AS d (item, original)
+                      ON d.item > w.hi - w.length AND d.item <= w.hi
+        GROUP BY w.id
+    )
+    UPDATE operations o SET status = 'completed', finished_at = clock_timestamp(), payloads = NULL, error = NULL,
+           result = jsonb_build_object('duplicates', coalesce(r.duplicates, '{}'))
+    FROM done w LEFT JOIN repeated r ON r.id = w.id WHERE o.id = w.id;
+    PERFORM leave_lanes_v1('push', array_agg(l), array_agg(coalesce(v_counts[array_position(v_lanes, l)], 0)))
+    FROM unnest(p_lanes) l;
+
+    RETURN QUERY
+    WITH lengths AS (
+        SELECT l.partition_id, sum(l.length) AS messages,
+               sum(sum(l.length)) OVER (ORDER BY l.partition_id) AS hi
+        FROM unnest(v_of, v_lengths) AS l (partition_id, length) GROUP BY l.partition_id
+    )
+    SELECT c.operations, e.organization, e.project, e.name, q.id, q.name, k.partition_id, '', 'pushed',
+           (k.messages - (SELECT count(*) FROM unnest(v_pushed.duplicate_items) d
+                          WHERE d > k.hi - k.messages AND d <= k.hi))::int, NULL::bigint[]
+    FROM lengths k
+    JOIN unnest(v_lanes, v_counts) AS c (partition_id, operations) ON c.partition_id = k.partition_id
+    JOIN partitions p ON p.id = k.partition_id
+    JOIN queues q ON q.id = p.queue_id
+    JOIN environments e ON e.id = q.environment_id;
+END $$;

@@ -1,0 +1,12 @@
+-- queue_size_v1: how many messages a queue holds: what its slowest group has not finished, or all it keeps.
+CREATE OR REPLACE FUNCTION queue_size_v1(p_queue_id bigint) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    WITH totals AS (
+        SELECT t.group_id, sum(t.messages)::bigint AS messages
+        FROM tallies t WHERE t.queue_id = p_queue_id GROUP BY t.group_id
+    )
+    SELECT coalesce(max(t.messages) FILTER (WHERE t.group_id = 0), 0)
+         - coalesce(min(t.messages) FILTER (WHERE t.group_id > 0),
+                    max(t.messages) FILTER (WHERE t.group_id = -1), 0)
+    FROM totals t
+$$;

@@ -1,0 +1,22 @@
+-- queues_v1: a page of an environment's queues by name, with what each holds and how far it has come.
+-- Depth is that of the queue's slowest group; it costs the same however many messages there are.
+CREATE OR REPLACE FUNCTION queues_v1(
+    p_organization text, p_project text, p_environment text, p_search text, p_limit int, p_offset int
+) RETURNS TABLE (id bigint, name text, namespace text, task text, created_at timestamptz,
+                 partitions bigint, groups bigint, depth bigint, running bigint, total bigint)
+LANGUAGE sql STABLE AS $$
+    WITH page AS MATERIALIZED (
+        SELECT q.*, count(*) OVER () AS total
+        FROM queues q JOIN environments e ON e.id = q.environment_id
+        WHERE (e.organization, e.project, e.name) = (p_organization, p_project, p_environment)
+          AND (p_search IS NULL OR strpos(lower(q.name), lower(p_search)) > 0)
+        ORDER BY q.name LIMIT p_limit OFFSET p_offset
+    )
+    SELECT q.id, q.name, q.namespace, q.task, q.created_at,
+           (SELECT count(*) FROM partitions t WHERE t.queue_id = q.id),
+           (SELECT count(*) FROM groups g WHERE g.queue_id = q.id),
+           m.depth, m.running, q.total
+    FROM page q
+    LEFT JOIN queue_gauges_v1(array(SELECT p.id FROM page p)) m ON m.queue_id = q.id AND m.group_name = ''
+    ORDER BY q.name
+$$;
