@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,6 @@ from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.part import running
-
-sys.path.insert(0, str(Path(__file__).parent))  # `from waiting import wait_until`
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,7 +18,7 @@ import httpx
 import psutil
 
 from penstock.embedded.servers.ports import any_free_port
-from waiting import wait_until
+from tests.waiting import wait_until
 
 START_S = 180
 STOP_S = 60

@@ -44,7 +44,7 @@ from penstock.embedded.supervision.platform import environment_of
 from penstock.embedded.supervision.process import Child, stop
 from penstock.embedded.supervision.service_parts import Broker
 from penstock.model import DEFAULT_SCOPE
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 QUEUE, OUT = "chaos", "chaos.out"
 PARTITIONS = [f"p{n}" for n in range(6)]

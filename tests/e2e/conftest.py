@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from whole_platform import Platform, running_platform
+from tests.whole_platform import Platform, running_platform
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from browser import open_page
-from waiting import wait_until, wait_until_async
-from whole_platform import Platform
+from tests.browser import open_page
+from tests.waiting import wait_until, wait_until_async
+from tests.whole_platform import Platform
 
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 PATIENCE_S = 60

@@ -22,7 +22,7 @@ from queen import Queen
 
 from penstock.durable import migrations
 from penstock.embedded.servers.ports import any_free_port
-from waiting import wait_until, wait_until_async
+from tests.waiting import wait_until, wait_until_async
 
 START_S = 60
 KEY = "k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="

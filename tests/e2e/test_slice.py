@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from waiting import wait_until
-from whole_platform import Platform
+from tests.waiting import wait_until
+from tests.whole_platform import Platform
 
 SOON_S = 15
 README = Path(__file__).parents[2] / "README.md"

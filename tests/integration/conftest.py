@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest_asyncio
 
 from penstock.durable.pool import Database
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from databases import make_template, new_database
+from tests.integration.databases import make_template, new_database
 
 
 @pytest_asyncio.fixture(scope="session")

@@ -23,7 +23,7 @@ from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.part import start
 from penstock.embedded.supervision.process_identity import ProcessIdentity, identify, write_pid_file
 from penstock.embedded.supervision.state import PartState, State, read_state
-from waiting import wait_until
+from tests.waiting import wait_until
 
 NAMES = ("postgres", "valkey", "clickhouse")
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from rounds import PATIENCE_S
 
 from penstock.definitions import MetricDefinition
 from penstock.embedded.servers.clickhouse import ClickHouse
@@ -19,9 +18,11 @@ from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.part import start, wait_until_healthy
 from penstock.embedded.supervision.process import MARK, Child, end_leftovers, leftovers, stop
 from penstock.streams.progress import read_progress
-from waiting import wait_until
+from tests.chaos.pipeline.rounds import PATIENCE_S
+from tests.waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("killed_job.py")
+ROOT = Path(__file__).parents[3]
 
 
 class KillableServer:
@@ -57,7 +58,8 @@ class KillableJob:
         self.orders.mkdir()
         self.log = home / "pipeline.log"
         self._mark = f"{home}#pipeline"
-        self._environment = {**os.environ, **environment, "PENSTOCK_HOME": str(home), MARK: self._mark}
+        own = {"PENSTOCK_HOME": str(home), "PYTHONPATH": str(ROOT), MARK: self._mark}
+        self._environment = {**os.environ, **environment, **own}
         self._redis_url = environment["PENSTOCK_REDIS_URL"]
 
     def order(self, seam: str, victim: str | int) -> None:

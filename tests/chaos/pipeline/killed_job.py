@@ -140,7 +140,9 @@ class KillableSource(StreamsSource):
 
 
 def main() -> None:
-    from kill_metrics import MUTANTS  # not for Spark's other processes, which do not find it
+    from tests.chaos.pipeline.kill_metrics import (
+        MUTANTS,  # not for Spark's other processes, which do not find it
+    )
 
     patch_sink()
     session.StreamsSource = KillableSource  # type: ignore[misc]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from kill_metrics import emit, totals
 from redis import Redis
 
 from penstock.definitions import MetricDefinition
 from penstock.warehouse.clickhouse_client import Warehouse
-from waiting import wait_until
+from tests.chaos.pipeline.kill_metrics import emit, totals
+from tests.waiting import wait_until
 
 PATIENCE_S = 180
 

@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kill_metrics import FRESH_TOKEN, MUTANTS, NO_TOKEN, set_aside, totals
-from killable import KillableJob, KillableServer
-from rounds import PATIENCE_S, Rounds
 
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.clickhouse import ClickHouse
@@ -18,7 +15,10 @@ from penstock.streams.progress import read_progress
 from penstock.warehouse.clickhouse_client import connect
 from penstock.warehouse.schema import statements
 from penstock.warehouse.schema_migrations import migrate
-from waiting import wait_until
+from tests.chaos.pipeline.kill_metrics import FRESH_TOKEN, MUTANTS, NO_TOKEN, set_aside, totals
+from tests.chaos.pipeline.killable import KillableJob, KillableServer
+from tests.chaos.pipeline.rounds import PATIENCE_S, Rounds
+from tests.waiting import wait_until
 
 EVENTS = 700
 

@@ -7,7 +7,7 @@ import sys
 
 import psutil
 
-from waiting import wait_until
+from tests.waiting import wait_until
 
 WAITS = """
 from penstock.pipeline import source

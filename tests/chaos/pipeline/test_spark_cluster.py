@@ -11,10 +11,7 @@ from uuid import uuid4
 
 import pyspark
 import pytest
-from kill_metrics import set_aside
-from killable import KillableJob
 from redis import Redis
-from rounds import PATIENCE_S, Rounds
 
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import LOOPBACK, any_free_port
@@ -22,7 +19,10 @@ from penstock.embedded.supervision.process import Child, Command, mark_of, spawn
 from penstock.pipeline.source.planning import SMALL_BATCH
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
-from waiting import wait_until
+from tests.chaos.pipeline.kill_metrics import set_aside
+from tests.chaos.pipeline.killable import KillableJob
+from tests.chaos.pipeline.rounds import PATIENCE_S, Rounds
+from tests.waiting import wait_until
 
 REDIS_DATABASE = 10
 SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"

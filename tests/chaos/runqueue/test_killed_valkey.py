@@ -22,7 +22,7 @@ from penstock.errors import LeaseLost, RedisUnavailable, UnknownTask
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import Nack, NewTask, RunningTask
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 SCOPE = Scope("chaos")
 QUEUES = ("mail", "calls")

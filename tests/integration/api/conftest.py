@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from penstock.api.app import make_app
 from penstock.config import Settings
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 
 @pytest_asyncio.fixture

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from calls import ack, get, pop, problem, push
 from fastapi import FastAPI
 
 from penstock.api.schemas.time_window import MOST_POINTS, window
@@ -14,6 +13,7 @@ from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
 from penstock.clock import to_utc
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
+from tests.integration.api.calls import ack, get, pop, problem, push
 
 
 @pytest.fixture

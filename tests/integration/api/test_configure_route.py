@@ -8,12 +8,12 @@ from typing import Any
 
 import httpx
 import pytest
-from calls import ack, configure, pop, popped, problem, push
 from fastapi import FastAPI
 
 from penstock.api.app import make_app
 from penstock.config import Settings
-from waiting import wait_until_async
+from tests.integration.api.calls import ack, configure, pop, popped, problem, push
+from tests.waiting import wait_until_async
 
 Parked = Callable[[int], Awaitable[None]]
 

@@ -10,15 +10,15 @@ from typing import Any
 import asyncpg
 import httpx
 import pytest
-from calls import configure, get, pop, popped, problem, push
 from fastapi import FastAPI
-from test_exposition import scraped
 
 from penstock.api.app import make_app
 from penstock.broker.dead_letters import job_runner
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from waiting import wait_until_async
+from tests.integration.api.calls import configure, get, pop, popped, problem, push
+from tests.integration.api.test_exposition import scraped
+from tests.waiting import wait_until_async
 
 
 async def kill(

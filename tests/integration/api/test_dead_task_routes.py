@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from calls import get, problem, push
-from test_dead_letter_routes import ended, work
-from test_exposition import scraped
 
 from penstock.api.app import make_app
 from penstock.config import Settings
+from tests.integration.api.calls import get, problem, push
+from tests.integration.api.test_dead_letter_routes import ended, work
+from tests.integration.api.test_exposition import scraped
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from penstock.broker.overload.load import Decision
 from penstock.config import Settings
 from penstock.durable import log
 from penstock.model import DEFAULT_SCOPE
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 
 class Served:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
-from calls import ack, get, pop, popped, problem, push
+
+from tests.integration.api.calls import ack, get, pop, popped, problem, push
 
 Parked = Callable[[int], Awaitable[None]]
 SEEK = "/api/v1/consumer-groups/g/queues/q/seek"

@@ -11,7 +11,7 @@ import pytest_asyncio
 from penstock.config import Settings
 from penstock.durable.pool import Database
 from penstock.durable.storage import vacuum
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 HORIZON = "/api/v1/status/horizon"
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from calls import ack, configure, get, pop, popped, problem, push
+
+from tests.integration.api.calls import ack, configure, get, pop, popped, problem, push
 
 
 def path(result: dict[str, Any], action: str = "") -> str:

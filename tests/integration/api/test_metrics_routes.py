@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -14,7 +13,6 @@ from uuid import uuid4
 import httpx
 import pytest
 import pytest_asyncio
-from calls import get, problem, push
 from redis import Redis
 
 from penstock.api.app import make_app
@@ -25,10 +23,8 @@ from penstock.streams.positions import Position, write_positions
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
 from penstock.warehouse.series.entries import FIELDS
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "warehouse"))
-
-from landing import land, landing_row
+from tests.integration.api.calls import get, problem, push
+from tests.integration.warehouse.landing import land, landing_row
 
 
 @pytest.fixture(scope="module")

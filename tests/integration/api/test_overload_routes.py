@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from calls import get, pop, popped, problem, push
 from fastapi import FastAPI
 
 from penstock.broker.broker import Broker
 from penstock.broker.overload.load import Threshold
 from penstock.durable.pool import Database
-from waiting import wait_until_async
+from tests.integration.api.calls import get, pop, popped, problem, push
+from tests.waiting import wait_until_async
 
 
 @pytest_asyncio.fixture

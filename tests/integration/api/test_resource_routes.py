@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from calls import ack, configure, get, pop, problem, push
+
+from tests.integration.api.calls import ack, configure, get, pop, problem, push
 
 
 async def test_a_queue_is_told_in_full(client: httpx.AsyncClient) -> None:

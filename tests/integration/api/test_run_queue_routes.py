@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from calls import configure, get, pop, problem, push
 from fastapi import FastAPI
 
 from penstock.api.app import make_app
 from penstock.config import Settings
-from waiting import wait_until_async
+from tests.integration.api.calls import configure, get, pop, problem, push
+from tests.waiting import wait_until_async
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from penstock.embedded.supervision.part import start, wait_until_healthy
 from penstock.embedded.supervision.platform import environment_of
 from penstock.embedded.supervision.process import stop
 from penstock.embedded.supervision.service_parts import Broker
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 Totals = dict[tuple[str, ...], float]
 

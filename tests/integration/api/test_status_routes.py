@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 import pytest_asyncio
-from calls import ack, get, pop, problem, push
 
 from penstock.clock import iso
 from penstock.config import Settings
@@ -17,6 +16,7 @@ from penstock.durable import reconciliation
 from penstock.durable.maintenance_lock import Upkeep
 from penstock.durable.pool import Database
 from penstock.warehouse.schema_migrations import migrate
+from tests.integration.api.calls import ack, get, pop, problem, push
 
 
 async def test_status_is_current_to_the_moment(client: httpx.AsyncClient) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from calls import configure, get, problem, push
+
+from tests.integration.api.calls import configure, get, problem, push
 
 
 async def record(client: httpx.AsyncClient, result: dict[str, Any], data: Any, **more: Any) -> httpx.Response:

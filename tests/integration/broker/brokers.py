@@ -19,7 +19,7 @@ from penstock.durable import log
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from penstock.streams.emitter import Emitter
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 NOBODY = "redis://127.0.0.1:1/0"
 """An address where no Redis answers."""

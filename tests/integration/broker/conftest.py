@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest_asyncio
 
 from penstock.broker.broker import Broker
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from brokers import Brokers
+from tests.integration.broker.brokers import Brokers
 
 
 @pytest_asyncio.fixture

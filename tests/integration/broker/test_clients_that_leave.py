@@ -12,7 +12,6 @@ from typing import Any
 import asyncpg
 import httpx
 import pytest
-from brokers import NOBODY
 
 from penstock.config import Settings
 from penstock.durable.pool import Database
@@ -21,7 +20,8 @@ from penstock.embedded.supervision.part import running
 from penstock.embedded.supervision.platform import environment_of
 from penstock.embedded.supervision.process import Child
 from penstock.embedded.supervision.service_parts import Broker
-from waiting import wait_until_async
+from tests.integration.broker.brokers import NOBODY
+from tests.waiting import wait_until_async
 
 
 @dataclass(frozen=True)

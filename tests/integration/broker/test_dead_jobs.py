@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 
 import pytest
-from brokers import Brokers, ack, payloads, pop, push
 
 from penstock.broker.broker import Broker
 from penstock.broker.dead_letters import job_runner
@@ -14,7 +13,8 @@ from penstock.broker.dead_letters.job_runner import DeadJobs, chunk_of, next_chu
 from penstock.durable.dead_letters import jobs
 from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.model import DEFAULT_SCOPE
-from waiting import wait_until_async
+from tests.integration.broker.brokers import Brokers, ack, payloads, pop, push
+from tests.waiting import wait_until_async
 
 LETTERS = 60
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from brokers import Brokers, ack, payloads, pop, push
 
 from penstock.broker.broker import Broker
 from penstock.broker.messages import NewMessage
@@ -11,6 +10,7 @@ from penstock.broker.queues.pop import PopOptions
 from penstock.durable.faults import TransactionFailed
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
+from tests.integration.broker.brokers import Brokers, ack, payloads, pop, push
 
 
 async def delete(database: Database, queue: str = "q") -> None:

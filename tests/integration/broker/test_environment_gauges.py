@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from brokers import NOBODY, Brokers, ack, pop, push
 
 from penstock.broker.broker import Broker
 from penstock.broker.messages import NewMessage
@@ -21,7 +20,8 @@ from penstock.model import DEFAULT_SCOPE, Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import NewTask
 from penstock.streams.emitter import Emitter
-from waiting import wait_until_async
+from tests.integration.broker.brokers import NOBODY, Brokers, ack, pop, push
+from tests.waiting import wait_until_async
 
 
 class Heard(Emitter):

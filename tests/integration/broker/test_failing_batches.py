@@ -6,7 +6,6 @@ import asyncio
 import uuid
 
 import pytest
-from brokers import Brokers, Cable, ack, payloads, pop, push
 
 from penstock.broker.broker import Broker
 from penstock.broker.encryption import KeyMissing, Sealer
@@ -14,7 +13,8 @@ from penstock.broker.messages import Lease, NewMessage, Settlement
 from penstock.durable.pool import Database
 from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE
-from waiting import wait_until_async
+from tests.integration.broker.brokers import Brokers, Cable, ack, payloads, pop, push
+from tests.waiting import wait_until_async
 
 
 async def test_a_message_the_database_refuses_fails_alone(broker: Broker) -> None:

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from brokers import Brokers, Cable, ack, payloads, pop, push
 
 from penstock.broker.broker import Broker
 from penstock.broker.encryption import Sealer
@@ -18,7 +17,8 @@ from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import NewMessage
 from penstock.errors import DatabaseUnavailable, JournalFull, OutcomeUnknown
 from penstock.model import DEFAULT_SCOPE
-from waiting import wait_until_async
+from tests.integration.broker.brokers import Brokers, Cable, ack, payloads, pop, push
+from tests.waiting import wait_until_async
 
 MEGABYTE = 1 << 20
 

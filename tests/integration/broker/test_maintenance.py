@@ -15,7 +15,7 @@ from penstock.durable.maintenance_lock import Upkeep
 from penstock.durable.pool import Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE, Scope
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 OFTEN = Plan(interval_s=0.05, chunk_bytes=1)
 

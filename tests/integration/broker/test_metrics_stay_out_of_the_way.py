@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from brokers import NOBODY, Brokers, ack, payloads, pop, push
 
 from penstock.broker.broker import Broker
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.durable import log
 from penstock.errors import DatabaseUnavailable
 from penstock.streams.emitter import Emitter
-from waiting import wait_until_async
+from tests.integration.broker.brokers import NOBODY, Brokers, ack, payloads, pop, push
+from tests.waiting import wait_until_async
 
 
 @asynccontextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from brokers import Brokers, ack, pop, push
 
 from penstock.broker.broker import Broker
 from penstock.broker.self_metrics.queue_metrics import Tally
 from penstock.durable import log
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE, Scope
+from tests.integration.broker.brokers import Brokers, ack, pop, push
 
 
 @pytest.fixture

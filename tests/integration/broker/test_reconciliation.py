@@ -7,7 +7,6 @@ import json
 import logging
 
 import pytest
-from brokers import Brokers, ack, pop, push
 
 from penstock.broker.broker import Broker
 from penstock.broker.maintenance import Maintenance, Plan
@@ -15,6 +14,7 @@ from penstock.durable import log, reconciliation
 from penstock.durable.maintenance_lock import Upkeep
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
+from tests.integration.broker.brokers import Brokers, ack, pop, push
 
 NOW_AND_THEN = Plan(interval_s=60, reconcile_s=600)
 

@@ -7,14 +7,14 @@ import time
 
 import asyncpg
 import pytest
-from brokers import Brokers, SlowAnswers, ack, parked, payloads, pop, push, waiting
 
 from penstock.broker.broker import Broker
 from penstock.broker.messages import Lease, NewMessage, Settlement
 from penstock.durable.notifications import CHANNEL, News
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
-from waiting import wait_until_async
+from tests.integration.broker.brokers import Brokers, SlowAnswers, ack, parked, payloads, pop, push, waiting
+from tests.waiting import wait_until_async
 
 
 async def acquainted(database: Database, count: int) -> None:

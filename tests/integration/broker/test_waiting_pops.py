@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from brokers import Brokers, SlowAnswers, ack, parked, payloads, pop, push, waiting
 
 from penstock.broker.broker import Broker
 from penstock.broker.messages import Popped
 from penstock.durable.pool import Database
 from penstock.errors import DatabaseUnavailable
-from waiting import wait_until_async
+from tests.integration.broker.brokers import Brokers, SlowAnswers, ack, parked, payloads, pop, push, waiting
+from tests.waiting import wait_until_async
 
 
 async def answered(work: asyncio.Task[Popped], timeout_s: float = 10) -> None:

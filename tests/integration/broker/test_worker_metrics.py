@@ -8,7 +8,6 @@ from datetime import timedelta
 import asyncpg
 import pytest
 import pytest_asyncio
-from brokers import NOBODY, Brokers, Cable, ack, pop, push
 
 from penstock.broker.broker import Broker
 from penstock.broker.messages import Lease, NewMessage, Settlement
@@ -23,7 +22,8 @@ from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE
 from penstock.streams.emitter import Emitter
 from penstock.telemetry import OVERFLOW
-from waiting import wait_until_async
+from tests.integration.broker.brokers import NOBODY, Brokers, Cable, ack, pop, push
+from tests.waiting import wait_until_async
 
 NOON = 1_900_000_100.0
 """Twenty seconds into an even minute."""

@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest_asyncio
 from click.testing import Result
-from served import serving
 from typer.testing import CliRunner
 
 from penstock.cli.dlq_tables import sparkline
 from penstock.cli.main import app
 from penstock.errors import PartFailed, PenstockError
+from tests.integration.client.served import serving
 
 WIDE = {"COLUMNS": "200"}
 

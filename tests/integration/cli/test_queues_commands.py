@@ -11,12 +11,12 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 from click.testing import Result
-from served import QUICK, serving
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.client import Client, NewTask
 from penstock.errors import InvalidRequest, PenstockError
+from tests.integration.client.served import QUICK, serving
 
 WIDE = {"COLUMNS": "200"}
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from databases import new_database
-from served import QUICK, serving
-
 from penstock.client import Client
+from tests.integration.client.served import QUICK, serving
+from tests.integration.databases import new_database
 
 
 @pytest_asyncio.fixture(scope="session")

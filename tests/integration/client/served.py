@@ -16,7 +16,7 @@ from penstock.api.app import make_app
 from penstock.api.server import OPTIONS
 from penstock.client import ClientSettings
 from penstock.config import Settings
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 QUICK = ClientSettings(retry_delay_s=0.01, max_retry_delay_s=0.1, retry_attempts=5)
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.client import Client, ClientSettings, FlushFailed
 from penstock.embedded.servers.ports import any_free_port
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 LONG = 600.0
 

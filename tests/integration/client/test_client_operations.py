@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from databases import new_database
-from served import QUICK, serving
 
 from penstock.client import Client, ClientSettings, Message, NewMessage, Results, WrongState
 from penstock.client.messages import PushResult
-from waiting import wait_until_async
+from tests.integration.client.served import QUICK, serving
+from tests.integration.databases import new_database
+from tests.waiting import wait_until_async
 
 ANY_LOAD = 1e-9
 """With such a threshold a broker that has done anything at all counts as busy."""

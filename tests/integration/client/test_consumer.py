@@ -21,7 +21,7 @@ from penstock.client import (
     NewMessage,
     PartlyFailed,
 )
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 
 async def left(broker_url: str, queue: str) -> tuple[int, int]:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from served import QUICK, Line
 
 from penstock.client import (
     Client,
@@ -18,6 +17,7 @@ from penstock.client import (
     NoAnswer,
     TransactionFailed,
 )
+from tests.integration.client.served import QUICK, Line
 
 
 @pytest_asyncio.fixture

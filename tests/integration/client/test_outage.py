@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from served import QUICK, serving
 
 from penstock.client import Client, ClientSettings, Message, NewMessage, NoAnswer, Unavailable
 from penstock.durable import migrations
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.supervision.part import running
+from tests.integration.client.served import QUICK, serving
 
 PATIENT = ClientSettings(retry_delay_s=0.05, max_retry_delay_s=0.3, retry_attempts=1000)
 POLLING = replace(PATIENT, queued_operation_behavior="poll", queued_operation_timeout_s=60)

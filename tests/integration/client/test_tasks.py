@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
-from databases import new_database
-from served import QUICK, Line, serving
 
 from penstock.client import (
     Client,
@@ -21,6 +19,8 @@ from penstock.client import (
     Unavailable,
     WrongState,
 )
+from tests.integration.client.served import QUICK, Line, serving
+from tests.integration.databases import new_database
 
 
 @pytest_asyncio.fixture(scope="module")

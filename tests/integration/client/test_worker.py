@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from databases import new_database
 from redis.asyncio import Redis
-from served import QUICK, serving
 
 from penstock.client import Client, InvalidRequest, NewTask, RunQueue, Task
-from waiting import wait_until_async
+from tests.integration.client.served import QUICK, serving
+from tests.integration.databases import new_database
+from tests.waiting import wait_until_async
 
 
 @pytest_asyncio.fixture(scope="module")

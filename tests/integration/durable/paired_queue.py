@@ -12,8 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
-from queue_model import DeadLetter, Given, Lease, Options, QueueModel, Settling
-from under_test import as_segment, delivered
 
 from penstock.durable import consumer_groups, log
 from penstock.durable import stored_messages as single
@@ -21,6 +19,8 @@ from penstock.durable.faults import TransactionFailed
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
+from tests.integration.durable.queue_model import DeadLetter, Given, Lease, Options, QueueModel, Settling
+from tests.integration.durable.under_test import as_segment, delivered
 
 T = TypeVar("T")
 

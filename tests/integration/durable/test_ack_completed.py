@@ -7,15 +7,15 @@ from datetime import timedelta
 
 import asyncpg
 import pytest
-from databases import new_database
-from plans import DIRECT, Filled, Scan, Watched, fill, traffic
-from under_test import Delivery, QueueUnderTest
 
 from penstock.durable import log
 from penstock.durable.log import Ack, Acked, PopRequest
 from penstock.durable.pool import SESSION, Database
 from penstock.ids import new_id
-from waiting import wait_until_async
+from tests.integration.databases import new_database
+from tests.integration.durable.plans import DIRECT, Filled, Scan, Watched, fill, traffic
+from tests.integration.durable.under_test import Delivery, QueueUnderTest
+from tests.waiting import wait_until_async
 
 
 async def acks_of(queue: QueueUnderTest, *deliveries: Delivery, group: str = "g") -> list[Ack]:

@@ -11,7 +11,6 @@ from datetime import timedelta
 
 import asyncpg
 import pytest
-from under_test import QueueUnderTest
 
 from penstock.durable import log
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
@@ -20,7 +19,8 @@ from penstock.durable.pool import Database
 from penstock.durable.storage import chunks, retention
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
-from waiting import wait_until_async
+from tests.integration.durable.under_test import QueueUnderTest
+from tests.waiting import wait_until_async
 
 HOUR = timedelta(hours=1)
 

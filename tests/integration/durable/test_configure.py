@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from under_test import QueueUnderTest
 
 from penstock.durable import catalog, log, options
 from penstock.durable.options import OPTIONS, columns, described
@@ -13,6 +12,7 @@ from penstock.durable.pool import Database
 from penstock.errors import InvalidRequest
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE, Scope
+from tests.integration.durable.under_test import QueueUnderTest
 
 
 async def configure(queue: QueueUnderTest, **changes: int | bool | str) -> options.Configured:

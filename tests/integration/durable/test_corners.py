@@ -6,13 +6,13 @@ import asyncio
 import uuid
 
 import pytest
-from under_test import QueueUnderTest
 
 from penstock.durable import log
 from penstock.durable.log import Ack, PopRequest
 from penstock.durable.pool import Database
 from penstock.ids import new_id
-from waiting import wait_until_async
+from tests.integration.durable.under_test import QueueUnderTest
+from tests.waiting import wait_until_async
 
 
 async def finish_out_of_order(queue: QueueUnderTest, count: int, *places: int) -> None:

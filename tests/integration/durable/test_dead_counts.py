@@ -14,7 +14,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
-from dead_care import recount, wrong_counts
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from penstock.durable.maintenance_lock import Busy
 from penstock.durable.pool import SESSION, Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
+from tests.integration.durable.dead_care import recount, wrong_counts
 
 LONG_RUN = int(os.environ.get("DEAD_COUNT_EXAMPLES", 0))
 EXAMPLES = LONG_RUN or 10

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import asyncpg
-from databases import new_database
-from dead_care import recount, wrong_counts
 
 from penstock.durable import migrations
 from penstock.durable.dead_letters import dead_letter_counts, dead_letter_queries
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
+from tests.integration.databases import new_database
+from tests.integration.durable.dead_care import recount, wrong_counts
 
 LETTERS = 2_500
 DIE = """INSERT INTO dead_letters (queue_id, partition_id, group_id, message_offset, message_id,

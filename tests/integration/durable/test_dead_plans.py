@@ -9,13 +9,13 @@ from uuid import uuid4
 import asyncpg
 import pytest
 import pytest_asyncio
-from databases import new_database
-from plans import DIRECT, Watched
 
 from penstock.durable.dead_letters import dead_letter_counts, dead_letter_queries, jobs
 from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.durable.pool import SESSION
 from penstock.model import DEFAULT_SCOPE
+from tests.integration.databases import new_database
+from tests.integration.durable.plans import DIRECT, Watched
 
 LETTERS = 20_000
 PLACES = 8

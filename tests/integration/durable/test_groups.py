@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from under_test import QueueUnderTest
 
 from penstock.durable import consumer_groups, log
 from penstock.durable.consumer_groups import Moved
 from penstock.durable.faults import GroupGone
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE, Scope
+from tests.integration.durable.under_test import QueueUnderTest
 
 
 async def seek(queue: QueueUnderTest, target: str, partition: str | None = None, group: str = "g") -> Moved:

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
-from databases import named, new_database
 
 from penstock.durable import migrations
 from penstock.durable.pool import Database
@@ -19,6 +18,7 @@ from penstock.durable.storage.vacuum_horizon import Holder, horizon
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.supervision.part import running
+from tests.integration.databases import named, new_database
 
 MINUTE = timedelta(minutes=1)
 

@@ -9,8 +9,6 @@ from typing import Any
 import asyncpg
 import pytest
 import pytest_asyncio
-from databases import new_database
-from plans import DIRECT, Filled, Watched, fill
 
 from penstock.durable import catalog, consumer_groups, stored_messages
 from penstock.durable.dead_letters import dead_letter_queries
@@ -18,6 +16,8 @@ from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.durable.pool import SESSION
 from penstock.durable.stored_messages import Page
 from penstock.model import DEFAULT_SCOPE
+from tests.integration.databases import new_database
+from tests.integration.durable.plans import DIRECT, Filled, Watched, fill
 
 PARTITIONS = 300
 SEGMENTS = 60

@@ -6,13 +6,13 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from under_test import QueueUnderTest
 
 from penstock.durable import log
 from penstock.durable.faults import TransactionFailed
 from penstock.durable.log import Ack, PopRequest, Segment
 from penstock.durable.pool import Database
 from penstock.ids import new_id
+from tests.integration.durable.under_test import QueueUnderTest
 
 
 async def test_offsets_are_gap_free_and_in_push_order(queue: QueueUnderTest) -> None:

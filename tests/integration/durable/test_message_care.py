@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from under_test import QueueUnderTest
 
 from penstock.durable import consumer_groups, stored_messages
 from penstock.durable.dead_letters import dead_letter_queries
@@ -14,6 +13,7 @@ from penstock.durable.log import PartitionName, Segment, ensure_partitions, push
 from penstock.durable.stored_messages import Page
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE, Scope
+from tests.integration.durable.under_test import QueueUnderTest
 
 
 async def place(queue: QueueUnderTest, partition: str = "Default") -> int:

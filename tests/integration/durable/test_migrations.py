@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 import pytest_asyncio
-from databases import new_database
 
 from penstock.durable import migrations
 from penstock.errors import DatabaseUnavailable, MigrationError
+from tests.integration.databases import new_database
 
 
 @pytest_asyncio.fixture

@@ -9,7 +9,6 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from under_test import Delivery, QueueUnderTest
 
 from penstock.durable import catalog, deferred_operations, log, stored_messages
 from penstock.durable.deferred_operations import AckOperation, Depth, PushOperation
@@ -18,6 +17,7 @@ from penstock.durable.log import Ack, Segment
 from penstock.durable.pool import Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
+from tests.integration.durable.under_test import Delivery, QueueUnderTest
 
 
 async def spill(

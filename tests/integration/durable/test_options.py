@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from under_test import QueueUnderTest
+from tests.integration.durable.under_test import QueueUnderTest
 
 
 async def test_a_delayed_message_is_held_back_and_its_elders_are_not(queue: QueueUnderTest) -> None:

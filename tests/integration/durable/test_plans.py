@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 import pytest_asyncio
-from databases import new_database
-from plans import DIRECT, Filled, Scan, Watched, fill, traffic
 
 from penstock.durable.pool import SESSION
+from tests.integration.databases import new_database
+from tests.integration.durable.plans import DIRECT, Filled, Scan, Watched, fill, traffic
 
 
 async def filled(url: str, **shape: int) -> Filled:

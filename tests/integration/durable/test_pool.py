@@ -11,7 +11,7 @@ import pytest_asyncio
 from penstock.durable.faults import SchemaOutdated
 from penstock.durable.pool import MOST_AT_HAND, Database, _is_open
 from penstock.errors import DatabaseUnavailable
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 PID = "SELECT pg_backend_pid() AS pid"
 

@@ -7,13 +7,13 @@ import uuid
 from typing import Any
 
 import pytest
-from under_test import START, QueueUnderTest
 
 from penstock.durable import log
 from penstock.durable.faults import GroupGone
 from penstock.durable.log import Ack, Segment
 from penstock.durable.pool import Database
 from penstock.ids import new_id
+from tests.integration.durable.under_test import START, QueueUnderTest
 
 
 async def take(queue: QueueUnderTest, requests: int) -> tuple[list[uuid.UUID], list[Any]]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from under_test import QueueUnderTest
-
 from penstock.durable.storage import retention
 from penstock.durable.storage.retention import LetGo
+from tests.integration.durable.under_test import QueueUnderTest
 
 
 async def retain(queue: QueueUnderTest) -> list[LetGo]:

@@ -23,10 +23,10 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from paired_queue import PairedQueue, Word
-from queue_model import Options
 
 from penstock.durable.pool import Database
+from tests.integration.durable.paired_queue import PairedQueue, Word
+from tests.integration.durable.queue_model import Options
 
 PARTITIONS = ("x", "y", "z")
 GROUPS = ("a", "b", "c")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from under_test import START, QueueUnderTest
-
 from penstock.durable import catalog, trace_log
 from penstock.durable.trace_log import Trace
 from penstock.model import DEFAULT_SCOPE, Scope
+from tests.integration.durable.under_test import START, QueueUnderTest
 
 
 async def record(

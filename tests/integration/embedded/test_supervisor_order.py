@@ -22,7 +22,7 @@ from penstock.embedded.supervision.process import Command, leftovers
 from penstock.embedded.supervision.state import PlatformState, State, read_state
 from penstock.embedded.supervision.supervisor import AlreadyRunning, HomeLock, Supervisor
 from penstock.errors import MigrationError, PartFailed
-from waiting import wait_until
+from tests.waiting import wait_until
 
 STEADY = "import time; print('hello', flush=True); time.sleep(600)"
 BRIEF = "print('I cannot', flush=True); raise SystemExit(3)"

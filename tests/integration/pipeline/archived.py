@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow.dataset as ds
-from events import event
 from pyspark.sql import SparkSession
 from redis import Redis
 
@@ -21,6 +20,7 @@ from penstock.streams.drain_target import Goal
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import QUANTILE_FUNCTION, key_columns, table_gauges, tier_tables
 from penstock.warehouse.series.packed_maximum import observed_value, percentiles_count
+from tests.integration.pipeline.events import event
 
 Content = dict[str, list[dict[str, Any]]]
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from archived import archived, drained
-from events import event, fill, totals
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from redis import Redis
@@ -28,6 +26,8 @@ from penstock.pipeline.source.stream_range import RawConnection, StreamRange, re
 from penstock.streams.batch_lock import Mark, mark_key, read_mark
 from penstock.streams.packing import pack
 from penstock.warehouse.clickhouse_client import Warehouse
+from tests.integration.pipeline.archived import archived, drained
+from tests.integration.pipeline.events import event, fill, totals
 
 DAY_MS = 86_400_000
 

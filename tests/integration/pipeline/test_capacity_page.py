@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from playwright.async_api import Page
 
-from browser import open_page
 from penstock.pipeline.capacity.hours import SUBJECT
 from penstock.pipeline.capacity.page import write_page
 from penstock.pipeline.capacity.period import DAY_S, Period
 from penstock.pipeline.capacity.result import Report, Request
 from penstock.pipeline.capacity.verdict import PRESENTED, VERDICTS
+from tests.browser import open_page
 
 pytestmark = pytest.mark.browser
 

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow.parquet as pq
 import pytest
-from measured import archive_events, land_events, measured
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
@@ -27,6 +26,7 @@ from penstock.pipeline.capacity.period import DAY_S, HOUR_S, Period
 from penstock.pipeline.capacity.result import NothingMeasured, Report, Request
 from penstock.warehouse.clickhouse_client import connect
 from penstock.warehouse.schema_migrations import migrate
+from tests.integration.pipeline.measured import archive_events, land_events, measured
 
 DAYS = 28
 END = int(time.time()) // DAY_S * DAY_S

@@ -7,7 +7,6 @@ import threading
 import time
 from pathlib import Path
 
-from events import add, event
 from pyspark.sql import SparkSession
 from redis import Redis
 
@@ -16,6 +15,7 @@ from penstock.pipeline.sink.clickhouse_sink import Sink
 from penstock.pipeline.source.redis_streams import FORMAT, packed
 from penstock.streams.positions import read_position
 from penstock.warehouse.clickhouse_client import Warehouse
+from tests.integration.pipeline.events import add, event
 
 ENTRIES, LOST = 400, 30
 

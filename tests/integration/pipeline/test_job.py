@@ -11,7 +11,6 @@ from typing import Any
 
 import psutil
 import pytest
-from events import event, fill, totals
 from pyspark.sql import SparkSession
 from redis import Redis
 
@@ -35,7 +34,8 @@ from penstock.warehouse.schema import statements, tier_tables
 from penstock.warehouse.schema_migrations import migrate
 from penstock.warehouse.series.metric_series import metric_series
 from penstock.warehouse.tiers import HOUR
-from waiting import wait_until
+from tests.integration.pipeline.events import event, fill, totals
+from tests.waiting import wait_until
 
 Start = Callable[..., AbstractContextManager[None]]
 PATIENCE_S = 60

@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from archived import archived, content, emit, rebuilt
 from pyspark.sql import SparkSession
 from redis import Redis
 
 from penstock.config import Settings, as_environment
 from penstock.streams.batch_lock import hold_key
 from penstock.warehouse.clickhouse_client import Warehouse
+from tests.integration.pipeline.archived import archived, content, emit, rebuilt
 
 PATIENCE_S = 240
 

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from events import fill, totals
 from pyspark.sql import SparkSession
 from redis import Redis
 
@@ -25,7 +24,8 @@ from penstock.streams.positions import Position, read_lag, write_positions
 from penstock.streams.progress import Progress, read_progress, write_progress
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema_migrations import RECORD
-from waiting import wait_until
+from tests.integration.pipeline.events import fill, totals
+from tests.waiting import wait_until
 
 
 @pytest.fixture

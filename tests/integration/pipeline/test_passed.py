@@ -6,7 +6,6 @@ import logging
 from datetime import UTC, datetime
 
 import pytest
-from measured import land_events, measured
 
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import any_free_port
@@ -14,6 +13,7 @@ from penstock.pipeline.sink import closed_buckets
 from penstock.pipeline.sink.closed_buckets import EVERY_S, GRACE_S, PassedBuckets
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.series.packed_maximum import percentiles_count
+from tests.integration.pipeline.measured import land_events, measured
 
 HOUR_S = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 6 * 3600
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from archived import archived, content, drained, emit, rebuilt, today, unwritten
 from pyspark.sql import SparkSession
 from redis import Redis
 
@@ -30,7 +29,8 @@ from penstock.streams.batch_lock import Mark, hold_key, mark_key
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import tier_tables
 from penstock.warehouse.table_copies import swap_statement, tables_keeping
-from waiting import wait_until
+from tests.integration.pipeline.archived import archived, content, drained, emit, rebuilt, today, unwritten
+from tests.waiting import wait_until
 
 PATIENCE_S = 120
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from events import event, fill, totals
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from redis import Redis
@@ -26,7 +25,8 @@ from penstock.pipeline.transforms import landing_columns, landing_expressions, l
 from penstock.streams.positions import read_lag, read_position
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema import landing_table
-from waiting import wait_until
+from tests.integration.pipeline.events import event, fill, totals
+from tests.waiting import wait_until
 
 NOTHING = {"0": "0-0", "1": "0-0"}
 

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from events import NOW_MS, add, event, fill
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from redis import Redis
 
@@ -26,6 +25,7 @@ from penstock.pipeline.source.redis_streams import Ranges, StreamsReader, packed
 from penstock.pipeline.source.stream_range import StreamRange
 from penstock.streams.packing import pack
 from penstock.streams.positions import Position, write_positions
+from tests.integration.pipeline.events import NOW_MS, add, event, fill
 
 NOTHING: Offset = {"0": "0-0", "1": "0-0"}
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from events import NOW_MS, add, event
 from redis import Redis
 from redis.exceptions import ResponseError
 
@@ -20,6 +19,7 @@ from penstock.streams import emit_batch, wire
 from penstock.streams.emitter import Emitter
 from penstock.streams.packing import pack
 from penstock.streams.wire import Reason
+from tests.integration.pipeline.events import NOW_MS, add, event
 
 KEY = QUEUE.stream_keys[0]
 

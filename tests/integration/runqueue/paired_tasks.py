@@ -14,13 +14,13 @@ from itertools import count
 from typing import Any
 
 from redis.asyncio import Redis
-from task_events import events, total
 
 from penstock.errors import LeaseLost, PenstockError, UnknownQueue, UnknownTask, WrongState
 from penstock.model import Scope
 from penstock.runqueue.keys import PER_NAME, environment_name, queue_name, shard_prefix
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import Lease, Nack, NewTask, TaskState
+from tests.integration.runqueue.task_events import events, total
 
 QUEUES = ("one", "two", "three")
 ELIGIBLE, DELAYED, RUNNING, DEAD = TaskState.ELIGIBLE, TaskState.DELAYED, TaskState.RUNNING, TaskState.DEAD

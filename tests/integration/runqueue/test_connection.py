@@ -18,7 +18,7 @@ from penstock.model import Scope
 from penstock.runqueue.connection import warn_of_forgetting
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import Nack, NewTask
-from waiting import wait_until, wait_until_async
+from tests.waiting import wait_until, wait_until_async
 
 
 async def test_redis_away_is_said_by_every_verb(scope: Scope) -> None:

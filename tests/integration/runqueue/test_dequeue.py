@@ -13,7 +13,7 @@ from penstock.model import Scope
 from penstock.runqueue.keys import PER_NAME, environment_name, shard_of_environment, shard_prefix
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import NewTask, Settled, TaskState
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 
 async def fill(queues: RunQueues, scope: Scope, queue: str, tasks: int) -> None:

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import pytest
 from redis.asyncio import Redis
-from task_events import events, total
 
 from penstock.definitions import ENABLED_KEY
 from penstock.model import Scope
@@ -16,7 +15,8 @@ from penstock.runqueue import scripts, sweeper
 from penstock.runqueue.keys import PER_NAME, queue_name, shard_of_environment, shard_prefix, stream_key
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import Nack, NewTask
-from waiting import wait_until_async
+from tests.integration.runqueue.task_events import events, total
+from tests.waiting import wait_until_async
 
 OF_A_QUEUE = ("depth", "delayed", "running", "oldest_age_ms")
 ALWAYS = (*OF_A_QUEUE, *(f"env_{name}" for name in OF_A_QUEUE))

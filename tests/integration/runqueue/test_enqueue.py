@@ -8,7 +8,7 @@ from penstock.errors import InvalidRequest, UnknownTask
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import LONGEST_DELAY_MS, NewTask, TaskState
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 
 async def test_tasks_come_out_by_priority_and_then_in_order(queues: RunQueues, scope: Scope) -> None:

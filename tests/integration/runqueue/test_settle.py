@@ -11,7 +11,7 @@ from penstock.errors import InvalidRequest, LeaseLost, PenstockError, UnknownTas
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import Lease, Nack, NewTask, RunningTask, Settled, TaskState
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 
 async def started(queues: RunQueues, scope: Scope, **options: int) -> RunningTask:

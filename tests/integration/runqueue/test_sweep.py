@@ -12,7 +12,7 @@ from penstock.runqueue import sweeper
 from penstock.runqueue.keys import PER_NAME, environment_name, queue_name, shard_of_environment, shard_prefix
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import Nack, NewTask, TaskState
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 
 def key(scope: Scope, kind: str, queue: str | None = None) -> str:

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from paired_tasks import QUEUES, PairedTasks
 from redis.asyncio import Redis
 
 from penstock.runqueue import limits
 from penstock.runqueue.queue import RunQueues
+from tests.integration.runqueue.paired_tasks import QUEUES, PairedTasks
 
 LONG_RUN = int(os.environ.get("RUN_QUEUE_EXAMPLES", 0))
 EXAMPLES, STEPS = LONG_RUN or 16, 40

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from redis.asyncio import Redis
-from task_events import events
 
 from penstock.errors import UnknownQueue
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
+from tests.integration.runqueue.task_events import events
 
 
 async def test_nothing_is_told_of_a_queue_that_nobody_has_made(

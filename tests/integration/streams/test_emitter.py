@@ -22,7 +22,7 @@ from penstock.shards import shard_of
 from penstock.streams import emitter as emitter_module
 from penstock.streams.emitter import ENABLED_KEY, Emitter
 from penstock.streams.packing import packed_payload, unpack
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from landing import landing_schema
 
 from penstock.definitions import Dimension, Measure, MetricDefinition
 from penstock.errors import InvalidRequest
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import landing_table, statements
 from penstock.warehouse.series.metric_series import metric_series
+from tests.integration.warehouse.landing import landing_schema
 
 OVEN = MetricDefinition(
     name="oven",

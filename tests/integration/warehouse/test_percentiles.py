@@ -9,7 +9,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from landing import land, landing_row
 
 from penstock.definitions import QUEUE
 from penstock.model import DEFAULT_SCOPE
@@ -19,6 +18,7 @@ from penstock.warehouse.series.closed_percentiles import write_percentiles
 from penstock.warehouse.series.native_format import Column
 from penstock.warehouse.series.queue_series import environment_series, queue_series
 from penstock.warehouse.tiers import HOUR, MINUTE, Tier
+from tests.integration.warehouse.landing import land, landing_row
 
 NOW = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - 86_400 + 1800
 

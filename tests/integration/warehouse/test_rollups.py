@@ -8,11 +8,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from landing import land, landing_row
 
 from penstock.definitions import QUEUE
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import copy_statements, landing_table, tier_tables
+from tests.integration.warehouse.landing import land, landing_row
 
 MIDNIGHT = int(time.time()) // 86_400 * 86_400
 AT = MIDNIGHT - 7_200

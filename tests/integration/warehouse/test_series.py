@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from landing import land, landing_row
 
 from penstock.errors import InvalidRequest, WarehouseUnavailable
 from penstock.model import DEFAULT_SCOPE, Scope
@@ -17,6 +16,7 @@ from penstock.warehouse.series import points
 from penstock.warehouse.series.native_format import Column
 from penstock.warehouse.series.queue_series import known_queues, queue_is_known, queue_series
 from penstock.warehouse.series.row_queries import as_they_lie
+from tests.integration.warehouse.landing import land, landing_row
 
 NOW = datetime.now(UTC).replace(hour=10, minute=20, second=3, microsecond=0).timestamp()
 if datetime.now(UTC).timestamp() < NOW:

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from landing import land, landing_row, landing_schema
 
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.errors import MigrationError, WarehouseUnavailable
@@ -19,6 +18,7 @@ from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema import tier_tables
 from penstock.warehouse.schema_migrations import RECORD, Migration, apply, known_migrations, migrate, render
 from penstock.warehouse.series.queue_series import environment_series, queue_series
+from tests.integration.warehouse.landing import land, landing_row, landing_schema
 
 
 def land_as_it_was(warehouse: Warehouse, *rows: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.batching import Batcher, Patience
 from penstock.errors import DatabaseUnavailable
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 
 class Backend:

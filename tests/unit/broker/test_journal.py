@@ -14,11 +14,11 @@ import pytest
 import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journal_reader import Store
 
 from penstock.broker.journal.push_journal import Depth, Journal
 from penstock.broker.journal.record_format import HEADER_BYTES, RECORD_BYTES
 from penstock.errors import ConfigError, JournalFailed, JournalFull
+from tests.unit.broker.journal_reader import Store
 
 ROOM = 1 << 20
 

@@ -10,10 +10,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from journal_reader import Store
-
 from penstock.broker.journal.push_journal import Journal
-from waiting import wait_until
+from tests.unit.broker.journal_reader import Store
+from tests.waiting import wait_until
 
 WRITER = Path(__file__).with_name("journal_writer.py")
 ROUNDS = int(os.environ.get("JOURNAL_KILLS", "4"))

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from journal_reader import Store
 
 from penstock.broker.journal import replay
 from penstock.broker.journal.journal_file import HeldFile
 from penstock.broker.journal.push_journal import Journal, JournalId
 from penstock.broker.journal.record_format import HEADER_BYTES, RECORD_BYTES
 from penstock.errors import DatabaseUnavailable
+from tests.unit.broker.journal_reader import Store
 
 ROOM = 1 << 20
 RECORDS = [b"record %02d" % n for n in range(20)]

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from penstock.client import Client, ClientSettings, NoAnswer, ServerFault
 from penstock.client.http.connections import Broken, Place, Unreachable
 from penstock.embedded.servers.ports import any_free_port
-from waiting import wait_until_async
+from tests.waiting import wait_until_async
 
 ONCE = ClientSettings(retry_attempts=1)
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

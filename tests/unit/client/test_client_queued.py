@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from scripted import Reply, Scripted
 
 from penstock.client import (
     Client,
@@ -23,7 +22,8 @@ from penstock.client import (
     SyncClient,
     Unavailable,
 )
-from waiting import wait_until_async
+from tests.unit.client.scripted import Reply, Scripted
+from tests.waiting import wait_until_async
 
 PUSH, ACK, ACKS, OPERATIONS = "/api/v1/push", "/api/v1/ack", "/api/v1/ack/batch", "/api/v1/operations"
 QUICK = ClientSettings(retry_delay_s=0.01, max_retry_delay_s=0.1, retry_attempts=5)

@@ -27,7 +27,7 @@ from penstock.embedded.supervision.process_identity import (
     write_pid_file,
 )
 from penstock.errors import PartFailed
-from waiting import wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_reply import comparable
 
 from penstock.definitions import QUEUE
 from penstock.pipeline.source.digits import PADDING, parse, words_of
 from penstock.pipeline.source.fold import fold
 from penstock.pipeline.source.rows import Rows, concatenated, id_number, rows_of_events
 from penstock.streams.wire import Event
+from tests.unit.pipeline.test_reply import comparable
 
 NOW_MS = 1_790_000_000_000
 

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from browser import open_page
 from penstock.console import STATIC
-from waiting import wait_until_async
+from tests.browser import open_page
+from tests.waiting import wait_until_async
 
 pytestmark = pytest.mark.browser
 
