@@ -6,6 +6,7 @@ Each class fixes a `code` (stable, for programs), a `status` (HTTP) and a `title
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 
@@ -156,14 +157,14 @@ class OutcomeUnknown(DatabaseUnavailable):
 
 
 class Overloaded(PenstockError):
-    """More was asked for than can be done. Nothing was changed; `retry_after_s` says when to ask again."""
+    """The broker can neither execute nor defer a request. Nothing changed; retry after `retry_after_s`."""
 
     code = "overloaded"
     status = 429
-    title = "The broker has more to do than it can"
+    title = "Overloaded"
 
-    def __init__(self, detail: str, retry_after_s: float = 1.0, **fields: Any) -> None:
-        super().__init__(detail, **fields)
+    def __init__(self, retry_after_s: float = 1.0) -> None:
+        super().__init__(f"Broker overloaded: retry after {math.ceil(retry_after_s)} s.")
         self.retry_after_s = retry_after_s
 
 

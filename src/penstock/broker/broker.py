@@ -143,10 +143,7 @@ class Broker:
             return Decision.EXECUTE
         decision = self.load.decide(kind)
         if decision is Decision.REFUSE:
-            raise Overloaded(
-                "more is asked for than can be done: try again when Retry-After says",
-                retry_after_s=self.load.retry_after_s(kind),
-            )
+            raise Overloaded(self.load.retry_after_s(kind))
         return decision
 
     def _missed(self) -> None:

@@ -163,7 +163,7 @@ class HotCycle:
 
     def _problem(self, error: Exception) -> tuple[bytes, bytes]:
         if isinstance(error, Overloaded):
-            return _refusal(error.detail, math.ceil(error.retry_after_s))
+            return _refusal(math.ceil(error.retry_after_s))
         if isinstance(error, PenstockError):
             return _head_and_body(problems.of_penstock_error(error))
         return _head_and_body(problems.of_unexpected(error, self.protocol.url.decode("latin-1")))
@@ -343,9 +343,9 @@ def _head(answer: Answer) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _refusal(detail: str, retry_after_s: int) -> tuple[bytes, bytes]:
+def _refusal(retry_after_s: int) -> tuple[bytes, bytes]:
     """Made once, because a broker that refuses has better things to do."""
-    return _head_and_body(problems.of_penstock_error(Overloaded(detail, retry_after_s)))
+    return _head_and_body(problems.of_penstock_error(Overloaded(retry_after_s)))
 
 
 def _head_and_body(response: Response) -> tuple[bytes, bytes]:

@@ -231,9 +231,7 @@ class Load:
             return None
 
         def error() -> Overloaded:
-            return Overloaded(
-                "this was not carried out in time: try again when Retry-After says", self.retry_after_s(kind)
-            )
+            return Overloaded(self.retry_after_s(kind))
 
         return Patience(PATIENCE * self._wait_s, error)
 

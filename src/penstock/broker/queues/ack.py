@@ -142,9 +142,7 @@ class Settlements:
                 if failure.reason != "operations_waiting":
                     raise
                 if time.monotonic() > deadline:
-                    raise Overloaded(
-                        "operations wait for a partition that is pushed to; nothing was changed: try again"
-                    ) from failure
+                    raise Overloaded from failure
             self._later.soon()
             await asyncio.sleep(LOOK_AGAIN_S)
 

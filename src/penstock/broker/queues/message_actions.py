@@ -136,7 +136,7 @@ class Records:
         if outcome == "queue_full":
             raise QueueFull(f"queue {place.queue!r} is full: it has reached its maxSize", queue=place.queue)
         if outcome == "operations_waiting":
-            raise Overloaded(f"operations wait for partition {place.partition!r}, and come first: try again")
+            raise Overloaded
         self._at.metrics.pushed(scope, place.queue_id, place.queue, 1)
         self._at.ready.announce(place.queue_id)
         return place, message_id

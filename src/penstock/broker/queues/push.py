@@ -156,10 +156,7 @@ class Pushes:
     def _results(self, request: _Request) -> list[PushResult]:
         results = [result for result in request.results if result is not None]
         if request.overloaded and all(result.status == "failed" for result in results):
-            raise Overloaded(
-                WAITING,
-                retry_after_s=self._load.retry_after_s("push"),
-            )
+            raise Overloaded(self._load.retry_after_s("push"))
         self._at.metrics.requests.push += 1
         return results
 
