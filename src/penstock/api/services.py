@@ -135,6 +135,6 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         await database.close()
 
 
-def services(request: Request) -> Services:
+def get_services(request: Request) -> Services:
     found: Services = request.app.state.services
     return found

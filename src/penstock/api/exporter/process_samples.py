@@ -21,17 +21,17 @@ Table = dict[Exported, Samples]
 _process = psutil.Process()
 
 
-def own_samples(given: Services) -> Table:
+def own_samples(services: Services) -> Table:
     """Everything but what all processes know alike."""
-    return _operations(given) | _overload(given) | _queues(given) | _worker(given)
+    return _operations(services) | _overload(services) | _queues(services) | _worker(services)
 
 
-def _operations(given: Services) -> Table:
-    broker = given.broker
+def _operations(services: Services) -> Table:
+    broker = services.broker
     stats = {name: batcher.stats for name, batcher in broker.batchers.items()}
     stats["transaction"] = broker.settlements.transactions
-    requests = given.metrics.requests
-    opened, busy = given.database.connections
+    requests = services.metrics.requests
+    opened, busy = services.database.connections
     return {
         telemetry.ANSWERED: {
             ("push",): requests.push,
@@ -47,20 +47,20 @@ def _operations(given: Services) -> Table:
         telemetry.PENDING: {(name,): b.pending for name, b in broker.batchers.items()},
         telemetry.PARKED: {(): broker.waiters.parked},
         telemetry.CONNECTIONS: {
-            ("limit",): given.database.size,
+            ("limit",): services.database.size,
             ("open",): opened,
             ("busy",): busy,
-            ("waiting",): given.database.waiting,
+            ("waiting",): services.database.waiting,
         },
-        telemetry.DATABASE_ERRORS: {(): given.database.errors},
-        telemetry.EMITTED: {(): given.emitter.emitted},
-        telemetry.DROPPED: {(): given.emitter.dropped},
-        telemetry.BUFFERED: {(): given.emitter.pending},
+        telemetry.DATABASE_ERRORS: {(): services.database.errors},
+        telemetry.EMITTED: {(): services.emitter.emitted},
+        telemetry.DROPPED: {(): services.emitter.dropped},
+        telemetry.BUFFERED: {(): services.emitter.pending},
     }
 
 
-def _overload(given: Services) -> Table:
-    broker = given.broker
+def _overload(services: Services) -> Table:
+    broker = services.broker
     kinds: dict[str, Any] = broker.load.described()["operations"]
     return {
         telemetry.LOAD: {(kind,): known["load"] for kind, known in kinds.items()},
@@ -75,12 +75,12 @@ def _overload(given: Services) -> Table:
         telemetry.DRAINED: {(): broker.drain.drained},
         telemetry.PARKED_OPERATIONS: {(): broker.drain.failed},
         telemetry.EVENT_LOOP: {(): broker.load.late_s.value},
-        telemetry.OUTAGE: {(): given.database.outage.since_s},
+        telemetry.OUTAGE: {(): services.database.outage.since_s},
     }
 
 
-def _queues(given: Services) -> Table:
-    totals = given.worker.queues.totals
+def _queues(services: Services) -> Table:
+    totals = services.worker.queues.totals
     waits: Samples = {}
     for (queue, group), of in totals.items():
         if of.waits:
@@ -97,10 +97,10 @@ def _queues(given: Services) -> Table:
     }
 
 
-def _worker(given: Services) -> Table:
+def _worker(services: Services) -> Table:
     return {
         telemetry.RESIDENT: {(): _process.memory_info().rss},
         telemetry.CPU: {(): time.process_time()},
-        telemetry.MINUTES_WAITING: {(): given.worker.unwritten},
-        telemetry.MINUTES_DROPPED: {(): given.worker.dropped},
+        telemetry.MINUTES_WAITING: {(): services.worker.unwritten},
+        telemetry.MINUTES_DROPPED: {(): services.worker.dropped},
     }

@@ -73,9 +73,9 @@ class Labels:
         }
 
 
-async def queue_samples(given: Services) -> Table:
+async def queue_samples(services: Services) -> Table:
     """Queues of both kinds; without those whose server is away or slow."""
-    durable, tasks = await asyncio.gather(_durable(given), _run_queues(given))
+    durable, tasks = await asyncio.gather(_durable(services), _run_queues(services))
     labels = Labels()
     now = time.time()
     for row in durable:
@@ -87,17 +87,17 @@ async def queue_samples(given: Services) -> Table:
     return labels.table()
 
 
-async def _durable(given: Services) -> list[Any]:
+async def _durable(services: Services) -> list[Any]:
     try:
         return await asyncio.wait_for(
-            log.named_gauges(given.database, DEFAULT_SCOPE, MOST_QUEUES), DEADLINE_S
+            log.named_gauges(services.database, DEFAULT_SCOPE, MOST_QUEUES), DEADLINE_S
         )
     except (TimeoutError, PenstockError):
         return []  # the database is away or slow, which /health says
 
 
-async def _run_queues(given: Services) -> list[QueueState]:
+async def _run_queues(services: Services) -> list[QueueState]:
     try:
-        return await asyncio.wait_for(given.run_queues.queues(DEFAULT_SCOPE), DEADLINE_S)
+        return await asyncio.wait_for(services.run_queues.queues(DEFAULT_SCOPE), DEADLINE_S)
     except (TimeoutError, PenstockError):
         return []

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from penstock.api.http import request_parsing
 from penstock.api.schemas.message_bodies import encode
-from penstock.api.services import services
+from penstock.api.services import get_services
 from penstock.broker.queues.message_actions import Opened
 from penstock.clock import iso
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 async def body(request: Request, decoder: msgspec.json.Decoder[T], default: T | None = None) -> T:
     """The decoded body; `default`, if there is one, where the request has none."""
-    raw = await request_parsing.body(request, services(request).settings.max_body_bytes)
+    raw = await request_parsing.body(request, get_services(request).settings.max_body_bytes)
     if default is not None and not raw.strip():
         return default
     return request_parsing.decode(decoder, raw)

@@ -29,7 +29,7 @@ from penstock.api.schemas.message_bodies import (
     extend_body,
     transaction_body,
 )
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.broker.messages import Lease, NewMessage, Settlement, SettlementResult
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.ack import TransactionResult
@@ -47,27 +47,29 @@ REASONS = {
 }
 
 
-async def ack(given: Services, raw: bytes) -> Answer:
-    decision = given.broker.admit("ack")
+async def ack(services: Services, raw: bytes) -> Answer:
+    decision = services.broker.admit("ack")
     body = request_parsing.decode(ack_body, raw)
-    return await _acked(given, body, [_settlement(body, _lease(body.leaseId))], decision)
+    return await _acked(services, body, [_settlement(body, _lease(body.leaseId))], decision)
 
 
-def start_ack(given: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
+def start_ack(services: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
     """The same without a task of its own, when it is carried out now."""
-    decision = given.broker.admit("ack")
+    decision = services.broker.admit("ack")
     body = request_parsing.decode(ack_body, raw)
     settlements = [_settlement(body, _lease(body.leaseId))]
     if decision is not Decision.EXECUTE:
-        return _acked(given, body, settlements, decision)
-    broker = given.broker.settlements
+        return _acked(services, body, settlements, decision)
+    broker = services.broker.settlements
     reply.finish = lambda results: _ack_answer(body, broker.finish(results))
     broker.start(DEFAULT_SCOPE, settlements, reply)
     return None
 
 
-async def _acked(given: Services, body: AckBody, settlements: list[Settlement], decision: Decision) -> Answer:
-    return _ack_answer(body, await given.broker.ack(DEFAULT_SCOPE, settlements, decision))
+async def _acked(
+    services: Services, body: AckBody, settlements: list[Settlement], decision: Decision
+) -> Answer:
+    return _ack_answer(body, await services.broker.ack(DEFAULT_SCOPE, settlements, decision))
 
 
 def _ack_answer(body: AckBody, results: Sequence[SettlementResult]) -> Answer:
@@ -94,27 +96,27 @@ class _Acks:
         return queued_answer([result.accepted for result in results], done) or Answer(200, encode(done))
 
 
-async def ack_batch(given: Services, raw: bytes) -> Answer:
-    decision = given.broker.admit("ack")
-    return await _acks_done(given, _read_acks(raw), decision)
+async def ack_batch(services: Services, raw: bytes) -> Answer:
+    decision = services.broker.admit("ack")
+    return await _acks_done(services, _read_acks(raw), decision)
 
 
-def start_ack_batch(given: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
+def start_ack_batch(services: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
     """The same without a task of its own, when they are carried out now."""
-    decision = given.broker.admit("ack")
+    decision = services.broker.admit("ack")
     asked = _read_acks(raw)
     if decision is not Decision.EXECUTE or not asked.settlements:
-        return _acks_done(given, asked, decision)
-    broker = given.broker.settlements
+        return _acks_done(services, asked, decision)
+    broker = services.broker.settlements
     reply.finish = lambda results: asked.answer(broker.finish(results))
     broker.start(DEFAULT_SCOPE, asked.settlements, reply)
     return None
 
 
-async def _acks_done(given: Services, asked: _Acks, decision: Decision) -> Answer:
+async def _acks_done(services: Services, asked: _Acks, decision: Decision) -> Answer:
     if not asked.settlements:
         return asked.answer([])
-    return asked.answer(await given.broker.ack(DEFAULT_SCOPE, asked.settlements, decision))
+    return asked.answer(await services.broker.ack(DEFAULT_SCOPE, asked.settlements, decision))
 
 
 def _read_acks(raw: bytes) -> _Acks:
@@ -131,25 +133,27 @@ def _read_acks(raw: bytes) -> _Acks:
 
 
 async def _ack(request: Request) -> Response:
-    given = services(request)
-    return (await ack(given, await request_parsing.body(request, given.settings.max_body_bytes))).response()
+    services = get_services(request)
+    return (
+        await ack(services, await request_parsing.body(request, services.settings.max_body_bytes))
+    ).response()
 
 
 async def _ack_batch(request: Request) -> Response:
-    given = services(request)
+    services = get_services(request)
     return (
-        await ack_batch(given, await request_parsing.body(request, given.settings.max_body_bytes))
+        await ack_batch(services, await request_parsing.body(request, services.settings.max_body_bytes))
     ).response()
 
 
 async def extend(request: Request) -> Response:
-    given = services(request)
-    raw = await request_parsing.body(request, given.settings.max_body_bytes)
+    services = get_services(request)
+    raw = await request_parsing.body(request, services.settings.max_body_bytes)
     seconds = request_parsing.decode(extend_body, raw).seconds if raw.strip() else 60
     if not 1 <= seconds <= 86_400:
         raise InvalidRequest(f"seconds must be from 1 to 86400, not {seconds}", field="seconds")
     lease = _lease(request.path_params["lease"])
-    end = await given.broker.extend(lease, seconds * 1000)
+    end = await services.broker.extend(lease, seconds * 1000)
     if end is None:
         raise LeaseLost(REASONS["lease_lost"], leaseId=str(lease))
     body = Extended(True, str(lease), iso(end), iso(end))
@@ -157,8 +161,8 @@ async def extend(request: Request) -> Response:
 
 
 async def transaction(request: Request) -> Response:
-    given = services(request)
-    raw = await request_parsing.body(request, given.settings.max_body_bytes)
+    services = get_services(request)
+    raw = await request_parsing.body(request, services.settings.max_body_bytes)
     body = request_parsing.decode(transaction_body, raw)
     if not body.operations:
         raise InvalidRequest("the transaction has no operations", field="operations")
@@ -173,11 +177,11 @@ async def transaction(request: Request) -> Response:
         else:
             acks.append(operation)
             steps.append(TransactionStep(index, "ack", transactionId=operation.transactionId))
-    settlements = await _settlements(given, acks, body.requiredLeases)
+    settlements = await _settlements(services, acks, body.requiredLeases)
     answer = TransactionResponse(str(new_id()), True, None, steps)
     status = 200
     try:
-        result = await given.broker.transaction(DEFAULT_SCOPE, messages, settlements)
+        result = await services.broker.transaction(DEFAULT_SCOPE, messages, settlements)
         _fill(steps, result)
     except TransactionFailed as failure:
         culprit = [s for s in steps if s.type == failure.part][failure.item]
@@ -191,14 +195,14 @@ async def transaction(request: Request) -> Response:
 
 
 async def _settlements(
-    given: Services, acks: Sequence[AckOperation], required: Sequence[str]
+    services: Services, acks: Sequence[AckOperation], required: Sequence[str]
 ) -> list[Settlement]:
     """The acks with the lease each is made under: its own, or the required one that holds its partition."""
     leases = [_lease(text) for text in required]
     silent = [_number("partitionId", a.partitionId) for a in acks if a.leaseId is None]
     holders: dict[int, Lease] = {}
     if silent and leases:
-        holders = await given.broker.settlements.leases_of(silent, leases)
+        holders = await services.broker.settlements.leases_of(silent, leases)
     settlements = []
     for operation in acks:
         lease = _lease(operation.leaseId) if operation.leaseId else None

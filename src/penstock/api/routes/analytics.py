@@ -17,7 +17,7 @@ from starlette.requests import Request
 from penstock.api.http.parameters import Group, Queue
 from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.time_window import Asked, Window, ratio
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.broker.self_metrics.lag import QUANTILES, Percentiles
 from penstock.clock import iso
 from penstock.durable import catalog, minute_rows
@@ -53,10 +53,10 @@ async def throughput(
 ) -> dict[str, Any]:
     """Requests and messages of all brokers together, and how long messages had waited when they were
     popped."""
-    given = services(request)
-    rows = await minute_rows.throughput(given.database, asked.start, asked.end, asked.width)
+    services = get_services(request)
+    rows = await minute_rows.throughput(services.database, asked.start, asked.end, asked.width)
     percentiles = await _merged(
-        minute_rows.lag_digests(given.database, asked.start, asked.end, asked.width),
+        minute_rows.lag_digests(services.database, asked.start, asked.end, asked.width),
         lambda row: row["bucket_at"],
     )
     found = {
@@ -87,11 +87,11 @@ async def queue_lag(
     group: GroupName = None,
 ) -> dict[str, Any]:
     """How long messages had waited when they were popped, over time."""
-    given = services(request)
-    rows = await _queue_rows(given, asked, queue, group)
+    services = get_services(request)
+    rows = await _queue_rows(services, asked, queue, group)
     percentiles = await _merged(
         minute_rows.queue_digests(
-            given.database, DEFAULT_SCOPE, asked.start, asked.end, asked.width, queue, group
+            services.database, DEFAULT_SCOPE, asked.start, asked.end, asked.width, queue, group
         ),
         lambda row: (row["bucket_at"], row["queue"]),
     )
@@ -105,7 +105,7 @@ async def queue_lag(
             **_named(percentiles.of(key)),
         }
 
-    return {**_asked_of(asked, queue, group), "series": await _series(given, asked, queue, rows, point)}
+    return {**_asked_of(asked, queue, group), "series": await _series(services, asked, queue, rows, point)}
 
 
 @router.get("/queue-ops")
@@ -116,8 +116,8 @@ async def queue_ops(
     group: GroupName = None,
 ) -> dict[str, Any]:
     """What happened to messages, over time."""
-    given = services(request)
-    rows = await _queue_rows(given, asked, queue, group)
+    services = get_services(request)
+    rows = await _queue_rows(services, asked, queue, group)
 
     def point(key: tuple[datetime, str], row: dict[str, int]) -> dict[str, Any]:
         return {
@@ -130,7 +130,7 @@ async def queue_ops(
             "expired": row["expired"],
         }
 
-    return {**_asked_of(asked, queue, group), "series": await _series(given, asked, queue, rows, point)}
+    return {**_asked_of(asked, queue, group), "series": await _series(services, asked, queue, rows, point)}
 
 
 Sums = dict[tuple[datetime, str], dict[str, int]]
@@ -140,15 +140,15 @@ SUMMED = (
 )
 
 
-async def _queue_rows(given: Services, asked: Window, queue: str | None, group: str | None) -> Sums:
+async def _queue_rows(services: Services, asked: Window, queue: str | None, group: str | None) -> Sums:
     """What happened, by bucket and queue. Raises UnknownQueue for one that is not there and never was."""
     found = await minute_rows.queue_minutes(
-        given.database, DEFAULT_SCOPE, asked.start, asked.end, asked.width, queue, group
+        services.database, DEFAULT_SCOPE, asked.start, asked.end, asked.width, queue, group
     )
     if (
         queue is not None
         and not found
-        and not await catalog.queue_exists(given.database, DEFAULT_SCOPE, queue)
+        and not await catalog.queue_exists(services.database, DEFAULT_SCOPE, queue)
     ):
         raise unknown_queue(queue)
     sums: Sums = {}
@@ -166,7 +166,7 @@ async def _queue_rows(given: Services, asked: Window, queue: str | None, group: 
 
 
 async def _series(
-    given: Services,
+    services: Services,
     asked: Window,
     queue: str | None,
     rows: Sums,
@@ -178,7 +178,7 @@ async def _series(
         return [
             {"bucket": iso(key[0]), "timestamp": iso(key[0]), **point(key, row)} for key, row in rows.items()
         ]
-    covered = await minute_rows.throughput(given.database, asked.start, asked.end, asked.width)
+    covered = await minute_rows.throughput(services.database, asked.start, asked.end, asked.width)
     nothing = dict.fromkeys((*SUMMED, "lag_max_ms"), 0)
     found = {}
     for row in covered:

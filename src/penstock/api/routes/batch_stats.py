@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from penstock.api.services import services
+from penstock.api.services import get_services
 from penstock.batching import BatchStats
 
 router = APIRouter(prefix="/api/v1/analytics", tags=["analytics"])
@@ -20,18 +20,18 @@ async def batching(request: Request) -> dict[str, Any]:
 
     Counted since this broker process started; with several workers, each answers for itself.
     """
-    given = services(request)
-    broker = given.broker
+    services = get_services(request)
+    broker = services.broker
     operations = {
         name: _described(batcher.stats, batcher.pending, batcher.in_flight)
         for name, batcher in broker.batchers.items()
     }
     operations["transaction"] = _described(broker.settlements.transactions, 0, 0)
-    opened, busy = given.database.connections
+    opened, busy = services.database.connections
     return {
         "worker": os.getpid(),
         "operations": operations,
-        "connections": {"limit": given.database.size, "open": opened, "busy": busy},
+        "connections": {"limit": services.database.size, "open": opened, "busy": busy},
         "parkedPops": broker.waiters.parked,
     }
 

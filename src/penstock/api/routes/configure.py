@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from penstock.api.http import answers
 from penstock.api.http.request_parsing import NAME_LIMIT, check_name
-from penstock.api.services import services
+from penstock.api.services import get_services
 from penstock.durable.options import OPTIONS, described, nearest
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
@@ -33,9 +33,9 @@ _FIELDS = [field.name for field in msgspec.structs.fields(ConfigureBody)]
 @router.post("/configure", openapi_extra=answers.described(ConfigureBody))
 async def configure(request: Request) -> Response:
     """Make a queue, or change its options: those left out stay as they are."""
-    given = services(request)
+    services = get_services(request)
     body = _checked(await answers.body(request, _any_object))
-    done = await given.broker.queues.configure(
+    done = await services.broker.queues.configure(
         DEFAULT_SCOPE, body.queue, body.options or {}, namespace=body.namespace, task=body.task
     )
     return answers.answer(
@@ -46,7 +46,7 @@ async def configure(request: Request) -> Response:
             "partitionId": None if done.partition_id is None else str(done.partition_id),
             "namespace": done.row["namespace"],
             "task": done.row["task"],
-            "options": described(done.row, given.settings.lease_ms),
+            "options": described(done.row, services.settings.lease_ms),
         }
     )
 

@@ -19,7 +19,7 @@ from penstock.api.http import answers
 from penstock.api.http.parameters import LARGEST_ID, Limit, Offset, moment
 from penstock.api.http.request_parsing import check_name
 from penstock.api.schemas.dead_letter_views import letter, run_queue
-from penstock.api.services import services
+from penstock.api.services import get_services
 from penstock.clock import iso
 from penstock.durable.dead_letters import dead_letter_queries, jobs
 from penstock.durable.dead_letters.dead_letter_queries import Filter
@@ -68,7 +68,7 @@ async def purge(request: Request) -> Response:
 async def list_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
     """Jobs on dead letters, the latest first; finished ones are kept for 31 days."""
     guards(request).check(request, remote=True)
-    rows = await jobs.listed(services(request).database, DEFAULT_SCOPE, limit=limit, offset=offset)
+    rows = await jobs.listed(get_services(request).database, DEFAULT_SCOPE, limit=limit, offset=offset)
     return {"jobs": [told(row) for row in rows], "pagination": {"limit": limit, "offset": offset}}
 
 
@@ -76,14 +76,14 @@ async def list_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) ->
 async def get_job(request: Request, job_id: uuid.UUID) -> dict[str, Any]:
     """How far a job has come."""
     guards(request).check(request, remote=True)
-    return told(await services(request).broker.dead_letters.job(DEFAULT_SCOPE, job_id))
+    return told(await get_services(request).broker.dead_letters.job(DEFAULT_SCOPE, job_id))
 
 
 @router.post("/jobs/{job_id}/cancel")
 async def cancel_job(request: Request, job_id: uuid.UUID) -> dict[str, Any]:
     """Stop a job: what it has done stays done. One that has ended is told as it is."""
     guards(request).check(request)
-    return told(await services(request).broker.dead_letters.cancel(DEFAULT_SCOPE, job_id))
+    return told(await get_services(request).broker.dead_letters.cancel(DEFAULT_SCOPE, job_id))
 
 
 async def _work(request: Request, kind: str) -> Response:
@@ -95,14 +95,18 @@ async def _work(request: Request, kind: str) -> Response:
             f"ratePerSecond must be from 1 to {MOST_A_SECOND}, not {body.ratePerSecond}",
             field="ratePerSecond",
         )
-    given = services(request)
-    tasks = given.broker.dead_letters.tasks if task_ids else await run_queue(given, which.queue, acting=True)
+    services = get_services(request)
+    tasks = (
+        services.broker.dead_letters.tasks
+        if task_ids
+        else await run_queue(services, which.queue, acting=True)
+    )
     if tasks is not None:
         if task_ids:
             which = replace(which, queue=await tasks.queue_of(DEFAULT_SCOPE, task_ids))
         if not body.dryRun:
             return accepted(
-                await given.broker.dead_letters.make_task_job(
+                await services.broker.dead_letters.make_task_job(
                     DEFAULT_SCOPE, kind, which, task_ids=task_ids, rate=body.ratePerSecond
                 )
             )
@@ -111,14 +115,14 @@ async def _work(request: Request, kind: str) -> Response:
             {"dryRun": True, "kind": kind, "filter": {"queue": which.queue, "letterIds": task_ids}}
             | {"total": total, "totalIsExact": exact, "latest": []}
         )
-    job = await given.broker.dead_letters.make_job(
+    job = await services.broker.dead_letters.make_job(
         DEFAULT_SCOPE, kind, which, letter_ids=letter_ids, rate=body.ratePerSecond, dry=body.dryRun
     )
     if not body.dryRun:
         return accepted(job)
     rows: list[Any] = []
     if letter_ids is None:
-        rows = (await dead_letter_queries.page(given.database, DEFAULT_SCOPE, which, limit=SAMPLE)).rows
+        rows = (await dead_letter_queries.page(services.database, DEFAULT_SCOPE, which, limit=SAMPLE)).rows
     return answers.answer(
         {
             "dryRun": True,
@@ -126,7 +130,7 @@ async def _work(request: Request, kind: str) -> Response:
             "filter": told(job)["filter"],
             "total": job["total"],
             "totalIsExact": job["total_is_exact"],
-            "latest": [letter(given, row) for row in rows],
+            "latest": [letter(services, row) for row in rows],
         }
     )
 

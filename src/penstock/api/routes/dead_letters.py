@@ -24,7 +24,7 @@ from penstock.api.schemas.dead_letter_views import (
     task_letter,
     tasks_of,
 )
-from penstock.api.services import services
+from penstock.api.services import get_services
 from penstock.clock import iso
 from penstock.durable.dead_letters import dead_letter_queries
 from penstock.durable.dead_letters.dead_letter_queries import COUNT_UP_TO, Before, Filter, Letters
@@ -65,9 +65,9 @@ async def list_dead_letters(
     behind them.
     """
     guards(request).check(request, remote=True)
-    given = services(request)
+    services = get_services(request)
     which = Filter(queue, group, partition, start, end, error or None, error_group, payload or None)
-    if (tasks := await run_queue(given, queue)) is not None:
+    if (tasks := await run_queue(services, queue)) is not None:
         found = await tasks.find(DEFAULT_SCOPE, which, limit=limit, after=cursor)
         return answers.answer(
             {
@@ -80,12 +80,14 @@ async def list_dead_letters(
         )
     before = _before(cursor)
     page = await dead_letter_queries.page(
-        given.database, DEFAULT_SCOPE, which, limit=limit, offset=offset, before=before
+        services.database, DEFAULT_SCOPE, which, limit=limit, offset=offset, before=before
     )
-    total = None if which.searches else await dead_letter_queries.total(given.database, DEFAULT_SCOPE, which)
+    total = (
+        None if which.searches else await dead_letter_queries.total(services.database, DEFAULT_SCOPE, which)
+    )
     return answers.answer(
         {
-            "messages": [letter(given, row) for row in page.rows],
+            "messages": [letter(services, row) for row in page.rows],
             "total": total,
             "totalIsExact": which.is_counted or (total is not None and total < COUNT_UP_TO),
             "nextCursor": _next(page, limit),
@@ -104,7 +106,7 @@ async def dead_status(
 ) -> dict[str, Any]:
     """How many dead letters each queue and group has, and since when the oldest is dead."""
     guards(request).check(request, remote=True)
-    page = await status_page(services(request), limit, offset, queue=queue, group=group, ages=True)
+    page = await status_page(get_services(request), limit, offset, queue=queue, group=group, ages=True)
     return {
         "groups": [
             {
@@ -136,8 +138,8 @@ async def error_groups(
     `trend` has the letters that are dead now by the hour in which they died, the running hour last.
     """
     guards(request).check(request, remote=True)
-    given = services(request)
-    if queue is not None and (tasks := await run_queue(given, queue)) is not None:
+    services = get_services(request)
+    if queue is not None and (tasks := await run_queue(services, queue)) is not None:
         found, complete = await tasks.groups(DEFAULT_SCOPE, queue, hours)
         return {
             "groups": [task_group(one, queue) for one in found[offset : offset + limit]],
@@ -145,7 +147,7 @@ async def error_groups(
             "pagination": {"limit": limit, "offset": offset, "total": len(found)},
         }
     rows = await dead_letter_queries.error_groups(
-        given.database,
+        services.database,
         DEFAULT_SCOPE,
         queue=queue,
         group=group,
@@ -164,22 +166,22 @@ async def error_groups(
 async def get_letter(request: Request, letter_id: LetterId) -> Response:
     """One dead letter with its payload, its error and its lineage."""
     guards(request).check(request, remote=True)
-    given = services(request)
+    services = get_services(request)
     if is_task(letter_id):
-        return answers.answer(task_letter(await tasks_of(given).task(DEFAULT_SCOPE, letter_id)))
-    found = await given.broker.dead_letters.letter(DEFAULT_SCOPE, number(letter_id))
-    return answers.answer(letter(given, found))
+        return answers.answer(task_letter(await tasks_of(services).task(DEFAULT_SCOPE, letter_id)))
+    found = await services.broker.dead_letters.letter(DEFAULT_SCOPE, number(letter_id))
+    return answers.answer(letter(services, found))
 
 
 @router.delete("/letters/{letter_id}")
 async def delete_letter(request: Request, letter_id: LetterId) -> dict[str, Any]:
     """Delete one dead letter, whatever its attempts. The message stays in the log as it was."""
     guards(request).check(request)
-    given = services(request)
+    services = get_services(request)
     if is_task(letter_id):
-        await change_task(given, "purge", letter_id)
+        await change_task(services, "purge", letter_id)
     else:
-        await given.broker.dead_letters.delete(DEFAULT_SCOPE, number(letter_id))
+        await services.broker.dead_letters.delete(DEFAULT_SCOPE, number(letter_id))
     return {"success": True, "deleted": 1, "letterId": letter_id}
 
 
@@ -187,11 +189,11 @@ async def delete_letter(request: Request, letter_id: LetterId) -> dict[str, Any]
 async def requeue_letter(request: Request, letter_id: LetterId) -> dict[str, Any]:
     """Push one dead message again, to the end of its partition, for the group that had given up on it."""
     guards(request).check(request)
-    given = services(request)
+    services = get_services(request)
     if is_task(letter_id):
-        task = await change_task(given, "requeue", letter_id)
+        task = await change_task(services, "requeue", letter_id)
         return {"success": True, "letterId": letter_id, "queue": task.queue, "requeueOf": letter_id}
-    old, new = await given.broker.dead_letters.requeue(DEFAULT_SCOPE, number(letter_id))
+    old, new = await services.broker.dead_letters.requeue(DEFAULT_SCOPE, number(letter_id))
     return {
         "success": True,
         "letterId": letter_id,

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from penstock.api.http import answers
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, moment
-from penstock.api.services import services
+from penstock.api.services import get_services
 from penstock.clock import iso, system_clock, to_utc
 from penstock.durable import consumer_groups
 from penstock.durable.consumer_groups import Moved
@@ -41,7 +41,7 @@ async def list_groups(
 ) -> Response:
     """A page of groups by name and queue; how many there are is in the header Total-Count."""
     rows = await consumer_groups.groups(
-        services(request).database, DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset
+        get_services(request).database, DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset
     )
     now_s = system_clock()
     return answers.answer([summary(row, now_s) for row in rows], _total(rows))
@@ -57,7 +57,7 @@ async def list_lagging(
     """The partitions in which a group has something unfinished that old, the oldest first."""
     now_s = system_clock()
     rows = await consumer_groups.lagging(
-        services(request).database, DEFAULT_SCOPE, to_utc(now_s - min_lag_s), limit=limit, offset=offset
+        get_services(request).database, DEFAULT_SCOPE, to_utc(now_s - min_lag_s), limit=limit, offset=offset
     )
     found = []
     for row in rows:
@@ -83,7 +83,7 @@ async def get_group(
     request: Request, group: Group, queue: Queue | None = None, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, Any]:
     """The queues a group consumes, each with a page of the partitions by name."""
-    database = services(request).database
+    database = get_services(request).database
     rows = await consumer_groups.groups(database, DEFAULT_SCOPE, group=group, queue=queue, limit=1_000)
     if not rows:
         raise UnknownGroup(f"there is no consumer group {group!r}; it is made by its first pop", group=group)
@@ -120,7 +120,7 @@ async def subscribe(request: Request, group: Group) -> dict[str, Any]:
     """Let a group start at a moment, in every queue it consumes."""
     body = await answers.body(request, _subscription_body)
     start = moment("subscriptionTimestamp", body.subscriptionTimestamp)
-    queues = await services(request).broker.groups.subscribe(DEFAULT_SCOPE, group, start)
+    queues = await get_services(request).broker.groups.subscribe(DEFAULT_SCOPE, group, start)
     return {
         "success": True,
         "consumerGroup": group,
@@ -135,7 +135,7 @@ async def seek(request: Request, group: Group, queue: Queue) -> dict[str, Any]:
     """Move a group behind the last message of every partition of a queue, or to a moment."""
     body = await answers.body(request, _seek_body, SeekBody())
     target = _target(body)
-    moved = await services(request).broker.groups.seek(DEFAULT_SCOPE, group, queue, target)
+    moved = await get_services(request).broker.groups.seek(DEFAULT_SCOPE, group, queue, target)
     return _sought(group, queue, body, moved)
 
 
@@ -149,7 +149,7 @@ async def seek_partition(
     """The same in one partition; without a body, behind its last message."""
     body = await answers.body(request, _seek_body, SeekBody(toEnd=True))
     target = _target(body)
-    moved = await services(request).broker.groups.seek(DEFAULT_SCOPE, group, queue, target, partition)
+    moved = await get_services(request).broker.groups.seek(DEFAULT_SCOPE, group, queue, target, partition)
     return _sought(group, queue, body, moved) | {"partitionName": partition, "updated": moved.moved > 0}
 
 
@@ -178,7 +178,7 @@ def summary(row: Any, now_s: float) -> dict[str, Any]:
 
 
 async def _delete(request: Request, group: str, queue: str | None, delete_metadata: bool) -> dict[str, Any]:
-    work = services(request).broker.groups
+    work = get_services(request).broker.groups
     forget = work.delete if delete_metadata else work.start_over
     partitions = await forget(DEFAULT_SCOPE, group, queue)
     return {

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from redis.exceptions import RedisError
 from starlette.requests import Request
 
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.durable.storage.vacuum_horizon import horizon
 from penstock.errors import PenstockError
 from penstock.streams.progress import STALE_AFTER_S, read_progress_async
@@ -26,11 +26,11 @@ DEADLINE_S = 2.0
 @router.get("/health", responses={503: {"description": "at least one part is down"}})
 async def health(request: Request) -> JSONResponse:
     """Every part with its state: 200 when all are up, 503 otherwise."""
-    given = services(request)
+    services = get_services(request)
     names = ("postgres", "redis", "clickhouse", "pipeline")
-    checks = (_postgres(given), _redis(given), _clickhouse(given), _pipeline(given))
+    checks = (_postgres(services), _redis(services), _clickhouse(services), _pipeline(services))
     found, warnings = await asyncio.gather(
-        asyncio.gather(*(_checked(check) for check in checks)), _warnings(given)
+        asyncio.gather(*(_checked(check) for check in checks)), _warnings(services)
     )
     parts: dict[str, dict[str, Any]] = {"broker": {"status": "up", "detail": "answering"}}
     parts.update(zip(names, found, strict=True))
@@ -39,11 +39,11 @@ async def health(request: Request) -> JSONResponse:
     return JSONResponse(body, 200 if healthy else 503, {"Cache-Control": "no-store"})
 
 
-async def _warnings(given: Services) -> list[str]:
+async def _warnings(services: Services) -> list[str]:
     """What does not stop the platform yet, in sentences that say what to do."""
-    limit = timedelta(seconds=given.settings.horizon_s)
+    limit = timedelta(seconds=services.settings.horizon_s)
     try:
-        holders = await asyncio.wait_for(horizon(given.database, limit), DEADLINE_S)
+        holders = await asyncio.wait_for(horizon(services.database, limit), DEADLINE_S)
     except (TimeoutError, PenstockError):
         return []  # the database is away or slow: its part says so
     return [holder.sentence for holder in holders]
@@ -62,23 +62,23 @@ async def _checked(check: Awaitable[str]) -> dict[str, Any]:
     return {"status": "up", "detail": detail, "ms": round((time.perf_counter() - started) * 1000, 1)}
 
 
-async def _postgres(given: Services) -> str:
-    await given.database.ping()
+async def _postgres(services: Services) -> str:
+    await services.database.ping()
     return "answering"
 
 
-async def _redis(given: Services) -> str:
-    await given.redis.ping()
+async def _redis(services: Services) -> str:
+    await services.redis.ping()
     return "answering"
 
 
-async def _clickhouse(given: Services) -> str:
-    await asyncio.to_thread(given.warehouse.query, "SELECT 1")
+async def _clickhouse(services: Services) -> str:
+    await asyncio.to_thread(services.warehouse.query, "SELECT 1")
     return "answering"
 
 
-async def _pipeline(given: Services) -> str:
-    progress = await read_progress_async(given.redis)
+async def _pipeline(services: Services) -> str:
+    progress = await read_progress_async(services.redis)
     if progress is None:
         raise PenstockError("the pipeline has not reported yet")
     age_s = time.time() - float(progress["at"])

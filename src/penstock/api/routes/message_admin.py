@@ -14,7 +14,7 @@ from penstock.api.http.parameters import Group, Limit, Offset, Partition, Partit
 from penstock.api.http.request_parsing import check_name
 from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.dead_letter_views import letter
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.broker.queues.message_actions import Record
 from penstock.clock import iso
 from penstock.durable import catalog, consumer_groups, stored_messages
@@ -54,14 +54,16 @@ async def list_messages(
     offset: Offset = 0,
 ) -> Response:
     """A page of a queue's messages: newest first within each partition."""
-    listing = await message_page(services(request), queue, partition, group, status, cursor, limit, offset)
+    listing = await message_page(
+        get_services(request), queue, partition, group, status, cursor, limit, offset
+    )
     return answers.answer(listing)
 
 
 @router.get("/{partition_id}/{transaction_id:path}")
 async def get_message(request: Request, partition_id: PartitionId, transaction_id: TransactionId) -> Response:
     """One message with its payload, and what it is to each group."""
-    work = services(request).broker.records
+    work = get_services(request).broker.records
     record = await work.get(DEFAULT_SCOPE, partition_id, transaction_id)
     data = answers.data(work.opened(record.row["payload"]))
     return answers.answer({**_record(record, transaction_id), **data, "payload": data["data"]})
@@ -72,7 +74,7 @@ async def delete_message(
     request: Request, partition_id: PartitionId, transaction_id: TransactionId
 ) -> dict[str, Any]:
     """Take a message out: its payload is erased, and no group gets it any more."""
-    await services(request).broker.records.delete(DEFAULT_SCOPE, partition_id, transaction_id)
+    await get_services(request).broker.records.delete(DEFAULT_SCOPE, partition_id, transaction_id)
     return {
         "success": True,
         "deleted": True,
@@ -89,7 +91,7 @@ async def retry_message(
 ) -> dict[str, Any]:
     """Push a dead message again, to the end of its partition."""
     body = await answers.body(request, _group_body, GroupBody())
-    place, message_id = await services(request).broker.records.retry(
+    place, message_id = await get_services(request).broker.records.retry(
         DEFAULT_SCOPE, partition_id, transaction_id, _group(body.consumerGroup)
     )
     return {
@@ -112,7 +114,7 @@ async def bury_message(
     """Declare a message dead for a group."""
     body = await answers.body(request, _bury_body, BuryBody())
     error = (body.error or "").replace("\0", "") or "declared dead by an operator"
-    group, outcome = await services(request).broker.records.bury(
+    group, outcome = await get_services(request).broker.records.bury(
         DEFAULT_SCOPE, partition_id, transaction_id, _group(body.consumerGroup), error
     )
     return {
@@ -125,7 +127,7 @@ async def bury_message(
 
 
 async def message_page(
-    given: Services,
+    services: Services,
     queue: str,
     partition: str | None,
     group: str | None,
@@ -134,31 +136,31 @@ async def message_page(
     limit: int,
     offset: int,
 ) -> dict[str, Any]:
-    found = await catalog.find_queue(given.database, DEFAULT_SCOPE, queue)
+    found = await catalog.find_queue(services.database, DEFAULT_SCOPE, queue)
     if found is None:
         raise unknown_queue(queue)
-    known = {row["name"]: row["id"] for row in await consumer_groups.groups_of(given.database, found.id)}
+    known = {row["name"]: row["id"] for row in await consumer_groups.groups_of(services.database, found.id)}
     if group is not None and group not in known:
         raise UnknownGroup(f"there is no consumer group {group!r} of queue {queue!r}", group=group)
     if status == "dead_letter":
         which = Filter(queue, group, partition)
         letters = await dead_letter_queries.dead_letters(
-            given.database, DEFAULT_SCOPE, which, limit=limit, offset=offset
+            services.database, DEFAULT_SCOPE, which, limit=limit, offset=offset
         )
-        total = await dead_letter_queries.total(given.database, DEFAULT_SCOPE, which)
-        listed = [{**letter(given, row), "status": "dead_letter"} for row in letters]
+        total = await dead_letter_queries.total(services.database, DEFAULT_SCOPE, which)
+        listed = [{**letter(services, row), "status": "dead_letter"} for row in letters]
         return _listing(listed, total, None, limit, offset)
     partition_id = None
     if partition is not None:
-        partition_id = await stored_messages.partition_id(given.database, found.id, partition)
+        partition_id = await stored_messages.partition_id(services.database, found.id, partition)
         if partition_id is None:
             raise UnknownPartition(f"queue {queue!r} has no partition {partition!r}", partition=partition)
     group_id = known.get(group or QUEUE_MODE)
     page = Page(found.id, partition_id, group_id, status, _cursor(cursor), offset, limit)
-    rows = await stored_messages.messages(given.database, page)
+    rows = await stored_messages.messages(services.database, page)
     after = f"{rows[-1]['partition_id']}:{rows[-1]['message_offset']}" if len(rows) == limit else None
     exact = None if status == "completed" or cursor is not None else rows[0]["total"] if rows else 0
-    listed = [_listed(given, queue, row) for row in rows if status in (None, row["status"])]
+    listed = [_listed(services, queue, row) for row in rows if status in (None, row["status"])]
     return _listing(listed, exact, after, limit, offset)
 
 
@@ -173,7 +175,7 @@ def _listing(
     }
 
 
-def _listed(given: Services, queue: str, row: Any) -> dict[str, Any]:
+def _listed(services: Services, queue: str, row: Any) -> dict[str, Any]:
     return {
         "id": row["message_id"],
         "transactionId": row["transaction_id"],
@@ -186,7 +188,7 @@ def _listed(given: Services, queue: str, row: Any) -> dict[str, Any]:
         "retryCount": row["attempts"],
         "createdAt": iso(row["created_at"]),
         "leaseExpiresAt": answers.moment(row["lease_expires_at"]),
-        **answers.data(given.broker.records.opened(row["payload"])),
+        **answers.data(services.broker.records.opened(row["payload"])),
     }
 
 

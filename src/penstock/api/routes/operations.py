@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from penstock.api.http.answers import moment
 from penstock.api.http.parameters import Limit, Queue
-from penstock.api.services import services
+from penstock.api.services import get_services
 from penstock.clock import iso
 from penstock.durable import deferred_operations
 from penstock.model import DEFAULT_SCOPE
@@ -32,7 +32,7 @@ async def list_operations(
 ) -> dict[str, Any]:
     """A page of operations, the oldest first. What is done is kept for an hour."""
     rows = await deferred_operations.operations(
-        services(request).database, DEFAULT_SCOPE, queue=queue, status=status, after=after, limit=limit
+        get_services(request).database, DEFAULT_SCOPE, queue=queue, status=status, after=after, limit=limit
     )
     return {
         "operations": [_described(row) for row in rows],
@@ -43,8 +43,8 @@ async def list_operations(
 @router.get("/stats")
 async def statistics(request: Request) -> dict[str, Any]:
     """Operations by type, priority and status; how loaded this broker process is; what the journal holds."""
-    given = services(request)
-    rows = await deferred_operations.statistics(given.database)
+    services = get_services(request)
+    rows = await deferred_operations.statistics(services.database)
     return {
         "stats": [
             {
@@ -58,20 +58,20 @@ async def statistics(request: Request) -> dict[str, Any]:
             }
             for row in rows
         ],
-        "load": given.broker.load.described(),
-        "journal": journal_depth(given.broker.journal),
+        "load": services.broker.load.described(),
+        "journal": journal_depth(services.broker.journal),
     }
 
 
 @router.get("/{operationId}")
 async def get_operation(request: Request, operation_id: OperationId) -> dict[str, Any]:
     """One operation, with the result of every item once it is done."""
-    given = services(request)
-    row = await given.broker.operations.get(DEFAULT_SCOPE, operation_id)
+    services = get_services(request)
+    row = await services.broker.operations.get(DEFAULT_SCOPE, operation_id)
     ahead = row["ahead"]
     return _described(row) | {
         "queuePosition": None if ahead is None else ahead + 1,
-        "estimatedWait": None if ahead is None else given.broker.load.estimated_wait_s(row["kind"]),
+        "estimatedWait": None if ahead is None else services.broker.load.estimated_wait_s(row["kind"]),
         "result": _result(row) if row["status"] == "completed" else None,
     }
 
@@ -79,14 +79,14 @@ async def get_operation(request: Request, operation_id: OperationId) -> dict[str
 @router.post("/{operationId}/retry")
 async def retry_operation(request: Request, operation_id: OperationId) -> dict[str, Any]:
     """Try a failed operation again, before all others of its lane."""
-    await services(request).broker.operations.retry(DEFAULT_SCOPE, operation_id)
+    await get_services(request).broker.operations.retry(DEFAULT_SCOPE, operation_id)
     return {"operationId": str(operation_id), "status": "pending"}
 
 
 @router.delete("/{operationId}")
 async def drop_operation(request: Request, operation_id: OperationId) -> dict[str, Any]:
     """Forget an operation. One that is pending or failed is never carried out then: its messages are gone."""
-    was = await services(request).broker.operations.drop(DEFAULT_SCOPE, operation_id)
+    was = await get_services(request).broker.operations.drop(DEFAULT_SCOPE, operation_id)
     return {"operationId": str(operation_id), "dropped": True, "status": was}
 
 

@@ -22,7 +22,7 @@ from penstock.api.exporter.process_samples import Samples, Table
 from penstock.api.exporter.queue_samples import queue_samples
 from penstock.api.exporter.worker_aggregate import described
 from penstock.api.schemas.dead_letter_views import status_page
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.durable import reconciliation
 from penstock.durable.dead_letters import dead_letter_queries
 from penstock.durable.storage.vacuum_horizon import Holder, horizon
@@ -76,18 +76,22 @@ DESCRIPTION = "\n".join(
 
 @router.get("/metrics", response_class=Response, description=DESCRIPTION)
 async def prometheus(request: Request) -> Response:
-    given = services(request)
+    services = get_services(request)
     queues, holders, progress, dead, reconciled = await asyncio.gather(
-        queue_samples(given), _holders(given), _progress(given), _dead_samples(given), _reconciled(given)
+        queue_samples(services),
+        _holders(services),
+        _progress(services),
+        _dead_samples(services),
+        _reconciled(services),
     )
-    depth = given.broker.journal.depth() if given.broker.journal is not None else None
+    depth = services.broker.journal.depth() if services.broker.journal is not None else None
     samples = queues | dead | reconciled | _pipeline_samples(progress)
     samples |= {
         telemetry.HORIZON: {(holder.kind, holder.name): holder.age_s for holder in holders},
         telemetry.JOURNAL_RECORDS: {(): depth.records} if depth else {},
         telemetry.JOURNAL_BYTES: {(): depth.bytes} if depth else {},
     }
-    samples |= given.whole.samples()
+    samples |= services.whole.samples()
     gathered = _Gathered(samples)
     accepted = request.headers.get("accept", "")
     if "text/plain" in accepted and "openmetrics" not in accepted:
@@ -96,11 +100,11 @@ async def prometheus(request: Request) -> Response:
     return Response(body, media_type=CONTENT_TYPE_LATEST)
 
 
-async def _reconciled(given: Services) -> Table:
+async def _reconciled(services: Services) -> Table:
     """What the last comparison with the log found; no samples before the first, or without the database."""
     table: Table = {telemetry.RECONCILED: {}, telemetry.DRIFT: {}, telemetry.FINDINGS: {}}
     try:
-        row = await asyncio.wait_for(reconciliation.latest(given.database), DEADLINE_S)
+        row = await asyncio.wait_for(reconciliation.latest(services.database), DEADLINE_S)
     except (TimeoutError, PenstockError):
         return table
     if row is not None:
@@ -110,21 +114,21 @@ async def _reconciled(given: Services) -> Table:
     return table
 
 
-async def _holders(given: Services) -> list[Holder]:
+async def _holders(services: Services) -> list[Holder]:
     try:
-        limit = timedelta(seconds=given.settings.horizon_s)
-        return await asyncio.wait_for(horizon(given.database, limit), DEADLINE_S)
+        limit = timedelta(seconds=services.settings.horizon_s)
+        return await asyncio.wait_for(horizon(services.database, limit), DEADLINE_S)
     except (TimeoutError, PenstockError):
         return []  # the database is away or slow, which /health says
 
 
-async def _dead_samples(given: Services) -> Table:
+async def _dead_samples(services: Services) -> Table:
     """Dead letters, from the counts that all processes share; no samples while the database is away."""
     try:
         page, (drift, recounted_at) = await asyncio.wait_for(
             asyncio.gather(
-                status_page(given, MOST_GROUPS, 0, ages=True),
-                dead_letter_queries.drift(given.database),
+                status_page(services, MOST_GROUPS, 0, ages=True),
+                dead_letter_queries.drift(services.database),
             ),
             DEADLINE_S,
         )
@@ -147,10 +151,10 @@ async def _dead_samples(given: Services) -> Table:
     }
 
 
-async def _progress(given: Services) -> dict[str, Any] | None:
+async def _progress(services: Services) -> dict[str, Any] | None:
     """The pipeline's last report; None if there is none, or Redis is away or slow."""
     try:
-        return await asyncio.wait_for(read_progress_async(given.redis), DEADLINE_S)
+        return await asyncio.wait_for(read_progress_async(services.redis), DEADLINE_S)
     except (TimeoutError, RedisError, OSError, ValueError):
         return None
 

@@ -27,7 +27,7 @@ from penstock.api.schemas.message_bodies import (
     push_body,
     push_item,
 )
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.broker.messages import NewMessage, Popped, PushResult
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.name_registry import RUN_QUEUE
@@ -60,14 +60,14 @@ class _Push:
         return queued_answer([result.accepted for result in results], answer) or Answer(201, encode(answer))
 
 
-async def push(given: Services, raw: bytes) -> Answer:
-    return await _pushed(given, _read_push(given, raw))
+async def push(services: Services, raw: bytes) -> Answer:
+    return await _pushed(services, _read_push(services, raw))
 
 
-def start_push(given: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
+def start_push(services: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
     """The same without a task of its own, when there is nothing unusual about it."""
-    asked = _read_push(given, raw)
-    pushes = given.broker.pushes
+    asked = _read_push(services, raw)
+    pushes = services.broker.pushes
     if asked.messages and asked.decision is Decision.EXECUTE:
         sent = pushes.start(DEFAULT_SCOPE, asked.messages, reply)
         if sent is not None:
@@ -79,21 +79,21 @@ def start_push(given: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] |
             reply.finish = finish
             reply.rescue = lambda error: _rest(asked, pushes.rescue(sent, error))
             return None
-    return _pushed(given, asked)
+    return _pushed(services, asked)
 
 
 async def _rest(asked: _Push, results: Awaitable[list[PushResult]]) -> Answer:
     return asked.answer(await results)
 
 
-async def _pushed(given: Services, asked: _Push) -> Answer:
+async def _pushed(services: Services, asked: _Push) -> Answer:
     if not asked.messages:
         return asked.answer([])
-    return asked.answer(await given.broker.push(DEFAULT_SCOPE, asked.messages, asked.decision))
+    return asked.answer(await services.broker.push(DEFAULT_SCOPE, asked.messages, asked.decision))
 
 
-def _read_push(given: Services, raw: bytes) -> _Push:
-    decision = given.broker.admit("push")
+def _read_push(services: Services, raw: bytes) -> _Push:
+    decision = services.broker.admit("push")
     items, failed = _push_items(raw)
     messages: list[NewMessage] = []
     indexes: list[int] = []
@@ -151,49 +151,49 @@ def _push_result(index: int, message: NewMessage, result: PushResult) -> PushIte
 
 
 async def pop(
-    given: Services,
+    services: Services,
     queue: str,
     group: str,
     options: PopOptions,
     has_left: Callable[[], bool] = lambda: False,
 ) -> Answer:
     """The answer to a pop; what it leased is given back if the consumer has left by then."""
-    given.broker.admit("pop")
-    return await _popped(given, queue, group, options, has_left)
+    services.broker.admit("pop")
+    return await _popped(services, queue, group, options, has_left)
 
 
 async def _popped(
-    given: Services, queue: str, group: str, options: PopOptions, has_left: Callable[[], bool]
+    services: Services, queue: str, group: str, options: PopOptions, has_left: Callable[[], bool]
 ) -> Answer:
-    popped = await given.broker.pop(DEFAULT_SCOPE, queue, group, options)
+    popped = await services.broker.pop(DEFAULT_SCOPE, queue, group, options)
     if popped.messages and has_left():
         # The server cancels what it does for a client when it notices that it has left; not this.
-        await asyncio.shield(given.broker.give_back(DEFAULT_SCOPE, popped))
+        await asyncio.shield(services.broker.give_back(DEFAULT_SCOPE, popped))
         return NOTHING
     return _pop_answer(popped)
 
 
 def start_pop(
-    given: Services, queue: str, group: str, options: PopOptions, reply: Reply
+    services: Services, queue: str, group: str, options: PopOptions, reply: Reply
 ) -> Awaitable[Answer] | None:
     """The same without a task of its own, as long as it needs nothing but its batch."""
-    given.broker.admit("pop")
-    pops = given.broker.pops
+    services.broker.admit("pop")
+    pops = services.broker.pops
     begun = pops.start(DEFAULT_SCOPE, queue, group, options, reply)
     if begun is None:
-        return _popped(given, queue, group, options, reply.has_left)
+        return _popped(services, queue, group, options, reply.has_left)
 
     def finish(rows: list[Any]) -> Answer | Awaitable[Answer]:
         popped = pops.finish(DEFAULT_SCOPE, queue, group, options, begun, rows)
         if options.wait_s and not popped.messages:
-            return _popped(given, queue, group, options, reply.has_left)
+            return _popped(services, queue, group, options, reply.has_left)
         return _pop_answer(popped)
 
     async def rescue(error: Exception) -> Answer:
         if not isinstance(error, GroupGone):
             raise error
-        given.broker.directory.forget(DEFAULT_SCOPE, queue)
-        return await _popped(given, queue, group, options, reply.has_left)
+        services.broker.directory.forget(DEFAULT_SCOPE, queue)
+        return await _popped(services, queue, group, options, reply.has_left)
 
     reply.finish = finish
     reply.rescue = rescue
@@ -254,8 +254,10 @@ def _pop_answer(popped: Popped) -> Answer:
 
 
 async def _push(request: Request) -> Response:
-    given = services(request)
-    return (await push(given, await request_parsing.body(request, given.settings.max_body_bytes))).response()
+    services = get_services(request)
+    return (
+        await push(services, await request_parsing.body(request, services.settings.max_body_bytes))
+    ).response()
 
 
 async def _pop(request: Request) -> Response:
@@ -264,7 +266,7 @@ async def _pop(request: Request) -> Response:
     if partition is not None:
         request_parsing.check_name("partition", partition)
     group, options = pop_options(request.query_params, partition)
-    answer = await unless_disconnected(request, pop(services(request), queue, group, options))
+    answer = await unless_disconnected(request, pop(get_services(request), queue, group, options))
     return (answer or NOTHING).response()
 
 
@@ -274,8 +276,8 @@ async def _pop_any(request: Request) -> Response:
     if not namespace and not task:
         raise InvalidRequest("name a namespace or a task, or pop one queue: /api/v1/pop/queue/{queue}")
     group, options = pop_options(request.query_params)
-    services(request).broker.admit("pop")
-    work = services(request).broker.pop_any(DEFAULT_SCOPE, namespace, task, group, options)
+    get_services(request).broker.admit("pop")
+    work = get_services(request).broker.pop_any(DEFAULT_SCOPE, namespace, task, group, options)
     popped = await unless_disconnected(request, work)
     return (_pop_answer(popped) if popped else NOTHING).response()
 

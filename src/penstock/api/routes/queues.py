@@ -12,7 +12,7 @@ from penstock.api.http.answers import moment
 from penstock.api.http.parameters import Limit, Offset, Queue, Search, Text
 from penstock.api.routes.groups import summary
 from penstock.api.schemas.time_window import ratio
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.clock import iso, system_clock, to_utc
 from penstock.durable import catalog, consumer_groups, minute_rows
 from penstock.durable.options import described
@@ -28,7 +28,7 @@ async def list_queues(
 ) -> dict[str, Any]:
     """A page of the queues by name, with their depth."""
     rows = await catalog.queues(
-        services(request).database, DEFAULT_SCOPE, search=search, limit=limit, offset=offset
+        get_services(request).database, DEFAULT_SCOPE, search=search, limit=limit, offset=offset
     )
     return {
         "queues": [
@@ -55,34 +55,34 @@ async def list_queues(
 @router.get("/queues/{queue}")
 async def get_queue(request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
     """One queue: options, totals, its groups, and a page of its partitions by name."""
-    return await queue_detail(services(request), queue, limit, offset)
+    return await queue_detail(get_services(request), queue, limit, offset)
 
 
 @router.delete("/queues/{queue}")
 async def delete_queue(request: Request, queue: Queue) -> dict[str, Any]:
     """Delete a queue with its messages, groups, dead letters and traces."""
-    existed = await services(request).broker.queues.delete(DEFAULT_SCOPE, queue)
+    existed = await get_services(request).broker.queues.delete(DEFAULT_SCOPE, queue)
     return {"deleted": True, "existed": existed, "queue": queue}
 
 
 @router.get("/namespaces")
 async def list_namespaces(request: Request) -> dict[str, Any]:
     """The namespaces of queues, with what their queues hold together."""
-    rows = await catalog.labels(services(request).database, DEFAULT_SCOPE, "namespace")
+    rows = await catalog.labels(get_services(request).database, DEFAULT_SCOPE, "namespace")
     return {"namespaces": [_label("namespace", row) for row in rows]}
 
 
 @router.get("/tasks")
 async def list_tasks(request: Request) -> dict[str, Any]:
     """The tasks of queues, with what their queues hold together."""
-    rows = await catalog.labels(services(request).database, DEFAULT_SCOPE, "task")
+    rows = await catalog.labels(get_services(request).database, DEFAULT_SCOPE, "task")
     return {"tasks": [_label("task", row) for row in rows]}
 
 
 @router.get("/overview")
 async def overview(request: Request, namespace: Text = None, task: Text = None) -> dict[str, Any]:
     """How many queues, partitions, groups and messages there are."""
-    return await totals(services(request), namespace, task)
+    return await totals(get_services(request), namespace, task)
 
 
 @router.get("/partitions")
@@ -95,7 +95,7 @@ async def list_partitions(
 ) -> dict[str, Any]:
     """A page of partitions by queue and name."""
     rows = await catalog.partitions(
-        services(request).database, DEFAULT_SCOPE, queue=queue, search=search, limit=limit, offset=offset
+        get_services(request).database, DEFAULT_SCOPE, queue=queue, search=search, limit=limit, offset=offset
     )
     return {
         "partitions": [{"queue": row["queue"], **_partition(row)} for row in rows],
@@ -105,14 +105,16 @@ async def list_partitions(
     }
 
 
-async def queue_detail(given: Services, queue: str, limit: int, offset: int) -> dict[str, Any]:
+async def queue_detail(services: Services, queue: str, limit: int, offset: int) -> dict[str, Any]:
     """All there is to tell of a queue; UnknownQueue if there is none."""
-    found = await catalog.find_queue(given.database, DEFAULT_SCOPE, queue)
-    rows = await catalog.queue_totals(given.database, DEFAULT_SCOPE, queue=queue)
+    found = await catalog.find_queue(services.database, DEFAULT_SCOPE, queue)
+    rows = await catalog.queue_totals(services.database, DEFAULT_SCOPE, queue=queue)
     if found is None or not rows:
         raise unknown_queue(queue)
-    parts = await catalog.partitions(given.database, DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset)
-    members = await consumer_groups.groups(given.database, DEFAULT_SCOPE, queue=queue, limit=1_000)
+    parts = await catalog.partitions(
+        services.database, DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset
+    )
+    members = await consumer_groups.groups(services.database, DEFAULT_SCOPE, queue=queue, limit=1_000)
     now_s = system_clock()
     return {
         "id": str(found.id),
@@ -120,7 +122,7 @@ async def queue_detail(given: Services, queue: str, limit: int, offset: int) -> 
         "namespace": found.row["namespace"],
         "task": found.row["task"],
         "createdAt": iso(rows[0]["created_at"]),
-        "options": described(found.row, given.settings.lease_ms),
+        "options": described(found.row, services.settings.lease_ms),
         "depth": rows[0]["depth"],
         "running": rows[0]["running"],
         "totals": message_totals(rows[0]),
@@ -133,10 +135,10 @@ async def queue_detail(given: Services, queue: str, limit: int, offset: int) -> 
     }
 
 
-async def totals(given: Services, namespace: str | None, task: str | None) -> dict[str, Any]:
+async def totals(services: Services, namespace: str | None, task: str | None) -> dict[str, Any]:
     """Totals over all queues, or those of a namespace and task; an empty name counts as none."""
     row = await catalog.overview(
-        given.database, DEFAULT_SCOPE, namespace=namespace or None, task=task or None
+        services.database, DEFAULT_SCOPE, namespace=namespace or None, task=task or None
     )
     return {
         "queues": row["queues"],
@@ -145,16 +147,16 @@ async def totals(given: Services, namespace: str | None, task: str | None) -> di
         "tasks": row["tasks"],
         "consumerGroups": row["groups"],
         "messages": message_totals(row),
-        "throughput": await _throughput(given),
+        "throughput": await _throughput(services),
         "asOf": iso(to_utc(system_clock())),
     }
 
 
-async def _throughput(given: Services) -> dict[str, Any]:
+async def _throughput(services: Services) -> dict[str, Any]:
     """What all brokers do, over the last whole minute and what there is of the running one."""
     now = to_utc(system_clock())
     rows = await minute_rows.throughput(
-        given.database, now - timedelta(minutes=1), now + timedelta(minutes=1), timedelta(minutes=1)
+        services.database, now - timedelta(minutes=1), now + timedelta(minutes=1), timedelta(minutes=1)
     )
     covered_s = sum(row["covered_s"] for row in rows)
     return {

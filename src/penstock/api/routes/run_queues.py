@@ -17,7 +17,7 @@ from penstock.api.http.parameters import Label, Limit, Offset, Queue, Search
 from penstock.api.http.response import Answer
 from penstock.api.schemas import task_bodies
 from penstock.api.schemas.message_bodies import encode
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
 from penstock.runqueue.task_model import EnvironmentState, QueueState
@@ -27,21 +27,21 @@ router = APIRouter(prefix="/api/v1", tags=["run queues"])
 NO_TASKS = Answer(200, b'{"tasks":[]}')
 
 
-async def enqueue(given: Services, queue: str, raw: bytes) -> Answer:
+async def enqueue(services: Services, queue: str, raw: bytes) -> Answer:
     tasks = task_bodies.new_tasks(request_parsing.decode(task_bodies.enqueue_body, raw))
-    await given.names.check_for_tasks(DEFAULT_SCOPE, queue)
-    results = await given.run_queues.enqueue(DEFAULT_SCOPE, queue, tasks)
+    await services.names.check_for_tasks(DEFAULT_SCOPE, queue)
+    results = await services.run_queues.enqueue(DEFAULT_SCOPE, queue, tasks)
     return Answer(201, encode(task_bodies.enqueued(results)))
 
 
 async def dequeue(
-    given: Services, queue: str | None, raw: bytes, has_left: Callable[[], bool] = lambda: False
+    services: Services, queue: str | None, raw: bytes, has_left: Callable[[], bool] = lambda: False
 ) -> Answer:
     """The answer to a dequeue, of one queue or of all in turn; given back if the worker has left by then."""
     body = task_bodies.DequeueBody()
     if raw.strip():
         body = request_parsing.decode(task_bodies.dequeue_body, raw)
-    tasks = await given.run_queues.dequeue(
+    tasks = await services.run_queues.dequeue(
         DEFAULT_SCOPE,
         queue,
         limit=body.limit,
@@ -51,7 +51,7 @@ async def dequeue(
     )
     if tasks and has_left():
         # The server cancels what it does for a client when it notices that it has left; not this.
-        await asyncio.shield(given.run_queues.give_back(DEFAULT_SCOPE, [task.lease for task in tasks]))
+        await asyncio.shield(services.run_queues.give_back(DEFAULT_SCOPE, [task.lease for task in tasks]))
         return NO_TASKS
     return Answer(200, encode(task_bodies.dequeued(tasks)))
 
@@ -61,9 +61,9 @@ async def dequeue(
 )
 async def enqueue_tasks(request: Request, queue: Queue) -> Response:
     """Add a task, or with `tasks` many, in order, all or none. The queue is made by its first task."""
-    given = services(request)
+    services = get_services(request)
     return (
-        await enqueue(given, queue, await request_parsing.body(request, given.settings.max_body_bytes))
+        await enqueue(services, queue, await request_parsing.body(request, services.settings.max_body_bytes))
     ).response()
 
 
@@ -83,10 +83,10 @@ async def dequeue_of_any_queue(request: Request) -> Response:
 
 
 async def _taken(request: Request, queue: str | None) -> Response:
-    given = services(request)
-    raw = await request_parsing.body(request, given.settings.max_body_bytes)
+    services = get_services(request)
+    raw = await request_parsing.body(request, services.settings.max_body_bytes)
     left = asyncio.Event()
-    work = dequeue(given, queue, raw, left.is_set)
+    work = dequeue(services, queue, raw, left.is_set)
     answer = await unless_disconnected(request, work, left.set)
     return (answer or NO_TASKS).response()
 
@@ -96,11 +96,11 @@ async def list_run_queues(
     request: Request, search: Search = None, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, Any]:
     """A page of the run queues by name, with what they hold, and the environment's limit."""
-    given = services(request)
-    found = await given.run_queues.queues(DEFAULT_SCOPE)
+    services = get_services(request)
+    found = await services.run_queues.queues(DEFAULT_SCOPE)
     if search:
         found = [state for state in found if search.casefold() in state.queue.casefold()]
-    environment = await given.run_queues.environment(DEFAULT_SCOPE)
+    environment = await services.run_queues.environment(DEFAULT_SCOPE)
     return {
         "queues": [queue_state(state) for state in found[offset : offset + limit]],
         "total": len(found),
@@ -113,48 +113,48 @@ async def list_run_queues(
 @router.get("/run-queues/{queue}")
 async def get_run_queue(request: Request, queue: Queue) -> dict[str, Any]:
     """One run queue, now."""
-    return queue_state(await services(request).run_queues.queue(DEFAULT_SCOPE, queue))
+    return queue_state(await get_services(request).run_queues.queue(DEFAULT_SCOPE, queue))
 
 
 @router.delete("/run-queues/{queue}")
 async def delete_run_queue(request: Request, queue: Queue) -> dict[str, Any]:
     """Forget a run queue that holds no task, dead ones included: its limit, its pause and its name."""
-    given = services(request)
-    await given.run_queues.delete_queue(DEFAULT_SCOPE, queue)
-    given.names.forget_tasks(DEFAULT_SCOPE, queue)
+    services = get_services(request)
+    await services.run_queues.delete_queue(DEFAULT_SCOPE, queue)
+    services.names.forget_tasks(DEFAULT_SCOPE, queue)
     return {"deleted": True, "queue": queue}
 
 
 @router.put("/run-queues/{queue}/limits", openapi_extra=answers.described(task_bodies.LimitsBody))
 async def set_limits(request: Request, queue: Queue) -> dict[str, Any]:
     """How many tasks of the queue may run at once: null for no limit. Takes effect at once."""
-    given = services(request)
+    services = get_services(request)
     body = await answers.body(request, task_bodies.limits_body)
-    await given.names.check_for_tasks(DEFAULT_SCOPE, queue)
-    return queue_state(await given.run_queues.set_queue_limit(DEFAULT_SCOPE, queue, body.concurrency))
+    await services.names.check_for_tasks(DEFAULT_SCOPE, queue)
+    return queue_state(await services.run_queues.set_queue_limit(DEFAULT_SCOPE, queue, body.concurrency))
 
 
 @router.post("/run-queues/{queue}/pause")
 async def pause(request: Request, queue: Queue) -> dict[str, Any]:
     """Hand out nothing more of the queue; what runs goes on, and tasks may be enqueued."""
-    given = services(request)
-    await given.names.check_for_tasks(DEFAULT_SCOPE, queue)
-    return queue_state(await given.run_queues.pause(DEFAULT_SCOPE, queue))
+    services = get_services(request)
+    await services.names.check_for_tasks(DEFAULT_SCOPE, queue)
+    return queue_state(await services.run_queues.pause(DEFAULT_SCOPE, queue))
 
 
 @router.post("/run-queues/{queue}/resume")
 async def resume(request: Request, queue: Queue) -> dict[str, Any]:
     """Hand out again."""
-    given = services(request)
-    await given.names.check_for_tasks(DEFAULT_SCOPE, queue)
-    return queue_state(await given.run_queues.resume(DEFAULT_SCOPE, queue))
+    services = get_services(request)
+    await services.names.check_for_tasks(DEFAULT_SCOPE, queue)
+    return queue_state(await services.run_queues.resume(DEFAULT_SCOPE, queue))
 
 
 @router.get("/environments/{environment}/run-limits")
 async def get_environment_limits(request: Request, environment: Label) -> dict[str, Any]:
     """The limit of all run queues of an environment together, and how much of it is used."""
     scope = DEFAULT_SCOPE._replace(environment=environment)
-    return _environment_state(await services(request).run_queues.environment(scope))
+    return _environment_state(await get_services(request).run_queues.environment(scope))
 
 
 @router.put(
@@ -166,7 +166,7 @@ async def set_environment_limits(request: Request, environment: Label) -> dict[s
     `concurrency`."""
     body = await answers.body(request, task_bodies.environment_limits_body)
     scope = DEFAULT_SCOPE._replace(environment=environment)
-    state = await services(request).run_queues.set_environment_limit(scope, body.concurrency, body.burst)
+    state = await get_services(request).run_queues.set_environment_limit(scope, body.concurrency, body.burst)
     return _environment_state(state)
 
 
@@ -178,9 +178,9 @@ async def list_dead_tasks(
     after: Annotated[str | None, Query(max_length=255, description="`next` of the page before")] = None,
 ) -> Response:
     """A page of tasks that used up their attempts, the oldest first, with their payloads and last errors."""
-    given = services(request)
-    page = await given.run_queues.dead_letters(DEFAULT_SCOPE, queue, limit=limit, after=after)
-    state = await given.run_queues.queue(DEFAULT_SCOPE, queue)
+    services = get_services(request)
+    page = await services.run_queues.dead_letters(DEFAULT_SCOPE, queue, limit=limit, after=after)
+    state = await services.run_queues.queue(DEFAULT_SCOPE, queue)
     return answers.answer(
         {
             "tasks": [task_bodies.described(task) for task in page.tasks],
@@ -195,7 +195,7 @@ async def list_dead_tasks(
 )
 async def redrive(request: Request, queue: Queue) -> Response:
     """Let dead tasks run again with all their attempts: `ids`, or `all` that are dead now."""
-    run_queues = services(request).run_queues
+    run_queues = get_services(request).run_queues
     ids = await _dead_ids(request)
     if ids is None:
         return answers.answer({"redriven": await run_queues.redrive_all(DEFAULT_SCOPE, queue)})
@@ -206,7 +206,7 @@ async def redrive(request: Request, queue: Queue) -> Response:
 @router.delete("/run-queues/{queue}/dead-letters", openapi_extra=answers.described(task_bodies.DeadBody))
 async def delete_dead_tasks(request: Request, queue: Queue) -> Response:
     """Delete dead tasks: `ids`, or `all` that are dead now."""
-    run_queues = services(request).run_queues
+    run_queues = get_services(request).run_queues
     ids = await _dead_ids(request)
     if ids is None:
         return answers.answer({"deleted": await run_queues.purge_dead(DEFAULT_SCOPE, queue)})

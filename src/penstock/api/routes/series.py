@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.http.parameters import Group, Label, Queue
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.definitions import QUEUE, WORKER, MetricDefinition
 from penstock.durable import catalog
 from penstock.errors import RedisUnavailable, UnknownEnvironment, UnknownQueue, WarehouseUnavailable
@@ -66,13 +66,13 @@ async def queue_metrics(
 
     A queue that was deleted still has the series of the time it was there.
     """
-    given = services(request)
-    asked = await _asked(given, period, start, end, resolution, fields)
-    if not await _is_known(given, queue):
+    services = get_services(request)
+    asked = await _asked(services, period, start, end, resolution, fields)
+    if not await _is_known(services, queue):
         raise UnknownQueue(
             f"there is no queue {queue!r}; it is made by the first push or task for it", queue=queue
         )
-    return await _answer(lambda: queue_series(given.warehouse, DEFAULT_SCOPE, queue, group=group, **asked))
+    return await _answer(lambda: queue_series(services.warehouse, DEFAULT_SCOPE, queue, group=group, **asked))
 
 
 @router.get("/environments/{environment}/queue-metrics")
@@ -86,17 +86,17 @@ async def environment_metrics(
     fields: Fields = None,
 ) -> Response:
     """The same of all queues of an environment together: sums, and depth and age of the whole."""
-    given = services(request)
+    services = get_services(request)
     scope = DEFAULT_SCOPE._replace(environment=environment)
-    asked = await _asked(given, period, start, end, resolution, fields)
-    if not await catalog.has_queues(given.database, scope) and not await _measured(
-        lambda: environment_is_known(given.warehouse, scope)
+    asked = await _asked(services, period, start, end, resolution, fields)
+    if not await catalog.has_queues(services.database, scope) and not await _measured(
+        lambda: environment_is_known(services.warehouse, scope)
     ):
         raise UnknownEnvironment(
             f"there is no environment {environment!r}; it is made by the first push to a queue in it",
             environment=environment,
         )
-    return await _answer(lambda: environment_series(given.warehouse, scope, **asked))
+    return await _answer(lambda: environment_series(services.warehouse, scope, **asked))
 
 
 @router.get("/workers/{hostname}/{worker}/metrics")
@@ -110,31 +110,31 @@ async def worker_metrics(
     resolution: Resolution = None,
 ) -> Response:
     """What a broker process did and how it was, at any zoom; nothing but zeros where it was not there."""
-    given = services(request)
-    asked = await _asked(given, period, start, end, resolution, None, WORKER)
+    services = get_services(request)
+    asked = await _asked(services, period, start, end, resolution, None, WORKER)
     named = {"hostname": hostname, "worker": str(worker)}
-    return await _answer(lambda: metric_series(given.warehouse, WORKER, named, **asked))
+    return await _answer(lambda: metric_series(services.warehouse, WORKER, named, **asked))
 
 
-async def _is_known(given: Services, queue: str) -> bool:
+async def _is_known(services: Services, queue: str) -> bool:
     """Whether a queue of either kind has the name, or had it while it was measured."""
-    if await _has_tasks(given, queue):
+    if await _has_tasks(services, queue):
         return True
-    if await catalog.queue_exists(given.database, DEFAULT_SCOPE, queue):
+    if await catalog.queue_exists(services.database, DEFAULT_SCOPE, queue):
         return True
-    return await _measured(lambda: queue_is_known(given.warehouse, DEFAULT_SCOPE, queue))
+    return await _measured(lambda: queue_is_known(services.warehouse, DEFAULT_SCOPE, queue))
 
 
-async def _has_tasks(given: Services, queue: str) -> bool:
+async def _has_tasks(services: Services, queue: str) -> bool:
     try:
         async with asyncio.timeout(REDIS_PATIENCE_S):
-            return await given.run_queues.has_queue(DEFAULT_SCOPE, queue)
+            return await services.run_queues.has_queue(DEFAULT_SCOPE, queue)
     except (RedisUnavailable, TimeoutError):
         return False  # a run queue that was measured is known to ClickHouse all the same
 
 
 async def _asked(
-    given: Services,
+    services: Services,
     period: str | None,
     start: datetime | None,
     end: datetime | None,
@@ -149,14 +149,14 @@ async def _asked(
         resolution=resolution,
         fields=None if fields is None else [name.strip() for name in fields.split(",") if name.strip()],
         # Asked for before ClickHouse is, so that it never promises too much.
-        counted_until=await _counted_until(given, definition),
+        counted_until=await _counted_until(services, definition),
     )
 
 
-async def _counted_until(given: Services, definition: MetricDefinition) -> float | None:
+async def _counted_until(services: Services, definition: MetricDefinition) -> float | None:
     try:
         async with asyncio.timeout(REDIS_PATIENCE_S):
-            return await counted_until(given.redis, definition)
+            return await counted_until(services.redis, definition)
     except (RedisError, OSError, TimeoutError) as error:
         logger.warning("how far events were counted is not known: Redis: %s", error)
         return None

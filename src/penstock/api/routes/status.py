@@ -15,7 +15,7 @@ from penstock.api.http.parameters import Group, Limit, Moment, Offset, Partition
 from penstock.api.routes.message_admin import Status, message_page
 from penstock.api.routes.queues import message_totals, queue_detail, totals, unknown_queue
 from penstock.api.schemas.time_window import window
-from penstock.api.services import services
+from penstock.api.services import get_services
 from penstock.clock import iso
 from penstock.durable import catalog, minute_rows, reconciliation
 from penstock.model import DEFAULT_SCOPE
@@ -32,14 +32,14 @@ END = Query(None, alias="to", description="the window's end; now if left out")
 @router.get("/status")
 async def status(request: Request, namespace: Text = None, task: Text = None) -> dict[str, Any]:
     """Totals over all queues, current to the moment."""
-    return await totals(services(request), namespace, task)
+    return await totals(get_services(request), namespace, task)
 
 
 @router.get("/status/reconciliation")
 async def last_reconciliation(request: Request) -> dict[str, Any]:
     """When totals and positions were last compared with the log, and what was found. `drift` is the number of
     messages by which totals were wrong, and `orphans` that of rows without an owner; all were corrected."""
-    row = await reconciliation.latest(services(request).database)
+    row = await reconciliation.latest(get_services(request).database)
     if row is None:
         return {"endedAt": None}
     return {
@@ -60,7 +60,7 @@ async def list_queues(
 ) -> dict[str, Any]:
     """A page of queues by name with their totals."""
     rows = await catalog.queue_totals(
-        services(request).database,
+        get_services(request).database,
         DEFAULT_SCOPE,
         namespace=namespace or None,
         task=task or None,
@@ -97,7 +97,9 @@ async def analytics(
     """How many messages were pushed to a queue, or to all of them, over time."""
     if queue is None:
         asked = window(start, end, interval, None)
-        rows = await minute_rows.throughput(services(request).database, asked.start, asked.end, asked.width)
+        rows = await minute_rows.throughput(
+            get_services(request).database, asked.start, asked.end, asked.width
+        )
         found = {row["bucket_at"]: {"messages": row["push_messages"]} for row in rows}
         return {
             "queue": None,
@@ -118,7 +120,7 @@ async def analytics(
 @router.get("/status/queues/{queue}")
 async def get_queue(request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
     """One queue: options, totals, its groups, and a page of its partitions."""
-    detail = await queue_detail(services(request), queue, limit, offset)
+    detail = await queue_detail(get_services(request), queue, limit, offset)
     names = ("id", "name", "namespace", "task", "createdAt")
     return {
         "queue": {**{name: detail[name] for name in names}, "config": detail["options"]},
@@ -143,7 +145,9 @@ async def list_messages(
     offset: Offset = 0,
 ) -> Response:
     """A page of a queue's messages: newest first within each partition."""
-    listing = await message_page(services(request), queue, partition, group, status, cursor, limit, offset)
+    listing = await message_page(
+        get_services(request), queue, partition, group, status, cursor, limit, offset
+    )
     return answers.answer(listing)
 
 
@@ -154,12 +158,12 @@ async def refresh() -> dict[str, Any]:
 
 
 async def _series(request: Request, queue: str, start: Any, end: Any, interval: str | None) -> dict[str, Any]:
-    given = services(request)
-    if not await catalog.queue_exists(given.database, DEFAULT_SCOPE, queue):
+    services = get_services(request)
+    if not await catalog.queue_exists(services.database, DEFAULT_SCOPE, queue):
         raise unknown_queue(queue)
     return await asyncio.to_thread(
         queue_series,
-        given.warehouse,
+        services.warehouse,
         DEFAULT_SCOPE,
         queue,
         period=None if start else "1h",

@@ -13,62 +13,64 @@ from penstock.api.http import answers, request_parsing
 from penstock.api.http.response import Answer
 from penstock.api.schemas import task_bodies
 from penstock.api.schemas.message_bodies import encode
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.model import DEFAULT_SCOPE
 from penstock.runqueue.task_model import Lease
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
 
 
-async def ack(given: Services, task_id: str, raw: bytes) -> Answer:
+async def ack(services: Services, task_id: str, raw: bytes) -> Answer:
     body = request_parsing.decode(task_bodies.ack_body, raw)
-    return _answer(task_bodies.settled(await given.run_queues.ack(DEFAULT_SCOPE, Lease(task_id, body.token))))
+    return _answer(
+        task_bodies.settled(await services.run_queues.ack(DEFAULT_SCOPE, Lease(task_id, body.token)))
+    )
 
 
-async def nack(given: Services, task_id: str, raw: bytes) -> Answer:
+async def nack(services: Services, task_id: str, raw: bytes) -> Answer:
     body = request_parsing.decode(task_bodies.nack_body, raw)
-    result = await given.run_queues.nack(DEFAULT_SCOPE, task_bodies.nack_of(task_id, body))
+    result = await services.run_queues.nack(DEFAULT_SCOPE, task_bodies.nack_of(task_id, body))
     return _answer(task_bodies.settled(result))
 
 
-async def heartbeat(given: Services, task_id: str, raw: bytes) -> Answer:
+async def heartbeat(services: Services, task_id: str, raw: bytes) -> Answer:
     body = request_parsing.decode(task_bodies.heartbeat_body, raw)
-    result = await given.run_queues.heartbeat(DEFAULT_SCOPE, Lease(task_id, body.token), body.visibilityMs)
+    result = await services.run_queues.heartbeat(DEFAULT_SCOPE, Lease(task_id, body.token), body.visibilityMs)
     return _answer(task_bodies.settled(result))
 
 
-async def give_back(given: Services, task_id: str, raw: bytes) -> Answer:
+async def give_back(services: Services, task_id: str, raw: bytes) -> Answer:
     body = request_parsing.decode(task_bodies.ack_body, raw)
-    [result] = await given.run_queues.give_back(DEFAULT_SCOPE, [Lease(task_id, body.token)])
+    [result] = await services.run_queues.give_back(DEFAULT_SCOPE, [Lease(task_id, body.token)])
     if isinstance(result, Exception):
         raise result
     return _answer(task_bodies.settled(result))
 
 
-async def ack_many(given: Services, raw: bytes) -> Answer:
+async def ack_many(services: Services, raw: bytes) -> Answer:
     body = request_parsing.decode(task_bodies.leases_body, raw)
-    results = await given.run_queues.ack_many(DEFAULT_SCOPE, task_bodies.leases(body))
+    results = await services.run_queues.ack_many(DEFAULT_SCOPE, task_bodies.leases(body))
     return _answer(task_bodies.outcomes([item.id for item in body.tasks], results))
 
 
-async def nack_many(given: Services, raw: bytes) -> Answer:
+async def nack_many(services: Services, raw: bytes) -> Answer:
     body = request_parsing.decode(task_bodies.nacks_body, raw)
     nacks = [task_bodies.nack_of(item.id, item) for item in body.tasks]
-    results = await given.run_queues.nack_many(DEFAULT_SCOPE, nacks)
+    results = await services.run_queues.nack_many(DEFAULT_SCOPE, nacks)
     return _answer(task_bodies.outcomes([item.id for item in body.tasks], results))
 
 
-async def heartbeat_many(given: Services, raw: bytes) -> Answer:
+async def heartbeat_many(services: Services, raw: bytes) -> Answer:
     body = request_parsing.decode(task_bodies.heartbeats_body, raw)
-    results = await given.run_queues.heartbeat_many(
+    results = await services.run_queues.heartbeat_many(
         DEFAULT_SCOPE, task_bodies.leases(body), body.visibilityMs
     )
     return _answer(task_bodies.outcomes([item.id for item in body.tasks], results))
 
 
-async def give_back_many(given: Services, raw: bytes) -> Answer:
+async def give_back_many(services: Services, raw: bytes) -> Answer:
     body = request_parsing.decode(task_bodies.leases_body, raw)
-    results = await given.run_queues.give_back(DEFAULT_SCOPE, task_bodies.leases(body))
+    results = await services.run_queues.give_back(DEFAULT_SCOPE, task_bodies.leases(body))
     return _answer(task_bodies.outcomes([item.id for item in body.tasks], results))
 
 
@@ -95,7 +97,7 @@ MANY: dict[str, Callable[[Services, bytes], Awaitable[Answer]]] = {
 @router.get("/{task_id}")
 async def get_task(request: Request, task_id: str) -> Response:
     """A task as it is now; 404 once it is finished or expired."""
-    task = await services(request).run_queues.task(DEFAULT_SCOPE, task_id)
+    task = await get_services(request).run_queues.task(DEFAULT_SCOPE, task_id)
     return answers.answer(task_bodies.described(task))
 
 
@@ -148,12 +150,12 @@ async def give_back_tasks(request: Request) -> Response:
 
 
 async def _single(request: Request, task_id: str, verb: str) -> Response:
-    given = services(request)
-    raw = await request_parsing.body(request, given.settings.max_body_bytes)
-    return (await SINGLE[verb](given, task_id, raw)).response()
+    services = get_services(request)
+    raw = await request_parsing.body(request, services.settings.max_body_bytes)
+    return (await SINGLE[verb](services, task_id, raw)).response()
 
 
 async def _many(request: Request, verb: str) -> Response:
-    given = services(request)
-    raw = await request_parsing.body(request, given.settings.max_body_bytes)
-    return (await MANY[verb](given, raw)).response()
+    services = get_services(request)
+    raw = await request_parsing.body(request, services.settings.max_body_bytes)
+    return (await MANY[verb](services, raw)).response()

@@ -23,7 +23,7 @@ from penstock.api.http.parameters import (
     TransactionId,
 )
 from penstock.api.http.request_parsing import check_name
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.clock import iso
 from penstock.durable import trace_log
 from penstock.durable.trace_log import COUNT_UP_TO, Trace
@@ -76,13 +76,13 @@ DESCRIPTION = {
 
 @router.post("", status_code=201, openapi_extra=DESCRIPTION)
 async def record_trace(request: Request) -> dict[str, Any]:
-    """Note something about a message: any JSON, found again by the message or by the names given."""
-    given = services(request)
+    """Note something about a message: any JSON, found again by the message or by the names services."""
+    services = get_services(request)
     trace = _trace(await answers.body(request, _trace_body))
-    place = await given.broker.records.place(DEFAULT_SCOPE, trace.partition_id)
+    place = await services.broker.records.place(DEFAULT_SCOPE, trace.partition_id)
     if place.encrypted:
-        trace = replace(trace, data=given.broker.sealer.seal(trace.data))
-    trace_id = await trace_log.record(given.database, DEFAULT_SCOPE, trace)
+        trace = replace(trace, data=services.broker.sealer.seal(trace.data))
+    trace_id = await trace_log.record(services.database, DEFAULT_SCOPE, trace)
     return {"success": True, "traceId": str(trace_id)}
 
 
@@ -95,7 +95,7 @@ async def list_names(
 ) -> dict[str, Any]:
     """A page of the names that traces have, those that begin with `search`, with the latest trace of each."""
     rows = await trace_log.names(
-        services(request).database, DEFAULT_SCOPE, search or "", limit=limit + 1, offset=offset
+        get_services(request).database, DEFAULT_SCOPE, search or "", limit=limit + 1, offset=offset
     )
     return {
         "trace_names": [
@@ -122,13 +122,13 @@ async def list_by_name(
     offset: Offset = 0,
 ) -> Response:
     """A page of the traces of a name, the latest first."""
-    given = services(request)
+    services = get_services(request)
     rows = await trace_log.by_name(
-        given.database, DEFAULT_SCOPE, name, start=start, end=end, limit=limit + 1, offset=offset
+        services.database, DEFAULT_SCOPE, name, start=start, end=end, limit=limit + 1, offset=offset
     )
     found = [
         {
-            **_told(given, row),
+            **_told(services, row),
             "transaction_id": row["transaction_id"],
             "partition_id": str(row["partition_id"]),
             "queue_name": row["queue"],
@@ -148,12 +148,12 @@ async def list_of_message(
     offset: Offset = 0,
 ) -> Response:
     """A page of a message's traces, the first one first."""
-    given = services(request)
-    await given.broker.records.place(DEFAULT_SCOPE, partition_id)
+    services = get_services(request)
+    await services.broker.records.place(DEFAULT_SCOPE, partition_id)
     rows = await trace_log.of_message(
-        given.database, partition_id, transaction_id, limit=limit + 1, offset=offset
+        services.database, partition_id, transaction_id, limit=limit + 1, offset=offset
     )
-    return _page([_told(given, row) for row in rows[:limit]], len(rows) > limit, limit, offset)
+    return _page([_told(services, row) for row in rows[:limit]], len(rows) > limit, limit, offset)
 
 
 def _trace(body: TraceBody) -> Trace:
@@ -183,14 +183,14 @@ def _trace(body: TraceBody) -> Trace:
     )
 
 
-def _told(given: Services, row: Any) -> dict[str, Any]:
+def _told(services: Services, row: Any) -> dict[str, Any]:
     return {
         "id": str(row["id"]),
         "event_type": row["event"],
         "consumer_group": row["group_name"],
         "trace_names": sorted(row["names"]),
         "created_at": iso(row["created_at"]),
-        **answers.data(given.broker.records.opened(row["data"])),
+        **answers.data(services.broker.records.opened(row["data"])),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 
-from penstock.api.services import services
+from penstock.api.services import get_services
 from penstock.clock import iso
 from penstock.durable.storage.vacuum_horizon import horizon
 
@@ -23,9 +23,9 @@ async def status_horizon(
     ),
 ) -> dict[str, Any]:
     """Sessions, slots and prepared transactions that hold the vacuum horizon, the oldest first."""
-    given = services(request)
-    limit_s = given.settings.horizon_s if longer_than_s is None else longer_than_s
-    holders = await horizon(given.database, timedelta(seconds=limit_s))
+    services = get_services(request)
+    limit_s = services.settings.horizon_s if longer_than_s is None else longer_than_s
+    holders = await horizon(services.database, timedelta(seconds=limit_s))
     return {
         "longerThan": limit_s,
         "holders": [

@@ -16,7 +16,7 @@ from penstock.api.routes.dead_letter_jobs import accepted
 from penstock.api.routes.dead_letters import LetterId
 from penstock.api.schemas.dead_letter_views import change_task, is_task, number, run_queue, status_page
 from penstock.api.schemas.message_bodies import encode
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.clock import iso
 from penstock.durable.dead_letters import dead_letter_queries
 from penstock.durable.dead_letters.dead_letter_queries import Filter
@@ -30,12 +30,12 @@ router = APIRouter(tags=["dead letters"])
 async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0) -> Response:
     """A page of how many dead letters each consumer has, by name. Costs the same at any number of letters."""
     guards(request).check(request)
-    return (await status(services(request), limit, offset)).response()
+    return (await status(get_services(request), limit, offset)).response()
 
 
-async def status(given: Services, limit: int, offset: int) -> Answer:
+async def status(services: Services, limit: int, offset: int) -> Answer:
     """The answer, for a caller who may have it."""
-    page = await status_page(given, limit, offset)
+    page = await status_page(services, limit, offset)
     return Answer(
         200,
         encode(
@@ -62,17 +62,17 @@ async def status(given: Services, limit: int, offset: int) -> Answer:
 async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) -> Response:
     """Delete all dead letters of a consumer, chunk by chunk. 202 with the job."""
     guards(request).check_consumer(request, channelId, consumerId)
-    given = services(request)
+    services = get_services(request)
     which = Filter(queue=channelId, group=consumerId)
-    if await run_queue(given, channelId, acting=True) is not None:
-        return accepted(await given.broker.dead_letters.make_task_job(DEFAULT_SCOPE, "purge", which))
+    if await run_queue(services, channelId, acting=True) is not None:
+        return accepted(await services.broker.dead_letters.make_task_job(DEFAULT_SCOPE, "purge", which))
     if not await dead_letter_queries.status(
-        given.database, DEFAULT_SCOPE, queue=channelId, group=consumerId, limit=1
+        services.database, DEFAULT_SCOPE, queue=channelId, group=consumerId, limit=1
     ):
         raise UnknownGroup(
             f"consumer {consumerId!r} of channel {channelId!r} has never had a dead letter", group=consumerId
         )
-    return accepted(await given.broker.dead_letters.make_job(DEFAULT_SCOPE, "purge", which))
+    return accepted(await services.broker.dead_letters.make_job(DEFAULT_SCOPE, "purge", which))
 
 
 @router.delete("/channel/{channelId}/consumer/{consumerId}/job/{jobId}")
@@ -81,10 +81,10 @@ async def delete_job(
 ) -> dict[str, Any]:
     """Delete one dead letter of a consumer, whatever its attempts."""
     guards(request).check_consumer(request, channelId, consumerId)
-    given = services(request)
+    services = get_services(request)
     if is_task(jobId) and consumerId == QUEUE_MODE:
-        await change_task(given, "purge", jobId, channelId)
+        await change_task(services, "purge", jobId, channelId)
     else:
         letter_id = 0 if is_task(jobId) else number(jobId)
-        await given.broker.dead_letters.delete(DEFAULT_SCOPE, letter_id, queue=channelId, group=consumerId)
+        await services.broker.dead_letters.delete(DEFAULT_SCOPE, letter_id, queue=channelId, group=consumerId)
     return {"success": True, "deleted": 1, "jobId": jobId}

@@ -15,7 +15,7 @@ from penstock.api.http.answers import moment
 from penstock.api.http.parameters import Text
 from penstock.api.routes.analytics import COUNTS
 from penstock.api.schemas.time_window import Asked, Window, ratio
-from penstock.api.services import Services, services
+from penstock.api.services import Services, get_services
 from penstock.clock import iso
 from penstock.durable import minute_rows
 
@@ -35,7 +35,7 @@ async def worker_series(
     each: Each = False,
 ) -> dict[str, Any]:
     """What broker processes did and how they were. Averages are per process."""
-    return await _answer(services(request), asked, hostname, worker, each, _worker_point)
+    return await _answer(get_services(request), asked, hostname, worker, each, _worker_point)
 
 
 @router.get("/system-metrics")
@@ -47,11 +47,11 @@ async def system_series(
     each: Each = False,
 ) -> dict[str, Any]:
     """What broker processes took of their machines: processor, memory, database connections."""
-    return await _answer(services(request), asked, hostname, worker, each, _system_point)
+    return await _answer(get_services(request), asked, hostname, worker, each, _system_point)
 
 
 async def _answer(
-    given: Services,
+    services: Services,
     asked: Window,
     hostname: str | None,
     worker: int | None,
@@ -59,7 +59,7 @@ async def _answer(
     point: Callable[[Any], dict[str, Any]],
 ) -> dict[str, Any]:
     rows = await minute_rows.health(
-        given.database,
+        services.database,
         asked.start,
         asked.end,
         asked.width,

@@ -41,7 +41,7 @@ class StatusPage:
 
 
 async def status_page(
-    given: Services,
+    services: Services,
     limit: int,
     offset: int,
     *,
@@ -52,9 +52,9 @@ async def status_page(
     """A page of counts: durable queues by name, then run queues. Those are missing without Redis."""
     found, tasks = await asyncio.gather(
         dead_letter_queries.status(
-            given.database, DEFAULT_SCOPE, queue=queue, group=group, limit=limit, offset=offset, ages=ages
+            services.database, DEFAULT_SCOPE, queue=queue, group=group, limit=limit, offset=offset, ages=ages
         ),
-        _task_rows(given, queue, ages) if group in (None, QUEUE_MODE) else _nothing(),
+        _task_rows(services, queue, ages) if group in (None, QUEUE_MODE) else _nothing(),
     )
     rows = [
         StatusRow(row["queue"], "durable", row["group_name"], row["messages"], row["oldest_at"])
@@ -63,7 +63,7 @@ async def status_page(
     total = found[0]["total"] if found else 0
     if not found and offset:
         first = await dead_letter_queries.status(
-            given.database, DEFAULT_SCOPE, queue=queue, group=group, limit=1
+            services.database, DEFAULT_SCOPE, queue=queue, group=group, limit=1
         )
         total = first[0]["total"] if first else 0
     if tasks is None:
@@ -73,9 +73,9 @@ async def status_page(
     return StatusPage(rows, total + len(tasks), None)
 
 
-async def _task_rows(given: Services, queue: str | None, ages: bool) -> list[StatusRow] | None:
+async def _task_rows(services: Services, queue: str | None, ages: bool) -> list[StatusRow] | None:
     """Run queues with dead tasks; None if Redis does not answer."""
-    tasks = tasks_of(given)
+    tasks = tasks_of(services)
     try:
         async with asyncio.timeout(REDIS_S):
             states = [state for state in await tasks.counts(DEFAULT_SCOPE) if queue in (None, state.queue)]
@@ -94,13 +94,13 @@ async def _nothing() -> list[StatusRow]:
     return []
 
 
-async def run_queue(given: Services, queue: str | None, *, acting: bool = False) -> DeadTasks | None:
+async def run_queue(services: Services, queue: str | None, *, acting: bool = False) -> DeadTasks | None:
     """Where the dead tasks of the queue are, if it is a run queue.
 
     Durable queues are told without Redis. While it is away no other name is a run queue's to whoever reads;
     who acts gets RedisUnavailable, rather than work on nothing.
     """
-    tasks = tasks_of(given)
+    tasks = tasks_of(services)
     if queue is None:
         return None
     try:
@@ -114,9 +114,9 @@ async def run_queue(given: Services, queue: str | None, *, acting: bool = False)
         return None
 
 
-def tasks_of(given: Services) -> DeadTasks:
-    assert given.broker.dead_letters.tasks is not None
-    return given.broker.dead_letters.tasks
+def tasks_of(services: Services) -> DeadTasks:
+    assert services.broker.dead_letters.tasks is not None
+    return services.broker.dead_letters.tasks
 
 
 def is_task(letter_id: str) -> bool:
@@ -128,10 +128,10 @@ def number(letter_id: str) -> int:
     return min(int(letter_id), LARGEST_ID)
 
 
-async def change_task(given: Services, kind: str, task_id: str, queue: str | None = None) -> Task:
+async def change_task(services: Services, kind: str, task_id: str, queue: str | None = None) -> Task:
     """Requeue or purge one dead task; UnknownTask if it is not dead, or not of that queue."""
-    task = await tasks_of(given).task(DEFAULT_SCOPE, task_id)
-    if queue not in (None, task.queue) or not await tasks_of(given).change(
+    task = await tasks_of(services).task(DEFAULT_SCOPE, task_id)
+    if queue not in (None, task.queue) or not await tasks_of(services).change(
         DEFAULT_SCOPE, kind, task.queue, [task_id]
     ):
         raise UnknownTask(f"there is no dead task {task_id} there", taskId=task_id)
@@ -178,7 +178,7 @@ def task_group(group: ErrorGroup, queue: str) -> dict[str, Any]:
     }
 
 
-def letter(given: Services, row: Any) -> dict[str, Any]:
+def letter(services: Services, row: Any) -> dict[str, Any]:
     """A dead letter, from a row of `dead_letters_v1`."""
     return {
         "letterId": str(row["id"]),
@@ -200,5 +200,5 @@ def letter(given: Services, row: Any) -> dict[str, Any]:
         "totalAttempts": row["earlier_attempts"] + row["attempts"],
         "firstEnqueuedAt": iso(row["first_created_at"] or row["created_at"]),
         "firstTransactionId": row["first_transaction_id"] or row["transaction_id"],
-        **answers.data(given.broker.records.opened(row["payload"])),
+        **answers.data(services.broker.records.opened(row["payload"])),
     }
