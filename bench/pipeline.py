@@ -31,7 +31,7 @@ from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.java import find_java
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.part import running
+from penstock.embedded.supervision.component import running
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
 

@@ -32,7 +32,7 @@ from bench.servers import Processes
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.ports import any_free_port
-from penstock.embedded.supervision.part import running
+from penstock.embedded.supervision.component import running
 from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import QUANTILE_FUNCTION, TierTable, table_gauges, tier_tables

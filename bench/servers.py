@@ -24,10 +24,10 @@ from penstock.config import Settings
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.part import running
-from penstock.embedded.supervision.platform import environment_of
+from penstock.embedded.supervision.component import running
+from penstock.embedded.supervision.platform import build_environment
 from penstock.embedded.supervision.process import Command
-from penstock.embedded.supervision.service_parts import Broker
+from penstock.embedded.supervision.service_components import BrokerService
 
 NOWHERE = "http://127.0.0.1:9"
 """ClickHouse is only read by the metrics routes, which no benchmark of the broker asks."""
@@ -130,7 +130,7 @@ class Servers:
         await migrate(settings.model_copy(update={"clickhouse_url": ""}))
         if distance_ms:
             settings = settings.model_copy(update={"postgres_url": self._line(url, distance_ms)})
-        child = self._stack.enter_context(running(Broker(settings, environment_of(settings))))
+        child = self._stack.enter_context(running(BrokerService(settings, build_environment(settings))))
         processes = Processes(psutil.Process(child.process.pid))
         return RunningBroker(settings.port, url, processes)
 

@@ -18,7 +18,7 @@ from redis import Redis
 
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import any_free_port
-from penstock.embedded.servers.secret import password_of
+from penstock.embedded.servers.home_secrets import ensure_password
 from penstock.embedded.supervision.state import read_state
 from penstock.shards import shard_of
 from penstock.warehouse.clickhouse_client import Warehouse, connect
@@ -80,7 +80,7 @@ def _platform(home: Path) -> Iterator[tuple[Redis, Warehouse]]:
         state = read_state(home)
         assert state is not None
         at = {part.name: urlsplit(part.address).netloc for part in state.parts}
-        password = password_of(home)
+        password = ensure_password(home)
         redis = Redis.from_url(f"redis://:{password}@{at['valkey']}/0")
         warehouse = connect(f"http://penstock:{password}@{at['clickhouse']}/default")
         yield redis, warehouse

@@ -15,7 +15,7 @@ from penstock.embedded.servers.java import find_java
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.part import running
+from penstock.embedded.supervision.component import running
 
 
 @pytest.fixture(scope="session", autouse=True)

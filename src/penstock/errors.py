@@ -1,7 +1,7 @@
-"""Every error a user can meet, as one tree.
+"""The error classes of Penstock: one tree under PenstockError.
 
-Each class fixes a `code` (stable, for programs), a `status` (HTTP) and a `title`; each instance adds a
-`detail` that says what to do next, and typed `fields` for the response body.
+Each class has a stable `code` for programs, an HTTP `status` and a `title`. Each instance adds a `detail`
+that says what to do next, and `fields` for the response body.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any, ClassVar
 
 
 class PenstockError(Exception):
-    """Base of all errors Penstock raises on purpose."""
+    """Base class of every error that Penstock raises on purpose."""
 
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
-    title: ClassVar[str] = "Something went wrong"
+    title: ClassVar[str] = "Internal error"
     exit_code: ClassVar[int] = 2
-    """What a command that fails with it ends with."""
+    """Exit status of a CLI command that fails with this error."""
 
     retry_after_s: float = 1.0
-    """When to ask again, where that may help."""
+    """Seconds after which a retry may succeed; sent as Retry-After with 429 and 503."""
 
     def __init__(self, detail: str, **fields: Any) -> None:
         super().__init__(detail)
@@ -30,130 +30,130 @@ class PenstockError(Exception):
 
 class ConfigError(PenstockError):
     code = "config"
-    title = "The configuration cannot be used"
+    title = "Invalid configuration"
 
 
 class InvalidRequest(PenstockError):
     code = "invalid_request"
     status = 422
-    title = "The request is not valid"
+    title = "Invalid request"
 
 
 class MalformedBody(PenstockError):
     code = "malformed_body"
     status = 400
-    title = "The body cannot be read"
+    title = "Malformed body"
 
 
 class Unauthorized(PenstockError):
-    """A token is needed and none was sent; `challenge` names the way to send it."""
+    """The request carries no token; the field `challenge` says how to send one."""
 
     code = "unauthorized"
     status = 401
-    title = "A token is needed"
+    title = "Token required"
 
 
 class Forbidden(PenstockError):
     code = "forbidden"
     status = 403
-    title = "This is not allowed"
+    title = "Forbidden"
 
 
 class UnknownQueue(PenstockError):
     code = "unknown_queue"
     status = 404
-    title = "There is no such queue"
+    title = "Unknown queue"
 
 
 class UnknownEnvironment(PenstockError):
     code = "unknown_environment"
     status = 404
-    title = "There is no such environment"
+    title = "Unknown environment"
 
 
 class UnknownGroup(PenstockError):
     code = "unknown_group"
     status = 404
-    title = "There is no such consumer group"
+    title = "Unknown consumer group"
 
 
 class UnknownPartition(PenstockError):
     code = "unknown_partition"
     status = 404
-    title = "There is no such partition"
+    title = "Unknown partition"
 
 
 class UnknownMessage(PenstockError):
     code = "unknown_message"
     status = 404
-    title = "There is no such message"
+    title = "Unknown message"
 
 
 class UnknownTask(PenstockError):
     code = "unknown_task"
     status = 404
-    title = "There is no such task"
+    title = "Unknown task"
 
 
 class WrongState(PenstockError):
-    """What was asked for makes no sense for what the message or the broker is now."""
+    """The message or the broker is in a state that does not allow the request."""
 
     code = "wrong_state"
     status = 409
-    title = "This cannot be done now"
+    title = "Wrong state"
 
 
 class LeaseLost(PenstockError):
     code = "lease_lost"
     status = 409
-    title = "The lease is no longer held"
+    title = "Lease lost"
 
 
 class QueueFull(PenstockError):
     code = "queue_full"
     status = 429
-    title = "The queue takes no more"
+    title = "Queue full"
 
 
 class PayloadTooLarge(PenstockError):
     code = "payload_too_large"
     status = 413
-    title = "The request is too large"
+    title = "Request too large"
 
 
 class DatabaseUnavailable(PenstockError):
     code = "database_unavailable"
     status = 503
-    title = "PostgreSQL cannot be reached"
+    title = "PostgreSQL unavailable"
 
 
 class JournalFull(PenstockError):
-    """PostgreSQL is away and the local journal has no room for more."""
+    """PostgreSQL is unreachable and the local journal has no room left."""
 
     code = "journal_full"
     status = 503
-    title = "The journal is full"
+    title = "Journal full"
 
 
 class JournalFailed(PenstockError):
-    """The local journal cannot be written or read; the detail says why."""
+    """The local journal cannot be written or read; the detail gives the reason."""
 
     code = "journal_failed"
     status = 503
-    title = "The journal cannot be used"
+    title = "Journal failed"
 
 
 class RedisUnavailable(PenstockError):
     code = "redis_unavailable"
     status = 503
-    title = "Redis cannot be reached"
+    title = "Redis unavailable"
 
 
 class OutcomeUnknown(DatabaseUnavailable):
-    """PostgreSQL went away while it worked: what it was asked to do may have been done or not."""
+    """The connection to PostgreSQL broke during a statement: it may or may not have taken effect."""
 
     code = "outcome_unknown"
-    title = "PostgreSQL went away meanwhile"
+    title = "Outcome unknown"
 
 
 class Overloaded(PenstockError):
@@ -171,22 +171,22 @@ class Overloaded(PenstockError):
 class UnknownOperation(PenstockError):
     code = "unknown_operation"
     status = 404
-    title = "There is no such operation"
+    title = "Unknown operation"
 
 
 class WarehouseUnavailable(PenstockError):
     code = "warehouse_unavailable"
     status = 503
-    title = "ClickHouse cannot be reached"
+    title = "ClickHouse unavailable"
 
 
-class PartFailed(PenstockError):
-    """An embedded part could not be started; the detail says why in words."""
+class ComponentFailed(PenstockError):
+    """A component of the platform did not start; the detail gives the reason."""
 
     code = "part_failed"
-    title = "A part of the platform cannot start"
+    title = "Component failed"
 
 
 class MigrationError(PenstockError):
     code = "migration"
-    title = "The schema cannot be brought up to date"
+    title = "Migration failed"

@@ -39,10 +39,10 @@ from penstock.durable.log import PartitionName
 from penstock.durable.pool import Database
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
-from penstock.embedded.supervision.part import Program, start, wait_until_healthy
-from penstock.embedded.supervision.platform import environment_of
+from penstock.embedded.supervision.component import Program, start, wait_until_healthy
+from penstock.embedded.supervision.platform import build_environment
 from penstock.embedded.supervision.process import Child, stop
-from penstock.embedded.supervision.service_parts import Broker
+from penstock.embedded.supervision.service_components import BrokerService
 from penstock.model import DEFAULT_SCOPE
 from tests.waiting import wait_until_async
 
@@ -82,7 +82,7 @@ class Process:
 
     def stop(self) -> None:
         if self.child is not None:
-            stop(self.child, self.program.stop_deadline_s)
+            stop(self.child, self.program.stop_timeout_s)
 
 
 @dataclass
@@ -331,7 +331,7 @@ def processes(home: Path) -> Iterator[World]:
             load_ack=ALWAYS_BUSY if number == 2 else 0.8,
         )
         settings.home.mkdir()
-        brokers.append(Process(Broker(settings, environment_of(settings))))
+        brokers.append(Process(BrokerService(settings, build_environment(settings))))
     world = World(postgres, brokers)
     try:
         postgres.start()

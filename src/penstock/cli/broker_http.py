@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 
 from penstock.config import Settings
-from penstock.errors import PartFailed, PenstockError
+from penstock.errors import ComponentFailed, PenstockError
 
 TIMEOUT_S = 30
 
 
 class BrokerHttp:
-    """Calls to one broker. Raises PartFailed when nobody answers, and refusals as PenstockError."""
+    """Calls to one broker. Raises ComponentFailed when nobody answers, and refusals as PenstockError."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url.rstrip("/")
@@ -25,10 +25,10 @@ class BrokerHttp:
     @classmethod
     def of(cls, settings: Settings, url: str | None, token: str | None) -> BrokerHttp:
         """The broker named on the command line, or that of the settings, with the first of its tokens."""
-        from penstock.embedded.supervision.service_parts import reachable
+        from penstock.embedded.supervision.service_components import connect_host
 
         first = settings.dlq_tokens.partition(",")[0].strip().partition("=")[2]
-        return cls(url or f"http://{reachable(settings.host)}:{settings.port}", token or first or None)
+        return cls(url or f"http://{connect_host(settings.host)}:{settings.port}", token or first or None)
 
     def __enter__(self) -> BrokerHttp:
         return self
@@ -52,7 +52,7 @@ class BrokerHttp:
         try:
             answer = self._http.request(method, path, **options)
         except httpx.TransportError as error:
-            raise PartFailed(
+            raise ComponentFailed(
                 f"no broker answers at {self.url} ({error}): start it with `penstock up`, or give --url"
             ) from None
         try:

@@ -105,9 +105,9 @@ def config(as_json: AsJson = False) -> None:
 def migrate() -> None:
     """Bring the schemas of PostgreSQL and ClickHouse up to date."""
     from penstock.broker import store_migrations
-    from penstock.embedded.supervision.platform import reach_running
+    from penstock.embedded.supervision.platform import resolve_server_urls
 
-    settings = reach_running(load_settings(), "postgres_url", "clickhouse_url")
+    settings = resolve_server_urls(load_settings(), "postgres_url", "clickhouse_url")
     applied = asyncio.run(store_migrations.migrate(settings))
     print("\n".join(applied) if applied else "Nothing to do: the schemas are up to date.")
 
@@ -120,9 +120,9 @@ def serve(
 ) -> None:
     """Run the broker alone, against the servers the settings name."""
     from penstock.api import server
-    from penstock.embedded.supervision.platform import reach_running
+    from penstock.embedded.supervision.platform import resolve_server_urls
 
-    settings = reach_running(load_settings(), "postgres_url", "redis_url", "clickhouse_url")
+    settings = resolve_server_urls(load_settings(), "postgres_url", "redis_url", "clickhouse_url")
     server.serve(settings.model_copy(update={"workers": workers}) if workers else settings)
 
 

@@ -21,9 +21,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 
 
 def _settings(*needed: str) -> Settings:
-    from penstock.embedded.supervision.platform import reach_running
+    from penstock.embedded.supervision.platform import resolve_server_urls
 
-    return reach_running(load_settings(), *needed)
+    return resolve_server_urls(load_settings(), *needed)
 
 
 def _settings_with_java() -> Settings:

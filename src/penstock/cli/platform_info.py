@@ -13,7 +13,7 @@ from typing import Any
 from redis import RedisError
 
 from penstock.config import FILE_VARIABLE, PREFIX, Settings, mask_url, masked
-from penstock.errors import ConfigError, PartFailed
+from penstock.errors import ComponentFailed, ConfigError
 from penstock.streams.progress import read_progress
 
 
@@ -59,8 +59,8 @@ def log_of(home: Path, part: str) -> Path:
 
 
 def pipeline_progress(redis_url: str) -> dict[str, Any] | None:
-    """The pipeline's last report. Raises PartFailed when Redis does not answer."""
+    """The pipeline's last report. Raises ComponentFailed when Redis does not answer."""
     try:
         return read_progress(redis_url)
     except RedisError as error:
-        raise PartFailed(f"Redis at {mask_url(redis_url)} does not answer: {error}") from error
+        raise ComponentFailed(f"Redis at {mask_url(redis_url)} does not answer: {error}") from error

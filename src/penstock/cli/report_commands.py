@@ -64,7 +64,7 @@ def capacity(
     Exit code 0 with a report, 1 when nothing was measured in the period, 2 when something failed.
     """
     from penstock.embedded.servers.java import find_java
-    from penstock.embedded.supervision.platform import reach_running
+    from penstock.embedded.supervision.platform import resolve_server_urls
     from penstock.pipeline.archive.event_archive import archive_root
     from penstock.pipeline.capacity.period import read_moment, read_period
 
@@ -77,7 +77,7 @@ def capacity(
         if not place:
             raise ConfigError("there is no archive: set PENSTOCK_ARCHIVE, or say --archive DIR")
     else:
-        settings = reach_running(settings, "clickhouse_url")
+        settings = resolve_server_urls(settings, "clickhouse_url")
     os.environ["JAVA_HOME"] = str(find_java(settings.home).home)
 
     from penstock.pipeline.capacity.report_job import run

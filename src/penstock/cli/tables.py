@@ -16,7 +16,7 @@ from rich.text import Text
 
 from penstock.broker.journal.push_journal import Depth
 from penstock.cli.platform_info import SettingRow
-from penstock.embedded.supervision.state import PartState, PlatformState, State
+from penstock.embedded.supervision.state import ComponentState, PlatformState, State
 
 if TYPE_CHECKING:
     from penstock.pipeline.archive.rebuild import DayPlan
@@ -40,17 +40,17 @@ def plain_table(*columns: str) -> Table:
     return table
 
 
-def state_text(row: PartState) -> Text:
+def state_text(row: ComponentState) -> Text:
     return Text(str(row.state), style=_COLOURS[row.state])
 
 
-def address_text(row: PartState) -> Text:
+def address_text(row: ComponentState) -> Text:
     return Text(row.address).append("  yours" if row.yours else "", style="dim")
 
 
-def parts_table(parts: Sequence[PartState]) -> Table:
+def parts_table(parts: Sequence[ComponentState]) -> Table:
     """The short table of `penstock up`."""
-    table = plain_table("Part", "State", "Address")
+    table = plain_table("Component", "State", "Address")
     for row in parts:
         table.add_row(row.name, state_text(row), address_text(row))
     return table
@@ -58,7 +58,7 @@ def parts_table(parts: Sequence[PartState]) -> Table:
 
 def status_table(state: PlatformState) -> RenderableType:
     """The long table of `penstock status`, and what failed last."""
-    table = plain_table("Part", "State", "PID", "Address", "Up for", "Restarts")
+    table = plain_table("Component", "State", "PID", "Address", "Up for", "Restarts")
     for row in state.parts:
         pid = str(row.pid) if row.pid else "–"
         up_for = duration(time.time() - row.up_since) if row.up_since else "–"
@@ -102,7 +102,7 @@ def status_json(state: PlatformState | None, home: Path, depth: Depth) -> dict[s
     }
 
 
-def _part_json(row: PartState, now: float) -> dict[str, Any]:
+def _part_json(row: ComponentState, now: float) -> dict[str, Any]:
     fields = asdict(row)
     return {
         "name": row.name,

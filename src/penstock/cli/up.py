@@ -17,20 +17,20 @@ from rich.text import Text
 
 from penstock.cli.tables import address_text, parts_table, plain_table, state_text
 from penstock.config import Settings
-from penstock.embedded.supervision.part import Part
-from penstock.embedded.supervision.platform import assemble, environment_of
+from penstock.embedded.supervision.component import Component
+from penstock.embedded.supervision.platform import build_environment, build_platform
 from penstock.embedded.supervision.state import PlatformState, State
-from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, end_strays
+from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, stop_orphans
 
 
 def bring_up(settings: Settings, demo: bool) -> None:
     """Run the platform in the foreground until SIGINT, SIGTERM or SIGHUP; leaves no process behind."""
     console = Console(highlight=False)
     lock = HomeLock(settings.home)
-    for name in end_strays(settings.home):
+    for name in stop_orphans(settings.home):
         console.print(f"Ended {name}, which an earlier run had left behind")
-    platform = assemble(settings, _migrate, demo)
-    os.environ.update({name: environment_of(settings)[name] for name in ("NO_PROXY", "no_proxy")})
+    platform = build_platform(settings, _migrate, demo)
+    os.environ.update({name: build_environment(settings)[name] for name in ("NO_PROXY", "no_proxy")})
     screen = Screen(console, platform.url, platform.parts)
     supervisor = Supervisor(settings.home, platform.parts, platform.url, lock, screen.tell, screen.refresh)
 
@@ -56,7 +56,7 @@ class Screen:
     Without a terminal there are lines only.
     """
 
-    def __init__(self, console: Console, url: str, parts: tuple[Part, ...]) -> None:
+    def __init__(self, console: Console, url: str, parts: tuple[Component, ...]) -> None:
         self._console = console
         self._url = url
         self._began = time.monotonic()
@@ -131,7 +131,7 @@ def example(url: str) -> str:
 
 
 def _progress(state: PlatformState, elapsed_s: float) -> RenderableType:
-    table: Table = plain_table("Part", "State", "Address")
+    table: Table = plain_table("Component", "State", "Address")
     for row in state.parts:
         starting = row.state is State.STARTING
         shown: RenderableType = Spinner("dots", Text("starting", "yellow")) if starting else state_text(row)

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 from penstock.pipeline.checkpoint import CheckpointInUse, CheckpointLock, checkpoint_of, move_aside
 from penstock.streams.drain_target import Goal
 from penstock.streams.positions import rewind
@@ -114,4 +114,4 @@ def _asking(settings: Settings, ask: Callable[[], T]) -> T:
     try:
         return ask()
     except RedisError as error:
-        raise PartFailed(f"Redis at {mask_url(settings.redis_url)} does not answer: {error}") from error
+        raise ComponentFailed(f"Redis at {mask_url(settings.redis_url)} does not answer: {error}") from error

@@ -28,7 +28,7 @@ from redis.exceptions import RedisError
 
 from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition
-from penstock.errors import ConfigError, PartFailed
+from penstock.errors import ConfigError, ComponentFailed
 from penstock.pipeline.archive.event_archive import Archive, archive_root
 from penstock.pipeline.checkpoint import (
     SPARKS_WORDS,
@@ -73,7 +73,7 @@ def run(settings: Settings, definitions: Iterable[MetricDefinition] = DEFINITION
     """Carry metric events into ClickHouse until SIGTERM or SIGINT.
 
     Raises CheckpointInUse when another pipeline runs here, CheckpointUnusable when the checkpoint must be
-    given up, PartFailed when Spark cannot start or a query keeps failing.
+    given up, ComponentFailed when Spark cannot start or a query keeps failing.
     """
     with CheckpointLock(checkpoint_of(settings)), _opened(settings, definitions) as pipeline:
         pipeline.run()
@@ -203,7 +203,7 @@ class Pipeline:
             log.warning("Redis does not answer yet: %s", error)
             return
         if int(version.partition(".")[0]) < OLDEST_REDIS:
-            raise PartFailed(
+            raise ComponentFailed(
                 f"Redis at {mask_url(self._settings.redis_url)} is version {version}, which does not count "
                 f"the entries of a stream: the pipeline needs Redis {OLDEST_REDIS} or newer, or Valkey"
             )
@@ -262,7 +262,7 @@ class Pipeline:
             if said := SPARKS_WORDS.search(why):
                 raise CheckpointUnusable(self._checkpoint / definition.name, f"Spark says {said[0]!r}")
             if self._failures > MOST_FAILURES:
-                raise PartFailed(f"the {definition.name} metrics cannot be processed: {why}")
+                raise ComponentFailed(f"the {definition.name} metrics cannot be processed: {why}")
             pause_s = min(FIRST_PAUSE_S * 2 ** (self._failures - 1), LONGEST_PAUSE_S)
             if not self._stopping.wait(pause_s):
                 self._queries[definition] = self._start(definition)

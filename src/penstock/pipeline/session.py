@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 from penstock.pipeline.source.redis_streams import StreamsSource
 
 LOCAL_MASTER = "local[2]"
@@ -29,7 +29,7 @@ CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystem
 def build_session(master: str, work: Path, name: str = "penstock") -> SparkSession:
     """A session with the stream source registered. `work` holds Spark's scratch files.
 
-    Raises PartFailed when there is no Java. Spark keeps one session per process.
+    Raises ComponentFailed when there is no Java. Spark keeps one session per process.
     """
     _require_java()
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -92,6 +92,6 @@ def register_source(session: SparkSession) -> None:
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if home and not (Path(home) / "bin" / "java").is_file():
-        raise PartFailed(f"JAVA_HOME is {home}, but there is no bin/java in it: correct it, or unset it")
+        raise ComponentFailed(f"JAVA_HOME is {home}, but there is no bin/java in it: correct it, or unset it")
     if not home and shutil.which("java") is None:
-        raise PartFailed("Spark needs Java 17 or newer: set JAVA_HOME, or put java on the PATH")
+        raise ComponentFailed("Spark needs Java 17 or newer: set JAVA_HOME, or put java on the PATH")

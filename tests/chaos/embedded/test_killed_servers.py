@@ -20,9 +20,9 @@ from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.part import start
+from penstock.embedded.supervision.component import start
 from penstock.embedded.supervision.process_identity import ProcessIdentity, identify, write_pid_file
-from penstock.embedded.supervision.state import PartState, State, read_state
+from penstock.embedded.supervision.state import ComponentState, State, read_state
 from tests.waiting import wait_until
 
 NAMES = ("postgres", "valkey", "clickhouse")
@@ -61,7 +61,7 @@ class ThreeServers:
         state = read_state(self.home)
         return state is not None and state.all_up
 
-    def part(self, name: str) -> PartState:
+    def part(self, name: str) -> ComponentState:
         state = read_state(self.home)
         assert state is not None
         return next(part for part in state.parts if part.name == name)

@@ -9,14 +9,14 @@ from pathlib import Path
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, end_strays
+from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, stop_orphans
 
 
 def main() -> None:
     home = Path(sys.argv[1])
     postgres, valkey, clickhouse = map(int, sys.argv[2:])
     lock = HomeLock(home)
-    print("ended", *end_strays(home), flush=True)
+    print("ended", *stop_orphans(home), flush=True)
     parts = [Postgres(home, postgres), Valkey(home, valkey), ClickHouse(home, clickhouse)]
     supervisor = Supervisor(
         home, parts, "http://three-servers", lock, lambda _, words: print(words, flush=True)

@@ -15,8 +15,8 @@ import psutil
 from penstock.definitions import MetricDefinition
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.part import start, wait_until_healthy
-from penstock.embedded.supervision.process import MARK, Child, end_leftovers, leftovers, stop
+from penstock.embedded.supervision.component import start, wait_until_healthy
+from penstock.embedded.supervision.process import MARK_VARIABLE, Child, kill_marked_processes, find_marked_processes, stop
 from penstock.streams.progress import read_progress
 from tests.chaos.pipeline.rounds import PATIENCE_S
 from tests.waiting import wait_until
@@ -47,7 +47,7 @@ class KillableServer:
         wait_until_healthy(self.program, self.child)
 
     def stop(self) -> None:
-        stop(self.child, self.program.stop_deadline_s)
+        stop(self.child, self.program.stop_timeout_s)
 
 
 class KillableJob:
@@ -58,7 +58,7 @@ class KillableJob:
         self.orders.mkdir()
         self.log = home / "pipeline.log"
         self._mark = f"{home}#pipeline"
-        own = {"PENSTOCK_HOME": str(home), "PYTHONPATH": str(ROOT), MARK: self._mark}
+        own = {"PENSTOCK_HOME": str(home), "PYTHONPATH": str(ROOT), MARK_VARIABLE: self._mark}
         self._environment = {**os.environ, **environment, **own}
         self._redis_url = environment["PENSTOCK_REDIS_URL"]
 
@@ -79,7 +79,7 @@ class KillableJob:
             wait_until(lambda: not self._left(), PATIENCE_S, "Spark follows its driver")
         finally:
             process.kill()
-            end_leftovers(self._mark)
+            kill_marked_processes(self._mark)
         return process.returncode == -signal.SIGKILL
 
     @contextmanager
@@ -92,7 +92,7 @@ class KillableJob:
             assert process.wait(PATIENCE_S) == 0, self.words()
         finally:
             process.kill()
-            end_leftovers(self._mark)
+            kill_marked_processes(self._mark)
 
     def words(self) -> str:
         return self.log.read_text(errors="replace")[-6000:]
@@ -114,4 +114,4 @@ class KillableJob:
             )
 
     def _left(self) -> list[psutil.Process]:
-        return [one for one in leftovers(self._mark) if one.status() != psutil.STATUS_ZOMBIE]
+        return [one for one in find_marked_processes(self._mark) if one.status() != psutil.STATUS_ZOMBIE]

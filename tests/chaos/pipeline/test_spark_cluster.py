@@ -15,7 +15,7 @@ from redis import Redis
 
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import LOOPBACK, any_free_port
-from penstock.embedded.supervision.process import Child, Command, mark_of, spawn, stop
+from penstock.embedded.supervision.process import Child, Command, process_mark, spawn, stop
 from penstock.pipeline.source.planning import SMALL_BATCH
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
@@ -71,7 +71,7 @@ class Cluster:
         argv = (str(launcher), f"org.apache.spark.deploy.{name}", *arguments)
         command = Command(argv, self._home, self._environment)
         part = f"{name}-{uuid4().hex[:6]}"
-        child = spawn(command, self._home / f"{part}.log", mark_of(self._home, part))
+        child = spawn(command, self._home / f"{part}.log", process_mark(self._home, part))
         self._stack.callback(stop, child, 10)
         return child
 

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.part import start, wait_until_healthy
+from penstock.embedded.supervision.component import start, wait_until_healthy
 from penstock.embedded.supervision.process import Child, stop
 from penstock.errors import LeaseLost, RedisUnavailable, UnknownTask
 from penstock.model import Scope

@@ -18,10 +18,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from penstock.config import Settings
 from penstock.durable.pool import Database
 from penstock.embedded.servers.ports import any_free_port
-from penstock.embedded.supervision.part import start, wait_until_healthy
-from penstock.embedded.supervision.platform import environment_of
+from penstock.embedded.supervision.component import start, wait_until_healthy
+from penstock.embedded.supervision.platform import build_environment
 from penstock.embedded.supervision.process import stop
-from penstock.embedded.supervision.service_parts import Broker
+from penstock.embedded.supervision.service_components import BrokerService
 from tests.waiting import wait_until_async
 
 Totals = dict[tuple[str, ...], float]
@@ -30,13 +30,13 @@ Totals = dict[tuple[str, ...], float]
 @asynccontextmanager
 async def serving(settings: Settings) -> AsyncIterator[str]:
     """Two workers on a port; they are told to stop at the end, and have stopped."""
-    program = Broker(settings, environment_of(settings))
+    program = BrokerService(settings, build_environment(settings))
     child = start(program)
     try:
         await asyncio.to_thread(wait_until_healthy, program, child)
         yield f"{program.address}/api/v1"
     finally:
-        await asyncio.to_thread(stop, child, program.stop_deadline_s)
+        await asyncio.to_thread(stop, child, program.stop_timeout_s)
 
 
 def settings_of(home: Path, database_url: str) -> Settings:

@@ -16,10 +16,10 @@ import pytest
 from penstock.config import Settings
 from penstock.durable.pool import Database
 from penstock.embedded.servers.ports import any_free_port
-from penstock.embedded.supervision.part import running
-from penstock.embedded.supervision.platform import environment_of
+from penstock.embedded.supervision.component import running
+from penstock.embedded.supervision.platform import build_environment
 from penstock.embedded.supervision.process import Child
-from penstock.embedded.supervision.service_parts import Broker
+from penstock.embedded.supervision.service_components import BrokerService
 from tests.integration.broker.brokers import NOBODY
 from tests.waiting import wait_until_async
 
@@ -42,7 +42,7 @@ def server(database_url: str, tmp_path: Path) -> Iterator[Server]:
         clickhouse_url="http://127.0.0.1:1",
         lease_ms=600_000,
     )
-    broker = Broker(settings, environment_of(settings))
+    broker = BrokerService(settings, build_environment(settings))
     with running(broker) as child:
         yield Server(broker.address, child)
 

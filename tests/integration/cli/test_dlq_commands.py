@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.dlq_tables import sparkline
 from penstock.cli.main import app
-from penstock.errors import PartFailed, PenstockError
+from penstock.errors import ComponentFailed, PenstockError
 from tests.integration.client.served import serving
 
 WIDE = {"COLUMNS": "200"}
@@ -117,7 +117,7 @@ async def test_refusals_are_told_in_the_brokers_words(url: str) -> None:
         assert isinstance(result.exception, PenstockError)
         assert said in result.exception.detail
     away = await run("http://127.0.0.1:1", "ls")
-    assert isinstance(away.exception, PartFailed)
+    assert isinstance(away.exception, ComponentFailed)
     assert "penstock up" in away.exception.detail
 
 

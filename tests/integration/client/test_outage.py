@@ -15,7 +15,7 @@ from penstock.client import Client, ClientSettings, Message, NewMessage, NoAnswe
 from penstock.durable import migrations
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
-from penstock.embedded.supervision.part import running
+from penstock.embedded.supervision.component import running
 from tests.integration.client.served import QUICK, serving
 
 PATIENT = ClientSettings(retry_delay_s=0.05, max_retry_delay_s=0.3, retry_attempts=1000)

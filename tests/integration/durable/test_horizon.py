@@ -17,7 +17,7 @@ from penstock.durable.storage import vacuum
 from penstock.durable.storage.vacuum_horizon import Holder, horizon
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
-from penstock.embedded.supervision.part import running
+from penstock.embedded.supervision.component import running
 from tests.integration.databases import named, new_database
 
 MINUTE = timedelta(minutes=1)

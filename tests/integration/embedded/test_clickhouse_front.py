@@ -18,8 +18,8 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.ports import any_free_port
-from penstock.embedded.supervision.part import running
-from penstock.errors import PartFailed
+from penstock.embedded.supervision.component import running
+from penstock.errors import ComponentFailed
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_data_survives_a_kill_and_one_directory_has_one_owner(tmp_path: Path) ->
             client.command("CREATE TABLE kept (n UInt64) ENGINE = MergeTree ORDER BY n")
             client.insert("kept", [[n] for n in range(1000)], column_names=["n"])
         with (
-            pytest.raises(PartFailed, match="another process already uses its data directory"),
+            pytest.raises(ComponentFailed, match="another process already uses its data directory"),
             running(ClickHouse(tmp_path, any_free_port())),
         ):
             pass

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.embedded.servers.external import OwnServer, own_clickhouse, own_postgres, own_redis, own_spark
+from penstock.embedded.servers.external import (
+    ExternalServer,
+    own_clickhouse,
+    own_postgres,
+    own_redis,
+    own_spark,
+)
 from penstock.embedded.servers.ports import any_free_port
 
 
@@ -25,7 +31,7 @@ def test_servers_that_answer_are_healthy(postgres_url: str, redis_url: str, clic
     ],
     ids=lambda server: server.address.partition(":")[0],
 )
-def test_a_server_that_is_not_there_is_not_healthy_and_says_why(server: OwnServer) -> None:
+def test_a_server_that_is_not_there_is_not_healthy_and_says_why(server: ExternalServer) -> None:
     health = server.probe()
     assert not health.ok
     assert "refused" in health.reason or "No such file" in health.reason

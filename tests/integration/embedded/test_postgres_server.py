@@ -15,8 +15,8 @@ import pytest
 from penstock.embedded.servers import data_directory
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres, probe_postgres
-from penstock.embedded.supervision.part import running
-from penstock.errors import PartFailed
+from penstock.embedded.supervision.component import running
+from penstock.errors import ComponentFailed
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as another user")
 
@@ -81,21 +81,21 @@ async def test_a_lost_password_is_replaced(home: Path) -> None:
 
 def test_data_of_another_major_version_is_refused_in_words(home: Path) -> None:
     (home / "postgres" / "PG_VERSION").write_text("14\n")
-    with pytest.raises(PartFailed, match=r"made by PostgreSQL 14 and this is PostgreSQL 18.*pg_upgrade"):
+    with pytest.raises(ComponentFailed, match=r"made by PostgreSQL 14 and this is PostgreSQL 18.*pg_upgrade"):
         Postgres(home, any_free_port()).prepare()
 
 
 @as_root
 def test_data_of_another_user_is_refused_in_words(home: Path) -> None:
     os.chown(home / "postgres", 12345, 12345)
-    with pytest.raises(PartFailed, match=r"belongs to user 12345, but PostgreSQL runs as"):
+    with pytest.raises(ComponentFailed, match=r"belongs to user 12345, but PostgreSQL runs as"):
         Postgres(home, any_free_port()).prepare()
 
 
 def test_a_foreign_directory_in_its_place_is_not_touched(open_tmp_path: Path) -> None:
     (open_tmp_path / "postgres").mkdir()
     (open_tmp_path / "postgres" / "thesis.txt").write_text("mine")
-    with pytest.raises(PartFailed, match="not a PostgreSQL data directory and not empty"):
+    with pytest.raises(ComponentFailed, match="not a PostgreSQL data directory and not empty"):
         Postgres(open_tmp_path, any_free_port()).prepare()
     assert (open_tmp_path / "postgres" / "thesis.txt").read_text() == "mine"
 
@@ -112,7 +112,7 @@ def test_a_second_server_on_the_same_data_is_refused_in_words(home: Path) -> Non
     with running(Postgres(home, any_free_port())) as child:
         second = Postgres(home, any_free_port())
         with pytest.raises(
-            PartFailed, match=rf"another PostgreSQL \(pid {child.identity.pid}\) already runs"
+            ComponentFailed, match=rf"another PostgreSQL \(pid {child.identity.pid}\) already runs"
         ):
             second.prepare()
 
@@ -134,12 +134,12 @@ def test_a_home_that_nobody_may_enter_keeps_its_data_outside(
     """As in /root: neither the home nor the installed programs can be entered by the unprivileged user."""
     private = open_tmp_path / "private"
     private.mkdir(mode=0o700)
-    package = data_directory.find_programs().parent.parent
+    package = data_directory.find_postgres_programs().parent.parent
     for directory in (package, package.with_name(f"{package.name}.libs")):
         if directory.is_dir():
             shutil.copytree(directory, private / directory.name)
     hidden = private / package.name / "pginstall" / "bin"
-    monkeypatch.setattr(data_directory, "find_programs", lambda: hidden)
+    monkeypatch.setattr(data_directory, "find_postgres_programs", lambda: hidden)
     monkeypatch.setattr(data_directory, "OUTSIDE", open_tmp_path / "outside")
 
     home = private / "home"

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.embedded.servers.external import OwnServer
+from penstock.embedded.servers.external import ExternalServer
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.supervision import watcher
-from penstock.embedded.supervision.failures import NEEDS_SOMEBODY
-from penstock.embedded.supervision.one_shot import Step
-from penstock.embedded.supervision.part import HEALTHY, Health, Part, Program
-from penstock.embedded.supervision.process import Command, leftovers
+from penstock.embedded.supervision.component import HEALTHY, Component, Health, Program
+from penstock.embedded.supervision.failures import EXIT_NEEDS_OPERATOR
+from penstock.embedded.supervision.one_shot import OneShotTask
+from penstock.embedded.supervision.process import Command, find_marked_processes
 from penstock.embedded.supervision.state import PlatformState, State, read_state
 from penstock.embedded.supervision.supervisor import AlreadyRunning, HomeLock, Supervisor
-from penstock.errors import MigrationError, PartFailed
+from penstock.errors import ComponentFailed, MigrationError
 from tests.waiting import wait_until
 
 STEADY = "import time; print('hello', flush=True); time.sleep(600)"
@@ -31,7 +31,7 @@ BRIEF = "print('I cannot', flush=True); raise SystemExit(3)"
 class Script(Program):
     """A program of a few words of Python; healthy when `healthy` says so."""
 
-    hung_after_s = 0.3
+    hang_timeout_s = 0.3
 
     def __init__(self, home: Path, name: str, code: str = STEADY, needs: tuple[str, ...] = ()) -> None:
         super().__init__(home)
@@ -59,7 +59,7 @@ class Script(Program):
 class Run:
     """One supervisor in this thread, stopped when a condition on its state holds."""
 
-    def __init__(self, home: Path, *parts: Part) -> None:
+    def __init__(self, home: Path, *parts: Component) -> None:
         self.told: list[str] = []
         self.states: list[dict[str, State]] = []
         self.home = home
@@ -99,7 +99,7 @@ def test_parts_start_after_what_they_need_and_stop_before_it(tmp_path: Path) -> 
         Script(tmp_path, "b", needs=("step",)),
         Script(tmp_path, "a"),
     ]
-    step = Step("step", ("a",), lambda: "done")
+    step = OneShotTask("step", ("a",), lambda: "done")
     run = Run(tmp_path, *parts, step)
     state = run.until(lambda state: state.all_up)
     assert [words.split()[0] for words in run.told if " is up" in words] == ["a", "b", "c"]
@@ -108,7 +108,7 @@ def test_parts_start_after_what_they_need_and_stop_before_it(tmp_path: Path) -> 
     assert all(states["b"] is State.UP for states in stopping if states["c"] is not State.STOPPED)
     assert all(part.pid for part in state.parts)
     for part in parts:
-        assert leftovers(part.mark) == []
+        assert find_marked_processes(part.mark) == []
     assert list((tmp_path / "run").glob("*.pid")) == []
     assert read_state(tmp_path) is None
 
@@ -135,9 +135,9 @@ def test_a_part_that_dies_is_started_again_with_growing_pauses(tmp_path: Path) -
 
 def test_a_first_start_that_keeps_failing_ends_everything_with_the_reason(tmp_path: Path) -> None:
     steady = Script(tmp_path, "steady")
-    with pytest.raises(PartFailed, match="broken ended with exit code 3: I cannot"):
+    with pytest.raises(ComponentFailed, match="broken ended with exit code 3: I cannot"):
         Run(tmp_path, steady, Script(tmp_path, "broken", BRIEF)).until(lambda state: False)
-    assert leftovers(steady.mark) == []
+    assert find_marked_processes(steady.mark) == []
     HomeLock(tmp_path).close()
 
 
@@ -168,7 +168,7 @@ def test_a_part_that_hangs_is_noticed_then_restarted(tmp_path: Path) -> None:
 
 
 def test_a_part_is_not_restarted_for_hanging_on_what_it_needs(tmp_path: Path) -> None:
-    needed = OwnServer("needed", "redis://x", "PENSTOCK_REDIS_URL", lambda url: health)
+    needed = ExternalServer("needed", "redis://x", "PENSTOCK_REDIS_URL", lambda url: health)
     part = Script(tmp_path, "part", needs=("needed",))
     run = Run(tmp_path, needed, part)
     health = HEALTHY
@@ -180,7 +180,7 @@ def test_a_part_is_not_restarted_for_hanging_on_what_it_needs(tmp_path: Path) ->
             health = part.health = Health(False, "gone")
         if row(state, "part") is State.SILENT:
             silent_since.append(state.at)
-        return bool(silent_since) and state.at - silent_since[0] > 3 * Script.hung_after_s
+        return bool(silent_since) and state.at - silent_since[0] > 3 * Script.hang_timeout_s
 
     state = run.until(take_away)
     assert next(shown for shown in state.parts if shown.name == "part").restarts == 0
@@ -192,8 +192,8 @@ def test_a_server_of_yours_that_never_answers_is_named_by_its_setting(
 ) -> None:
     monkeypatch.setattr(watcher, "OWN_SERVER_PATIENCE_S", 0.2)
     url = f"redis://127.0.0.1:{any_free_port()}/0"
-    yours = OwnServer("valkey", url, "PENSTOCK_REDIS_URL", lambda url: Health(False, "Connection refused"))
-    with pytest.raises(PartFailed, match=r"given by PENSTOCK_REDIS_URL does not answer: Connection refused"):
+    yours = ExternalServer("valkey", url, "PENSTOCK_REDIS_URL", lambda url: Health(False, "Connection refused"))
+    with pytest.raises(ComponentFailed, match=r"given by PENSTOCK_REDIS_URL does not answer: Connection refused"):
         Run(tmp_path, yours).until(lambda state: False)
 
 
@@ -202,8 +202,8 @@ def test_a_step_that_fails_keeps_what_needs_it_from_starting(tmp_path: Path) -> 
         raise MigrationError("the schema is newer than this program")
 
     part = Script(tmp_path, "part", needs=("step",))
-    with pytest.raises(PartFailed, match="the schema is newer than this program"):
-        Run(tmp_path, Step("step", (), fail), part).until(lambda state: False)
+    with pytest.raises(ComponentFailed, match="the schema is newer than this program"):
+        Run(tmp_path, OneShotTask("step", (), fail), part).until(lambda state: False)
     assert part.prepared == 0
 
 
@@ -241,8 +241,8 @@ def test_asked_twice_it_does_not_wait_for_a_part_that_ignores_the_signal(tmp_pat
     hurry.start()
     supervisor.run()
     hurry.join()
-    assert time.monotonic() - began < Script.stop_deadline_s / 2
-    assert leftovers(deaf.mark) == []
+    assert time.monotonic() - began < Script.stop_timeout_s / 2
+    assert find_marked_processes(deaf.mark) == []
 
 
 def test_a_part_that_needs_somebody_says_so_once_and_is_tried_at_times(
@@ -251,7 +251,7 @@ def test_a_part_that_needs_somebody_says_so_once_and_is_tried_at_times(
     monkeypatch.setattr(watcher, "MAX_BACKOFF_S", 0.4)
     marker = tmp_path / "done"
     missing = f"not os.path.exists({str(marker)!r})"
-    asks = f"import os\nif {missing}:\n print('do this first')\n raise SystemExit({NEEDS_SOMEBODY})\n"
+    asks = f"import os\nif {missing}:\n print('do this first')\n raise SystemExit({EXIT_NEEDS_OPERATOR})\n"
     part = Script(tmp_path, "picky", asks + STEADY)
     part.required = False
 

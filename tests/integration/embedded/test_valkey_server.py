@@ -11,8 +11,8 @@ from redis import AuthenticationError, Redis
 
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.part import running
-from penstock.errors import PartFailed
+from penstock.embedded.supervision.component import running
+from penstock.errors import ComponentFailed
 
 
 def test_writes_on_disk_survive_a_kill(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_it_is_durable_private_and_never_evicts(redis_url: str, server_home: Pat
 def test_a_taken_port_is_told_in_words(tmp_path: Path, redis_url: str) -> None:
     port = int(redis_url.rpartition(":")[2].split("/")[0])
     with (
-        pytest.raises(PartFailed, match="valkey: its port was taken by another program"),
+        pytest.raises(ComponentFailed, match="valkey: its port was taken by another program"),
         running(Valkey(tmp_path, port)),
     ):
         pass

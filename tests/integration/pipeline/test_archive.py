@@ -14,7 +14,7 @@ from redis import Redis
 
 from penstock.config import Settings
 from penstock.definitions import QUEUE
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 from penstock.pipeline import control, job
 from penstock.pipeline.archive import rebuild_fold
 from penstock.pipeline.archive.archive_writer import RangeWriter
@@ -177,7 +177,7 @@ def test_an_archive_that_cannot_be_written_stops_the_pipeline_in_words(
     Path(archiving.archive).mkdir()
     in_the_way = Path(archiving.archive) / "queue"
     in_the_way.touch()
-    with pytest.raises(PartFailed, match=r"the archive cannot be written: .*ot a directory"):
+    with pytest.raises(ComponentFailed, match=r"the archive cannot be written: .*ot a directory"):
         drained(spark, archiving, redis)
     assert totals(warehouse)[0][0] == 0
     in_the_way.unlink()

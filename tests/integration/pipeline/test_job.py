@@ -21,8 +21,8 @@ from penstock.definitions import DEFINITIONS, QUEUE, WORKER, Dimension, Measure,
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.part import running
-from penstock.errors import ConfigError, PartFailed
+from penstock.embedded.supervision.component import running
+from penstock.errors import ConfigError, ComponentFailed
 from penstock.pipeline import job
 from penstock.pipeline.job import Pipeline, run
 from penstock.pipeline.session import build_session, register_source
@@ -303,8 +303,8 @@ def test_the_pipeline_says_which_setting_it_misses() -> None:
 def test_without_java_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(PartFailed, match="Spark needs Java"):
+    with pytest.raises(ComponentFailed, match="Spark needs Java"):
         build_session("local[1]", tmp_path)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(PartFailed, match="no bin/java"):
+    with pytest.raises(ComponentFailed, match="no bin/java"):
         build_session("local[1]", tmp_path)

@@ -14,7 +14,7 @@ from redis import Redis
 
 from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, QUEUE
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 from penstock.pipeline import control, job
 from penstock.pipeline.checkpoint import CheckpointInUse, CheckpointLock, CheckpointUnusable, checkpoint_of
 from penstock.pipeline.job import Pipeline
@@ -93,7 +93,7 @@ def test_a_drain_with_nothing_to_do_starts_nothing(settings: Settings) -> None:
 
 def test_a_drain_without_redis_says_so(settings: Settings) -> None:
     away = settings.model_copy(update={"redis_url": "redis://:hush@127.0.0.1:9/0"})
-    with pytest.raises(PartFailed, match=r"Redis at redis://:\*\*\*@127.0.0.1:9/0 does not answer"):
+    with pytest.raises(ComponentFailed, match=r"Redis at redis://:\*\*\*@127.0.0.1:9/0 does not answer"):
         control.drain(away, lambda *words: None)
 
 

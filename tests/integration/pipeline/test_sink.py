@@ -16,7 +16,7 @@ from redis import Redis
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.part import running
+from penstock.embedded.supervision.component import running
 from penstock.pipeline.sink import clickhouse_sink as sink_module
 from penstock.pipeline.sink.clickhouse_sink import Sink, StoppingError
 from penstock.pipeline.source.batch_rows import batch_schema

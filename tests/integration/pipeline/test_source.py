@@ -17,7 +17,7 @@ from redis import Redis
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.part import running
+from penstock.embedded.supervision.component import running
 from penstock.pipeline.source import planning
 from penstock.pipeline.source.batch_rows import settled
 from penstock.pipeline.source.planning import LAST_SEQUENCE, Offset, last_id

@@ -11,8 +11,8 @@ from redis import Redis as PlainRedis
 from redis.asyncio import Redis
 
 from penstock.embedded.servers.ports import any_free_port
-from penstock.embedded.servers.valkey import Valkey, find_program
-from penstock.embedded.supervision.part import running
+from penstock.embedded.servers.valkey import Valkey, find_valkey_server
+from penstock.embedded.supervision.component import running
 from penstock.errors import RedisUnavailable, WrongState
 from penstock.model import Scope
 from penstock.runqueue.connection import warn_of_forgetting
@@ -104,7 +104,7 @@ def cluster_url(tmp_path: Path) -> Iterator[str]:
     """A cluster of one node that has all slots: it refuses every access across slots."""
     port, bus = any_free_port(), any_free_port()
     options = {"port": port, "cluster-port": bus, "cluster-enabled": "yes", "bind": "127.0.0.1", "save": ""}
-    argv = [str(find_program())] + [
+    argv = [str(find_valkey_server())] + [
         part for key, value in options.items() for part in (f"--{key}", str(value))
     ]
     process = subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.DEVNULL)

@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from penstock.definitions import QUEUE, MetricDefinition
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.part import running
+from penstock.embedded.supervision.component import running
 from penstock.shards import shard_of
 from penstock.streams import emitter as emitter_module
 from penstock.streams.emitter import ENABLED_KEY, Emitter

@@ -16,7 +16,7 @@ from penstock import __version__
 from penstock.cli.main import app
 from penstock.cli.tables import duration
 from penstock.embedded.supervision.process_identity import ProcessIdentity, identify
-from penstock.embedded.supervision.state import PartState, PlatformState, State, write_state
+from penstock.embedded.supervision.state import ComponentState, PlatformState, State, write_state
 from penstock.errors import ConfigError
 
 runner = CliRunner()
@@ -34,7 +34,7 @@ def a_platform(home: Path, *states: State, supervisor: ProcessIdentity | None = 
     me = identify(os.getpid())
     assert me is not None
     rows = tuple(
-        PartState(
+        ComponentState(
             name=f"part{number}",
             state=state,
             address=f"http://127.0.0.1:{number}",
@@ -116,7 +116,7 @@ def test_an_error_is_one_line_without_a_traceback_and_exit_code_2(home: Path) ->
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.splitlines() == ["unknown setting PENSTOCK_PROT: did you mean PENSTOCK_PORT?"]
+    assert done.stderr.splitlines() == ["Unknown setting PENSTOCK_PROT. Did you mean PENSTOCK_PORT?"]
 
 
 @pytest.mark.parametrize(

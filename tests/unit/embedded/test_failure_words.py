@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.embedded.supervision.failures import NEEDS_SOMEBODY, explain, from_os_error, not_here
+from penstock.embedded.supervision.failures import EXIT_NEEDS_OPERATOR, explain, from_os_error, not_here
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_an_unknown_cause_is_told_by_the_last_line() -> None:
 
 def test_a_process_that_needs_somebody_is_told_by_what_it_asks_for() -> None:
     said = "the checkpoint cannot be used (Permission denied). `penstock pipeline reset` puts it aside"
-    assert explain("pipeline", NEEDS_SOMEBODY, f"starting\n{said}\n") == f"pipeline: {said}"
+    assert explain("pipeline", EXIT_NEEDS_OPERATOR, f"starting\n{said}\n") == f"pipeline: {said}"
 
 
 def test_a_signal_is_told_by_its_name() -> None:

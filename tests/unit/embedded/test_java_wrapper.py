@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.embedded.servers import java
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 
 VECTOR = "--add-modules=jdk.incubator.vector"
 
@@ -75,5 +75,5 @@ def test_without_any_java_the_words_say_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(java, "_packaged", lambda: None)
-    with pytest.raises(PartFailed, match=r"Java 17, 21, 25 and none runs here.*JAVA_HOME"):
+    with pytest.raises(ComponentFailed, match=r"Java 17, 21, 25 and none runs here.*JAVA_HOME"):
         java.find_java(tmp_path, {"PATH": ""})

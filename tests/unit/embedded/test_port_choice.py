@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.embedded.servers.ports import any_free_port, choose_port, is_free, require_port
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_port_beyond_the_last_one_is_not_tried() -> None:
 
 
 def test_a_taken_port_is_refused_naming_its_holder_and_what_to_set(taken_port: int) -> None:
-    with pytest.raises(PartFailed) as refused:
+    with pytest.raises(ComponentFailed) as refused:
         require_port(taken_port)
     assert f"port {taken_port} is already taken by " in refused.value.detail
     assert f"(pid {os.getpid()})" in refused.value.detail

@@ -13,12 +13,12 @@ import pytest
 
 from penstock.embedded.supervision.process import (
     Command,
-    end_leftovers,
-    end_stray,
-    leftovers,
-    mark_of,
+    find_marked_processes,
+    kill_marked_processes,
+    process_mark,
     spawn,
     stop,
+    stop_orphan,
 )
 from penstock.embedded.supervision.process_identity import (
     ProcessIdentity,
@@ -26,7 +26,7 @@ from penstock.embedded.supervision.process_identity import (
     read_pid_file,
     write_pid_file,
 )
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 from tests.waiting import wait_until
 
 
@@ -49,7 +49,7 @@ def test_a_pid_file_remembers_who_it_was(tmp_path: Path, sleeper: subprocess.Pop
 def test_a_reused_pid_is_never_killed(sleeper: subprocess.Popen[bytes]) -> None:
     earlier = ProcessIdentity(sleeper.pid, "some other boot/12345")
     assert not earlier.alive
-    assert not end_stray(earlier, signal.SIGTERM, 1)
+    assert not stop_orphan(earlier, signal.SIGTERM, 1)
     assert sleeper.poll() is None
 
 
@@ -74,24 +74,24 @@ def test_a_stray_that_ignores_its_signal_is_killed_after_the_deadline(tmp_path: 
         process.stdout.readline()
         identity = identify(process.pid)
         assert identity is not None
-        assert end_stray(identity, signal.SIGTERM, 0.1)
+        assert stop_orphan(identity, signal.SIGTERM, 0.1)
         assert process.wait() == -signal.SIGKILL
 
 
 def test_stopping_a_child_ends_its_own_children_too(tmp_path: Path) -> None:
-    mark = mark_of(tmp_path, "family")
+    mark = process_mark(tmp_path, "family")
     script = "sleep 60 & setsid sleep 60 & wait"
     child = spawn(Command(("sh", "-c", script), cwd=tmp_path), tmp_path / "log", mark)
-    wait_until(lambda: len(leftovers(mark)) == 3, 5, "the child and its two children run")
+    wait_until(lambda: len(find_marked_processes(mark)) == 3, 5, "the child and its two children run")
     assert stop(child, 5)
-    assert leftovers(mark) == []
+    assert find_marked_processes(mark) == []
     assert stop(child, 5), "stopping twice is allowed"
 
 
 def test_leftovers_of_another_home_are_not_touched(tmp_path: Path) -> None:
-    child = spawn(Command(("sleep", "60"), cwd=tmp_path), tmp_path / "log", mark_of(tmp_path / "a", "part"))
+    child = spawn(Command(("sleep", "60"), cwd=tmp_path), tmp_path / "log", process_mark(tmp_path / "a", "part"))
     try:
-        assert end_leftovers(mark_of(tmp_path / "b", "part")) == 0
+        assert kill_marked_processes(process_mark(tmp_path / "b", "part")) == 0
         assert child.exit_code is None
     finally:
         stop(child, 5)
@@ -119,7 +119,7 @@ time.sleep(60)
 
 
 def test_a_program_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PartFailed, match=r"/no/such/program cannot be run: No such file"):
+    with pytest.raises(ComponentFailed, match=r"/no/such/program cannot be run: No such file"):
         spawn(Command(("/no/such/program",), cwd=tmp_path), tmp_path / "log", "mark")
 
 

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
 
+from penstock.embedded.servers.home_secrets import PASSWORD, ensure_password
 from penstock.embedded.servers.ports import LOOPBACK
-from penstock.embedded.servers.secret import PASSWORD, password_of
+from penstock.embedded.supervision.component import HEALTHY, Health, Program
 from penstock.embedded.supervision.failures import from_os_error, not_here
-from penstock.embedded.supervision.part import HEALTHY, Health, Program
 from penstock.embedded.supervision.process import Command
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 
 
 class ClickHouse(Program):
     """ClickHouse as a library behind our HTTP front, its data in `<home>/clickhouse`."""
 
     name = "clickhouse"
-    start_deadline_s: ClassVar[float] = 120.0
+    start_timeout_s: ClassVar[float] = 120.0
 
     def __init__(self, home: Path, port: int) -> None:
         super().__init__(home)
@@ -33,7 +33,7 @@ class ClickHouse(Program):
 
     @property
     def url(self) -> str:
-        return f"http://penstock:{password_of(self.home)}@{LOOPBACK}:{self.port}/default"
+        return f"http://penstock:{ensure_password(self.home)}@{LOOPBACK}:{self.port}/default"
 
     @property
     def _data(self) -> Path:
@@ -41,12 +41,12 @@ class ClickHouse(Program):
 
     def prepare(self) -> str | None:
         if importlib.util.find_spec("chdb") is None:
-            raise PartFailed(not_here("ClickHouse", "chdb", "PENSTOCK_CLICKHOUSE_URL"))
-        password_of(self.home)
+            raise ComponentFailed(not_here("ClickHouse", "chdb", "PENSTOCK_CLICKHOUSE_URL"))
+        ensure_password(self.home)
         try:
             self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise PartFailed(from_os_error("preparing ClickHouse", error, self._data)) from error
+            raise ComponentFailed(from_os_error("preparing ClickHouse", error, self._data)) from error
         return None
 
     def command(self) -> Command:

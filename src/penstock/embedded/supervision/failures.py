@@ -42,13 +42,13 @@ _KNOWN: tuple[tuple[str, str], ...] = (
 )
 
 
-NEEDS_SOMEBODY = os.EX_CONFIG
+EXIT_NEEDS_OPERATOR = os.EX_CONFIG
 """The exit code of a process that will fail again until somebody does what its last line says."""
 
 
 def explain(name: str, exit_code: int, output: str) -> str:
     """One line for the user: what is known about the cause, else how it ended and its last words."""
-    if exit_code == NEEDS_SOMEBODY and (said := last_line(output)):
+    if exit_code == EXIT_NEEDS_OPERATOR and (said := last_line(output)):
         return f"{name}: {said}"
     for pattern, words in _KNOWN:
         if re.search(pattern, output):

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 
-from penstock.embedded.supervision.part import Health, Part
+from penstock.embedded.supervision.component import Component, Health
 from penstock.embedded.supervision.state import State
-from penstock.embedded.supervision.watcher import FIRST_BACKOFF_S, FIRST_START_ATTEMPTS, Report, Watch
+from penstock.embedded.supervision.watcher import (
+    FIRST_BACKOFF_S,
+    FIRST_START_ATTEMPTS,
+    ComponentWatcher,
+    Report,
+)
 from penstock.errors import PenstockError
 
 
-class Step(Part):
+class OneShotTask(Component):
     """Work with an end. `work` returns what it did, in words, or raises PenstockError when it cannot."""
 
     def __init__(self, name: str, needs: tuple[str, ...], work: Callable[[], str]) -> None:
@@ -31,10 +36,10 @@ class Step(Part):
         return Health(bool(self._done))
 
 
-class StepWatch(Watch):
+class OneShotTaskWatcher(ComponentWatcher):
     """Does the work when what it needs is up, and tries again a few times when that fails."""
 
-    def __init__(self, part: Step, pool: Executor, report: Report) -> None:
+    def __init__(self, part: OneShotTask, pool: Executor, report: Report) -> None:
         super().__init__(part, pool, report)
         self._step = part
         self._doing: Future[None] | None = None

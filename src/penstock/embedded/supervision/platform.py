@@ -11,13 +11,18 @@ from penstock.broker.journal.location import journal_directory
 from penstock.config import PREFIX, Settings, as_environment
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.external import own_clickhouse, own_postgres, own_redis, own_spark
+from penstock.embedded.servers.home_secrets import ensure_encryption_keys
 from penstock.embedded.servers.ports import choose_port, require_port
 from penstock.embedded.servers.postgres import Postgres
-from penstock.embedded.servers.secret import encryption_keys_of
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.one_shot import Step
-from penstock.embedded.supervision.part import Part
-from penstock.embedded.supervision.service_parts import Broker, Demo, Pipeline, reachable
+from penstock.embedded.supervision.component import Component
+from penstock.embedded.supervision.one_shot import OneShotTask
+from penstock.embedded.supervision.service_components import (
+    BrokerService,
+    DemoService,
+    PipelineService,
+    connect_host,
+)
 from penstock.embedded.supervision.state import read_state
 from penstock.errors import ConfigError
 
@@ -33,18 +38,18 @@ Migrate = Callable[[Settings], list[str]]
 class Platform:
     """Parts in the order they are shown, and the settings with every address filled in."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Component, ...]
     settings: Settings
     url: str
 
 
-def assemble(settings: Settings, migrate: Migrate, demo: bool = False) -> Platform:
-    """Choose between embedded and yours part by part. Raises PartFailed when the broker's port is taken.
+def build_platform(settings: Settings, migrate: Migrate, demo: bool = False) -> Platform:
+    """Choose between embedded and yours part by part. Raises ComponentFailed when the broker's port is taken.
 
     Embedded servers prefer the three ports after the broker's and take any free one otherwise.
     """
     require_port(settings.port, settings.host)
-    servers: list[Part] = []
+    servers: list[Component] = []
     addresses: dict[str, str] = {}
     taken = {settings.port}
 
@@ -60,7 +65,7 @@ def assemble(settings: Settings, migrate: Migrate, demo: bool = False) -> Platfo
         addresses["postgres_url"] = postgres.url
         addresses["journal_dir"] = str(journal_directory(settings))
         # Encrypted queues work at once on a database of our own; on yours the key must be yours too.
-        addresses["encryption_keys"] = settings.encryption_keys or encryption_keys_of(settings.home)
+        addresses["encryption_keys"] = settings.encryption_keys or ensure_encryption_keys(settings.home)
     if settings.redis_url:
         servers.append(own_redis(settings.redis_url))
     else:
@@ -75,19 +80,19 @@ def assemble(settings: Settings, migrate: Migrate, demo: bool = False) -> Platfo
         servers.append(own_spark(settings.spark_master))
 
     resolved = settings.model_copy(update=addresses)
-    environment = environment_of(resolved)
-    services: list[Part] = [
-        Step("migrations", ("postgres", "clickhouse"), lambda: _words(migrate(resolved))),
-        Broker(resolved, environment),
-        Pipeline(resolved, environment),
+    environment = build_environment(resolved)
+    services: list[Component] = [
+        OneShotTask("migrations", ("postgres", "clickhouse"), lambda: _words(migrate(resolved))),
+        BrokerService(resolved, environment),
+        PipelineService(resolved, environment),
     ]
     if demo:
-        services.append(Demo(resolved, environment))
-    url = f"http://{reachable(settings.host)}:{settings.port}"
+        services.append(DemoService(resolved, environment))
+    url = f"http://{connect_host(settings.host)}:{settings.port}"
     return Platform((*servers, *services), resolved, url)
 
 
-def reach_running(settings: Settings, *names: str) -> Settings:
+def resolve_server_urls(settings: Settings, *names: str) -> Settings:
     """Fill the named URLs that are not set with those of the platform that runs on this home.
 
     Raises ConfigError when none runs: a command that needs a server never starts one by itself.
@@ -111,7 +116,7 @@ def reach_running(settings: Settings, *names: str) -> Settings:
     return settings.model_copy(update=found)
 
 
-def environment_of(settings: Settings) -> dict[str, str]:
+def build_environment(settings: Settings) -> dict[str, str]:
     """What a child of the platform is told: the settings, and that this machine is not behind a proxy."""
     bypass = ",".join(
         filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1,localhost"))

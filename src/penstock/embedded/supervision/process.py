@@ -20,9 +20,9 @@ from pathlib import Path
 import psutil
 
 from penstock.embedded.supervision.process_identity import ProcessIdentity, identify
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 
-MARK = "SUPERVISED_BY_PENSTOCK"
+MARK_VARIABLE = "SUPERVISED_BY_PENSTOCK"
 """Environment variable `<home>#<part>` by which a descendant is known as ours when its leader is gone."""
 
 _PR_SET_PDEATHSIG = 1
@@ -76,12 +76,12 @@ class Child:
             return file.read().decode(errors="replace")
 
 
-def mark_of(home: Path, part: str) -> str:
+def process_mark(home: Path, part: str) -> str:
     return f"{home}#{part}"
 
 
 def spawn(command: Command, log: Path, mark: str) -> Child:
-    """Start the command with its output appended to `log`. Raises PartFailed when it cannot be executed."""
+    """Start the command with its output appended to `log`. Raises ComponentFailed when it cannot be executed."""
     account = command.account
     parent = os.getpid()
     prctl = _prctl()
@@ -100,7 +100,7 @@ def spawn(command: Command, log: Path, mark: str) -> Child:
             process = subprocess.Popen(
                 command.argv,
                 cwd=command.cwd,
-                env={**os.environ, **command.env, MARK: mark},
+                env={**os.environ, **command.env, MARK_VARIABLE: mark},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -111,7 +111,7 @@ def spawn(command: Command, log: Path, mark: str) -> Child:
                 preexec_fn=in_the_child,
             )
         except OSError as error:
-            raise PartFailed(f"{command.argv[0]} cannot be run: {error.strerror or error}") from error
+            raise ComponentFailed(f"{command.argv[0]} cannot be run: {error.strerror or error}") from error
     identity = identify(process.pid) or ProcessIdentity(process.pid, "already gone")
     return Child(process, identity, mark, command.stop_signal, log, log_start)
 
@@ -131,11 +131,11 @@ def stop(child: Child, deadline_s: float) -> bool:
         in_time = False
         child.process.kill()
         child.process.wait()
-    end_leftovers(child.mark)
+    kill_marked_processes(child.mark)
     return in_time
 
 
-def end_stray(identity: ProcessIdentity, stop_signal: signal.Signals, deadline_s: float) -> bool:
+def stop_orphan(identity: ProcessIdentity, stop_signal: signal.Signals, deadline_s: float) -> bool:
     """End a process that an earlier supervisor left behind. Returns whether there was one.
 
     Only the very process the identity names is signalled, never a later one with the same pid.
@@ -153,7 +153,7 @@ def end_stray(identity: ProcessIdentity, stop_signal: signal.Signals, deadline_s
     return True
 
 
-def leftovers(mark: str) -> list[psutil.Process]:
+def find_marked_processes(mark: str) -> list[psutil.Process]:
     """Every process that carries this mark, found by its environment.
 
     Servers that overwrite their environment to show a title (PostgreSQL, Valkey) are not found this way: they
@@ -162,18 +162,18 @@ def leftovers(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+            if process.pid != os.getpid() and process.environ().get(MARK_VARIABLE) == mark:
                 found.append(process)
         except (psutil.Error, OSError):
             continue
     return found
 
 
-def end_leftovers(mark: str) -> int:
+def kill_marked_processes(mark: str) -> int:
     """Kill every process with this mark and wait until none is left; returns how many there were."""
     total = 0
     for _ in range(50):
-        found = [process for process in leftovers(mark) if process.status() != psutil.STATUS_ZOMBIE]
+        found = [process for process in find_marked_processes(mark) if process.status() != psutil.STATUS_ZOMBIE]
         if not found:
             break
         total += len(found)

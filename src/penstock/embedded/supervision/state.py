@@ -29,7 +29,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PartState:
+class ComponentState:
     """One row of the table of parts. Times are seconds since the epoch; `yours` means not run here."""
 
     name: str
@@ -52,7 +52,7 @@ class PlatformState:
     url: str
     at: float
     started_at: float
-    parts: tuple[PartState, ...]
+    parts: tuple[ComponentState, ...]
 
     @property
     def all_up(self) -> bool:
@@ -75,7 +75,7 @@ def read_state(home: Path) -> PlatformState | None:
     try:
         content: dict[str, Any] = json.loads(state_path(home).read_text())
         supervisor = ProcessIdentity(**content.pop("supervisor"))
-        parts = tuple(PartState(**{**row, "state": State(row["state"])}) for row in content.pop("parts"))
+        parts = tuple(ComponentState(**{**row, "state": State(row["state"])}) for row in content.pop("parts"))
         state = PlatformState(supervisor=supervisor, parts=parts, **content)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

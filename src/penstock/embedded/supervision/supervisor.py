@@ -20,23 +20,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from penstock.embedded.servers.external import OwnServer
+from penstock.embedded.servers.external import ExternalServer
 from penstock.embedded.supervision import logs
+from penstock.embedded.supervision.component import Component, Program
 from penstock.embedded.supervision.failures import from_os_error
-from penstock.embedded.supervision.one_shot import Step, StepWatch
-from penstock.embedded.supervision.part import Part, Program
-from penstock.embedded.supervision.process import end_leftovers, end_stray, mark_of
+from penstock.embedded.supervision.one_shot import OneShotTask, OneShotTaskWatcher
+from penstock.embedded.supervision.process import kill_marked_processes, process_mark, stop_orphan
 from penstock.embedded.supervision.process_identity import identify, read_pid_file
 from penstock.embedded.supervision.state import (
-    PartState,
+    ComponentState,
     PlatformState,
     State,
     read_state,
     state_path,
     write_state,
 )
-from penstock.embedded.supervision.watcher import OwnServerWatch, ProgramWatch, Report, Watch
-from penstock.errors import PartFailed
+from penstock.embedded.supervision.watcher import (
+    ComponentWatcher,
+    ExternalServerWatcher,
+    ProgramWatcher,
+    Report,
+)
+from penstock.errors import ComponentFailed
 
 TICK_S = 0.05
 STATE_S = 1.0
@@ -44,7 +49,7 @@ ROTATE_S = 10.0
 STRAY_STOP_S = 10.0
 
 
-class AlreadyRunning(PartFailed):
+class AlreadyRunning(ComponentFailed):
     """Another supervisor holds this home."""
 
     code = "already_running"
@@ -68,7 +73,7 @@ class HomeLock:
             make_home(home)
             self._file: IO[str] = (home / "run" / "lock").open("a")
         except OSError as error:
-            raise PartFailed(from_os_error("preparing PENSTOCK_HOME", error, home)) from error
+            raise ComponentFailed(from_os_error("preparing PENSTOCK_HOME", error, home)) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -84,7 +89,7 @@ class HomeLock:
         self._file.close()
 
 
-def end_strays(home: Path) -> list[str]:
+def stop_orphans(home: Path) -> list[str]:
     """End what an earlier supervisor of this home left behind; returns the names of those parts.
 
     Call it with the home's lock held. Only processes that are provably ours are touched: the very ones the
@@ -95,8 +100,8 @@ def end_strays(home: Path) -> list[str]:
         identity = read_pid_file(pid_file)
         # PostgreSQL takes SIGTERM for "when all clients have left"; SIGINT means now, in order.
         gently = signal.SIGINT if pid_file.stem == "postgres" else signal.SIGTERM
-        found = identity is not None and end_stray(identity, gently, STRAY_STOP_S)
-        found |= end_leftovers(mark_of(home, pid_file.stem)) > 0
+        found = identity is not None and stop_orphan(identity, gently, STRAY_STOP_S)
+        found |= kill_marked_processes(process_mark(home, pid_file.stem)) > 0
         if found:
             ended.append(pid_file.stem)
         pid_file.unlink()
@@ -109,7 +114,7 @@ class Supervisor:
     def __init__(
         self,
         home: Path,
-        parts: Sequence[Part],
+        parts: Sequence[Component],
         url: str,
         lock: HomeLock,
         report: Report = lambda part, words: None,
@@ -124,7 +129,7 @@ class Supervisor:
         self._stop_requests = 0
         self._started_at = time.time()
         self._identity = identify(os.getpid())
-        self._written: tuple[PartState, ...] = ()
+        self._written: tuple[ComponentState, ...] = ()
         self._next_state = 0.0
         self._next_rotation = 0.0
         self._file_trouble: str | None = None
@@ -136,7 +141,7 @@ class Supervisor:
         self._stop_requests += 1
 
     def run(self) -> None:
-        """Keep the parts up until `request_stop`. Raises PartFailed when the platform cannot come up."""
+        """Keep the parts up until `request_stop`. Raises ComponentFailed when the platform cannot come up."""
         try:
             while self._stop_requests == 0:
                 now = time.monotonic()
@@ -145,7 +150,7 @@ class Supervisor:
                 self._housekeeping(now)
                 for watch in self._watches.values():
                     if watch.given_up:
-                        raise PartFailed(watch.given_up)
+                        raise ComponentFailed(watch.given_up)
                 time.sleep(TICK_S)
         finally:
             self._take_down()
@@ -153,21 +158,21 @@ class Supervisor:
     @property
     def state(self) -> PlatformState:
         assert self._identity is not None
-        rows = tuple(w.row() for w in self._watches.values() if not isinstance(w, StepWatch))
+        rows = tuple(w.row() for w in self._watches.values() if not isinstance(w, OneShotTaskWatcher))
         return PlatformState(self._identity, str(self.home), self.url, time.time(), self._started_at, rows)
 
-    def _watch(self, part: Part, pool: Executor) -> Watch:
+    def _watch(self, part: Component, pool: Executor) -> ComponentWatcher:
         match part:
             case Program():
-                return ProgramWatch(part, self.home / "run", pool, self._report)
-            case OwnServer():
-                return OwnServerWatch(part, pool, self._report)
-            case Step():
-                return StepWatch(part, pool, self._report)
+                return ProgramWatcher(part, self.home / "run", pool, self._report)
+            case ExternalServer():
+                return ExternalServerWatcher(part, pool, self._report)
+            case OneShotTask():
+                return OneShotTaskWatcher(part, pool, self._report)
             case _:
                 raise TypeError(f"{part.name} is of a kind that cannot be watched")
 
-    def _needs_up(self, part: Part) -> bool:
+    def _needs_up(self, part: Component) -> bool:
         """Whether all it needs is up; a need that is not part of this platform is somebody else's matter."""
         needed = (self._watches[name] for name in part.needs if name in self._watches)
         return all(watch.state is State.UP for watch in needed)
@@ -204,7 +209,7 @@ class Supervisor:
 
     def _take_down(self) -> None:
         """Stop the parts level by level, those that nobody needs first, and wait for each level."""
-        programs = [watch for watch in self._watches.values() if isinstance(watch, ProgramWatch)]
+        programs = [watch for watch in self._watches.values() if isinstance(watch, ProgramWatcher)]
         while programs:
             needed = {name for watch in programs for name in self._all_needs(watch.part)}
             level = [watch for watch in programs if watch.part.name not in needed]
@@ -225,6 +230,6 @@ class Supervisor:
         state_path(self.home).unlink(missing_ok=True)
         self._lock.close()
 
-    def _all_needs(self, part: Part) -> set[str]:
+    def _all_needs(self, part: Component) -> set[str]:
         direct = {name for name in part.needs if name in self._watches}
         return direct.union(*(self._all_needs(self._watches[name].part) for name in direct))

@@ -13,12 +13,12 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.embedded.servers.external import OwnServer
-from penstock.embedded.supervision.failures import NEEDS_SOMEBODY
-from penstock.embedded.supervision.part import Health, Part, Program, start
-from penstock.embedded.supervision.process import Child, end_leftovers, stop
+from penstock.embedded.servers.external import ExternalServer
+from penstock.embedded.supervision.component import Component, Health, Program, start
+from penstock.embedded.supervision.failures import EXIT_NEEDS_OPERATOR
+from penstock.embedded.supervision.process import Child, kill_marked_processes, stop
 from penstock.embedded.supervision.process_identity import write_pid_file
-from penstock.embedded.supervision.state import PartState, State
+from penstock.embedded.supervision.state import ComponentState, State
 from penstock.errors import PenstockError
 
 FIRST_BACKOFF_S = 0.2
@@ -33,10 +33,10 @@ Report = Callable[[str, str], None]
 """Called with a part's name and a sentence whenever something worth telling happened."""
 
 
-class Watch(ABC):
+class ComponentWatcher(ABC):
     """What every kind of watch shares: a state, a row for the table, and the probing of its part."""
 
-    def __init__(self, part: Part, pool: Executor, report: Report) -> None:
+    def __init__(self, part: Component, pool: Executor, report: Report) -> None:
         self.part = part
         self.state = State.WAITING
         self.given_up: str | None = None
@@ -54,8 +54,8 @@ class Watch(ABC):
     def tick(self, now: float, needs_up: bool) -> None:
         """Look once and do what is due. `needs_up`: whether all that the part needs is up."""
 
-    def row(self) -> PartState:
-        return PartState(
+    def row(self) -> ComponentState:
+        return ComponentState(
             name=self.part.name,
             state=self.state,
             address=self.part.address,
@@ -92,10 +92,10 @@ class Watch(ABC):
         )
 
 
-class OwnServerWatch(Watch):
+class ExternalServerWatcher(ComponentWatcher):
     """A server that somebody else runs: it can only be up or down."""
 
-    def __init__(self, part: OwnServer, pool: Executor, report: Report) -> None:
+    def __init__(self, part: ExternalServer, pool: Executor, report: Report) -> None:
         super().__init__(part, pool, report)
         self._setting = part.setting
         self._began = time.monotonic()
@@ -117,11 +117,11 @@ class OwnServerWatch(Watch):
         if self.part.required and not self.ever_up and now - self._began > OWN_SERVER_PATIENCE_S:
             self.given_up = words
 
-    def row(self) -> PartState:
+    def row(self) -> ComponentState:
         return replace(super().row(), yours=True)
 
 
-class ProgramWatch(Watch):
+class ProgramWatcher(ComponentWatcher):
     """A program that is run here, and run again when it dies or hangs."""
 
     def __init__(self, part: Program, run_directory: Path, pool: Executor, report: Report) -> None:
@@ -156,7 +156,7 @@ class ProgramWatch(Watch):
             self._preparing = self._pool.submit(self._prepare)
 
     def _prepare(self) -> str | None:
-        end_leftovers(self.program.mark)
+        kill_marked_processes(self.program.mark)
         return self.program.prepare()
 
     def _spawn(self, now: float) -> None:
@@ -187,7 +187,7 @@ class ProgramWatch(Watch):
         if exit_code is not None:
             self.child = None
             words = self.program.explain(exit_code, child.output())
-            self._failed(now, words, needs_somebody=exit_code == NEEDS_SOMEBODY)
+            self._failed(now, words, needs_somebody=exit_code == EXIT_NEEDS_OPERATOR)
             return
         health = self._health(now, PROBE_STARTING_S if self.state is not State.UP else PROBE_UP_S)
         if health is None:
@@ -199,7 +199,7 @@ class ProgramWatch(Watch):
             if now - self._spawned_at > STABLE_S:
                 self._failures_in_a_row = 0
         elif self.state is State.STARTING:
-            if now - self._spawned_at > self.program.start_deadline_s and not health.busy:
+            if now - self._spawned_at > self.program.start_timeout_s and not health.busy:
                 self._end(child, now, self.program.not_ready(health))
         else:
             self._went_silent(child, now, needs_up, health)
@@ -213,12 +213,12 @@ class ProgramWatch(Watch):
         self.state = State.SILENT
         if self._silent_since is None or not needs_up or health.busy:
             self._silent_since = now
-        if now - self._silent_since > self.program.hung_after_s:
-            words = f"{self.part.name} did not answer for {self.program.hung_after_s:.0f} s: {health.reason}"
+        if now - self._silent_since > self.program.hang_timeout_s:
+            words = f"{self.part.name} did not answer for {self.program.hang_timeout_s:.0f} s: {health.reason}"
             self._end(child, now, words)
 
     def _end(self, child: Child, now: float, words: str) -> None:
-        self._ending = self._pool.submit(stop, child, self.program.stop_deadline_s)
+        self._ending = self._pool.submit(stop, child, self.program.stop_timeout_s)
         self._failed(now, words)
 
     def _failed(self, now: float, words: str, needs_somebody: bool = False) -> None:
@@ -245,7 +245,7 @@ class ProgramWatch(Watch):
             return None
         self.state = State.STOPPING
         if self._ending is None:
-            self._ending = self._pool.submit(stop, self.child, self.program.stop_deadline_s)
+            self._ending = self._pool.submit(stop, self.child, self.program.stop_timeout_s)
         return self._ending
 
     def stopped(self) -> None:
@@ -258,7 +258,7 @@ class ProgramWatch(Watch):
         if self.child is not None:
             self.child.process.kill()
 
-    def row(self) -> PartState:
+    def row(self) -> ComponentState:
         runs = self.child is not None and self.child.exit_code is None
         return replace(
             super().row(),

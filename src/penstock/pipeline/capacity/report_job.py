@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.clock import to_utc
 from penstock.config import Settings
-from penstock.errors import ConfigError, PartFailed
+from penstock.errors import ConfigError, ComponentFailed
 from penstock.pipeline.capacity import archive_hours, tier_hours
 from penstock.pipeline.capacity.hours import SUBJECT
 from penstock.pipeline.capacity.page import write_page
@@ -42,7 +42,7 @@ Tell = Callable[[str], None]
 def run(settings: Settings, request: Request, tell: Tell = lambda words: None) -> Report:
     """Make the report and its files; `tell` hears each step.
 
-    Raises NothingMeasured, and PartFailed when Spark cannot start or finish.
+    Raises NothingMeasured, and ComponentFailed when Spark cannot start or finish.
     """
     expected = _look(settings, request)
     try:
@@ -59,7 +59,7 @@ def run(settings: Settings, request: Request, tell: Tell = lambda words: None) -
             session.conf.set("spark.sql.shuffle.partitions", str(1 + expected // QUEUES_PER_SHUFFLE))
             report = make(session, settings.clickhouse_url, request, expected, tell)
         except PySparkException as error:
-            raise PartFailed(f"Spark could not finish the report: {_reason(error)}") from error
+            raise ComponentFailed(f"Spark could not finish the report: {_reason(error)}") from error
         finally:
             with suppress(Exception):  # it may be gone already, and nothing depends on it
                 session.stop()

@@ -15,8 +15,8 @@ from time import monotonic, sleep
 from typing import ClassVar
 
 from penstock.embedded.supervision import failures
-from penstock.embedded.supervision.process import Child, Command, mark_of, spawn, stop
-from penstock.errors import PartFailed
+from penstock.embedded.supervision.process import Child, Command, process_mark, spawn, stop
+from penstock.errors import ComponentFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Health:
 HEALTHY = Health(True)
 
 
-class Part(ABC):
+class Component(ABC):
     """Something the platform depends on. `needs` names the parts that must work before it."""
 
     name: str
@@ -52,12 +52,12 @@ class Part(ABC):
         """Ask it whether it works. Blocks for two seconds or so at most, and never raises."""
 
 
-class Program(Part):
+class Program(Component):
     """A part that is run here. Instances hold settings; the running process belongs to the supervisor."""
 
-    start_deadline_s: ClassVar[float] = 30.0
-    stop_deadline_s: ClassVar[float] = 10.0
-    hung_after_s: ClassVar[float] = 60.0
+    start_timeout_s: ClassVar[float] = 30.0
+    stop_timeout_s: ClassVar[float] = 10.0
+    hang_timeout_s: ClassVar[float] = 60.0
     """How long it may leave probes unanswered, while all it needs is up, before it is restarted."""
 
     def __init__(self, home: Path) -> None:
@@ -67,7 +67,7 @@ class Program(Part):
     def prepare(self) -> str | None:
         """Make its files ready; called before every start. Returns a line worth telling the user, if any.
 
-        Raises PartFailed saying in words why it cannot run here.
+        Raises ComponentFailed saying in words why it cannot run here.
         """
 
     @abstractmethod
@@ -79,7 +79,7 @@ class Program(Part):
         return failures.explain(self.name, exit_code, output)
 
     def not_ready(self, health: Health) -> str:
-        return f"{self.name} did not become ready within {self.start_deadline_s:.0f} s: {health.reason}"
+        return f"{self.name} did not become ready within {self.start_timeout_s:.0f} s: {health.reason}"
 
     @property
     def log(self) -> Path:
@@ -87,7 +87,7 @@ class Program(Part):
 
     @property
     def mark(self) -> str:
-        return mark_of(self.home, self.name)
+        return process_mark(self.home, self.name)
 
 
 def start(program: Program) -> Child:
@@ -105,18 +105,18 @@ def running(program: Program) -> Iterator[Child]:
         wait_until_healthy(program, child)
         yield child
     finally:
-        stop(child, program.stop_deadline_s)
+        stop(child, program.stop_timeout_s)
 
 
 def wait_until_healthy(program: Program, child: Child) -> None:
-    """Return once the probe succeeds. Raises PartFailed when the child ends or its deadline passes first."""
-    until = monotonic() + program.start_deadline_s
+    """Return once the probe succeeds. Raises ComponentFailed when the child ends or its deadline passes first."""
+    until = monotonic() + program.start_timeout_s
     while True:
         if child.exit_code is not None:
-            raise PartFailed(program.explain(child.exit_code, child.output()))
+            raise ComponentFailed(program.explain(child.exit_code, child.output()))
         health = program.probe()
         if health.ok:
             return
         if monotonic() > until and not health.busy:
-            raise PartFailed(program.not_ready(health))
+            raise ComponentFailed(program.not_ready(health))
         sleep(0.05)

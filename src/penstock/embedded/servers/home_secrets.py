@@ -12,18 +12,18 @@ import secrets
 from pathlib import Path
 
 from penstock.embedded.supervision.failures import from_os_error
-from penstock.errors import PartFailed
+from penstock.errors import ComponentFailed
 
 PASSWORD = "password"
 ENCRYPTION_KEY = "encryption-key"
 
 
-def password_of(home: Path) -> str:
+def ensure_password(home: Path) -> str:
     """The one password of the embedded servers, made on first use."""
     return _kept(home / PASSWORD, secrets.token_urlsafe(24))
 
 
-def encryption_keys_of(home: Path) -> str:
+def ensure_encryption_keys(home: Path) -> str:
     """The key of encrypted queues, in the form of its setting, made on first use.
 
     Whoever loses the file loses what was encrypted with it.
@@ -40,7 +40,7 @@ def _kept(path: Path, fresh: str) -> str:
             _make(path, fresh)
             return path.read_text().strip()
     except OSError as error:
-        raise PartFailed(from_os_error(f"reading {path.name}", error, path)) from error
+        raise ComponentFailed(from_os_error(f"reading {path.name}", error, path)) from error
 
 
 def _make(path: Path, text: str) -> None:

@@ -15,12 +15,12 @@ from redis import RedisError
 
 from penstock.config import Settings
 from penstock.embedded.servers.java import find_java
-from penstock.embedded.supervision.part import HEALTHY, Health, Program
+from penstock.embedded.supervision.component import HEALTHY, Health, Program
 from penstock.embedded.supervision.process import Command
 from penstock.streams.progress import STALE_AFTER_S, read_progress
 
 
-class Service(Program):
+class PenstockService(Program):
     """A command of Penstock itself, told everything it needs through PENSTOCK_* variables."""
 
     death_signal: ClassVar[signal.Signals | None] = None
@@ -42,24 +42,24 @@ class Service(Program):
         return Command(argv=argv, cwd=self.home, env=self.environment, death_signal=self.death_signal)
 
 
-class Broker(Service):
+class BrokerService(PenstockService):
     """`penstock serve` on the platform's port."""
 
     name = "broker"
     needs = ("postgres", "migrations")
-    start_deadline_s: ClassVar[float] = 120.0
-    stop_deadline_s: ClassVar[float] = 15.0
+    start_timeout_s: ClassVar[float] = 120.0
+    stop_timeout_s: ClassVar[float] = 15.0
 
     @property
     def address(self) -> str:
-        return f"http://{reachable(self.settings.host)}:{self.settings.port}"
+        return f"http://{connect_host(self.settings.host)}:{self.settings.port}"
 
     def module(self) -> tuple[str, ...]:
         return ("penstock.cli.main", "serve")
 
     def probe(self) -> Health:
         """GET /health. Any JSON answer counts: a 503 says that another part is down, not the broker."""
-        host, port = reachable(self.settings.host), self.settings.port
+        host, port = connect_host(self.settings.host), self.settings.port
         connection = http.client.HTTPConnection(host, port, timeout=2.0)
         try:
             connection.request("GET", "/health")
@@ -74,15 +74,15 @@ class Broker(Service):
         return HEALTHY
 
 
-class Pipeline(Service):
+class PipelineService(PenstockService):
     """`penstock pipeline run`: the Spark driver, and Spark itself unless a master was given."""
 
     name = "pipeline"
     needs = ("valkey", "clickhouse", "migrations")
     required = False
-    start_deadline_s: ClassVar[float] = 300.0
-    stop_deadline_s: ClassVar[float] = 20.0
-    hung_after_s: ClassVar[float] = 120.0
+    start_timeout_s: ClassVar[float] = 300.0
+    stop_timeout_s: ClassVar[float] = 20.0
+    hang_timeout_s: ClassVar[float] = 120.0
     # When the supervisor dies, Redis and ClickHouse do too: nothing could be finished. Spark's JVM ends with
     # its driver, and a batch cut short is repeated and counts once.
     death_signal: ClassVar[signal.Signals | None] = signal.SIGKILL
@@ -115,7 +115,7 @@ class Pipeline(Service):
         return HEALTHY if age_s < STALE_AFTER_S else Health(False, f"its last heartbeat is {age_s:.0f} s old")
 
 
-class Demo(Service):
+class DemoService(PenstockService):
     """The gentle load of `penstock up --demo`; it counts as well while it runs."""
 
     name = "demo"
@@ -133,6 +133,6 @@ class Demo(Service):
         return HEALTHY
 
 
-def reachable(host: str) -> str:
+def connect_host(host: str) -> str:
     """An address to connect to for one that is listened on."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
