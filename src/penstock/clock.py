@@ -1,4 +1,4 @@
-"""Time as a value that tests can own."""
+"""Clocks and time formats. A clock is a parameter, so that tests control the time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def to_utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def iso(moment: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds and a `Z`, the form every response uses."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def iso(timestamp: datetime) -> str:
+    """Format as RFC 3339 in UTC with milliseconds and a `Z`, as every response does."""
+    return timestamp.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @lru_cache(maxsize=1_000)
 def iso_of(seconds: float) -> str:
-    """The same of seconds since the epoch. What came together is often asked for one by one."""
+    """Format seconds since the epoch like `iso`. Cached: the messages of one segment share their time."""
     return iso(to_utc(seconds))

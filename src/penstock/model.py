@@ -1,17 +1,17 @@
-"""Frozen domain types shared by every layer."""
+"""Immutable domain types that every layer shares."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 QUEUE_MODE = "__QUEUE_MODE__"
-"""The consumer group used when none is named."""
+"""The consumer group of a pop without `consumerGroup`."""
 
 DEFAULT_PARTITION = "Default"
 
 
 class Scope(NamedTuple):
-    """Who owns a queue: organization / project / environment."""
+    """The owner of a queue: organization / project / environment."""
 
     organization: str = "default"
     project: str = "default"

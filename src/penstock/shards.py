@@ -1,4 +1,4 @@
-"""Which shard a key belongs to."""
+"""Assign keys to shards by consistent hashing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 
 
 def shard_of(key: str, shards: int) -> int:
-    """The shard of `key`: the same in every process, and moving only 1/n of the keys when a shard is added.
+    """Return the shard of `key`. All processes agree, and adding a shard moves only 1/n of the keys.
 
-    One queue's events thus share a stream, whose ids put them in order; one environment's run queues a slot.
+    The events of one queue therefore share a stream, whose ids order them, and the run queues of one
+    environment share a Redis Cluster slot.
     """
     digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return jump_hash(int.from_bytes(digest, "little"), shards)

@@ -52,11 +52,11 @@ def test_variables_of_others_are_left_alone() -> None:
 def test_an_unknown_variable_is_refused_with_the_nearest_known_one(variable: str, meant: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings({variable: "1"})
-    assert caught.value.detail == f"unknown setting {variable}: did you mean {meant}?"
+    assert caught.value.detail == f"Unknown setting {variable}. Did you mean {meant}?"
 
 
 def test_an_unknown_variable_like_no_other_names_the_command_that_lists_them() -> None:
-    with pytest.raises(ConfigError, match="`penstock config` lists the known ones"):
+    with pytest.raises(ConfigError, match="`penstock config` lists all settings"):
         load_settings({"PENSTOCK_XYZZY": "1"})
 
 
@@ -65,7 +65,7 @@ def test_an_unknown_key_of_the_file_is_refused_and_the_file_is_named(file: Path)
     with pytest.raises(ConfigError) as caught:
         load_settings({}, file)
     assert f"prot in {file}" in caught.value.detail
-    assert "did you mean PENSTOCK_PORT?" in caught.value.detail
+    assert "Did you mean PENSTOCK_PORT?" in caught.value.detail
 
 
 @pytest.mark.parametrize(
