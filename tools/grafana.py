@@ -1,6 +1,7 @@
-"""The Grafana dashboard in `deploy/grafana`, made from the table of metrics. `make reference` writes it.
+"""Build the Grafana dashboard in `deploy/grafana` from the table of exported metrics.
 
-A panel's description is what the table says of its metrics, so the dashboard and the reference agree.
+`make reference` writes it. A panel's description repeats the help texts of its metrics, so the dashboard and
+the reference page agree.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.telemetry import EXPORTED, Exported, Kind
+from penstock.telemetry import EXPORTED_METRICS, ExportedMetric, MetricType
 
 SOURCE = {"type": "prometheus", "uid": "${source}"}
 WIDTH, HEIGHT = 8, 8
@@ -19,25 +20,26 @@ INSTANCE = 'instance=~"$instance"'
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A chart of queries, each with the legend of its lines; `unit` as Grafana names units."""
+    """One chart. `queries` are pairs of a PromQL expression and a legend; `unit` is a Grafana unit name."""
 
     title: str
     unit: str
     queries: tuple[tuple[str, str], ...]
 
 
-def rate(name: str, by: str, more: str = "") -> str:
-    return f"sum by ({by}) (rate({name}{{{INSTANCE}{more}}}[$__rate_interval]))"
+def rate(name: str, by: str, matchers: str = "") -> str:
+    """The rate of a counter, summed over the brokers."""
+    return f"sum by ({by}) (rate({name}{{{INSTANCE}{matchers}}}[$__rate_interval]))"
 
 
-def shared(name: str, by: str, more: str = "") -> str:
-    """What every broker tells alike."""
-    return f"max by ({by}) ({name}{{{INSTANCE}{more}}})"
+def shared(name: str, by: str, matchers: str = "") -> str:
+    """A gauge for which every broker reports the same value."""
+    return f"max by ({by}) ({name}{{{INSTANCE}{matchers}}})"
 
 
-def shared_rate(name: str, by: str, more: str = "") -> str:
-    """The rate of a counter that every broker tells alike."""
-    return f"max by ({by}) (rate({name}{{{INSTANCE}{more}}}[$__rate_interval]))"
+def shared_rate(name: str, by: str, matchers: str = "") -> str:
+    """The rate of a counter for which every broker reports the same value."""
+    return f"max by ({by}) (rate({name}{{{INSTANCE}{matchers}}}[$__rate_interval]))"
 
 
 ROWS: dict[str, tuple[Panel, ...]] = {
@@ -53,7 +55,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ((shared("penstock_queue_oldest_age_seconds", "queue", ',group=""'), "{{queue}}"),),
         ),
         Panel(
-            "Average wait until popped",
+            "Average wait before pop",
             "s",
             (
                 (
@@ -88,7 +90,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ((shared("penstock_queue_delayed", "queue"), "{{queue}}"),),
         ),
         Panel(
-            "Being worked on, and the limit",
+            "In flight and concurrency limit",
             "short",
             (
                 (shared("penstock_queue_inflight", "queue", ',group=""'), "{{queue}}"),
@@ -128,7 +130,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
         ),
         Panel(
-            "Event loop late",
+            "Event loop lag",
             "s",
             ((f"penstock_event_loop_late_seconds{{{INSTANCE}}}", "{{instance}} worker {{worker}}"),),
         ),
@@ -138,7 +140,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ((f"penstock_load{{{INSTANCE}}}", "{{operation}}, {{instance}} worker {{worker}}"),),
         ),
         Panel(
-            "Spilled and refused",
+            "Deferred and refused requests",
             "reqps",
             (
                 (
@@ -148,7 +150,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
         ),
         Panel(
-            "Operations waiting, and the journal",
+            "Deferred operations and journal",
             "short",
             (
                 (shared("penstock_operations_waiting", "operation"), "{{operation}}"),
@@ -161,7 +163,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ((f"sum by (state) (penstock_database_connections{{{INSTANCE}}})", "{{state}}"),),
         ),
         Panel(
-            "Memory and processor",
+            "Memory and CPU",
             "short",
             (
                 (
@@ -179,19 +181,19 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ((shared("penstock_pipeline_freshness_age_seconds", "metric"), "{{metric}}"),),
         ),
         Panel(
-            "Entries not counted yet",
+            "Pipeline lag",
             "short",
             ((shared("penstock_pipeline_lag_entries", "stream"), "{{stream}}"),),
         ),
         Panel(
-            "Lost and rejected",
+            "Dropped, lost and rejected events",
             "short",
             (
                 (
                     rate("penstock_metric_events_dropped_total", "instance"),
                     "dropped by {{instance}} per second",
                 ),
-                (shared("penstock_pipeline_lost_events", "metric"), "{{metric}} cut from a stream"),
+                (shared("penstock_pipeline_lost_events", "metric"), "{{metric}} trimmed from a stream"),
                 (shared("penstock_pipeline_rejected_events", "metric"), "{{metric}} rejected"),
             ),
         ),
@@ -200,41 +202,47 @@ ROWS: dict[str, tuple[Panel, ...]] = {
 
 
 def metrics_in(expression: str) -> set[str]:
-    """The names of Penstock's samples that an expression reads."""
+    """The names of Penstock samples in a PromQL expression."""
     return set(re.findall(r"\bpenstock_[a-z0-9_]+", expression))
 
 
-def samples() -> dict[str, Exported]:
-    """Every name a sample can have, and its metric."""
-    ends = {Kind.COUNTER: ("_total",), Kind.GAUGE: ("",), Kind.SUMMARY: ("_sum", "_count")}
-    return {f"{exported.name}{end}": exported for exported in EXPORTED for end in ends[exported.kind]}
+def metrics_by_sample() -> dict[str, ExportedMetric]:
+    """The metric of every sample name in the exposition."""
+    suffixes = {
+        MetricType.COUNTER: ("_total",),
+        MetricType.GAUGE: ("",),
+        MetricType.SUMMARY: ("_sum", "_count"),
+    }
+    return {
+        f"{metric.name}{suffix}": metric for metric in EXPORTED_METRICS for suffix in suffixes[metric.type]
+    }
 
 
 def dashboard() -> dict[str, Any]:
+    """The dashboard as a JSON document."""
     panels: list[dict[str, Any]] = []
     y = 0
-    known = samples()
+    metric_of_sample = metrics_by_sample()
     for row, charts in ROWS.items():
         panels.append(
             {"type": "row", "title": row, "gridPos": {"h": 1, "w": 24, "x": 0, "y": y}, "panels": []}
         )
         y += 1
-        for place, chart in enumerate(charts):
-            named = dict.fromkeys(
-                known[name].name for query, _ in chart.queries for name in sorted(metrics_in(query))
+        for position, chart in enumerate(charts):
+            metrics = dict.fromkeys(
+                metric_of_sample[name] for query, _ in chart.queries for name in sorted(metrics_in(query))
             )
-            helps = {exported.name: exported.help for exported in EXPORTED}
             panels.append(
                 {
                     "type": "timeseries",
                     "title": chart.title,
-                    "description": "\n".join(f"{name}: {helps[name]}" for name in named),
+                    "description": "\n".join(f"{metric.name}: {metric.help}" for metric in metrics),
                     "datasource": SOURCE,
                     "gridPos": {
                         "h": HEIGHT,
                         "w": WIDTH,
-                        "x": place % 3 * WIDTH,
-                        "y": y + place // 3 * HEIGHT,
+                        "x": position % 3 * WIDTH,
+                        "y": y + position // 3 * HEIGHT,
                     },
                     "fieldConfig": {
                         "defaults": {"unit": chart.unit, "min": 0, "custom": {"spanNulls": False}},
@@ -283,4 +291,5 @@ def dashboard() -> dict[str, Any]:
 
 
 def dashboard_page() -> str:
+    """The text of `deploy/grafana/penstock.json`."""
     return json.dumps(dashboard(), indent=1) + "\n"

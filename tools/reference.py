@@ -7,13 +7,13 @@ from pathlib import Path
 
 from penstock.config import PREFIX, Settings
 from penstock.definitions import DEFINITIONS, MetricDefinition
-from penstock.telemetry import EXPORTED, Across
+from penstock.telemetry import EXPORTED_METRICS, WorkerAggregation
 
 ACROSS = {
-    Across.SHARED: "all know the same",
-    Across.SUM: "added up",
-    Across.MAX: "the largest",
-    Across.WORKER: "each for itself",
+    WorkerAggregation.SHARED: "all know the same",
+    WorkerAggregation.SUM: "added up",
+    WorkerAggregation.MAX: "the largest",
+    WorkerAggregation.WORKER: "each for itself",
 }
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
@@ -63,8 +63,8 @@ def metrics_page() -> str:
         "| Metric | Kind | Labels | What it is | Processes |",
         "|---|---|---|---|---|",
         *(
-            f"| `{e.name}` | {e.kind} | {', '.join(e.all_labels) or '–'} | {e.help} | {ACROSS[e.across]} |"
-            for e in EXPORTED
+            f"| `{e.name}` | {e.type} | {', '.join(e.all_labels) or '–'} | {e.help} | {ACROSS[e.aggregation]} |"
+            for e in EXPORTED_METRICS
         ),
         "",
     ]

@@ -1,7 +1,8 @@
-"""The one table of every metric that `GET /metrics` exports: name, kind, labels and help.
+"""The metrics that `GET /metrics` exports: name, type, labels and help text of each.
 
-Names carry their unit; a counter's sample ends in `_total`, which the exposition adds. Each metric says what
-becomes of it when several processes share a port and any of them answers.
+Metric names carry their unit. The exposition format adds `_total` to the name of a counter's sample. Each
+metric states how to combine the values of the broker processes that share a port, because any of them may
+answer a scrape.
 """
 
 from __future__ import annotations
@@ -10,247 +11,246 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     SUMMARY = "summary"
 
 
-class Across(StrEnum):
-    """How the values of the processes behind one port make one answer."""
+class WorkerAggregation(StrEnum):
+    """How the values of the broker processes behind one port combine into one response."""
 
     SHARED = "shared"
-    """Everybody reads the same, from PostgreSQL or Redis: whoever is asked tells it."""
+    """Every process reads the same value from PostgreSQL or Redis; the process that answers reports it."""
     SUM = "sum"
-    """Of those that are gone too, where it is a counter: it never goes back."""
+    """The sum over all processes. A counter includes processes that have exited, so it never decreases."""
     MAX = "max"
+    """The largest value of any process."""
     WORKER = "worker"
-    """Each for itself, under a label."""
+    """One sample per process, told apart by the label `worker`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedMetric:
     name: str
-    kind: Kind
+    type: MetricType
     help: str
     labels: tuple[str, ...] = ()
-    across: Across = Across.SHARED
+    aggregation: WorkerAggregation = WorkerAggregation.SHARED
 
     @property
     def all_labels(self) -> tuple[str, ...]:
-        return (*self.labels, "worker") if self.across is Across.WORKER else self.labels
+        """The labels of a sample, with `worker` if each process has its own."""
+        return (*self.labels, "worker") if self.aggregation is WorkerAggregation.WORKER else self.labels
 
 
-def _counter(name: str, words: str, *labels: str) -> Exported:
-    return Exported(name, Kind.COUNTER, words, labels, Across.SUM)
+def _counter(name: str, help_text: str, *labels: str) -> ExportedMetric:
+    return ExportedMetric(name, MetricType.COUNTER, help_text, labels, WorkerAggregation.SUM)
 
 
-def _summed(name: str, words: str, *labels: str) -> Exported:
-    return Exported(name, Kind.GAUGE, words, labels, Across.SUM)
+def _summed_gauge(name: str, help_text: str, *labels: str) -> ExportedMetric:
+    return ExportedMetric(name, MetricType.GAUGE, help_text, labels, WorkerAggregation.SUM)
 
 
-def _of_worker(name: str, words: str, *labels: str) -> Exported:
-    return Exported(name, Kind.GAUGE, words, labels, Across.WORKER)
+def _worker_gauge(name: str, help_text: str, *labels: str) -> ExportedMetric:
+    return ExportedMetric(name, MetricType.GAUGE, help_text, labels, WorkerAggregation.WORKER)
+
+
+def _shared_gauge(name: str, help_text: str, *labels: str) -> ExportedMetric:
+    return ExportedMetric(name, MetricType.GAUGE, help_text, labels)
 
 
 OVERFLOW = "__overflow__"
-"""The name that queues share once there are more than may have a label of their own."""
+"""The label value that queues share once more queues exist than may have a label of their own."""
 
 
-REQUESTS = _counter("penstock_operation_requests", "requests carried out", "operation")
-ITEMS = _counter("penstock_operation_items", "messages or acks in those requests", "operation")
-BATCHES = _counter("penstock_operation_batches", "database calls they made", "operation")
-SECONDS = _counter("penstock_operation_seconds", "time those calls took", "operation")
-FAILURES = _counter("penstock_operation_failures", "database calls that failed", "operation")
-PENDING = _summed("penstock_operation_pending", "requests waiting for their batch", "operation")
-PARKED = _summed("penstock_parked_pops", "pops waiting for a message")
-CONNECTIONS = _summed(
-    "penstock_database_connections", "database connections: limit, open, busy, and who waits for one", "state"
+OPERATION_REQUESTS = _counter("penstock_operation_requests", "requests executed", "operation")
+OPERATION_ITEMS = _counter("penstock_operation_items", "messages or acks in executed requests", "operation")
+OPERATION_BATCHES = _counter(
+    "penstock_operation_batches", "database calls made for executed requests", "operation"
 )
-DATABASE_ERRORS = _counter("penstock_database_errors", "calls that PostgreSQL did not answer or refused")
-EMITTED = _counter("penstock_metric_events_emitted", "metric events written to their streams")
-DROPPED = _counter("penstock_metric_events_dropped", "metric events lost for want of room")
-BUFFERED = _summed("penstock_metric_events_pending", "metric events waiting for Redis")
+OPERATION_SECONDS = _counter("penstock_operation_seconds", "time spent in those database calls", "operation")
+OPERATION_FAILURES = _counter("penstock_operation_failures", "database calls that failed", "operation")
+OPERATION_PENDING = _summed_gauge(
+    "penstock_operation_pending", "requests waiting to join a batch", "operation"
+)
+PARKED_POPS = _summed_gauge("penstock_parked_pops", "long-polling pops waiting for a message")
+DATABASE_CONNECTIONS = _summed_gauge(
+    "penstock_database_connections",
+    "database connections by state: the limit, open, busy, and operations waiting for a connection",
+    "state",
+)
+DATABASE_ERRORS = _counter("penstock_database_errors", "calls that PostgreSQL rejected or did not answer")
+METRIC_EVENTS_EMITTED = _counter("penstock_metric_events_emitted", "metric events written to Redis streams")
+METRIC_EVENTS_DROPPED = _counter(
+    "penstock_metric_events_dropped", "metric events dropped because the buffer was full"
+)
+METRIC_EVENTS_PENDING = _summed_gauge("penstock_metric_events_pending", "metric events buffered for Redis")
 
 QUEUE_AND_GROUP = ("queue", "group")
-QUEUE_DEPTH = Exported(
+QUEUE_DEPTH = _shared_gauge(
     "penstock_queue_depth",
-    Kind.GAUGE,
-    "messages or tasks that wait; an empty group is the queue as a whole",
-    QUEUE_AND_GROUP,
+    "messages or tasks waiting; an empty group label means the whole queue",
+    *QUEUE_AND_GROUP,
 )
-QUEUE_INFLIGHT = Exported(
-    "penstock_queue_inflight", Kind.GAUGE, "messages or tasks being worked on", QUEUE_AND_GROUP
+QUEUE_INFLIGHT = _shared_gauge(
+    "penstock_queue_inflight", "messages or tasks currently leased to consumers", *QUEUE_AND_GROUP
 )
-QUEUE_AGE = Exported(
+QUEUE_OLDEST_AGE = _shared_gauge(
     "penstock_queue_oldest_age_seconds",
-    Kind.GAUGE,
-    "for how long the oldest one that is eligible has waited",
-    QUEUE_AND_GROUP,
+    "waiting time of the oldest message or task that is ready for delivery",
+    *QUEUE_AND_GROUP,
 )
-QUEUE_LIMIT = Exported(
-    "penstock_queue_concurrency_limit",
-    Kind.GAUGE,
-    "how many tasks of a run queue may run at once",
-    ("queue",),
+QUEUE_CONCURRENCY_LIMIT = _shared_gauge(
+    "penstock_queue_concurrency_limit", "maximum number of running tasks of a run queue", "queue"
 )
-QUEUE_DELAYED = Exported(
-    "penstock_queue_delayed",
-    Kind.GAUGE,
-    "tasks of a run queue that are not eligible yet, and not in its depth",
-    ("queue",),
+QUEUE_DELAYED = _shared_gauge(
+    "penstock_queue_delayed", "delayed tasks of a run queue; the queue's depth excludes them", "queue"
 )
-QUEUE_TASKS = Exported(
+QUEUE_TASKS = ExportedMetric(
     "penstock_queue_tasks",
-    Kind.COUNTER,
-    "what happened to tasks of a run queue: enqueued, dequeued, acked, nacked, dead, expired",
+    MetricType.COUNTER,
+    "tasks of a run queue by event: enqueued, dequeued, acked, nacked, dead, expired",
     ("queue", "event"),
 )
 QUEUE_MESSAGES = _counter(
     "penstock_queue_messages",
-    "what happened to messages: pushed, popped, completed, failed, dead, expired",
+    "messages by event: pushed, popped, completed, failed, dead, expired",
     *QUEUE_AND_GROUP,
     "event",
 )
-QUEUE_WAIT = Exported(
+QUEUE_WAIT = ExportedMetric(
     "penstock_queue_wait_seconds",
-    Kind.SUMMARY,
-    "how long messages had waited when they were popped: sum and count",
+    MetricType.SUMMARY,
+    "waiting time of popped messages: sum and count",
     QUEUE_AND_GROUP,
-    Across.SUM,
+    WorkerAggregation.SUM,
 )
-ANSWERED = _counter(
-    "penstock_requests", "requests that clients got an answer to, without an error", "operation"
+CLIENT_REQUESTS = _counter("penstock_requests", "client requests answered without an error", "operation")
+WORKERS = _shared_gauge("penstock_workers", "broker processes behind this port")
+WORKER_RESIDENT_MEMORY = _worker_gauge(
+    "penstock_worker_resident_memory_bytes", "resident memory of a broker process"
 )
-WORKERS = Exported("penstock_workers", Kind.GAUGE, "broker processes behind this port")
-RESIDENT = _of_worker("penstock_worker_resident_memory_bytes", "resident memory of a broker process")
-CPU = _counter("penstock_worker_cpu_seconds", "processor time of broker processes")
-MINUTES_WAITING = _summed("penstock_worker_rows_pending", "minute rows that are not written yet")
-MINUTES_DROPPED = _counter("penstock_worker_rows_dropped", "minute rows that were given up")
-RECONCILED = Exported(
+WORKER_CPU = _counter("penstock_worker_cpu_seconds", "CPU time used by broker processes")
+WORKER_ROWS_PENDING = _summed_gauge(
+    "penstock_worker_rows_pending", "per-minute metric rows not yet written to PostgreSQL"
+)
+WORKER_ROWS_DROPPED = _counter(
+    "penstock_worker_rows_dropped", "per-minute metric rows dropped without being written"
+)
+RECONCILIATION_AGE = _shared_gauge(
     "penstock_reconciliation_age_seconds",
-    Kind.GAUGE,
-    "how long ago totals and positions were last compared with the log",
+    "time since totals and positions were last compared with the message log",
 )
-DRIFT = Exported(
+RECONCILIATION_DRIFT = _shared_gauge(
     "penstock_reconciliation_drift",
-    Kind.GAUGE,
-    "messages by which the last comparison found totals wrong; 0, or something is broken",
+    "messages by which the last comparison found totals wrong; any value but 0 indicates a defect",
 )
-FINDINGS = Exported("penstock_reconciliation_findings", Kind.GAUGE, "what else it found, as a number")
-HORIZON = Exported(
+RECONCILIATION_FINDINGS = _shared_gauge(
+    "penstock_reconciliation_findings", "number of other problems the last comparison found"
+)
+VACUUM_HORIZON_AGE = _shared_gauge(
     "penstock_vacuum_horizon_age_seconds",
-    Kind.GAUGE,
-    "for how long a session, slot or transaction has kept dead rows from being removed",
-    ("kind", "name"),
+    "time for which a session, replication slot or transaction has kept PostgreSQL from removing dead rows",
+    "kind",
+    "name",
 )
 
-DEAD_JOBS = Exported("dead_job_count", Kind.GAUGE, "the same by other names", ("channel", "consumer"))
-DEAD_MESSAGES = Exported(
-    "penstock_dlq_messages", Kind.GAUGE, "dead letters of a queue and group", ("queue", "group")
+DEAD_JOB_COUNT = _shared_gauge(
+    "dead_job_count", "same values as penstock_dlq_messages, with other label names", "channel", "consumer"
 )
-DEAD_AGE = Exported(
+DEAD_LETTERS = _shared_gauge("penstock_dlq_messages", "dead letters of a queue and group", *QUEUE_AND_GROUP)
+DEAD_LETTER_OLDEST_AGE = _shared_gauge(
     "penstock_dlq_oldest_message_age_seconds",
-    Kind.GAUGE,
-    "for how long the oldest of them has been dead",
-    ("queue", "group"),
+    "time since the oldest dead letter of a queue and group was declared dead",
+    *QUEUE_AND_GROUP,
 )
-DEAD_DRIFT = Exported(
+DEAD_LETTER_DRIFT = _shared_gauge(
     "penstock_dlq_count_drift",
-    Kind.GAUGE,
-    "letters by which recounts of the last 31 days found the counts wrong; 0, or something is broken",
+    "dead letters by which recounts of the last 31 days found the counts wrong; "
+    "any value but 0 indicates a defect",
 )
-DEAD_RECOUNT = Exported(
-    "penstock_dlq_recount_age_seconds", Kind.GAUGE, "how long ago the last whole recount ended"
+DEAD_LETTER_RECOUNT_AGE = _shared_gauge(
+    "penstock_dlq_recount_age_seconds", "time since the last complete recount of dead letters ended"
 )
 
-LOAD = _of_worker("penstock_load", "how loaded a broker and its database are; 1 is full", "operation")
-DECISIONS = _counter(
+LOAD = _worker_gauge("penstock_load", "load of a broker and its database; 1 means full", "operation")
+LOAD_DECISIONS = _counter(
     "penstock_load_decisions",
-    "requests that were to be executed, spilled or refused",
+    "requests by decision of the overload control: execute, spill (defer), refuse",
     "operation",
     "decision",
 )
-WAITING = Exported(
+OPERATIONS_WAITING = ExportedMetric(
     "penstock_operations_waiting",
-    Kind.GAUGE,
-    "operations that were accepted and are not carried out yet, in the whole cluster",
+    MetricType.GAUGE,
+    "deferred operations of the whole cluster that are not executed yet",
     ("operation",),
-    Across.MAX,
+    WorkerAggregation.MAX,
 )
-DRAINED = _counter("penstock_operations_drained", "operations carried out by these processes")
-PARKED_OPERATIONS = _counter(
-    "penstock_operations_parked", "operations that failed for good and wait for an operator"
+OPERATIONS_DRAINED = _counter(
+    "penstock_operations_drained", "deferred operations that these processes have executed"
 )
-EVENT_LOOP = _of_worker("penstock_event_loop_late_seconds", "how late a broker's event loop comes, smoothed")
-JOURNAL_RECORDS = Exported(
-    "penstock_journal_records", Kind.GAUGE, "pushes that wait in the journal for PostgreSQL"
+OPERATIONS_PARKED = _counter(
+    "penstock_operations_parked", "deferred operations that failed permanently and need an operator"
 )
-JOURNAL_BYTES = Exported("penstock_journal_bytes", Kind.GAUGE, "what they take on disk")
-OUTAGE = Exported(
+EVENT_LOOP_LAG = _worker_gauge("penstock_event_loop_late_seconds", "smoothed lag of a broker's event loop")
+JOURNAL_RECORDS = _shared_gauge(
+    "penstock_journal_records", "pushes in the local journal, waiting for PostgreSQL"
+)
+JOURNAL_BYTES = _shared_gauge("penstock_journal_bytes", "disk space used by pushes in the journal")
+DATABASE_OUTAGE = ExportedMetric(
     "penstock_database_outage_seconds",
-    Kind.GAUGE,
-    "for how long PostgreSQL has been away; 0: it is there",
+    MetricType.GAUGE,
+    "time since PostgreSQL became unreachable; 0 while it is reachable",
     (),
-    Across.MAX,
+    WorkerAggregation.MAX,
 )
 
-METRIC = ("metric",)
-PIPELINE_AGE = Exported(
+PIPELINE_REPORT_AGE = _shared_gauge(
     "penstock_pipeline_report_age_seconds",
-    Kind.GAUGE,
-    "how long ago the pipeline reported; large: it is not running",
+    "time since the pipeline's last report; a large value means that the pipeline is not running",
 )
-PIPELINE_FRESHNESS = Exported(
-    "penstock_pipeline_freshness_age_seconds",
-    Kind.GAUGE,
-    "age of the newest event that is in ClickHouse",
-    METRIC,
+PIPELINE_FRESHNESS_AGE = _shared_gauge(
+    "penstock_pipeline_freshness_age_seconds", "age of the newest event in ClickHouse", "metric"
 )
-PIPELINE_LAG = Exported(
-    "penstock_pipeline_lag_entries", Kind.GAUGE, "entries that are not counted yet", ("stream",)
+PIPELINE_LAG = _shared_gauge(
+    "penstock_pipeline_lag_entries", "stream entries the pipeline has not counted yet", "stream"
 )
-PIPELINE_INPUT = Exported(
-    "penstock_pipeline_input_entries_per_second", Kind.GAUGE, "entries that enter the streams", METRIC
+PIPELINE_INPUT_RATE = _shared_gauge(
+    "penstock_pipeline_input_entries_per_second", "entries added to the streams per second", "metric"
 )
-PIPELINE_PROCESSED = Exported(
-    "penstock_pipeline_processed_entries_per_second", Kind.GAUGE, "how fast the last batch was", METRIC
+PIPELINE_PROCESSED_RATE = _shared_gauge(
+    "penstock_pipeline_processed_entries_per_second",
+    "entries that the last batch processed per second",
+    "metric",
 )
-PIPELINE_BATCH = Exported(
-    "penstock_pipeline_batch_seconds", Kind.GAUGE, "how long the last batch took", METRIC
+PIPELINE_BATCH_DURATION = _shared_gauge(
+    "penstock_pipeline_batch_seconds", "duration of the last batch", "metric"
 )
-PIPELINE_REJECTED = Exported(
+PIPELINE_REJECTED = _shared_gauge(
     "penstock_pipeline_rejected_events",
-    Kind.GAUGE,
-    "events of the last 31 days that could not be counted",
-    METRIC,
+    "events of the last 31 days that the pipeline could not read and did not count",
+    "metric",
 )
-PIPELINE_LOST = Exported(
+PIPELINE_LOST = _shared_gauge(
     "penstock_pipeline_lost_events",
-    Kind.GAUGE,
-    "events of the last 31 days that were cut from a stream before they were read",
-    METRIC,
+    "events of the last 31 days that Redis trimmed from a stream before the pipeline read them",
+    "metric",
 )
 
-EXPORTED: tuple[Exported, ...] = (
-    *(QUEUE_DEPTH, QUEUE_INFLIGHT, QUEUE_AGE, QUEUE_LIMIT, QUEUE_DELAYED, QUEUE_TASKS),
+EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
+    *(QUEUE_DEPTH, QUEUE_INFLIGHT, QUEUE_OLDEST_AGE, QUEUE_CONCURRENCY_LIMIT, QUEUE_DELAYED, QUEUE_TASKS),
     *(QUEUE_MESSAGES, QUEUE_WAIT),
-    *(ANSWERED, REQUESTS, ITEMS, BATCHES, SECONDS, FAILURES, PENDING, PARKED),
-    *(CONNECTIONS, DATABASE_ERRORS, HORIZON),
-    *(WORKERS, RESIDENT, CPU, MINUTES_WAITING, MINUTES_DROPPED, RECONCILED, DRIFT, FINDINGS),
-    *(EMITTED, DROPPED, BUFFERED),
-    *(
-        LOAD,
-        DECISIONS,
-        WAITING,
-        DRAINED,
-        PARKED_OPERATIONS,
-        EVENT_LOOP,
-        JOURNAL_RECORDS,
-        JOURNAL_BYTES,
-        OUTAGE,
-    ),
-    *(DEAD_JOBS, DEAD_MESSAGES, DEAD_AGE, DEAD_DRIFT, DEAD_RECOUNT),
-    *(PIPELINE_AGE, PIPELINE_FRESHNESS, PIPELINE_LAG, PIPELINE_INPUT, PIPELINE_PROCESSED, PIPELINE_BATCH),
-    *(PIPELINE_REJECTED, PIPELINE_LOST),
+    *(CLIENT_REQUESTS, OPERATION_REQUESTS, OPERATION_ITEMS, OPERATION_BATCHES, OPERATION_SECONDS),
+    *(OPERATION_FAILURES, OPERATION_PENDING, PARKED_POPS),
+    *(DATABASE_CONNECTIONS, DATABASE_ERRORS, VACUUM_HORIZON_AGE),
+    *(WORKERS, WORKER_RESIDENT_MEMORY, WORKER_CPU, WORKER_ROWS_PENDING, WORKER_ROWS_DROPPED),
+    *(RECONCILIATION_AGE, RECONCILIATION_DRIFT, RECONCILIATION_FINDINGS),
+    *(METRIC_EVENTS_EMITTED, METRIC_EVENTS_DROPPED, METRIC_EVENTS_PENDING),
+    *(LOAD, LOAD_DECISIONS, OPERATIONS_WAITING, OPERATIONS_DRAINED, OPERATIONS_PARKED, EVENT_LOOP_LAG),
+    *(JOURNAL_RECORDS, JOURNAL_BYTES, DATABASE_OUTAGE),
+    *(DEAD_JOB_COUNT, DEAD_LETTERS, DEAD_LETTER_OLDEST_AGE, DEAD_LETTER_DRIFT, DEAD_LETTER_RECOUNT_AGE),
+    *(PIPELINE_REPORT_AGE, PIPELINE_FRESHNESS_AGE, PIPELINE_LAG, PIPELINE_INPUT_RATE),
+    *(PIPELINE_PROCESSED_RATE, PIPELINE_BATCH_DURATION, PIPELINE_REJECTED, PIPELINE_LOST),
 )

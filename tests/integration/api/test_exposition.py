@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from penstock.api.exporter.queue_samples import Labels
 from penstock.runqueue.task_model import QueueState
 from penstock.streams.progress import PROGRESS_KEY
-from penstock.telemetry import EXPORTED, OVERFLOW
+from penstock.telemetry import EXPORTED_METRICS, OVERFLOW
 
 
 async def scraped(client: httpx.AsyncClient) -> dict[str, dict[tuple[str, ...], float]]:
@@ -28,12 +28,12 @@ async def scraped(client: httpx.AsyncClient) -> dict[str, dict[tuple[str, ...], 
 
 
 async def test_every_metric_of_the_table_is_exported(client: httpx.AsyncClient) -> None:
-    assert set(await scraped(client)) == {exported.name for exported in EXPORTED}
+    assert set(await scraped(client)) == {exported.name for exported in EXPORTED_METRICS}
 
 
 async def test_the_description_of_the_api_tells_of_every_metric(client: httpx.AsyncClient) -> None:
     told = (await client.get("/openapi.json")).json()["paths"]["/metrics"]["get"]["description"]
-    assert all(f"| `{exported.name}` |" in told and exported.help in told for exported in EXPORTED)
+    assert all(f"| `{exported.name}` |" in told and exported.help in told for exported in EXPORTED_METRICS)
 
 
 async def test_operations_are_counted(client: httpx.AsyncClient) -> None:

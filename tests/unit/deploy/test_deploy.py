@@ -27,7 +27,7 @@ def test_the_dashboard_is_what_the_table_of_metrics_says() -> None:
 
 def test_every_panel_reads_metrics_that_are_exported_and_says_what_they_are() -> None:
     panels = [p for p in json.loads(DASHBOARD.read_text())["panels"] if p["type"] != "row"]
-    known = GRAFANA["samples"]()
+    known = GRAFANA["metrics_by_sample"]()
     assert len({panel["title"] for panel in panels}) == len(panels)
     for panel in panels:
         named = set().union(*(GRAFANA["metrics_in"](target["expr"]) for target in panel["targets"]))
@@ -40,7 +40,7 @@ def test_every_rule_reads_metrics_that_are_exported() -> None:
     text = RULES.read_text()
     named = set(re.findall(r"\bpenstock_[a-z0-9_]+", text))
     assert len(named) > 15
-    assert named <= GRAFANA["samples"]().keys()
+    assert named <= GRAFANA["metrics_by_sample"]().keys()
     recorded = set(re.findall(r"record: (penstock:\S+)", text))
     assert set(re.findall(r"penstock:[a-z0-9_:]+", text)) == recorded
 

@@ -9,14 +9,14 @@ import psutil
 
 from penstock import telemetry
 from penstock.broker.self_metrics.queue_counters import EVENTS
-from penstock.telemetry import Exported
+from penstock.telemetry import ExportedMetric
 
 if TYPE_CHECKING:
     from penstock.api.services import Services
 
 Samples = dict[tuple[str, ...], float]
 """Values by their labels. Those of a summary have `sum` or `count` as a last label."""
-Table = dict[Exported, Samples]
+Table = dict[ExportedMetric, Samples]
 
 _process = psutil.Process()
 
@@ -33,29 +33,29 @@ def _operations(services: Services) -> Table:
     requests = services.metrics.requests
     opened, busy = services.database.connections
     return {
-        telemetry.ANSWERED: {
+        telemetry.CLIENT_REQUESTS: {
             ("push",): requests.push,
             ("pop",): requests.pop,
             ("ack",): requests.ack,
             ("transaction",): requests.transaction,
         },
-        telemetry.REQUESTS: {(name,): s.requests for name, s in stats.items()},
-        telemetry.ITEMS: {(name,): s.items for name, s in stats.items()},
-        telemetry.BATCHES: {(name,): s.batches for name, s in stats.items()},
-        telemetry.SECONDS: {(name,): s.busy_s for name, s in stats.items()},
-        telemetry.FAILURES: {(name,): s.failures for name, s in stats.items()},
-        telemetry.PENDING: {(name,): b.pending for name, b in broker.batchers.items()},
-        telemetry.PARKED: {(): broker.waiters.parked},
-        telemetry.CONNECTIONS: {
+        telemetry.OPERATION_REQUESTS: {(name,): s.requests for name, s in stats.items()},
+        telemetry.OPERATION_ITEMS: {(name,): s.items for name, s in stats.items()},
+        telemetry.OPERATION_BATCHES: {(name,): s.batches for name, s in stats.items()},
+        telemetry.OPERATION_SECONDS: {(name,): s.busy_s for name, s in stats.items()},
+        telemetry.OPERATION_FAILURES: {(name,): s.failures for name, s in stats.items()},
+        telemetry.OPERATION_PENDING: {(name,): b.pending for name, b in broker.batchers.items()},
+        telemetry.PARKED_POPS: {(): broker.waiters.parked},
+        telemetry.DATABASE_CONNECTIONS: {
             ("limit",): services.database.size,
             ("open",): opened,
             ("busy",): busy,
             ("waiting",): services.database.waiting,
         },
         telemetry.DATABASE_ERRORS: {(): services.database.errors},
-        telemetry.EMITTED: {(): services.emitter.emitted},
-        telemetry.DROPPED: {(): services.emitter.dropped},
-        telemetry.BUFFERED: {(): services.emitter.pending},
+        telemetry.METRIC_EVENTS_EMITTED: {(): services.emitter.emitted},
+        telemetry.METRIC_EVENTS_DROPPED: {(): services.emitter.dropped},
+        telemetry.METRIC_EVENTS_PENDING: {(): services.emitter.pending},
     }
 
 
@@ -64,18 +64,18 @@ def _overload(services: Services) -> Table:
     kinds: dict[str, Any] = broker.load.described()["operations"]
     return {
         telemetry.LOAD: {(kind,): known["load"] for kind, known in kinds.items()},
-        telemetry.DECISIONS: {
+        telemetry.LOAD_DECISIONS: {
             (kind, decision): count
             for kind, known in kinds.items()
             for decision, count in known["decisions"].items()
         },
-        telemetry.WAITING: {
+        telemetry.OPERATIONS_WAITING: {
             (kind,): known["waiting"] for kind, known in kinds.items() if known["depthLimit"]
         },
-        telemetry.DRAINED: {(): broker.drain.drained},
-        telemetry.PARKED_OPERATIONS: {(): broker.drain.failed},
-        telemetry.EVENT_LOOP: {(): broker.load.late_s.value},
-        telemetry.OUTAGE: {(): services.database.outage.since_s},
+        telemetry.OPERATIONS_DRAINED: {(): broker.drain.drained},
+        telemetry.OPERATIONS_PARKED: {(): broker.drain.failed},
+        telemetry.EVENT_LOOP_LAG: {(): broker.load.late_s.value},
+        telemetry.DATABASE_OUTAGE: {(): services.database.outage.since_s},
     }
 
 
@@ -99,8 +99,8 @@ def _queues(services: Services) -> Table:
 
 def _worker(services: Services) -> Table:
     return {
-        telemetry.RESIDENT: {(): _process.memory_info().rss},
-        telemetry.CPU: {(): time.process_time()},
-        telemetry.MINUTES_WAITING: {(): services.worker.unwritten},
-        telemetry.MINUTES_DROPPED: {(): services.worker.dropped},
+        telemetry.WORKER_RESIDENT_MEMORY: {(): _process.memory_info().rss},
+        telemetry.WORKER_CPU: {(): time.process_time()},
+        telemetry.WORKER_ROWS_PENDING: {(): services.worker.unwritten},
+        telemetry.WORKER_ROWS_DROPPED: {(): services.worker.dropped},
     }

@@ -66,8 +66,8 @@ class Labels:
         return {
             telemetry.QUEUE_DEPTH: self.depth,
             telemetry.QUEUE_INFLIGHT: self.inflight,
-            telemetry.QUEUE_AGE: self.age,
-            telemetry.QUEUE_LIMIT: self.limit,
+            telemetry.QUEUE_OLDEST_AGE: self.age,
+            telemetry.QUEUE_CONCURRENCY_LIMIT: self.limit,
             telemetry.QUEUE_DELAYED: self.delayed,
             telemetry.QUEUE_TASKS: self.tasks,
         }

@@ -20,7 +20,7 @@ import msgspec
 from penstock import telemetry
 from penstock.api.exporter.process_samples import Samples, Table
 from penstock.broker.self_metrics.worker_slot import WorkerSlot
-from penstock.telemetry import EXPORTED, Across, Exported, Kind
+from penstock.telemetry import EXPORTED_METRICS, WorkerAggregation, ExportedMetric, MetricType
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ EVERY_S = 1.0
 FORGOTTEN_S = 10.0
 """Gauges that are older are those of a process that is gone or stuck."""
 
-_BY_NAME = {exported.name: exported for exported in EXPORTED}
+_BY_NAME = {exported.name: exported for exported in EXPORTED_METRICS}
 
 
 class Left(msgspec.Struct):
@@ -134,7 +134,7 @@ class Whole:
 def _join(whole: Table, table: Table, number: int) -> None:
     for exported, values in table.items():
         into = whole.setdefault(exported, {})
-        if exported.across is Across.WORKER:
+        if exported.aggregation is WorkerAggregation.WORKER:
             into.update({(*labels, str(number)): value for labels, value in values.items()})
             continue
         for labels, value in values.items():
@@ -142,11 +142,11 @@ def _join(whole: Table, table: Table, number: int) -> None:
             if known is None:
                 into[labels] = value
             else:
-                into[labels] = max(known, value) if exported.across is Across.MAX else known + value
+                into[labels] = max(known, value) if exported.aggregation is WorkerAggregation.MAX else known + value
 
 
 def _counters(table: Table) -> Table:
-    return {exported: values for exported, values in table.items() if exported.kind is not Kind.GAUGE}
+    return {exported: values for exported, values in table.items() if exported.type is not MetricType.GAUGE}
 
 
 def _read(content: bytes) -> Left | None:
@@ -157,9 +157,9 @@ def _read(content: bytes) -> Left | None:
         return None
 
 
-def described(samples: Samples, exported: Exported) -> dict[tuple[str, ...], dict[str, float]]:
+def described(samples: Samples, exported: ExportedMetric) -> dict[tuple[str, ...], dict[str, float]]:
     """The samples of a summary by their labels, as sum and count."""
-    assert exported.kind is Kind.SUMMARY
+    assert exported.type is MetricType.SUMMARY
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     for (*labels, part), value in samples.items():
         found.setdefault(tuple(labels), {"sum": 0.0, "count": 0})[part] = value

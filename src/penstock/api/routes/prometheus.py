@@ -28,15 +28,15 @@ from penstock.durable.dead_letters import dead_letter_queries
 from penstock.durable.storage.vacuum_horizon import Holder, horizon
 from penstock.errors import PenstockError
 from penstock.streams.progress import read_progress_async
-from penstock.telemetry import EXPORTED, Kind
+from penstock.telemetry import EXPORTED_METRICS, MetricType
 
 router = APIRouter(tags=["metrics"])
 
 DEADLINE_S = 2.0
 MOST_GROUPS = 10_000
 DEAD = (
-    *(telemetry.DEAD_JOBS, telemetry.DEAD_MESSAGES, telemetry.DEAD_AGE),
-    *(telemetry.DEAD_DRIFT, telemetry.DEAD_RECOUNT),
+    *(telemetry.DEAD_JOB_COUNT, telemetry.DEAD_LETTERS, telemetry.DEAD_LETTER_OLDEST_AGE),
+    *(telemetry.DEAD_LETTER_DRIFT, telemetry.DEAD_LETTER_RECOUNT_AGE),
 )
 
 
@@ -47,15 +47,15 @@ class _Gathered:
         self._samples = samples
 
     def collect(self) -> Iterable[Metric]:
-        for exported in EXPORTED:
+        for exported in EXPORTED_METRICS:
             values = self._samples[exported]
-            if exported.kind is Kind.SUMMARY:
+            if exported.type is MetricType.SUMMARY:
                 summary = SummaryMetricFamily(exported.name, exported.help, labels=exported.all_labels)
                 for labels, found in described(values, exported).items():
                     summary.add_metric(labels, int(found["count"]), found["sum"])
                 yield summary
                 continue
-            family_of = CounterMetricFamily if exported.kind is Kind.COUNTER else GaugeMetricFamily
+            family_of = CounterMetricFamily if exported.type is MetricType.COUNTER else GaugeMetricFamily
             family = family_of(exported.name, exported.help, labels=exported.all_labels)
             for labels, value in values.items():
                 family.add_metric(labels, value)
@@ -67,9 +67,9 @@ DESCRIPTION = "\n".join(
         "Counters and gauges in the OpenMetrics format, or in the older one for those who accept only that.",
         "Any worker answers for all behind its port.",
         "",
-        "| Metric | Kind | Labels | What it is |",
+        "| Metric | Type | Labels | What it is |",
         "|---|---|---|---|",
-        *(f"| `{e.name}` | {e.kind} | {', '.join(e.all_labels) or '–'} | {e.help} |" for e in EXPORTED),
+        *(f"| `{e.name}` | {e.type} | {', '.join(e.all_labels) or '–'} | {e.help} |" for e in EXPORTED_METRICS),
     ]
 )
 
@@ -87,7 +87,7 @@ async def prometheus(request: Request) -> Response:
     depth = services.broker.journal.depth() if services.broker.journal is not None else None
     samples = queues | dead | reconciled | _pipeline_samples(progress)
     samples |= {
-        telemetry.HORIZON: {(holder.kind, holder.name): holder.age_s for holder in holders},
+        telemetry.VACUUM_HORIZON_AGE: {(holder.kind, holder.name): holder.age_s for holder in holders},
         telemetry.JOURNAL_RECORDS: {(): depth.records} if depth else {},
         telemetry.JOURNAL_BYTES: {(): depth.bytes} if depth else {},
     }
@@ -102,15 +102,15 @@ async def prometheus(request: Request) -> Response:
 
 async def _reconciled(services: Services) -> Table:
     """What the last comparison with the log found; no samples before the first, or without the database."""
-    table: Table = {telemetry.RECONCILED: {}, telemetry.DRIFT: {}, telemetry.FINDINGS: {}}
+    table: Table = {telemetry.RECONCILIATION_AGE: {}, telemetry.RECONCILIATION_DRIFT: {}, telemetry.RECONCILIATION_FINDINGS: {}}
     try:
         row = await asyncio.wait_for(reconciliation.latest(services.database), DEADLINE_S)
     except (TimeoutError, PenstockError):
         return table
     if row is not None:
-        table[telemetry.RECONCILED][()] = max(0.0, time.time() - row["ended_at"].timestamp())
-        table[telemetry.DRIFT][()] = row["drift"]
-        table[telemetry.FINDINGS][()] = len(json.loads(row["findings"]))
+        table[telemetry.RECONCILIATION_AGE][()] = max(0.0, time.time() - row["ended_at"].timestamp())
+        table[telemetry.RECONCILIATION_DRIFT][()] = row["drift"]
+        table[telemetry.RECONCILIATION_FINDINGS][()] = len(json.loads(row["findings"]))
     return table
 
 
@@ -143,11 +143,11 @@ async def _dead_samples(services: Services) -> Table:
         if row.oldest_at is not None:
             ages[key] = max(ages.get(key, 0.0), now - row.oldest_at.timestamp())
     return {
-        telemetry.DEAD_JOBS: counts,
-        telemetry.DEAD_MESSAGES: counts,
-        telemetry.DEAD_AGE: ages,
-        telemetry.DEAD_DRIFT: {(): drift},
-        telemetry.DEAD_RECOUNT: {(): now - recounted_at.timestamp()} if recounted_at else {},
+        telemetry.DEAD_JOB_COUNT: counts,
+        telemetry.DEAD_LETTERS: counts,
+        telemetry.DEAD_LETTER_OLDEST_AGE: ages,
+        telemetry.DEAD_LETTER_DRIFT: {(): drift},
+        telemetry.DEAD_LETTER_RECOUNT_AGE: {(): now - recounted_at.timestamp()} if recounted_at else {},
     }
 
 
@@ -168,8 +168,8 @@ def _pipeline_samples(progress: dict[str, Any] | None) -> Table:
         return {metric: report[field] * scale for metric, report in reports.items()}
 
     return {
-        telemetry.PIPELINE_AGE: {(): now - float(progress["at"])} if progress else {},
-        telemetry.PIPELINE_FRESHNESS: {
+        telemetry.PIPELINE_REPORT_AGE: {(): now - float(progress["at"])} if progress else {},
+        telemetry.PIPELINE_FRESHNESS_AGE: {
             metric: max(0.0, now - report["freshness"])
             for metric, report in reports.items()
             if report["freshness"] is not None
@@ -180,9 +180,9 @@ def _pipeline_samples(progress: dict[str, Any] | None) -> Table:
             for stream, lag in report["lag"].items()
             if lag is not None
         },
-        telemetry.PIPELINE_INPUT: per_metric("input_rows_per_s"),
-        telemetry.PIPELINE_PROCESSED: per_metric("processed_rows_per_s"),
-        telemetry.PIPELINE_BATCH: per_metric("batch_ms", 1 / 1000),
+        telemetry.PIPELINE_INPUT_RATE: per_metric("input_rows_per_s"),
+        telemetry.PIPELINE_PROCESSED_RATE: per_metric("processed_rows_per_s"),
+        telemetry.PIPELINE_BATCH_DURATION: per_metric("batch_ms", 1 / 1000),
         telemetry.PIPELINE_REJECTED: per_metric("rejected"),
         telemetry.PIPELINE_LOST: per_metric("lost"),
     }
