@@ -66,7 +66,7 @@ class _Entry(Generic[Item, Result]):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class QueueTimeout:
     """How long an item may wait for its batch, and what it gets instead if that is over: its caller has most
     likely gone by then, and those behind it have not."""
 
@@ -90,14 +90,14 @@ class Batcher(Generic[Item, Result]):
         max_items: int = 1_000,
         max_bytes: int = 8 * 1024 * 1024,
         in_flight: int = 1,
-        patience: Patience | None = None,
+        queue_timeout: QueueTimeout | None = None,
         abandoned: Callable[[Hashable, Item, Result], Awaitable[None]] | None = None,
     ) -> None:
         self._execute = execute
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._in_flight = in_flight
-        self._patience = patience
+        self._queue_timeout = queue_timeout
         self._abandoned = abandoned
         self._lanes: dict[Hashable, _Lane[Item, Result]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -161,8 +161,8 @@ class Batcher(Generic[Item, Result]):
     async def _run(self, key: Hashable, lane: _Lane[Item, Result]) -> None:
         try:
             while lane.waiting:
-                if self._patience is not None:
-                    self._send_away(lane, self._patience)
+                if self._queue_timeout is not None:
+                    self._send_away(lane, self._queue_timeout)
                 if taken := self._take(lane):
                     await self._settle(key, taken)
         finally:
@@ -170,12 +170,12 @@ class Batcher(Generic[Item, Result]):
             if not lane.in_flight and not lane.waiting:
                 self._lanes.pop(key, None)
 
-    def _send_away(self, lane: _Lane[Item, Result], patience: Patience) -> None:
+    def _send_away(self, lane: _Lane[Item, Result], queue_timeout: QueueTimeout) -> None:
         """Tell those who have waited too long."""
-        since = time.monotonic() - patience.seconds
+        since = time.monotonic() - queue_timeout.seconds
         while lane.waiting and lane.waiting[0].since < since:
             self.pending -= 1
-            self._fail([lane.waiting.popleft()], patience.error())
+            self._fail([lane.waiting.popleft()], queue_timeout.error())
 
     def _take(self, lane: _Lane[Item, Result]) -> list[_Entry[Item, Result]]:
         taken: list[_Entry[Item, Result]] = []

@@ -13,14 +13,14 @@ from starlette.requests import Request
 
 from penstock.api.exporter.process_samples import own_samples
 from penstock.api.exporter.worker_aggregate import Whole
-from penstock.broker.broker import Broker, Overload
+from penstock.broker.broker import Broker, OverloadSettings
 from penstock.broker.dead_letters.job_runner import DeadJobs
 from penstock.broker.dead_letters.task_letters import DeadTasks
-from penstock.broker.encryption import Sealer
+from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.location import journal_directory
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.maintenance import Maintenance, Plan
-from penstock.broker.queues.name_registry import QueueNames
+from penstock.broker.queues.name_registry import QueueNameRegistry
 from penstock.broker.self_metrics.minute import Identity
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.broker.self_metrics.worker_events import WorkerEvents
@@ -45,7 +45,7 @@ class Services:
     redis: redis.asyncio.Redis
     warehouse: Warehouse
     run_queues: RunQueues
-    names: QueueNames
+    names: QueueNameRegistry
     worker: WorkerMetrics
     whole: Whole
 
@@ -58,7 +58,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """
     database = Database(settings.postgres_url, settings.postgres_pool)
     emitter = Emitter(settings.redis_url, buffer=settings.metrics_buffer, enabled=settings.metrics_enabled)
-    sealer = Sealer(settings.encryption_keys)
+    cipher = PayloadCipher(settings.encryption_keys)
     run_queues = RunQueues(
         settings.redis_url,
         shards=settings.run_queue_shards,
@@ -67,7 +67,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         idempotency_hours=settings.idempotency_hours,
     )
     metrics = QueueMetrics(emitter, database, share=run_queues.share_environment)
-    names = QueueNames(database, run_queues)
+    names = QueueNameRegistry(database, run_queues)
     journal = None
     if settings.journal_mb:
         journal = Journal(journal_directory(settings), settings.journal_mb << 20)
@@ -75,10 +75,10 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         database,
         metrics,
         lease_ms=settings.lease_ms,
-        sealer=sealer,
+        cipher=cipher,
         names=names,
         journal=journal,
-        overload=Overload.of(settings),
+        overload=OverloadSettings.from_settings(settings),
     )
     slot = WorkerSlot(slots_directory(settings))
     slot.claim()
@@ -89,7 +89,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         metrics,
         broker.load,
         broker.batchers,
-        lambda: broker.waiters.parked,
+        lambda: broker.parked_pops.count,
         events=WorkerEvents(emitter, identity),
     )
     client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
@@ -103,7 +103,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
 
     def let_go(scope: Scope, queue_id: int, queue: str, group: str, messages: int) -> None:
         metrics.expired(scope, queue_id, queue, group, messages)
-        broker.announce(queue_id)  # what comes after them may be ready now
+        broker.notify_ready(queue_id)  # what comes after them may be ready now
 
     whole = Whole(slot, lambda: own_samples(opened), alone=settings.workers == 1)
     opened = Services(
@@ -111,7 +111,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         *(worker, whole),
     )
     await whole.start()
-    maintenance = Maintenance(settings.postgres_url, Plan.of(settings), let_go, broker.drain.soon)
+    maintenance = Maintenance(settings.postgres_url, Plan.of(settings), let_go, broker.drain.notify_work)
     await maintenance.start()
     broker.dead_letters.tasks = DeadTasks(database, run_queues)
     dead_jobs = DeadJobs(broker.dead_letters)

@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.batching import Batcher
-from penstock.broker.context import Workbench
+from penstock.broker.context import BrokerContext
 from penstock.broker.dead_letters.letters import DeadLetters
-from penstock.broker.encryption import Sealer
+from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
-from penstock.broker.overload.deferred import Later
-from penstock.broker.overload.drain import Drain, Plan
-from penstock.broker.overload.load import DEFAULTS, Decision, Load, Threshold, thresholds
-from penstock.broker.overload.operation_actions import Operations
-from penstock.broker.queues.ack import Settlements
-from penstock.broker.queues.admin import Queues
-from penstock.broker.queues.groups import Groups
-from penstock.broker.queues.id_cache import Directory
-from penstock.broker.queues.message_actions import Records
-from penstock.broker.queues.name_registry import QueueNames
+from penstock.broker.overload.deferred import DeferredWrites
+from penstock.broker.overload.drain import Drain, DrainPlan
+from penstock.broker.overload.load import DEFAULTS, Decision, LoadMonitor, Threshold, thresholds
+from penstock.broker.overload.operation_actions import OperationActions
+from penstock.broker.queues.ack import Acks
+from penstock.broker.queues.admin import QueueAdmin
+from penstock.broker.queues.groups import GroupAdmin
+from penstock.broker.queues.id_cache import IdCache
+from penstock.broker.queues.message_actions import MessageActions
+from penstock.broker.queues.name_registry import QueueNameRegistry
 from penstock.broker.queues.pop import Pops
 from penstock.broker.queues.push import Pushes
-from penstock.broker.ready import Ready
+from penstock.broker.ready import PopWakeups
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
-from penstock.broker.wakeups import Waiters
+from penstock.broker.wakeups import ParkedPops
 from penstock.clock import Clock, system_clock
 from penstock.config import Settings
 from penstock.durable.notifications import News
@@ -34,23 +34,23 @@ from penstock.errors import Overloaded
 
 
 @dataclass(frozen=True, slots=True)
-class Overload:
+class OverloadSettings:
     """What is done about more than can be done."""
 
     is_managed: bool = True
     wait_s: float = 1.0
     spike_s: float = 10.0
     thresholds: Mapping[str, Threshold] = field(default_factory=lambda: DEFAULTS)
-    plan: Plan = field(default_factory=Plan)
+    plan: DrainPlan = field(default_factory=DrainPlan)
 
     @classmethod
-    def of(cls, settings: Settings) -> Overload:
+    def from_settings(cls, settings: Settings) -> OverloadSettings:
         return cls(
             settings.load_management,
             settings.load_wait_s,
             settings.load_spike_s,
             thresholds(settings),
-            Plan.of(settings),
+            DrainPlan.of(settings),
         )
 
 
@@ -63,26 +63,26 @@ class Broker:
         metrics: QueueMetrics,
         *,
         lease_ms: int,
-        sealer: Sealer | None = None,
-        names: QueueNames | None = None,
+        cipher: PayloadCipher | None = None,
+        names: QueueNameRegistry | None = None,
         journal: Journal | None = None,
-        overload: Overload | None = None,
+        overload: OverloadSettings | None = None,
         clock: Clock = system_clock,
     ) -> None:
-        overload = overload or Overload()
+        overload = overload or OverloadSettings()
         self.database = database
-        self.sealer = sealer or Sealer()
-        self.directory = Directory(database, names)
-        self.waiters = Waiters()
-        self.news = News(
+        self.cipher = cipher or PayloadCipher()
+        self.id_cache = IdCache(database, names)
+        self.parked_pops = ParkedPops()
+        self.notifications = News(
             database.url,
-            ready=self.waiters.wake,
-            changed=self.directory.forget_queue,
+            ready=self.parked_pops.wake,
+            changed=self.id_cache.invalidate_queue_id,
             missed=self._missed,
         )
-        ready = Ready(self.waiters, self.news)
-        bench = Workbench(database, self.directory, metrics, ready, self.sealer)
-        self.load = Load(
+        wakeups = PopWakeups(self.parked_pops, self.notifications)
+        context = BrokerContext(database, self.id_cache, metrics, wakeups, self.cipher)
+        self.load = LoadMonitor(
             database,
             overload.thresholds,
             wait_s=overload.wait_s,
@@ -90,43 +90,43 @@ class Broker:
             enabled=overload.is_managed,
         )
         self.journal = journal
-        self.later = Later(bench, self.load, journal)
-        self.drain = Drain(bench, self.later, overload.plan)
-        self.later.soon = self.drain.soon
-        self.pushes = Pushes(bench, self.load, self.later)
-        self.pops = Pops(bench, lease_ms, clock)
-        self.settlements = Settlements(bench, self.pushes, self.later)
-        self.operations = Operations(bench, self.later)
-        self.queues = Queues(bench, self.news)
-        self.groups = Groups(bench, self.news)
-        self.records = Records(bench)
-        self.dead_letters = DeadLetters(bench)
+        self.deferred_writes = DeferredWrites(context, self.load, journal)
+        self.drain = Drain(context, self.deferred_writes, overload.plan)
+        self.deferred_writes.notify_work = self.drain.notify_work
+        self.pushes = Pushes(context, self.load, self.deferred_writes)
+        self.pops = Pops(context, lease_ms, clock)
+        self.acks = Acks(context, self.pushes, self.deferred_writes)
+        self.operations = OperationActions(context, self.deferred_writes)
+        self.queues = QueueAdmin(context, self.notifications)
+        self.groups = GroupAdmin(context, self.notifications)
+        self.message_actions = MessageActions(context)
+        self.dead_letters = DeadLetters(context)
         self.batchers: dict[str, Batcher[Any, Any]] = {
             "push": self.pushes.batcher,
             "pop": self.pops.batcher,
-            "ack": self.settlements.acks,
-            "extend": self.settlements.extends,
-            "spill push": self.later.pushes,
-            "spill ack": self.later.acks,
+            "ack": self.acks.batcher,
+            "extend": self.acks.extend_batcher,
+            "spill push": self.deferred_writes.pushes,
+            "spill ack": self.deferred_writes.acks,
         }
         self.load.watch(self.batchers)
         self.push = self.pushes.push
         self.pop = self.pops.pop
         self.pop_any = self.pops.pop_any
-        self.give_back = self.pops.give_back
-        self.ack = self.settlements.ack
-        self.extend = self.settlements.extend
-        self.transaction = self.settlements.transaction
-        self.announce = ready.announce
+        self.release_lease = self.pops.release_lease
+        self.ack = self.acks.ack
+        self.extend = self.acks.extend
+        self.transaction = self.acks.transaction
+        self.notify_ready = wakeups.notify
 
     async def start(self) -> None:
-        await self.news.start()
+        await self.notifications.start()
         await self.load.start()
         await self.drain.start()
 
     async def stop(self) -> None:
         """Finish what is in flight."""
-        await self.news.stop()
+        await self.notifications.stop()
         await self.drain.stop()
         await self.load.stop()
         for batcher in self.batchers.values():
@@ -148,5 +148,5 @@ class Broker:
 
     def _missed(self) -> None:
         """Options may have changed and queues may have gone unheard: look everything up again."""
-        self.directory.forget_all()
-        self.waiters.wake_all()
+        self.id_cache.invalidate_all()
+        self.parked_pops.wake_all()

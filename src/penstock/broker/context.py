@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.broker.encryption import Sealer
-from penstock.broker.queues.id_cache import Directory
-from penstock.broker.ready import Ready
+from penstock.broker.encryption import PayloadCipher
+from penstock.broker.queues.id_cache import IdCache
+from penstock.broker.ready import PopWakeups
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.durable.pool import Database
 
 
 @dataclass(frozen=True, slots=True)
-class Workbench:
+class BrokerContext:
     database: Database
-    directory: Directory
+    id_cache: IdCache
     metrics: QueueMetrics
-    ready: Ready
-    sealer: Sealer
+    wakeups: PopWakeups
+    cipher: PayloadCipher

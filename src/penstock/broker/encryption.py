@@ -27,7 +27,7 @@ class KeyMissing(PenstockError):
     title = "A payload cannot be decrypted"
 
 
-class Sealer:
+class PayloadCipher:
     """Seals with the first key, opens with any. Without keys it can only pass plain payloads through."""
 
     def __init__(self, keys: str = "") -> None:
@@ -39,10 +39,10 @@ class Sealer:
         self._current = next(iter(self._keys), None)
 
     @property
-    def can_seal(self) -> bool:
+    def can_encrypt(self) -> bool:
         return self._current is not None
 
-    def seal(self, payload: bytes) -> bytes:
+    def encrypt(self, payload: bytes) -> bytes:
         if self._current is None:
             raise KeyMissing("the queue is encrypted and there is no key; set PENSTOCK_ENCRYPTION_KEYS")
         key_id = self._current.encode()
@@ -50,7 +50,7 @@ class Sealer:
         head = bytes((MARK, len(key_id))) + key_id
         return head + nonce + self._keys[self._current].encrypt(nonce, payload, head)
 
-    def open(self, stored: bytes) -> bytes:
+    def decrypt(self, stored: bytes) -> bytes:
         """The payload as it was pushed, whether it was sealed or not."""
         if not stored or stored[0] != MARK:
             return stored

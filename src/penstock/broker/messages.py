@@ -22,7 +22,7 @@ class NewMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class DeferralReceipt:
     """An operation that will be carried out: its place in its lane, why it was not carried out at once, and
     how long it may take, if that is known."""
 
@@ -42,7 +42,7 @@ class PushResult:
     message_id: str | None
     partition_id: int | None
     error: str | None = None
-    accepted: Accepted | None = None
+    accepted: DeferralReceipt | None = None
     """Of what is stored later."""
 
 
@@ -62,7 +62,7 @@ class Message:
 
 
 @dataclass(slots=True)
-class Popped:
+class PopResult:
     """The answer to a pop. `lease` is empty when nothing was leased."""
 
     queue: str
@@ -95,7 +95,7 @@ class Lease(NamedTuple):
 
 
 @dataclass(slots=True)
-class Settlement:
+class AckRequest:
     """One ack: what a consumer says about one message."""
 
     partition_id: int
@@ -106,12 +106,12 @@ class Settlement:
 
 
 @dataclass(slots=True)
-class SettlementResult:
+class AckOutcome:
     outcome: str
     queue: str | None
     partition: str | None
     lease_released: bool
-    accepted: Accepted | None = None
+    accepted: DeferralReceipt | None = None
     """Of what is settled later."""
 
     @property

@@ -34,14 +34,14 @@ Line = OrderedDict[Watch, None]
 """Those who wait for the same, longest first."""
 
 
-class Waiters:
+class ParkedPops:
     """All pops of one process that wait, by queue, group and partition."""
 
     def __init__(self) -> None:
         self._lines: dict[int, dict[str, dict[int | None, Line]]] = {}  # partition None: any
         self._timers: dict[tuple[int, str, int | None], asyncio.TimerHandle] = {}
         self._letting_go = False
-        self.parked = 0
+        self.count = 0
 
     @contextmanager
     def watch(self, queue_ids: Iterable[int], group: str, partition_id: int | None = None) -> Iterator[Watch]:
@@ -60,7 +60,7 @@ class Waiters:
         """Wait until woken, or for `timeout_s`; whether it was woken."""
         if not watch.signalled and not self._letting_go:
             watch.future = asyncio.get_running_loop().create_future()
-            self.parked += 1
+            self.count += 1
             try:
                 # Not wait_for: it would swallow a cancellation that comes together with the wake-up.
                 async with asyncio.timeout(timeout_s):
@@ -68,7 +68,7 @@ class Waiters:
             except TimeoutError:
                 return False
             finally:
-                self.parked -= 1
+                self.count -= 1
                 watch.future = None
         watch.signalled = False
         return not self._letting_go
@@ -93,7 +93,7 @@ class Waiters:
                 for line in lines.values():
                     _call(line, len(line))
 
-    def let_go(self) -> None:
+    def wake_all_for_shutdown(self) -> None:
         """Nobody waits any more, now or later: the broker is about to stop."""
         self._letting_go = True
         self.wake_all()

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from penstock.broker.journal.push_journal import Depth
+from penstock.broker.journal.push_journal import JournalDepth
 from penstock.cli.platform_info import SettingRow
 from penstock.embedded.supervision.state import ComponentState, PlatformState, State
 
@@ -73,7 +73,7 @@ def status_table(state: PlatformState) -> RenderableType:
     return Group(head, table, *([Text("")] if failures else []), *failures)
 
 
-def journal_text(depth: Depth) -> Text:
+def journal_text(depth: JournalDepth) -> Text:
     """What waits in the journal for PostgreSQL."""
     if not depth.records:
         return Text("The journal is empty: PostgreSQL has everything that was accepted.", style="dim")
@@ -84,7 +84,7 @@ def journal_text(depth: Depth) -> Text:
     )
 
 
-def status_json(state: PlatformState | None, home: Path, depth: Depth) -> dict[str, Any]:
+def status_json(state: PlatformState | None, home: Path, depth: JournalDepth) -> dict[str, Any]:
     """What `penstock status --json` prints; `running` is false when there is nothing else to say."""
     journal = {"records": depth.records, "bytes": depth.bytes, "oldestAgeSeconds": depth.oldest_age_s}
     if state is None:

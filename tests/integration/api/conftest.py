@@ -44,11 +44,11 @@ async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 @pytest_asyncio.fixture
 async def parked(app: FastAPI) -> Callable[[int], Awaitable[None]]:
     """Waits until so many pops are parked."""
-    waiters = app.state.services.broker.waiters
+    waiters = app.state.services.broker.parked_pops
 
     async def wait(count: int) -> None:
         async def enough() -> bool:
-            return waiters.parked >= count
+            return waiters.count >= count
 
         await wait_until_async(enough, 10, f"{count} pops are parked")
 

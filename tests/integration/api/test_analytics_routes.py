@@ -124,7 +124,7 @@ async def test_reading_looks_at_minute_rows_alone(database: Database) -> None:
     queries = {
         "get_throughput($1, $2, $3)": window,
         "worker_health_v1($1, $2, $3, true, NULL, NULL)": window,
-        "queue_minutes_v1($1, $2, $3, $4, $5, $6, 'q', NULL)": (*scope, *window),
+        "queue_minute_metrics_v1($1, $2, $3, $4, $5, $6, 'q', NULL)": (*scope, *window),
     }
     for query, arguments in queries.items():
         rows = await database.fetch(f"EXPLAIN SELECT * FROM {query}", *arguments)

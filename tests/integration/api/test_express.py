@@ -38,8 +38,8 @@ class Served:
 
     @property
     def parked(self) -> int:
-        waiters: Any = self.app.state.services.broker.waiters
-        return int(waiters.parked)
+        waiters: Any = self.app.state.services.broker.parked_pops
+        return int(waiters.count)
 
 
 @asynccontextmanager
@@ -416,7 +416,7 @@ async def test_a_queue_that_was_deleted_elsewhere_is_made_again(served: Served) 
     line = await Line.to(served)
     await known(line, "again")
     services = served.app.state.services
-    directory = services.broker.directory
+    directory = services.broker.id_cache
     remembered = dict(directory._partitions), dict(directory._groups)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
         assert (await client.delete("/api/v1/resources/queues/again")).status_code == 200
@@ -436,7 +436,7 @@ async def test_a_push_stays_behind_what_waits_in_its_lane(served: Served) -> Non
     await known(line, "lane")
     broker = served.app.state.services.broker
     await broker.drain.stop()
-    [first] = await broker.push(DEFAULT_SCOPE, [NewMessage("lane", "p", b"1")], Decision.SPILL)
+    [first] = await broker.push(DEFAULT_SCOPE, [NewMessage("lane", "p", b"1")], Decision.DEFER)
     assert first.accepted is not None
     line.send(post("/api/v1/push", push_body("lane", 2)))
     status, _, body = await line.answer()

@@ -201,7 +201,7 @@ async def test_a_payload_without_its_key_does_not_hide_its_neighbours(
     await push(client, "sealed")
     await configure(client, encryptionEnabled=False)
     await push(client, "plain")
-    app.state.services.broker.sealer._keys.clear()
+    app.state.services.broker.cipher._keys.clear()
     newest, oldest = (await get(client, "/messages", queue="q"))["messages"]
     assert newest["data"] == "plain"
     assert oldest["data"] is None

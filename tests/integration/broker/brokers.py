@@ -10,9 +10,9 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.encryption import Sealer
+from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
-from penstock.broker.messages import Lease, NewMessage, Popped, PushResult, Settlement, SettlementResult
+from penstock.broker.messages import Lease, NewMessage, PopResult, PushResult, AckRequest, AckOutcome
 from penstock.broker.queues.pop import PopOptions
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.durable import log
@@ -34,13 +34,13 @@ class Brokers:
         self,
         *,
         lease_ms: int = 60_000,
-        sealer: Sealer | None = None,
+        cipher: PayloadCipher | None = None,
         emitter: Emitter | None = None,
         journal: Journal | None = None,
     ) -> Broker:
         database = Database(self.url, 4)
         metrics = QueueMetrics(emitter or Emitter(NOBODY, buffer=100, enabled=False), database)
-        broker = Broker(database, metrics, lease_ms=lease_ms, sealer=sealer, journal=journal)
+        broker = Broker(database, metrics, lease_ms=lease_ms, cipher=cipher, journal=journal)
         await metrics.start()
         await self._start(broker)
         self.running.append((broker, metrics, database))
@@ -50,13 +50,13 @@ class Brokers:
         """Return once the broker hears others: it then looks everything up again, which must not come in
         the middle of a test."""
         connected = asyncio.Event()
-        missed = broker.news._missed
+        missed = broker.notifications._missed
 
         def looked() -> None:
             missed()
             connected.set()
 
-        broker.news._missed = looked
+        broker.notifications._missed = looked
         await broker.start()
         async with asyncio.timeout(20):
             await connected.wait()
@@ -82,24 +82,24 @@ async def pop(
     wait_s: float = 0,
     batch: int = 1,
     partition: str | None = None,
-) -> Popped:
+) -> PopResult:
     options = PopOptions(batch=batch, partition=partition, wait_s=wait_s)
     return await broker.pop(DEFAULT_SCOPE, queue, group, options)
 
 
-def waiting(broker: Broker, *, partition: str | None = None) -> asyncio.Task[Popped]:
+def waiting(broker: Broker, *, partition: str | None = None) -> asyncio.Task[PopResult]:
     """A pop that waits, for longer than any test."""
     return asyncio.create_task(pop(broker, wait_s=60, partition=partition))
 
 
-def payloads(popped: Popped) -> list[str]:
+def payloads(popped: PopResult) -> list[str]:
     return [message.payload.decode() for message in popped.messages]
 
 
-async def ack(broker: Broker, popped: Popped, status: str = "completed") -> list[SettlementResult]:
+async def ack(broker: Broker, popped: PopResult, status: str = "completed") -> list[AckOutcome]:
     lease = Lease.parse(popped.lease)
     assert lease is not None
-    settlements = [Settlement(m.partition_id, m.transaction_id, lease, status) for m in popped.messages]
+    settlements = [AckRequest(m.partition_id, m.transaction_id, lease, status) for m in popped.messages]
     return await broker.ack(DEFAULT_SCOPE, settlements)
 
 
@@ -107,7 +107,7 @@ async def parked(broker: Broker, count: int) -> None:
     """Wait until the broker has so many parked pops."""
 
     async def enough() -> bool:
-        return broker.waiters.parked == count
+        return broker.parked_pops.count == count
 
     await wait_until_async(enough, 20, f"{count} pops are parked")
 

@@ -95,7 +95,7 @@ async def test_a_requeue_wakes_a_consumer_that_waits(broker: Broker) -> None:
 
 
 async def _parked(broker: Broker) -> bool:
-    return broker.waiters.parked == 1
+    return broker.parked_pops.count == 1
 
 
 def test_a_rate_decides_how_many_at_a_time_and_how_long_to_wait() -> None:

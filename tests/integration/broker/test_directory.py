@@ -79,11 +79,11 @@ async def test_a_group_that_is_deleted_starts_anew(broker: Broker, database: Dat
 async def test_names_are_looked_up_once(brokers: Brokers, database: Database) -> None:
     broker = await brokers.start()
     await push(broker, "a")
-    group = await broker.directory.group(DEFAULT_SCOPE, "q", "g")
+    group = await broker.id_cache.group(DEFAULT_SCOPE, "q", "g")
     await database.fetch("ALTER FUNCTION ensure_partitions_v1 RENAME TO out_of_reach")
     await database.fetch("ALTER FUNCTION ensure_group_v1 RENAME TO out_of_reach_too")
     await push(broker, "b")
-    assert await broker.directory.group(DEFAULT_SCOPE, "q", "g") == group
+    assert await broker.id_cache.group(DEFAULT_SCOPE, "q", "g") == group
 
 
 async def test_where_a_group_starts_is_decided_once(broker: Broker) -> None:

@@ -8,8 +8,8 @@ import uuid
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.encryption import KeyMissing, Sealer
-from penstock.broker.messages import Lease, NewMessage, Settlement
+from penstock.broker.encryption import KeyMissing, PayloadCipher
+from penstock.broker.messages import Lease, NewMessage, AckRequest
 from penstock.durable.pool import Database
 from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE
@@ -39,7 +39,7 @@ async def test_an_ack_the_database_refuses_fails_alone(broker: Broker) -> None:
     lease = Lease.parse(popped.lease)
     assert lease is not None
     settlements = [
-        Settlement(10**30 if n == 7 else message.partition_id, message.transaction_id, lease, "completed")
+        AckRequest(10**30 if n == 7 else message.partition_id, message.transaction_id, lease, "completed")
         for n, message in enumerate(popped.messages)
     ]
     results = await asyncio.gather(
@@ -104,11 +104,11 @@ async def test_a_payload_that_cannot_be_opened_does_not_keep_its_lease(
     brokers: Brokers, database: Database
 ) -> None:
     """Whoever has the key can take it at once."""
-    keyed = await brokers.start(sealer=Sealer("k:" + "A" * 43 + "="))
+    keyed = await brokers.start(cipher=PayloadCipher("k:" + "A" * 43 + "="))
     keyless = await brokers.start()
     await pop(keyed)
     await database.fetch("UPDATE queues SET encrypted = true WHERE name = 'q'")
-    keyed.directory.forget(DEFAULT_SCOPE, "q")
+    keyed.id_cache.invalidate_queue(DEFAULT_SCOPE, "q")
     await push(keyed, "secret")
     for _ in range(3):
         with pytest.raises(KeyMissing):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.encryption import Sealer
+from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import NewMessage
 from penstock.errors import DatabaseUnavailable, JournalFull, OutcomeUnknown
@@ -25,13 +25,13 @@ MEGABYTE = 1 << 20
 
 @asynccontextmanager
 async def behind_a_cable(
-    database_url: str, journal: Journal, sealer: Sealer | None = None
+    database_url: str, journal: Journal, cipher: PayloadCipher | None = None
 ) -> AsyncIterator[tuple[Cable, Broker]]:
     cable = Cable(database_url)
     async with cable.laid() as url:
         brokers = Brokers(url)
         try:
-            yield cable, await brokers.start(journal=journal, sealer=sealer)
+            yield cable, await brokers.start(journal=journal, cipher=cipher)
         finally:
             cable.mend()
             await brokers.stop()
@@ -51,7 +51,7 @@ async def taken_over(broker: Broker) -> None:
         row = await broker.database.fetchrow("SELECT count(*) AS lanes FROM lanes")
         assert row is not None
         assert broker.journal is not None
-        return not broker.journal.waiting and row["lanes"] == 0
+        return not broker.journal.has_records and row["lanes"] == 0
 
     await wait_until_async(nothing_waits, 20, "what was in the journal is carried out")
 
@@ -152,8 +152,8 @@ async def wait_for_the_end(broker: Broker) -> None:
 async def test_the_journal_has_no_payload_in_the_clear_where_there_is_a_key(
     database_url: str, tmp_path: Path
 ) -> None:
-    sealer = Sealer(f"k:{base64.b64encode(bytes(32)).decode()}")
-    async with behind_a_cable(database_url, Journal(tmp_path, MEGABYTE), sealer) as (cable, broker):
+    cipher = PayloadCipher(f"k:{base64.b64encode(bytes(32)).decode()}")
+    async with behind_a_cable(database_url, Journal(tmp_path, MEGABYTE), cipher) as (cable, broker):
         await cut(cable, broker)
         await push(broker, "a secret")
         assert not any(b"a secret" in path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
@@ -208,7 +208,7 @@ async def test_a_push_under_way_in_a_batch_is_rescued_when_postgresql_goes(
         assert sent is not None, "its partition is known"
         with pytest.raises(DatabaseUnavailable) as failure:
             await told
-        [result] = await broker.pushes.rescue(sent, failure.value)
+        [result] = await broker.pushes.fall_back_to_journal(sent, failure.value)
         assert result.accepted is not None
         assert result.accepted.reason == "database_down"
         cable.mend()

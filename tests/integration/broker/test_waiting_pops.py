@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.messages import Popped
+from penstock.broker.messages import PopResult
 from penstock.durable.pool import Database
 from penstock.errors import DatabaseUnavailable
 from tests.integration.broker.brokers import Brokers, SlowAnswers, ack, parked, payloads, pop, push, waiting
 from tests.waiting import wait_until_async
 
 
-async def answered(work: asyncio.Task[Popped], timeout_s: float = 10) -> None:
+async def answered(work: asyncio.Task[PopResult], timeout_s: float = 10) -> None:
     async with asyncio.timeout(timeout_s):
         await asyncio.shield(work)
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.broker.broker import Broker
-from penstock.broker.messages import Lease, NewMessage, Settlement
+from penstock.broker.messages import Lease, NewMessage, AckRequest
 from penstock.broker.self_metrics.lag import Percentiles
 from penstock.broker.self_metrics.minute import MOST_QUEUES, Identity
 from penstock.broker.self_metrics.worker_events import WorkerEvents
@@ -40,14 +40,14 @@ class SetClock:
 
 def measuring(broker: Broker, clock: Callable[[], float], number: int = 0) -> WorkerMetrics:
     """The measurements of a broker, not started: the test says when a second is over."""
-    metrics = broker.pushes._at.metrics
+    metrics = broker.pushes._context.metrics
     made = WorkerMetrics(
         Identity("here", number, 7, clock()),
         broker.database,
         metrics,
         broker.load,
         broker.batchers,
-        lambda: broker.waiters.parked,
+        lambda: broker.parked_pops.count,
         clock=clock,
     )
     metrics.observer = made._observe
@@ -81,7 +81,7 @@ async def test_requests_and_messages_are_counted_apart(
     held = await pop(broker)
     lease = Lease.parse(held.lease)
     assert lease is not None
-    done = [Settlement(m.partition_id, m.transaction_id, lease, "completed") for m in held.messages]
+    done = [AckRequest(m.partition_id, m.transaction_id, lease, "completed") for m in held.messages]
     await broker.transaction(DEFAULT_SCOPE, [NewMessage("q", "Default", b"5")], done)
     await ack(broker, await pop(broker), "dlq")
     clock.now += 10
@@ -282,7 +282,7 @@ async def test_an_injected_lag_is_read_back(brokers: Brokers, clock: SetClock, d
 async def test_past_a_limit_queues_share_a_row(
     broker: Broker, worker: WorkerMetrics, clock: SetClock, database: Database
 ) -> None:
-    metrics = broker.pushes._at.metrics
+    metrics = broker.pushes._context.metrics
     for number in range(MOST_QUEUES + 20):
         metrics.pushed(DEFAULT_SCOPE, number, f"q{number}", 1)
     worker.tick()

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 
 import pytest
 
-from penstock.batching import Batcher, Patience
+from penstock.batching import Batcher, QueueTimeout
 from penstock.errors import DatabaseUnavailable
 from tests.waiting import wait_until_async
 
@@ -274,8 +274,8 @@ async def test_drain_waits_for_what_is_waiting_too(batcher: Batcher[str, str], b
 
 
 async def test_who_has_waited_too_long_is_told_and_those_behind_are_served(backend: Backend) -> None:
-    patience = Patience(0.05, lambda: DatabaseUnavailable("too late"))
-    batcher: Batcher[str, str] = Batcher(backend.execute, patience=patience)
+    patience = QueueTimeout(0.05, lambda: DatabaseUnavailable("too late"))
+    batcher: Batcher[str, str] = Batcher(backend.execute, queue_timeout=patience)
     backend.gate.clear()
     [first] = submit(batcher, "a")
     await steps()

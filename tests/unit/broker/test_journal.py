@@ -15,7 +15,7 @@ import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker.journal.push_journal import Depth, Journal
+from penstock.broker.journal.push_journal import JournalDepth, Journal
 from penstock.broker.journal.record_format import HEADER_BYTES, RECORD_BYTES
 from penstock.errors import ConfigError, JournalFailed, JournalFull
 from tests.unit.broker.journal_reader import Store
@@ -31,14 +31,14 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
 
 
 async def test_what_was_appended_comes_back_in_order(journal: Journal) -> None:
-    assert not journal.waiting
+    assert not journal.has_records
     for n in range(5):
         assert await journal.append([b"%d.%d" % (n, m) for m in range(n)])
-    assert journal.waiting
+    assert journal.has_records
     store = Store()
     assert await store.replay(journal) == 10
     assert store.records == [b"%d.%d" % (n, m) for n in range(5) for m in range(n)]
-    assert not journal.waiting
+    assert not journal.has_records
     assert await store.replay(journal) == 0
 
 
@@ -125,7 +125,7 @@ async def test_what_the_disk_does_not_take_leaves_no_trace(
 
 async def test_who_wants_to_be_behind_others_is_told_when_there_are_none(journal: Journal) -> None:
     assert not await journal.append([b"1"], behind=True)
-    assert not journal.waiting
+    assert not journal.has_records
     first, second = await asyncio.gather(journal.append([b"1"]), journal.append([b"2"], behind=True))
     assert first
     assert second
@@ -136,16 +136,16 @@ async def test_who_wants_to_be_behind_others_is_told_when_there_are_none(journal
 async def test_the_depth_is_what_is_not_replayed(tmp_path: Path) -> None:
     now = 1000.0
     journal = Journal(tmp_path, ROOM, clock=lambda: now)
-    assert journal.depth() == Depth(0, 0, 0)
+    assert journal.depth() == JournalDepth(0, 0, 0)
     await journal.append([b"1" * 10])
     now = 1002.5
     await journal.append([b"2" * 10, b"3" * 10])
     one = RECORD_BYTES + 10
-    assert journal.depth() == Depth(3, 3 * one, 2.5)
+    assert journal.depth() == JournalDepth(3, 3 * one, 2.5)
     other = Journal(tmp_path, ROOM, clock=lambda: now)
-    assert other.waiting
+    assert other.has_records
     await other.append([b"4" * 10])
-    assert journal.depth() == other.depth() == Depth(4, 4 * one, 2.5)
+    assert journal.depth() == other.depth() == JournalDepth(4, 4 * one, 2.5)
 
     store = Store()
 
@@ -156,9 +156,9 @@ async def test_the_depth_is_what_is_not_replayed(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="enough"):
         await journal.replay(only_one, store.position, batch_bytes=1, last_bytes=0)
-    assert journal.depth() == other.depth() == Depth(3, 3 * one, 0)
+    assert journal.depth() == other.depth() == JournalDepth(3, 3 * one, 0)
     await store.replay(other)
-    assert journal.depth() == other.depth() == Depth(0, 0, 0)
+    assert journal.depth() == other.depth() == JournalDepth(0, 0, 0)
     await journal.append([b"5"])
     assert other.depth().records == 1
     await journal.close()
@@ -174,9 +174,9 @@ async def test_a_directory_that_cannot_be_used_is_refused_in_words(tmp_path: Pat
 async def test_a_journal_that_was_removed_is_begun_anew(journal: Journal) -> None:
     await journal.append([b"removed"])
     journal._file.path.unlink()
-    assert not journal.waiting
+    assert not journal.has_records
     await journal.append([b"kept"])
-    assert journal.waiting
+    assert journal.has_records
     store = Store()
     await store.replay(journal)
     assert store.records == [b"kept"]

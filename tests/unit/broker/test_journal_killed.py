@@ -62,7 +62,7 @@ async def test_nothing_that_was_accepted_is_lost_when_processes_are_killed(tmp_p
         journal = Journal(directory, 1 << 30)
         assert journal.depth().records > 2 * enough
         await store.replay(journal)
-        assert not journal.waiting
+        assert not journal.has_records
         await journal.close()
         for name, file in zip(names, told, strict=True):
             there = numbers_of(store.records, name)
@@ -77,7 +77,7 @@ async def test_two_processes_append_at_once_and_a_third_replays(tmp_path: Path) 
     writers = [start(directory, name, 4, 400, tmp_path / name) for name in ("a", "b")]
     journal = Journal(directory, 1 << 30)
     store = Store()
-    while any(writer.poll() is None for writer in writers) or journal.waiting:
+    while any(writer.poll() is None for writer in writers) or journal.has_records:
         await store.replay(journal, batch_bytes=50_000, last_bytes=10_000)
     assert [writer.wait() for writer in writers] == [0, 0]
     for name in ("a", "b"):

@@ -68,11 +68,11 @@ async def test_a_replay_that_fails_goes_on_where_it_ended(journal: Journal, last
 
     with pytest.raises(DatabaseUnavailable, match="away again"):
         await journal.replay(fails_at_ten, store.position, batch_bytes=1, last_bytes=last_bytes)
-    assert journal.waiting
+    assert journal.has_records
     await journal.append([b"later"])
     assert await store.replay(journal) == 11
     assert store.records == [*RECORDS, b"later"]
-    assert not journal.waiting
+    assert not journal.has_records
 
 
 async def test_what_is_appended_during_a_replay_is_taken_by_it(journal: Journal, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_what_is_appended_during_a_replay_is_taken_by_it(journal: Journal,
     taken = await journal.replay(take, store.position, batch_bytes=1, last_bytes=0)
     assert taken == len(store.records) == 20 + 2 * 5
     assert store.records == RECORDS + [b"here", b"there"] * 5
-    assert not other.waiting
+    assert not other.has_records
     await other.close()
 
 
@@ -119,7 +119,7 @@ async def test_a_journal_that_is_written_to_all_the_time_is_emptied_all_the_same
     finally:
         stop.set()
     assert sorted(direct) == [0, 1, 2, 3]
-    assert not journal.waiting
+    assert not journal.has_records
     assert sorted(store.records) == sorted(RECORDS + sent)
     for name in range(4):
         assert [r for r in store.records if r.startswith(b"%d " % name)] == [
@@ -230,10 +230,10 @@ asyncio.run(push_journal.Journal(pathlib.Path({str(tmp_path / "journal")!r}), 1 
     assert int(count) == 20
     store = Store()
     store.positions[JournalId(journal_id)] = int(position)
-    assert journal.waiting
+    assert journal.has_records
     assert await store.replay(journal) == 0
     assert store.records == []
-    assert not journal.waiting
+    assert not journal.has_records
     await journal.close()
 
 
@@ -306,7 +306,7 @@ async def test_a_replay_cuts_off_a_torn_record_too(journal: Journal, tmp_path: P
     after = Journal(tmp_path, ROOM)
     store = Store()
     assert await store.replay(after) == 19
-    assert not after.waiting
+    assert not after.has_records
     await after.close()
 
 
@@ -341,4 +341,4 @@ async def test_a_journal_shorter_than_what_was_taken_from_it_is_kept(journal: Jo
     assert await store.replay(journal) == 0
     [kept] = journal._file.directory.glob("journal.damaged-*")
     assert kept.read_bytes() == content
-    assert not journal.waiting
+    assert not journal.has_records

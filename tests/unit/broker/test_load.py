@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from penstock.batching import BatchStats
-from penstock.broker.overload.load import DEFAULTS, EVERY_S, LATE_S, Decision, Load, Threshold
+from penstock.broker.overload.load import DEFAULTS, EVERY_S, LATE_S, Decision, LoadMonitor, Threshold
 
 EXECUTE, SPILL, REFUSE = Decision
 SPIKE_S = 30.0
@@ -43,7 +43,7 @@ class Situation:
     def __init__(self, **kinds: Threshold) -> None:
         self.pool = Pool()
         self.batchers = {name: Batching() for name in ("push", "ack", "pop", "spill push", "spill ack")}
-        self.load = Load(self.pool, {**DEFAULTS, **kinds}, spike_s=SPIKE_S)  # type: ignore[arg-type]
+        self.load = LoadMonitor(self.pool, {**DEFAULTS, **kinds}, spike_s=SPIKE_S)  # type: ignore[arg-type]
         self.load.watch(self.batchers)  # type: ignore[arg-type]
 
     def lasts(self, seconds: float, rate: int = 1_000, batch_s: float = 0.005) -> None:
@@ -141,12 +141,12 @@ def test_an_overload_that_stays_is_not_spilled_for_ever(situation: Situation) ->
     assert situation.load.decide("push") is REFUSE
     push.pending = 600
     assert situation.load.decide("push") is EXECUTE, "as much as can be done is"
-    assert situation.load.described()["operations"]["push"]["state"] == "overloaded"
+    assert situation.load.to_dict()["operations"]["push"]["state"] == "overloaded"
     push.pending = 0
     situation.lasts(3)
-    assert not situation.load.may_spill("push"), "it may come back"
+    assert not situation.load.may_defer("push"), "it may come back"
     situation.lasts(10)
-    assert situation.load.may_spill("push")
+    assert situation.load.may_defer("push")
 
 
 def test_when_accepting_is_slow_itself_it_refuses(situation: Situation) -> None:
@@ -171,6 +171,6 @@ def test_one_stall_is_no_overload(situation: Situation) -> None:
 
 def test_decisions_are_counted(situation: Situation) -> None:
     situation.load.decide("push")
-    described = situation.load.described()["operations"]["push"]
+    described = situation.load.to_dict()["operations"]["push"]
     assert described["decisions"] == {"execute": 1, "spill": 0, "refuse": 0}
     assert described["state"] == "calm"

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from penstock.broker.encryption import KeyMissing, Sealer
+from penstock.broker.encryption import KeyMissing, PayloadCipher
 from penstock.errors import ConfigError
 
 
@@ -16,63 +16,63 @@ def key(number: int) -> str:
 
 @pytest.mark.parametrize("payload", [b"", b"null", b'{"a": 1}', b"\x01 looks sealed", b"x" * 100_000])
 def test_what_is_sealed_opens_to_the_same_bytes(payload: bytes) -> None:
-    sealer = Sealer(f"k1:{key(1)}")
-    sealed = sealer.seal(payload)
-    assert sealer.open(sealed) == payload
+    cipher = PayloadCipher(f"k1:{key(1)}")
+    sealed = cipher.encrypt(payload)
+    assert cipher.decrypt(sealed) == payload
     assert not payload or payload not in sealed
 
 
 def test_the_same_payload_never_looks_the_same() -> None:
-    sealer = Sealer(f"k1:{key(1)}")
-    assert len({sealer.seal(b"1") for _ in range(100)}) == 100
+    cipher = PayloadCipher(f"k1:{key(1)}")
+    assert len({cipher.encrypt(b"1") for _ in range(100)}) == 100
 
 
 def test_plain_payloads_pass_through_with_and_without_keys() -> None:
-    for sealer in (Sealer(), Sealer(f"k1:{key(1)}")):
-        assert sealer.open(b'{"plain": true}') == b'{"plain": true}'
-        assert sealer.open(b"") == b""
+    for cipher in (PayloadCipher(), PayloadCipher(f"k1:{key(1)}")):
+        assert cipher.decrypt(b'{"plain": true}') == b'{"plain": true}'
+        assert cipher.decrypt(b"") == b""
 
 
 def test_a_new_key_seals_and_the_old_one_still_opens() -> None:
-    old = Sealer(f"k1:{key(1)}")
-    rotated = Sealer(f"k2:{key(2)},k1:{key(1)}")
-    assert rotated.open(old.seal(b"1")) == b"1"
-    sealed = rotated.seal(b"2")
+    old = PayloadCipher(f"k1:{key(1)}")
+    rotated = PayloadCipher(f"k2:{key(2)},k1:{key(1)}")
+    assert rotated.decrypt(old.encrypt(b"1")) == b"1"
+    sealed = rotated.encrypt(b"2")
     assert sealed[2:4] == b"k2"
     with pytest.raises(KeyMissing, match="k2"):
-        old.open(sealed)
+        old.decrypt(sealed)
 
 
 def test_without_a_key_nothing_is_sealed_and_the_error_says_what_to_set() -> None:
-    sealer = Sealer()
-    assert not sealer.can_seal
+    cipher = PayloadCipher()
+    assert not cipher.can_encrypt
     with pytest.raises(KeyMissing, match="PENSTOCK_ENCRYPTION_KEYS"):
-        sealer.seal(b"1")
+        cipher.encrypt(b"1")
     with pytest.raises(KeyMissing, match="add it to PENSTOCK_ENCRYPTION_KEYS"):
-        sealer.open(Sealer(f"k1:{key(1)}").seal(b"1"))
+        cipher.decrypt(PayloadCipher(f"k1:{key(1)}").encrypt(b"1"))
 
 
 def test_another_key_under_the_same_name_does_not_open() -> None:
     with pytest.raises(KeyMissing, match="not the one"):
-        Sealer(f"k1:{key(2)}").open(Sealer(f"k1:{key(1)}").seal(b"1"))
+        PayloadCipher(f"k1:{key(2)}").decrypt(PayloadCipher(f"k1:{key(1)}").encrypt(b"1"))
 
 
 def test_a_byte_changed_anywhere_is_noticed() -> None:
-    sealer = Sealer(f"k1:{key(1)}")
-    sealed = sealer.seal(b"payload")
+    cipher = PayloadCipher(f"k1:{key(1)}")
+    sealed = cipher.encrypt(b"payload")
     for at in range(1, len(sealed)):
         changed = bytearray(sealed)
         changed[at] ^= 0x80
         with pytest.raises(KeyMissing):
-            sealer.open(bytes(changed))
+            cipher.decrypt(bytes(changed))
 
 
 def test_a_sealed_payload_cut_short_anywhere_is_noticed() -> None:
-    sealer = Sealer(f"k1:{key(1)}")
-    sealed = sealer.seal(b"payload")
+    cipher = PayloadCipher(f"k1:{key(1)}")
+    sealed = cipher.encrypt(b"payload")
     for length in range(1, len(sealed)):
         with pytest.raises(KeyMissing):
-            sealer.open(sealed[:length])
+            cipher.decrypt(sealed[:length])
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_a_sealed_payload_cut_short_anywhere_is_noticed() -> None:
 )
 def test_keys_that_do_not_fit_are_refused_with_the_way_to_make_one(keys: str) -> None:
     with pytest.raises(ConfigError, match="base64"):
-        Sealer(keys)
+        PayloadCipher(keys)
 
 
 def test_spaces_around_keys_do_not_matter() -> None:
-    assert Sealer(f" k1:{key(1)} , k2:{key(2)}").can_seal
+    assert PayloadCipher(f" k1:{key(1)} , k2:{key(2)}").can_encrypt

@@ -7,14 +7,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from penstock.broker.wakeups import Waiters, Watch
+from penstock.broker.wakeups import ParkedPops, Watch
 
 
 class Parked:
     """Pops that wait on one queue and group, and the order in which they were woken."""
 
-    def __init__(self, waiters: Waiters) -> None:
-        self.waiters = waiters
+    def __init__(self, waiters: ParkedPops) -> None:
+        self.parked_pops = waiters
         self.woken: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -26,15 +26,15 @@ class Parked:
             await steps()
 
     async def _wait(self, name: str, queue_id: int, group: str, partition_id: int | None) -> None:
-        with self.waiters.watch([queue_id], group, partition_id) as watch:
-            if await self.waiters.park(watch, 60):
+        with self.parked_pops.watch([queue_id], group, partition_id) as watch:
+            if await self.parked_pops.park(watch, 60):
                 self.woken.append(name)
 
     async def gone(self) -> None:
         for task in self.tasks.values():
             task.cancel()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
-        assert self.waiters.parked == 0
+        assert self.parked_pops.count == 0
 
 
 async def steps(count: int = 6) -> None:
@@ -43,20 +43,20 @@ async def steps(count: int = 6) -> None:
 
 
 @pytest.fixture
-async def waiters() -> Waiters:
-    return Waiters()
+async def waiters() -> ParkedPops:
+    return ParkedPops()
 
 
 @pytest.fixture
-async def parked(waiters: Waiters) -> Parked:
+async def parked(waiters: ParkedPops) -> Parked:
     return Parked(waiters)
 
 
 async def test_one_push_wakes_one_and_those_who_wait_longest_come_first(
-    waiters: Waiters, parked: Parked
+    waiters: ParkedPops, parked: Parked
 ) -> None:
     await parked.park("a", "b", "c")
-    assert waiters.parked == 3
+    assert waiters.count == 3
     waiters.wake(1)
     await steps()
     assert parked.woken == ["a"]
@@ -66,7 +66,7 @@ async def test_one_push_wakes_one_and_those_who_wait_longest_come_first(
     await parked.gone()
 
 
-async def test_every_group_of_a_queue_is_woken_and_no_other_queue(waiters: Waiters, parked: Parked) -> None:
+async def test_every_group_of_a_queue_is_woken_and_no_other_queue(waiters: ParkedPops, parked: Parked) -> None:
     await parked.park("a", "b")
     await parked.park("other group", group="h")
     await parked.park("other queue", queue_id=2)
@@ -77,7 +77,7 @@ async def test_every_group_of_a_queue_is_woken_and_no_other_queue(waiters: Waite
 
 
 async def test_a_pop_of_one_partition_is_woken_for_that_one_and_takes_nobodys_turn(
-    waiters: Waiters, parked: Parked
+    waiters: ParkedPops, parked: Parked
 ) -> None:
     await parked.park("x", "x again", partition_id=7)
     await parked.park("y", partition_id=8)
@@ -95,7 +95,7 @@ async def test_a_pop_of_one_partition_is_woken_for_that_one_and_takes_nobodys_tu
         await parked.tasks["x again"]
 
 
-async def test_a_wake_up_between_the_look_and_the_parking_is_not_lost(waiters: Waiters) -> None:
+async def test_a_wake_up_between_the_look_and_the_parking_is_not_lost(waiters: ParkedPops) -> None:
     with waiters.watch([1], "g") as watch:
         waiters.wake(1)
         async with asyncio.timeout(5):
@@ -104,7 +104,7 @@ async def test_a_wake_up_between_the_look_and_the_parking_is_not_lost(waiters: W
 
 
 async def test_a_pop_that_is_looking_does_not_take_the_wake_ups_of_those_behind_it(
-    waiters: Waiters, parked: Parked
+    waiters: ParkedPops, parked: Parked
 ) -> None:
     with waiters.watch([1], "g"):
         await parked.park("a", "b")
@@ -115,7 +115,7 @@ async def test_a_pop_that_is_looking_does_not_take_the_wake_ups_of_those_behind_
     await parked.gone()
 
 
-async def test_a_wake_up_left_behind_goes_to_the_next(waiters: Waiters, parked: Parked) -> None:
+async def test_a_wake_up_left_behind_goes_to_the_next(waiters: ParkedPops, parked: Parked) -> None:
     with waiters.watch([1], "g"):
         await parked.park("a")
         waiters.wake(1)
@@ -127,7 +127,7 @@ async def test_a_wake_up_left_behind_goes_to_the_next(waiters: Waiters, parked: 
 
 
 async def test_a_wake_up_that_comes_as_the_time_runs_out_goes_to_the_next(
-    waiters: Waiters, parked: Parked
+    waiters: ParkedPops, parked: Parked
 ) -> None:
     await parked.park("first", "second")
     parked.tasks["first"].cancel()
@@ -137,13 +137,13 @@ async def test_a_wake_up_that_comes_as_the_time_runs_out_goes_to_the_next(
     await parked.gone()
 
 
-async def test_it_gives_up_after_its_time(waiters: Waiters) -> None:
+async def test_it_gives_up_after_its_time(waiters: ParkedPops) -> None:
     with waiters.watch([1], "g") as watch:
         assert not await waiters.park(watch, 0.001)
-    assert waiters.parked == 0
+    assert waiters.count == 0
 
 
-async def test_the_woken_goes_to_the_end_of_the_line(waiters: Waiters) -> None:
+async def test_the_woken_goes_to_the_end_of_the_line(waiters: ParkedPops) -> None:
     """Who was called and found nothing does not take the next call before those who were not called."""
     calls: list[str] = []
 
@@ -166,7 +166,7 @@ async def test_the_woken_goes_to_the_end_of_the_line(waiters: Waiters) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_all_look_again_when_word_may_have_been_missed(waiters: Waiters, parked: Parked) -> None:
+async def test_all_look_again_when_word_may_have_been_missed(waiters: ParkedPops, parked: Parked) -> None:
     await parked.park("a", "b")
     await parked.park("c", queue_id=2)
     await parked.park("d", group="h")
@@ -175,7 +175,7 @@ async def test_all_look_again_when_word_may_have_been_missed(waiters: Waiters, p
     assert sorted(parked.woken) == ["a", "b", "c", "d"]
 
 
-async def test_a_pop_of_several_queues_is_woken_by_any_and_leaves_all(waiters: Waiters) -> None:
+async def test_a_pop_of_several_queues_is_woken_by_any_and_leaves_all(waiters: ParkedPops) -> None:
     async def wait() -> bool:
         with waiters.watch([1, 2, 3], "g") as watch:
             return await waiters.park(watch, 60)
@@ -188,7 +188,7 @@ async def test_a_pop_of_several_queues_is_woken_by_any_and_leaves_all(waiters: W
     assert waiters._lines == {}
 
 
-async def test_a_timer_rings_for_one_and_the_earliest_counts(waiters: Waiters, parked: Parked) -> None:
+async def test_a_timer_rings_for_one_and_the_earliest_counts(waiters: ParkedPops, parked: Parked) -> None:
     await parked.park("a", "b")
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -203,7 +203,7 @@ async def test_a_timer_rings_for_one_and_the_earliest_counts(waiters: Waiters, p
     assert waiters._timers == {}, "a timer nobody waits for is taken down"
 
 
-async def test_a_moment_that_has_passed_rings_at_once(waiters: Waiters, parked: Parked) -> None:
+async def test_a_moment_that_has_passed_rings_at_once(waiters: ParkedPops, parked: Parked) -> None:
     await parked.park("a")
     waiters.wake_in(1, "g", -5)
     async with asyncio.timeout(5):
@@ -211,19 +211,19 @@ async def test_a_moment_that_has_passed_rings_at_once(waiters: Waiters, parked: 
     assert parked.woken == ["a"]
 
 
-async def test_nothing_is_kept_of_pops_that_have_left(waiters: Waiters, parked: Parked) -> None:
+async def test_nothing_is_kept_of_pops_that_have_left(waiters: ParkedPops, parked: Parked) -> None:
     await parked.park(*(f"pop {n}" for n in range(50)))
     await parked.gone()
     assert (waiters._lines, waiters._timers) == ({}, {})
 
 
-async def test_a_broker_about_to_stop_lets_all_go(waiters: Waiters) -> None:
+async def test_a_broker_about_to_stop_lets_all_go(waiters: ParkedPops) -> None:
     async def wait() -> bool:
         with waiters.watch([1], "g") as watch:
             return await waiters.park(watch, 60)
 
     tasks = [asyncio.create_task(wait()) for _ in range(3)]
     await steps()
-    waiters.let_go()
+    waiters.wake_all_for_shutdown()
     async with asyncio.timeout(5):
         assert await asyncio.gather(*tasks, wait()) == [False] * 4, "nor does anybody begin to wait"

@@ -29,7 +29,7 @@ def own_samples(services: Services) -> Table:
 def _operations(services: Services) -> Table:
     broker = services.broker
     stats = {name: batcher.stats for name, batcher in broker.batchers.items()}
-    stats["transaction"] = broker.settlements.transactions
+    stats["transaction"] = broker.acks.transaction_stats
     requests = services.metrics.requests
     opened, busy = services.database.connections
     return {
@@ -45,7 +45,7 @@ def _operations(services: Services) -> Table:
         telemetry.OPERATION_SECONDS: {(name,): s.busy_s for name, s in stats.items()},
         telemetry.OPERATION_FAILURES: {(name,): s.failures for name, s in stats.items()},
         telemetry.OPERATION_PENDING: {(name,): b.pending for name, b in broker.batchers.items()},
-        telemetry.PARKED_POPS: {(): broker.waiters.parked},
+        telemetry.PARKED_POPS: {(): broker.parked_pops.count},
         telemetry.DATABASE_CONNECTIONS: {
             ("limit",): services.database.size,
             ("open",): opened,
@@ -61,7 +61,7 @@ def _operations(services: Services) -> Table:
 
 def _overload(services: Services) -> Table:
     broker = services.broker
-    kinds: dict[str, Any] = broker.load.described()["operations"]
+    kinds: dict[str, Any] = broker.load.to_dict()["operations"]
     return {
         telemetry.LOAD: {(kind,): known["load"] for kind, known in kinds.items()},
         telemetry.LOAD_DECISIONS: {
@@ -74,7 +74,7 @@ def _overload(services: Services) -> Table:
         },
         telemetry.OPERATIONS_DRAINED: {(): broker.drain.drained},
         telemetry.OPERATIONS_PARKED: {(): broker.drain.failed},
-        telemetry.EVENT_LOOP_LAG: {(): broker.load.late_s.value},
+        telemetry.EVENT_LOOP_LAG: {(): broker.load.loop_lag_s.value},
         telemetry.DATABASE_OUTAGE: {(): services.database.outage.since_s},
     }
 

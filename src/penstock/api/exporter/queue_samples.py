@@ -1,4 +1,4 @@
-"""Depth, work in flight, limits and ages of queues, and what happened to tasks, for `GET /metrics`: a bounded
+"""JournalDepth, work in flight, limits and ages of queues, and what happened to tasks, for `GET /metrics`: a bounded
 number of labels."""
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from penstock.api.http import request_parsing
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import get_services
-from penstock.broker.queues.message_actions import Opened
+from penstock.broker.queues.message_actions import DecryptedPayload
 from penstock.clock import iso
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def moment(value: datetime | None) -> str | None:
     return None if value is None else iso(value)
 
 
-def data(opened: Opened) -> dict[str, Any]:
+def data(opened: DecryptedPayload) -> dict[str, Any]:
     """A payload for an answer: as it was pushed, or why it cannot be told."""
     if opened.payload is None:
         return {"data": None, "dataProblem": opened.problem}

@@ -292,7 +292,7 @@ class ExpressProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server stops and finishes what is in flight; who only waits must not hold it up."""
-        self.services.broker.waiters.let_go()
+        self.services.broker.parked_pops.wake_all_for_shutdown()
         self.services.run_queues.let_go()
         super().shutdown()
 

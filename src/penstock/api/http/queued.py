@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.api.http.response import Answer
 from penstock.api.schemas.message_bodies import encode
-from penstock.broker.messages import Accepted
+from penstock.broker.messages import DeferralReceipt
 
 
 class Queued(msgspec.Struct):
@@ -24,7 +24,7 @@ class Queued(msgspec.Struct):
     """What became of each item, in the order sent."""
 
 
-def queued_answer(accepted: Sequence[Accepted | None], items: Sequence[msgspec.Struct]) -> Answer | None:
+def queued_answer(accepted: Sequence[DeferralReceipt | None], items: Sequence[msgspec.Struct]) -> Answer | None:
     """202 if anything was accepted for later; None if all of it is done."""
     if accepted.count(None) == len(accepted):
         return None

@@ -30,7 +30,7 @@ from penstock.api.schemas.message_bodies import (
     transaction_body,
 )
 from penstock.api.services import Services, get_services
-from penstock.broker.messages import Lease, NewMessage, Settlement, SettlementResult
+from penstock.broker.messages import Lease, NewMessage, AckRequest, AckOutcome
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.ack import TransactionResult
 from penstock.clock import iso
@@ -60,19 +60,19 @@ def start_ack(services: Services, raw: bytes, reply: Reply) -> Awaitable[Answer]
     settlements = [_settlement(body, _lease(body.leaseId))]
     if decision is not Decision.EXECUTE:
         return _acked(services, body, settlements, decision)
-    broker = services.broker.settlements
+    broker = services.broker.acks
     reply.finish = lambda results: _ack_answer(body, broker.finish(results))
     broker.start(DEFAULT_SCOPE, settlements, reply)
     return None
 
 
 async def _acked(
-    services: Services, body: AckBody, settlements: list[Settlement], decision: Decision
+    services: Services, body: AckBody, settlements: list[AckRequest], decision: Decision
 ) -> Answer:
     return _ack_answer(body, await services.broker.ack(DEFAULT_SCOPE, settlements, decision))
 
 
-def _ack_answer(body: AckBody, results: Sequence[SettlementResult]) -> Answer:
+def _ack_answer(body: AckBody, results: Sequence[AckOutcome]) -> Answer:
     [result] = results
     if not result.success:
         raise LeaseLost(REASONS[result.outcome], transactionId=body.transactionId)
@@ -85,11 +85,11 @@ class _Acks:
     """What a batch of acks asks for: those that can be carried out, their places, and what the others get."""
 
     bodies: list[AckBody]
-    settlements: list[Settlement]
+    settlements: list[AckRequest]
     places: list[int]
     answers: list[AckResult | None]
 
-    def answer(self, results: Sequence[SettlementResult]) -> Answer:
+    def answer(self, results: Sequence[AckOutcome]) -> Answer:
         for index, result in zip(self.places, results, strict=True):
             self.answers[index] = _ack_result(index, self.bodies[index], result)
         done = [answer for answer in self.answers if answer is not None]
@@ -107,7 +107,7 @@ def start_ack_batch(services: Services, raw: bytes, reply: Reply) -> Awaitable[A
     asked = _read_acks(raw)
     if decision is not Decision.EXECUTE or not asked.settlements:
         return _acks_done(services, asked, decision)
-    broker = services.broker.settlements
+    broker = services.broker.acks
     reply.finish = lambda results: asked.answer(broker.finish(results))
     broker.start(DEFAULT_SCOPE, asked.settlements, reply)
     return None
@@ -196,13 +196,13 @@ async def transaction(request: Request) -> Response:
 
 async def _settlements(
     services: Services, acks: Sequence[AckOperation], required: Sequence[str]
-) -> list[Settlement]:
+) -> list[AckRequest]:
     """The acks with the lease each is made under: its own, or the required one that holds its partition."""
     leases = [_lease(text) for text in required]
     silent = [_number("partitionId", a.partitionId) for a in acks if a.leaseId is None]
     holders: dict[int, Lease] = {}
     if silent and leases:
-        holders = await services.broker.settlements.leases_of(silent, leases)
+        holders = await services.broker.acks.leases_of(silent, leases)
     settlements = []
     for operation in acks:
         lease = _lease(operation.leaseId) if operation.leaseId else None
@@ -232,11 +232,11 @@ def _fill(steps: list[TransactionStep], result: TransactionResult) -> None:
             step.dlq = done.outcome == "dead"
 
 
-def _settlement(body: AckBody, lease: Lease) -> Settlement:
+def _settlement(body: AckBody, lease: Lease) -> AckRequest:
     request_parsing.check_name("transactionId", body.transactionId)
     status = "completed" if body.status == "success" else body.status
     error = body.error.replace("\0", "") if body.error else None
-    return Settlement(_number("partitionId", body.partitionId), body.transactionId, lease, status, error)
+    return AckRequest(_number("partitionId", body.partitionId), body.transactionId, lease, status, error)
 
 
 def _lease(text: str | None) -> Lease:
@@ -254,7 +254,7 @@ def _number(name: str, text: str) -> int:
     return int(text)
 
 
-def _ack_result(index: int, body: AckBody, result: SettlementResult) -> AckResult:
+def _ack_result(index: int, body: AckBody, result: AckOutcome) -> AckResult:
     return AckResult(
         index,
         body.transactionId,

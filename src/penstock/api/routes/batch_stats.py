@@ -26,13 +26,13 @@ async def batching(request: Request) -> dict[str, Any]:
         name: _described(batcher.stats, batcher.pending, batcher.in_flight)
         for name, batcher in broker.batchers.items()
     }
-    operations["transaction"] = _described(broker.settlements.transactions, 0, 0)
+    operations["transaction"] = _described(broker.acks.transaction_stats, 0, 0)
     opened, busy = services.database.connections
     return {
         "worker": os.getpid(),
         "operations": operations,
         "connections": {"limit": services.database.size, "open": opened, "busy": busy},
-        "parkedPops": broker.waiters.parked,
+        "parkedPops": broker.parked_pops.count,
     }
 
 

@@ -183,7 +183,7 @@ def told(row: Any) -> dict[str, Any]:
         "kind": row["kind"],
         "state": row["state"],
         "filter": {
-            "letterIds": [str(named) for named in row["letter_ids"] or row["task_ids"] or ()] or None,
+            "letterIds": [str(named) for named in row["dead_letter_ids"] or row["task_ids"] or ()] or None,
             "queue": row["queue"],
             "consumerGroup": row["group_name"],
             "partition": row["partition"],
@@ -196,7 +196,7 @@ def told(row: Any) -> dict[str, Any]:
         "ratePerSecond": row["rate"],
         "total": row["total"],
         "totalIsExact": row["total_is_exact"],
-        "lookedAt": row["looked_at"],
+        "lookedAt": row["scanned"],
         "changed": row["changed"],
         "note": note,
         "createdAt": iso(row["created_at"]),

@@ -15,7 +15,7 @@ from penstock.api.http.request_parsing import check_name
 from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.dead_letter_views import letter
 from penstock.api.services import Services, get_services
-from penstock.broker.queues.message_actions import Record
+from penstock.broker.queues.message_actions import StoredMessage
 from penstock.clock import iso
 from penstock.durable import catalog, consumer_groups, stored_messages
 from penstock.durable.dead_letters import dead_letter_queries
@@ -63,9 +63,9 @@ async def list_messages(
 @router.get("/{partition_id}/{transaction_id:path}")
 async def get_message(request: Request, partition_id: PartitionId, transaction_id: TransactionId) -> Response:
     """One message with its payload, and what it is to each group."""
-    work = get_services(request).broker.records
+    work = get_services(request).broker.message_actions
     record = await work.get(DEFAULT_SCOPE, partition_id, transaction_id)
-    data = answers.data(work.opened(record.row["payload"]))
+    data = answers.data(work.decrypt(record.row["payload"]))
     return answers.answer({**_record(record, transaction_id), **data, "payload": data["data"]})
 
 
@@ -74,7 +74,7 @@ async def delete_message(
     request: Request, partition_id: PartitionId, transaction_id: TransactionId
 ) -> dict[str, Any]:
     """Take a message out: its payload is erased, and no group gets it any more."""
-    await get_services(request).broker.records.delete(DEFAULT_SCOPE, partition_id, transaction_id)
+    await get_services(request).broker.message_actions.delete(DEFAULT_SCOPE, partition_id, transaction_id)
     return {
         "success": True,
         "deleted": True,
@@ -91,7 +91,7 @@ async def retry_message(
 ) -> dict[str, Any]:
     """Push a dead message again, to the end of its partition."""
     body = await answers.body(request, _group_body, GroupBody())
-    place, message_id = await get_services(request).broker.records.retry(
+    place, message_id = await get_services(request).broker.message_actions.retry(
         DEFAULT_SCOPE, partition_id, transaction_id, _group(body.consumerGroup)
     )
     return {
@@ -114,7 +114,7 @@ async def bury_message(
     """Declare a message dead for a group."""
     body = await answers.body(request, _bury_body, BuryBody())
     error = (body.error or "").replace("\0", "") or "declared dead by an operator"
-    group, outcome = await get_services(request).broker.records.bury(
+    group, outcome = await get_services(request).broker.message_actions.declare_dead(
         DEFAULT_SCOPE, partition_id, transaction_id, _group(body.consumerGroup), error
     )
     return {
@@ -188,11 +188,11 @@ def _listed(services: Services, queue: str, row: Any) -> dict[str, Any]:
         "retryCount": row["attempts"],
         "createdAt": iso(row["created_at"]),
         "leaseExpiresAt": answers.moment(row["lease_expires_at"]),
-        **answers.data(services.broker.records.opened(row["payload"])),
+        **answers.data(services.broker.message_actions.decrypt(row["payload"])),
     }
 
 
-def _record(record: Record, transaction_id: str) -> dict[str, Any]:
+def _record(record: StoredMessage, transaction_id: str) -> dict[str, Any]:
     states = [
         {
             "name": state["group_name"],
@@ -219,9 +219,9 @@ def _record(record: Record, transaction_id: str) -> dict[str, Any]:
     return {
         "id": record.row["message_id"],
         "transactionId": transaction_id,
-        "partitionId": str(record.place.partition_id),
-        "queue": record.place.queue,
-        "partition": record.place.partition,
+        "partitionId": str(record.location.partition_id),
+        "queue": record.location.queue,
+        "partition": record.location.partition,
         "offset": record.offset,
         "traceId": record.row["trace_id"],
         "createdAt": iso(record.row["created_at"]),

@@ -58,7 +58,7 @@ async def statistics(request: Request) -> dict[str, Any]:
             }
             for row in rows
         ],
-        "load": services.broker.load.described(),
+        "load": services.broker.load.to_dict(),
         "journal": journal_depth(services.broker.journal),
     }
 

@@ -28,7 +28,7 @@ from penstock.api.schemas.message_bodies import (
     push_item,
 )
 from penstock.api.services import Services, get_services
-from penstock.broker.messages import NewMessage, Popped, PushResult
+from penstock.broker.messages import NewMessage, PopResult, PushResult
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.name_registry import RUN_QUEUE
 from penstock.broker.queues.pop import PopOptions
@@ -74,10 +74,10 @@ def start_push(services: Services, raw: bytes, reply: Reply) -> Awaitable[Answer
 
             def finish(_: None) -> Answer | Awaitable[Answer]:
                 results = pushes.finish(sent)
-                return asked.answer(results) if results is not None else _rest(asked, pushes.go_on(sent))
+                return asked.answer(results) if results is not None else _rest(asked, pushes.resume(sent))
 
             reply.finish = finish
-            reply.rescue = lambda error: _rest(asked, pushes.rescue(sent, error))
+            reply.rescue = lambda error: _rest(asked, pushes.fall_back_to_journal(sent, error))
             return None
     return _pushed(services, asked)
 
@@ -168,7 +168,7 @@ async def _popped(
     popped = await services.broker.pop(DEFAULT_SCOPE, queue, group, options)
     if popped.messages and has_left():
         # The server cancels what it does for a client when it notices that it has left; not this.
-        await asyncio.shield(services.broker.give_back(DEFAULT_SCOPE, popped))
+        await asyncio.shield(services.broker.release_lease(DEFAULT_SCOPE, popped))
         return NOTHING
     return _pop_answer(popped)
 
@@ -192,7 +192,7 @@ def start_pop(
     async def rescue(error: Exception) -> Answer:
         if not isinstance(error, GroupGone):
             raise error
-        services.broker.directory.forget(DEFAULT_SCOPE, queue)
+        services.broker.id_cache.invalidate_queue(DEFAULT_SCOPE, queue)
         return await _popped(services, queue, group, options, reply.has_left)
 
     reply.finish = finish
@@ -215,7 +215,7 @@ def pop_options(parameters: Mapping[str, str], partition: str | None = None) -> 
     )
 
 
-def _pop_answer(popped: Popped) -> Answer:
+def _pop_answer(popped: PopResult) -> Answer:
     if not popped.messages:
         return NOTHING
     lease = popped.lease or None

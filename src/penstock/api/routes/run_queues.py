@@ -121,7 +121,7 @@ async def delete_run_queue(request: Request, queue: Queue) -> dict[str, Any]:
     """Forget a run queue that holds no task, dead ones included: its limit, its pause and its name."""
     services = get_services(request)
     await services.run_queues.delete_queue(DEFAULT_SCOPE, queue)
-    services.names.forget_tasks(DEFAULT_SCOPE, queue)
+    services.names.invalidate_run_queue(DEFAULT_SCOPE, queue)
     return {"deleted": True, "queue": queue}
 
 

@@ -79,9 +79,9 @@ async def record_trace(request: Request) -> dict[str, Any]:
     """Note something about a message: any JSON, found again by the message or by the names services."""
     services = get_services(request)
     trace = _trace(await answers.body(request, _trace_body))
-    place = await services.broker.records.place(DEFAULT_SCOPE, trace.partition_id)
+    place = await services.broker.message_actions.locate_partition(DEFAULT_SCOPE, trace.partition_id)
     if place.encrypted:
-        trace = replace(trace, data=services.broker.sealer.seal(trace.data))
+        trace = replace(trace, data=services.broker.cipher.encrypt(trace.data))
     trace_id = await trace_log.record(services.database, DEFAULT_SCOPE, trace)
     return {"success": True, "traceId": str(trace_id)}
 
@@ -149,7 +149,7 @@ async def list_of_message(
 ) -> Response:
     """A page of a message's traces, the first one first."""
     services = get_services(request)
-    await services.broker.records.place(DEFAULT_SCOPE, partition_id)
+    await services.broker.message_actions.locate_partition(DEFAULT_SCOPE, partition_id)
     rows = await trace_log.of_message(
         services.database, partition_id, transaction_id, limit=limit + 1, offset=offset
     )
@@ -190,7 +190,7 @@ def _told(services: Services, row: Any) -> dict[str, Any]:
         "consumer_group": row["group_name"],
         "trace_names": sorted(row["names"]),
         "created_at": iso(row["created_at"]),
-        **answers.data(services.broker.records.opened(row["data"])),
+        **answers.data(services.broker.message_actions.decrypt(row["data"])),
     }
 
 

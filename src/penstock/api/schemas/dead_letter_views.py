@@ -200,5 +200,5 @@ def letter(services: Services, row: Any) -> dict[str, Any]:
         "totalAttempts": row["earlier_attempts"] + row["attempts"],
         "firstEnqueuedAt": iso(row["first_created_at"] or row["created_at"]),
         "firstTransactionId": row["first_transaction_id"] or row["transaction_id"],
-        **answers.data(services.broker.records.opened(row["payload"])),
+        **answers.data(services.broker.message_actions.decrypt(row["payload"])),
     }

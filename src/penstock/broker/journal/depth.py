@@ -16,7 +16,7 @@ _BUFFER = 8 << 10  # little is read when the depth is asked for again and again
 
 
 @dataclass(frozen=True, slots=True)
-class Depth:
+class JournalDepth:
     records: int
     bytes: int
     oldest_age_s: float
@@ -52,13 +52,13 @@ class DepthGauge:
         self._start = self._end = HEADER_BYTES
         self._records = 0
 
-    def read(self, now_ms: int) -> Depth:
+    def read(self, now_ms: int) -> JournalDepth:
         """What is not replayed yet. Payloads are not looked at."""
         size = self._file.size
         with self._file.reader(_BUFFER) as reader:
             header = decode_header(reader.read(HEADER_BYTES))
             if header is None:
-                return Depth(0, 0, 0.0)
+                return JournalDepth(0, 0, 0.0)
             start = min(self._note.read(header.journal_id), size)
             if header.journal_id != self._journal_id or start < self._start or size < self._end:
                 self._journal_id = header.journal_id
@@ -69,10 +69,10 @@ class DepthGauge:
             replayed, self._start = _count(reader, self._start, start)
             self._records -= replayed
             if self._start >= self._end:
-                return Depth(0, 0, 0.0)
+                return JournalDepth(0, 0, 0.0)
             oldest = next(iter(read_records(reader, self._start, self._end, checked=False)))
             since_ms = oldest.time_ms if isinstance(oldest, Record) else now_ms
-            return Depth(self._records, self._end - self._start, max(0, now_ms - since_ms) / 1000)
+            return JournalDepth(self._records, self._end - self._start, max(0, now_ms - since_ms) / 1000)
 
 
 def _count(reader: BinaryIO, start: int, end: int) -> tuple[int, int]:

@@ -199,7 +199,7 @@ class JournalFile:
             held.release()
 
     def read_batch(self, extent: Extent, start: int, batch_bytes: int) -> Batch:
-        """Records from a position on, about so many bytes. What cannot be read is set aside."""
+        """MessageActions from a position on, about so many bytes. What cannot be read is set aside."""
         payloads: list[bytes] = []
         at, size = start, 0
         with self.reader() as reader:

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from penstock.broker.journal.push_journal import Depth, Journal
+from penstock.broker.journal.push_journal import JournalDepth, Journal
 from penstock.config import Settings
 
 
@@ -23,7 +23,7 @@ def journal_directory(settings: Settings) -> Path:
     return settings.home / "journal" / name
 
 
-def read_depth(settings: Settings) -> Depth:
+def read_depth(settings: Settings) -> JournalDepth:
     """What the journal holds, for somebody who is not a broker; nothing is made where there is none."""
     directory = journal_directory(settings)
-    return Journal(directory, 0).depth() if directory.is_dir() else Depth(0, 0, 0.0)
+    return Journal(directory, 0).depth() if directory.is_dir() else JournalDepth(0, 0, 0.0)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.broker.journal.depth import Depth, DepthGauge, ReplayNote
+from penstock.broker.journal.depth import JournalDepth, DepthGauge, ReplayNote
 from penstock.broker.journal.journal_file import HeldFile, JournalFile
 from penstock.broker.journal.record_format import HEADER_BYTES, encode_record
 from penstock.broker.journal.replay import BATCH_BYTES, LAST_BYTES, JournalId, Position, Replay, Take
@@ -22,7 +22,7 @@ from penstock.broker.journal.writer_thread import FileThread
 from penstock.clock import Clock, now_ms, system_clock
 from penstock.errors import ConfigError, JournalFull
 
-__all__ = ["Depth", "Journal", "JournalId", "Position", "Take"]
+__all__ = ["JournalDepth", "Journal", "JournalId", "Position", "Take"]
 
 
 @dataclass(slots=True, eq=False)
@@ -63,11 +63,11 @@ class Journal:
         self._file.close()
 
     @property
-    def waiting(self) -> bool:
+    def has_records(self) -> bool:
         """Whether any process of this machine has put something in that is not replayed. Costs 1 µs."""
         return self._file.size > 0
 
-    def depth(self) -> Depth:
+    def depth(self) -> JournalDepth:
         """What is not replayed yet, for status."""
         return self._gauge.read(now_ms(self._clock))
 

@@ -1,6 +1,6 @@
 """Replay: what is in the journal is handed over in order, then the journal is emptied.
 
-Records are read up to an end that was seen under the lock, so everything that is handed over is on disk. The
+MessageActions are read up to an end that was seen under the lock, so everything that is handed over is on disk. The
 last few are taken while the lock is held: appends wait for that moment, else a journal that is written to
 all the time would never be empty.
 """

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.batching import Batcher
-from penstock.broker.context import Workbench
+from penstock.broker.context import BrokerContext
 from penstock.broker.journal.push_journal import Journal
-from penstock.broker.messages import Accepted, NewMessage
-from penstock.broker.overload.load import Load
+from penstock.broker.messages import DeferralReceipt, NewMessage
+from penstock.broker.overload.load import LoadMonitor
 from penstock.durable import deferred_operations
 from penstock.durable.deferred_operations import ACK, PUSH, AckOperation, PushOperation
 from penstock.durable.log import Ack, PartitionId, PartitionName, Segment
@@ -46,20 +46,20 @@ _encode = msgspec.msgpack.Encoder().encode
 class AcceptedAcks:
     """What became of the acks of one operation; `refused` are those, from 0, whose lease is not in force."""
 
-    accepted: Accepted | None
+    accepted: DeferralReceipt | None
     refused: set[int]
 
 
-class Later:
+class DeferredWrites:
     """`soon` is called whenever something was accepted."""
 
-    def __init__(self, bench: Workbench, load: Load, journal: Journal | None) -> None:
-        self._at = bench
+    def __init__(self, context: BrokerContext, load: LoadMonitor, journal: Journal | None) -> None:
+        self._context = context
         self._load = load
         self.journal = journal
-        self.soon: Callable[[], None] = lambda: None
+        self.notify_work: Callable[[], None] = lambda: None
         self.pushes: Batcher[list[PushOperation], list[int | None]] = Batcher(
-            self._execute_pushes, patience=load.patience(PUSH)
+            self._execute_pushes, queue_timeout=load.queue_timeout(PUSH)
         )
         self.acks: Batcher[list[AckOperation], list[AcceptedAcks]] = Batcher(self._execute_acks)
 
@@ -68,21 +68,21 @@ class Later:
         """Whether pushes have to go to the journal: PostgreSQL is away, or something waits there already."""
         if self.journal is None:
             return False
-        return self._at.database.outage.lasts or self.journal.waiting
+        return self._context.database.outage.lasts or self.journal.has_records
 
     async def accept_pushes(
         self, segments: Mapping[PartitionName, Segment], reason: str
-    ) -> list[Accepted | None]:
+    ) -> list[DeferralReceipt | None]:
         """One operation per partition, at the end of its lane; None where the partition is gone."""
         wanted = [PushOperation(new_id(), segment) for segment in segments.values()]
         items = sum(len(segment.payloads) for segment in segments.values())
         size = sum(sum(map(len, segment.payloads)) for segment in segments.values())
         places = await self.pushes.submit(reason, wanted, items=items, size=size)
         self._load.accepted(PUSH, len(wanted))
-        self.soon()
+        self.notify_work()
         wait_s = self._load.estimated_wait_s(PUSH)
         return [
-            None if place is None else Accepted(str(operation.id), place, reason, wait_s)
+            None if place is None else DeferralReceipt(str(operation.id), place, reason, wait_s)
             for operation, place in zip(wanted, places, strict=True)
         ]
 
@@ -92,7 +92,7 @@ class Later:
         count = sum(map(len, acks.values()))
         results = await self.acks.submit(SYSTEM_BUSY, wanted, items=count)
         self._load.accepted(ACK, sum(result.accepted is not None for result in results))
-        self.soon()
+        self.notify_work()
         return dict(zip(acks, results, strict=True))
 
     async def journal_pushes(
@@ -101,7 +101,7 @@ class Later:
         messages: Sequence[NewMessage],
         message_ids: Sequence[str],
         todo: Mapping[PartitionName, list[int]],
-    ) -> dict[PartitionName, Accepted] | None:
+    ) -> dict[PartitionName, DeferralReceipt] | None:
         """One record per partition, on disk when this returns. None if there is no need any more: PostgreSQL
         is there, and has all that was in the journal. Raises JournalFull."""
         assert self.journal is not None
@@ -121,21 +121,21 @@ class Later:
             )
             for name, indexes in todo.items()
         ]
-        if not await self.journal.append(records, behind=not self._at.database.outage.lasts):
+        if not await self.journal.append(records, behind=not self._context.database.outage.lasts):
             return None
         position = self.journal.depth().records
-        return {name: Accepted(str(ids[name]), position, DATABASE_DOWN, None) for name in todo}
+        return {name: DeferralReceipt(str(ids[name]), position, DATABASE_DOWN, None) for name in todo}
 
     def _sealed(self, payload: bytes) -> bytes:
-        sealer = self._at.sealer
-        return sealer.seal(payload) if sealer.can_seal else payload
+        cipher = self._context.cipher
+        return cipher.encrypt(payload) if cipher.can_encrypt else payload
 
     def segment(self, record: JournalRecord, ids: PartitionId) -> Segment:
         """What a journal's record says, as it is stored."""
-        sealer = self._at.sealer
-        payloads = [sealer.open(payload) for payload in record.payloads]
+        cipher = self._context.cipher
+        payloads = [cipher.decrypt(payload) for payload in record.payloads]
         if ids.encrypted:
-            payloads = [sealer.seal(payload) for payload in payloads]
+            payloads = [cipher.encrypt(payload) for payload in payloads]
         return Segment(
             ids.partition_id, record.message_ids, record.transaction_ids, record.trace_ids, payloads
         )
@@ -144,21 +144,21 @@ class Later:
         self, key: Hashable, requests: Sequence[list[PushOperation]]
     ) -> list[list[int | None]]:
         wanted = [operation for request in requests for operation in request]
-        places = iter(await deferred_operations.spill_pushes(self._at.database, wanted, str(key)))
+        places = iter(await deferred_operations.spill_pushes(self._context.database, wanted, str(key)))
         return [[next(places) for _ in request] for request in requests]
 
     async def _execute_acks(
         self, key: Hashable, requests: Sequence[list[AckOperation]]
     ) -> list[list[AcceptedAcks]]:
         wanted = [operation for request in requests for operation in request]
-        places, refused = await deferred_operations.spill_acks(self._at.database, wanted, str(key), HOLD_MS)
+        places, refused = await deferred_operations.spill_acks(self._context.database, wanted, str(key), HOLD_MS)
         wait_s = self._load.estimated_wait_s(ACK)
         results: list[AcceptedAcks] = []
         first = 0
         for operation, place in zip(wanted, places, strict=True):
             own = {item - first for item in refused if first <= item < first + len(operation.acks)}
             first += len(operation.acks)
-            accepted = None if place is None else Accepted(str(operation.id), place, str(key), wait_s)
+            accepted = None if place is None else DeferralReceipt(str(operation.id), place, str(key), wait_s)
             results.append(AcceptedAcks(accepted, own))
         split = iter(results)
         return [[next(split) for _ in request] for request in requests]

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.broker.context import Workbench
-from penstock.broker.overload.deferred import DATABASE_DOWN, JournalRecord, Later, record_decoder
+from penstock.broker.context import BrokerContext
+from penstock.broker.overload.deferred import DATABASE_DOWN, JournalRecord, DeferredWrites, record_decoder
 from penstock.config import Settings
 from penstock.durable import deferred_operations, log
 from penstock.durable.deferred_operations import ACK, PUSH, Drained, PushOperation, Undrainable
@@ -38,7 +38,7 @@ AWAY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DrainPlan:
     """How often a failing operation is tried, how long it waits in between, what its lane does at last."""
 
     attempts: int = 5
@@ -46,17 +46,17 @@ class Plan:
     hold: bool = False
 
     @classmethod
-    def of(cls, settings: Settings) -> Plan:
+    def of(cls, settings: Settings) -> DrainPlan:
         return cls(attempts=settings.operation_attempts, hold=settings.failed_operation == "hold")
 
 
 class Drain:
     """The background task. `start` and `stop` may be called twice; a round cut short has no effect."""
 
-    def __init__(self, bench: Workbench, later: Later, plan: Plan | None = None) -> None:
-        self._at = bench
-        self._later = later
-        self._plan = plan or Plan()
+    def __init__(self, context: BrokerContext, deferred_writes: DeferredWrites, plan: DrainPlan | None = None) -> None:
+        self._context = context
+        self._deferred_writes = deferred_writes
+        self._plan = plan or DrainPlan()
         self._something = asyncio.Event()
         self._something.set()  # there may be something from before
         self._due_at = math.inf
@@ -74,14 +74,14 @@ class Drain:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    def soon(self) -> None:
+    def notify_work(self) -> None:
         """Something was accepted."""
         self._something.set()
 
     async def round(self) -> bool:
         """Take over what the journal has and carry out what is due; whether there may be more."""
-        journal = self._later.journal
-        if journal is not None and journal.waiting:
+        journal = self._deferred_writes.journal
+        if journal is not None and journal.has_records:
             taken = await journal.replay(self._take_over, self._position)
             if taken:
                 logger.info("took over %d pushes from the journal", taken)
@@ -89,7 +89,7 @@ class Drain:
         return any(more)
 
     async def _drain(self, kind: str) -> bool:
-        database = self._at.database
+        database = self._context.database
         try:
             done = await deferred_operations.drain(database, kind, lanes=LANES, operations=OPERATIONS)
         except Undrainable as error:
@@ -114,16 +114,16 @@ class Drain:
             logger.error("an operation of queue %r failed for good and was parked", one.queue)
         elif one.outcome == "pushed":
             if one.messages:
-                self._at.metrics.pushed(one.scope, one.queue_id, one.queue, one.messages)
-                self._at.ready.announce(one.queue_id, 1, (one.partition_id,))
+                self._context.metrics.pushed(one.scope, one.queue_id, one.queue, one.messages)
+                self._context.wakeups.notify(one.queue_id, 1, (one.partition_id,))
         elif one.queue_id is not None and one.outcome not in ("lease_lost", "not_leased"):
-            self._at.metrics.settled(
+            self._context.metrics.settled(
                 one.scope, one.queue_id, one.queue, one.group, one.outcome, one.run_ms or []
             )
-            self._at.ready.announce(one.queue_id, 1, (one.partition_id,))
+            self._context.wakeups.notify(one.queue_id, 1, (one.partition_id,))
 
     async def _position(self, journal_id: uuid.UUID) -> int:
-        return await deferred_operations.journal_position(self._at.database, journal_id)
+        return await deferred_operations.journal_position(self._context.database, journal_id)
 
     async def _take_over(self, journal_id: uuid.UUID, position: int, records: Sequence[bytes]) -> None:
         """What the journal accepted goes to the end of its lanes, whatever limits there are on partitions."""
@@ -132,35 +132,35 @@ class Drain:
         async def take_over() -> None:
             wanted = [await self._operation(record) for record in decoded]
             await deferred_operations.take_over(
-                self._at.database, journal_id, position, wanted, DATABASE_DOWN
+                self._context.database, journal_id, position, wanted, DATABASE_DOWN
             )
 
         try:
             await take_over()
         except QueueGone:
-            self._at.directory.forget_all()
+            self._context.id_cache.invalidate_all()
             await take_over()
 
     async def _operation(self, record: JournalRecord) -> PushOperation:
         name, scope = PartitionName(record.queue, record.partition), Scope(*record.scope)
-        known = await self._at.directory.partitions(scope, [name])
-        ids = known.get(name) or await log.add_partition(self._at.database, scope, name)
-        return PushOperation(record.operation_id, self._later.segment(record, ids))
+        known = await self._context.id_cache.partitions(scope, [name])
+        ids = known.get(name) or await log.add_partition(self._context.database, scope, name)
+        return PushOperation(record.operation_id, self._deferred_writes.segment(record, ids))
 
     async def _run(self) -> None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):  # wait_for may lose the cancellation that stops this
                     await self._something.wait()
-            journal = self._later.journal
-            has_journal = journal is not None and journal.waiting
+            journal = self._deferred_writes.journal
+            has_journal = journal is not None and journal.has_records
             if not (has_journal or self._something.is_set() or time.monotonic() >= self._due_at):
                 continue
             self._something.clear()
             try:
                 while await self.round():
                     pass
-                due_s = await deferred_operations.next_due_s(self._at.database)
+                due_s = await deferred_operations.next_due_s(self._context.database)
                 self._due_at = math.inf if due_s is None else time.monotonic() + due_s + LOOK_S
             except PenstockError as error:
                 logger.debug("nothing was drained: %s", error.detail)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from penstock.batching import Batcher, Patience
+from penstock.batching import Batcher, QueueTimeout
 from penstock.config import Settings
 from penstock.durable import deferred_operations
 from penstock.durable.pool import Database
@@ -51,7 +51,7 @@ LONGEST_RETRY_S = 30.0
 
 class Decision(StrEnum):
     EXECUTE = "execute"
-    SPILL = "spill"
+    DEFER = "spill"
     REFUSE = "refuse"
 
 
@@ -86,7 +86,7 @@ class Smoothed:
 
 
 @dataclass(slots=True)
-class Observed:
+class SampleSummary:
     """What was observed of a number, in a form that adds up."""
 
     count: int = 0
@@ -100,7 +100,7 @@ class Observed:
         self.count += 1
         self.total += value
 
-    def join(self, other: Observed) -> None:
+    def join(self, other: SampleSummary) -> None:
         if other.count:
             self.lowest = min(self.lowest, other.lowest) if self.count else other.lowest
             self.highest = max(self.highest, other.highest) if self.count else other.highest
@@ -160,7 +160,7 @@ class _Kind:
     decisions: dict[Decision, int] = field(default_factory=lambda: dict.fromkeys(Decision, 0))
 
 
-class Load:
+class LoadMonitor:
     """Measures in the background; `start` and `stop` may be called twice. Until it is started all is calm."""
 
     def __init__(
@@ -181,8 +181,8 @@ class Load:
         self._enabled = enabled
         self.pool = Smoothed()
         self.latency_s = Smoothed()
-        self.late_s = Smoothed()
-        self._lateness = Observed()
+        self.loop_lag_s = Smoothed()
+        self._lateness = SampleSummary()
         self._busy_s = 0.0
         self._batches = 0
         self._depth_at = 0.0
@@ -209,23 +209,23 @@ class Load:
         return decision
 
     def _decision(self, kind: str, known: _Kind) -> Decision:
-        if self.late_s.value > LATE_S:
+        if self.loop_lag_s.value > LATE_S:
             return Decision.REFUSE
         wait = known.line.wait_s / self._wait_s
         if known.stays and known.threshold.depth:
             return Decision.EXECUTE if wait < known.threshold.load else Decision.REFUSE
         if not known.is_busy and wait < 1.0:
             return Decision.EXECUTE
-        return Decision.SPILL if self.may_spill(kind) else Decision.REFUSE
+        return Decision.DEFER if self.may_defer(kind) else Decision.REFUSE
 
-    def may_spill(self, kind: str) -> bool:
+    def may_defer(self, kind: str) -> bool:
         """Whether a lane may get longer: there is room, and accepting does not take too long itself."""
         known = self._kinds[kind]
         if not known.threshold.depth or known.is_full or known.stays:
             return False
         return known.spill is not None and known.spill.wait_s < self._wait_s
 
-    def patience(self, kind: str) -> Patience | None:
+    def queue_timeout(self, kind: str) -> QueueTimeout | None:
         """How long requests of a kind may wait for their batch; None if nothing is refused."""
         if not self._enabled:
             return None
@@ -233,7 +233,7 @@ class Load:
         def error() -> Overloaded:
             return Overloaded(self.retry_after_s(kind))
 
-        return Patience(PATIENCE * self._wait_s, error)
+        return QueueTimeout(PATIENCE * self._wait_s, error)
 
     def retry_after_s(self, kind: str) -> float:
         """When to ask again, from what is waiting and how fast that goes."""
@@ -258,9 +258,9 @@ class Load:
         self._may_wait = True
         known.is_full = known.is_full or known.waiting >= known.threshold.depth
 
-    def take_lateness(self) -> Observed:
+    def take_loop_lag(self) -> SampleSummary:
         """How late the event loop came, in seconds, since the last time this was asked."""
-        taken, self._lateness = self._lateness, Observed()
+        taken, self._lateness = self._lateness, SampleSummary()
         return taken
 
     @property
@@ -268,7 +268,7 @@ class Load:
         """Operations in lanes, as far as this process knows."""
         return sum(known.waiting for known in self._kinds.values())
 
-    def described(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All of it, for people and programs."""
         opened, busy = self._database.connections
         return {
@@ -281,7 +281,7 @@ class Load:
                 "waiters": self._database.waiting,
             },
             "databaseMs": round(self.latency_s.value * 1000, 3),
-            "eventLoopLateMs": round(self.late_s.value * 1000, 3),
+            "eventLoopLateMs": round(self.loop_lag_s.value * 1000, 3),
             "operations": {
                 kind: {
                     "load": round(known.load.value, 3),
@@ -328,7 +328,7 @@ class Load:
         """Take note of how things are, `passed_s` after the last time."""
         late_s = max(0.0, passed_s - EVERY_S)
         # By how often, not by how long: one long stall is over when it is noticed.
-        self.late_s.add(late_s, 2 * EVERY_S)
+        self.loop_lag_s.add(late_s, 2 * EVERY_S)
         self._lateness.add(late_s)
         _, busy = self._database.connections
         self.pool.add((busy + self._database.waiting) / (2 * self._database.size), passed_s)

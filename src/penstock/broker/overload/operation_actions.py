@@ -1,27 +1,27 @@
-"""Operations in an operator's hands: looked at, tried again, dropped."""
+"""OperationActions in an operator's hands: looked at, tried again, dropped."""
 
 from __future__ import annotations
 
 import uuid
 from typing import Any
 
-from penstock.broker.context import Workbench
-from penstock.broker.overload.deferred import Later
+from penstock.broker.context import BrokerContext
+from penstock.broker.overload.deferred import DeferredWrites
 from penstock.durable import deferred_operations
 from penstock.errors import DatabaseUnavailable, UnknownOperation, WrongState
 from penstock.model import Scope
 
 
-class Operations:
-    def __init__(self, bench: Workbench, later: Later) -> None:
-        self._at = bench
-        self._later = later
+class OperationActions:
+    def __init__(self, context: BrokerContext, deferred_writes: DeferredWrites) -> None:
+        self._context = context
+        self._deferred_writes = deferred_writes
 
     async def get(self, scope: Scope, operation_id: uuid.UUID) -> Any:
         """The operation, as `operation_v1` describes it. Raises UnknownOperation, or DatabaseUnavailable
         if it may still be in the journal."""
-        waiting = self._later.journal is not None and self._later.journal.waiting
-        found = await deferred_operations.operation(self._at.database, scope, operation_id)
+        waiting = self._deferred_writes.journal is not None and self._deferred_writes.journal.has_records
+        found = await deferred_operations.operation(self._context.database, scope, operation_id)
         if found is None:
             if waiting:
                 raise DatabaseUnavailable("the journal is being taken over, and it may be there; ask again")
@@ -31,17 +31,17 @@ class Operations:
     async def retry(self, scope: Scope, operation_id: uuid.UUID) -> None:
         """Let a failed one be tried again, before all others of its lane."""
         await self.get(scope, operation_id)
-        outcome = await deferred_operations.retry(self._at.database, operation_id)
+        outcome = await deferred_operations.retry(self._context.database, operation_id)
         if outcome == "unknown":
             raise _unknown(operation_id)
         if outcome == "not_failed":
             raise WrongState("only an operation that has failed can be tried again")
-        self._later.soon()
+        self._deferred_writes.notify_work()
 
     async def drop(self, scope: Scope, operation_id: uuid.UUID) -> str:
         """Forget one, whether it was carried out or never will be; the status it had."""
         await self.get(scope, operation_id)
-        status = await deferred_operations.drop(self._at.database, operation_id)
+        status = await deferred_operations.drop(self._context.database, operation_id)
         if status == "unknown":
             raise _unknown(operation_id)
         return status

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from penstock.batching import Batcher, BatchStats, Receiver
-from penstock.broker.context import Workbench
-from penstock.broker.messages import Lease, NewMessage, PushResult, Settlement, SettlementResult
-from penstock.broker.overload.deferred import Later
+from penstock.broker.context import BrokerContext
+from penstock.broker.messages import Lease, NewMessage, PushResult, AckRequest, AckOutcome
+from penstock.broker.overload.deferred import DeferredWrites
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.names import Names
 from penstock.broker.queues.push import Part, Pushes, outcome, refusal
@@ -31,74 +31,74 @@ LANES_S, LOOK_AGAIN_S = 5.0, 0.05
 @dataclass(slots=True)
 class TransactionResult:
     pushed: list[PushResult]
-    settled: list[SettlementResult]
+    settled: list[AckOutcome]
 
 
-class Settlements:
-    def __init__(self, workbench: Workbench, pushes: Pushes, later: Later) -> None:
-        self._at = workbench
+class Acks:
+    def __init__(self, context: BrokerContext, pushes: Pushes, deferred_writes: DeferredWrites) -> None:
+        self._context = context
         self._pushes = pushes
-        self._later = later
+        self._deferred_writes = deferred_writes
         self._names = Names()
-        self.acks: Batcher[list[Ack], list[Acked]] = Batcher(self._execute_acks)
-        self.extends: Batcher[tuple[Lease, int], datetime | None] = Batcher(self._execute_extends)
-        self.transactions = BatchStats()
+        self.batcher: Batcher[list[Ack], list[Acked]] = Batcher(self._execute_acks)
+        self.extend_batcher: Batcher[tuple[Lease, int], datetime | None] = Batcher(self._execute_extends)
+        self.transaction_stats = BatchStats()
 
     async def ack(
-        self, scope: Scope, settlements: Sequence[Settlement], decision: Decision = Decision.EXECUTE
-    ) -> list[SettlementResult]:
+        self, scope: Scope, settlements: Sequence[AckRequest], decision: Decision = Decision.EXECUTE
+    ) -> list[AckOutcome]:
         """Settle messages, or accept that for later; one result each, in order. One that is refused changes
         nothing."""
         acks = [_ack(settlement) for settlement in settlements]
-        if decision is Decision.SPILL:
+        if decision is Decision.DEFER:
             accepted = await self._accept(acks)
-            self._at.metrics.requests.ack += 1
+            self._context.metrics.requests.ack += 1
             return accepted
-        return self.finish(await self.acks.submit(scope, acks, items=len(acks)))
+        return self.finish(await self.batcher.submit(scope, acks, items=len(acks)))
 
-    def start(self, scope: Scope, settlements: Sequence[Settlement], receiver: Receiver[list[Acked]]) -> None:
+    def start(self, scope: Scope, settlements: Sequence[AckRequest], receiver: Receiver[list[Acked]]) -> None:
         """Send acks on their way that are carried out now: what becomes of them reaches the receiver, for
         `finish`."""
         acks = [_ack(settlement) for settlement in settlements]
-        self.acks.put(scope, acks, receiver, items=len(acks))
+        self.batcher.put(scope, acks, receiver, items=len(acks))
 
-    def finish(self, results: Sequence[Acked]) -> list[SettlementResult]:
-        self._at.metrics.requests.ack += 1
+    def finish(self, results: Sequence[Acked]) -> list[AckOutcome]:
+        self._context.metrics.requests.ack += 1
         return [_result(result) for result in results]
 
-    async def _accept(self, acks: list[Ack]) -> list[SettlementResult]:
+    async def _accept(self, acks: list[Ack]) -> list[AckOutcome]:
         places: dict[int, list[int]] = {}
         for index, ack in enumerate(acks):
             places.setdefault(ack.partition_id, []).append(index)
-        accepted = await self._later.accept_acks(
+        accepted = await self._deferred_writes.accept_acks(
             {partition_id: [acks[i] for i in indexes] for partition_id, indexes in places.items()}
         )
-        results = [SettlementResult("lease_lost", None, None, False) for _ in acks]
+        results = [AckOutcome("lease_lost", None, None, False) for _ in acks]
         for partition_id, indexes in places.items():
             outcome_of = accepted[partition_id]
             for at, index in enumerate(indexes):
                 if at not in outcome_of.refused:
-                    results[index] = SettlementResult("accepted", None, None, False, outcome_of.accepted)
+                    results[index] = AckOutcome("accepted", None, None, False, outcome_of.accepted)
         return results
 
     async def extend(self, lease: Lease, ms: int) -> datetime | None:
         """When the lease ends now, at least `ms` from here; None if it is not in force any more."""
-        return await self.extends.submit(None, (lease, ms))
+        return await self.extend_batcher.submit(None, (lease, ms))
 
     async def transaction(
         self,
         scope: Scope,
         messages: Sequence[NewMessage],
-        settlements: Sequence[Settlement],
+        settlements: Sequence[AckRequest],
     ) -> TransactionResult:
         """Push and settle in one step. Raises TransactionFailed, and then nothing has changed."""
         todo: dict[PartitionName, list[int]] = {}
         for index, message in enumerate(messages):
             todo.setdefault(PartitionName(message.queue, message.partition), []).append(index)
-        known = await self._at.directory.partitions(scope, todo)
+        known = await self._context.id_cache.partitions(scope, todo)
         for name, indexes in todo.items():
             if name not in known:
-                reason = await self._at.directory.why_not(scope, name)
+                reason = await self._context.id_cache.why_not(scope, name)
                 raise TransactionFailed("push", indexes[0], reason)
         ids = [new_id_text() for _ in messages]
         segments = [self._pushes.segment(known[name], messages, ids, todo[name]) for name in todo]
@@ -108,15 +108,15 @@ class Settlements:
         try:
             done = await self._after_lanes(segments, acks)
         except TransactionFailed as failure:
-            self.transactions.failures += 1
+            self.transaction_stats.failures += 1
             if failure.part == "push":
                 for name in todo:
-                    self._at.directory.forget(scope, name.queue)
+                    self._context.id_cache.invalidate_queue(scope, name.queue)
                 raise TransactionFailed("push", flat[failure.item], failure.reason) from None
             raise
-        self.transactions.add(1, len(messages) + len(settlements), time.perf_counter() - started)
-        self._at.metrics.requests.transaction += 1
-        self._at.metrics.requests.transaction_messages += len(messages) + len(settlements)
+        self.transaction_stats.add(1, len(messages) + len(settlements), time.perf_counter() - started)
+        self._context.metrics.requests.transaction += 1
+        self._context.metrics.requests.transaction_messages += len(messages) + len(settlements)
         pushed = [refusal(message, "") for message in messages]
         at = 0
         for name, segment in zip(todo, segments, strict=True):
@@ -137,13 +137,13 @@ class Settlements:
         deadline = time.monotonic() + LANES_S
         while True:
             try:
-                return await log.transaction(self._at.database, segments, acks)
+                return await log.transaction(self._context.database, segments, acks)
             except TransactionFailed as failure:
                 if failure.reason != "operations_waiting":
                     raise
                 if time.monotonic() > deadline:
                     raise Overloaded from failure
-            self._later.soon()
+            self._deferred_writes.notify_work()
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def leases_of(self, partition_ids: Sequence[int], leases: Sequence[Lease]) -> dict[int, Lease]:
@@ -151,7 +151,7 @@ class Settlements:
         if len(leases) == 1:
             return dict.fromkeys(partition_ids, leases[0])
         rows = await log.leases_in_force(
-            self._at.database, partition_ids, [lease.lease_id for lease in leases]
+            self._context.database, partition_ids, [lease.lease_id for lease in leases]
         )
         return {row["partition_id"]: Lease(row["group_id"], str(row["lease_id"])) for row in rows}
 
@@ -177,9 +177,9 @@ class Settlements:
             times.append(run_ms or 0)
             places.add(ack.partition_id)
         for (queue_id, queue, group, what), times in runs.items():
-            self._at.metrics.settled(scope, queue_id, queue, group, what, times)
+            self._context.metrics.settled(scope, queue_id, queue, group, what, times)
         for queue_id, partition_ids in freed.items():
-            self._at.ready.announce(queue_id, len(partition_ids), partition_ids)
+            self._context.wakeups.notify(queue_id, len(partition_ids), partition_ids)
 
     async def _execute_acks(self, scope: Hashable, requests: Sequence[list[Ack]]) -> list[list[Acked]]:
         assert isinstance(scope, Scope)
@@ -196,13 +196,13 @@ class Settlements:
     async def _settle(self, acks: list[Ack]) -> list[Acked]:
         # Where several messages of a partition are acked, nothing is as plain as `ack_completed` is made for.
         if len({ack.partition_id for ack in acks}) < len(acks):
-            return await log.ack(self._at.database, acks)
+            return await log.ack(self._context.database, acks)
         names = self._names.of(acks)
         if names is None or any(ack.status != "completed" for ack in acks):
-            results = await log.ack(self._at.database, acks)
+            results = await log.ack(self._context.database, acks)
             self._names.learn(acks, results)
             return results
-        done = await log.ack_completed(self._at.database, acks)
+        done = await log.ack_completed(self._context.database, acks)
         return [
             Acked("completed", *named, True, told) if isinstance(told, int) else told
             for named, told in zip(names, done, strict=True)
@@ -212,11 +212,11 @@ class Settlements:
         self, key: Hashable, requests: Sequence[tuple[Lease, int]]
     ) -> Sequence[datetime | None]:
         return await log.extend(
-            self._at.database, [(lease.group_id, lease.lease_id, ms) for lease, ms in requests]
+            self._context.database, [(lease.group_id, lease.lease_id, ms) for lease, ms in requests]
         )
 
 
-def _ack(settlement: Settlement) -> Ack:
+def _ack(settlement: AckRequest) -> Ack:
     lease = settlement.lease
     return Ack(
         settlement.partition_id,
@@ -228,5 +228,5 @@ def _ack(settlement: Settlement) -> Ack:
     )
 
 
-def _result(acked: Acked) -> SettlementResult:
-    return SettlementResult(acked.outcome, acked.queue, acked.partition, acked.lease_released)
+def _result(acked: Acked) -> AckOutcome:
+    return AckOutcome(acked.outcome, acked.queue, acked.partition, acked.lease_released)

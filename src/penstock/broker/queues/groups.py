@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from penstock.broker.context import Workbench
+from penstock.broker.context import BrokerContext
 from penstock.broker.queues.admin import EVERYONE
 from penstock.durable import consumer_groups, stored_messages
 from penstock.durable.consumer_groups import Moved
@@ -14,11 +14,11 @@ from penstock.errors import UnknownGroup, UnknownPartition
 from penstock.model import Scope
 
 
-class Groups:
+class GroupAdmin:
     """Everything here ends the leases it touches: who held one gets a clear error and changes nothing."""
 
-    def __init__(self, bench: Workbench, news: News) -> None:
-        self._at = bench
+    def __init__(self, context: BrokerContext, news: News) -> None:
+        self._context = context
         self._news = news
 
     async def seek(
@@ -28,7 +28,7 @@ class Groups:
         [row] = await self._found(scope, group, queue)
         partition_id = None
         if partition is not None:
-            partition_id = await stored_messages.partition_id(self._at.database, row["queue_id"], partition)
+            partition_id = await stored_messages.partition_id(self._context.database, row["queue_id"], partition)
             if partition_id is None:
                 raise UnknownPartition(f"queue {queue!r} has no partition {partition!r}", partition=partition)
         return await self._move(scope, row, target, partition_id)
@@ -37,7 +37,7 @@ class Groups:
         """Let a group start at a moment in every queue it consumes, from now on; the queues."""
         rows = await self._found(scope, group)
         for row in rows:
-            await consumer_groups.subscribe(self._at.database, row["id"], moment.isoformat())
+            await consumer_groups.subscribe(self._context.database, row["id"], moment.isoformat())
             await self._move(scope, row, moment.isoformat())
         return [row["queue"] for row in rows]
 
@@ -55,15 +55,15 @@ class Groups:
         """Delete a group in every queue, or in one; in how many partitions it had a position."""
         partitions = 0
         for row in await self._found(scope, group, queue):
-            partitions += await consumer_groups.delete_group(self._at.database, row["id"])
-            self._at.directory.forget(scope, row["queue"])
+            partitions += await consumer_groups.delete_group(self._context.database, row["id"])
+            self._context.id_cache.invalidate_queue(scope, row["queue"])
             self._news.tell_changed(row["queue_id"])
-            self._at.metrics.touched(scope, row["queue_id"], row["queue"])
-            self._at.metrics.gone(scope, row["queue_id"], row["queue"], [group])
+            self._context.metrics.touched(scope, row["queue_id"], row["queue"])
+            self._context.metrics.gone(scope, row["queue_id"], row["queue"], [group])
         return partitions
 
     async def _found(self, scope: Scope, group: str, queue: str | None = None) -> list[Any]:
-        rows = await consumer_groups.find_groups(self._at.database, scope, group, queue)
+        rows = await consumer_groups.find_groups(self._context.database, scope, group, queue)
         if not rows:
             where = f" of queue {queue!r}" if queue is not None else ""
             raise UnknownGroup(
@@ -72,7 +72,7 @@ class Groups:
         return rows
 
     async def _move(self, scope: Scope, row: Any, target: str, partition_id: int | None = None) -> Moved:
-        moved = await consumer_groups.seek(self._at.database, row["id"], target, partition_id)
-        self._at.metrics.touched(scope, row["queue_id"], row["queue"])
-        self._at.ready.announce(row["queue_id"], EVERYONE)
+        moved = await consumer_groups.seek(self._context.database, row["id"], target, partition_id)
+        self._context.metrics.touched(scope, row["queue_id"], row["queue"])
+        self._context.wakeups.notify(row["queue_id"], EVERYONE)
         return moved

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
-from penstock.broker.queues.name_registry import RUN_QUEUE, QueueNames
+from penstock.broker.queues.name_registry import RUN_QUEUE, QueueNameRegistry
 from penstock.durable import catalog, log
 from penstock.durable.log import GroupId, PartitionId, PartitionName
 from penstock.durable.pool import Database
@@ -19,8 +19,8 @@ LIMIT = 200_000
 """Names remembered of each kind; past that, start over rather than grow."""
 
 
-class Directory:
-    def __init__(self, database: Database, names: QueueNames | None = None) -> None:
+class IdCache:
+    def __init__(self, database: Database, names: QueueNameRegistry | None = None) -> None:
         self._database = database
         self._names = names
         self._partitions: dict[tuple[Scope, PartitionName], PartitionId] = {}
@@ -102,7 +102,7 @@ class Directory:
         taken = {queue for queue in {n.queue for n in names} if await self.is_run_queue(scope, queue)}
         return [name for name in names if name.queue not in taken]
 
-    def forget(self, scope: Scope, queue: str) -> None:
+    def invalidate_queue(self, scope: Scope, queue: str) -> None:
         """Drop what is remembered of a queue, because part of it turned out to be gone."""
         self._forgotten += 1
         for partition in [k for k in self._partitions if k[0] == scope and k[1].queue == queue]:
@@ -110,7 +110,7 @@ class Directory:
         for group in [k for k in self._groups if k[0] == scope and k[1] == queue]:
             del self._groups[group]
 
-    def forget_queue(self, queue_id: int) -> None:
+    def invalidate_queue_id(self, queue_id: int) -> None:
         """The same by id, because the queue's options changed somewhere."""
         self._forgotten += 1
         for partition in [k for k, ids in self._partitions.items() if ids.queue_id == queue_id]:
@@ -118,7 +118,7 @@ class Directory:
         for group in [k for k, ids in self._groups.items() if ids.queue_id == queue_id]:
             del self._groups[group]
 
-    def forget_all(self) -> None:
+    def invalidate_all(self) -> None:
         """Start over, because word of a change may have been missed."""
         self._forgotten += 1
         self._partitions.clear()

@@ -31,7 +31,7 @@ LIMIT = 50_000
 RUN_QUEUE = "the name belongs to a run queue: use another one, or enqueue tasks at /api/v1/run-queues"
 
 
-class QueueNames:
+class QueueNameRegistry:
     def __init__(self, database: Database, run_queues: RunQueues) -> None:
         self._database = database
         self._run_queues = run_queues
@@ -61,7 +61,7 @@ class QueueNames:
         self._of_tasks[scope, queue] = (found, now + KEPT_S)
         return found
 
-    def forget_tasks(self, scope: Scope, queue: str) -> None:
+    def invalidate_run_queue(self, scope: Scope, queue: str) -> None:
         """The run queue of this name is no more. Other brokers find out when their answer is too old."""
         self._of_tasks.pop((scope, queue), None)
 

@@ -6,27 +6,27 @@ import json
 from itertools import count, repeat
 from typing import Any
 
-from penstock.broker.encryption import Sealer
+from penstock.broker.encryption import PayloadCipher
 from penstock.broker.messages import Message
 
 
-def single(rows: list[Any], sealer: Sealer) -> list[Message]:
+def single(rows: list[Any], cipher: PayloadCipher) -> list[Message]:
     """Of rows as `pop_single_v1` describes them. Raises KeyMissing."""
     messages: list[Message] = []
     for _, _, _, message_id, chosen, trace_id, payload, *rest in rows:
         if message_id is not None:
-            messages.append(Message(message_id, chosen or message_id, trace_id, sealer.open(payload), *rest))
+            messages.append(Message(message_id, chosen or message_id, trace_id, cipher.decrypt(payload), *rest))
     return messages
 
 
-def many(rows: list[Any], sealer: Sealer) -> list[Message]:
+def many(rows: list[Any], cipher: PayloadCipher) -> list[Message]:
     """Of rows as `pop_v1` describes them. Raises KeyMissing."""
     messages: list[Message] = []
     for row in rows:
         if not row["request"]:
             continue
         attempts = json.loads(row["attempts"]) if row["attempts"] != "{}" else {}
-        done = row["done"]
+        done = row["finished"]
         created_at = row["created_at"].timestamp()
         partition_id, partition = row["partition_id"], row["partition"]
         parts = zip(
@@ -46,7 +46,7 @@ def many(rows: list[Any], sealer: Sealer) -> list[Message]:
                     text,
                     chosen or text,
                     trace_id,
-                    sealer.open(payload),
+                    cipher.decrypt(payload),
                     created_at,
                     partition_id,
                     partition,

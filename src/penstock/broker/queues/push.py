@@ -7,10 +7,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.batching import Batcher, Receiver
-from penstock.broker.context import Workbench
-from penstock.broker.messages import Accepted, NewMessage, PushResult
-from penstock.broker.overload.deferred import MAINTAINING_ORDER, SYSTEM_BUSY, Later
-from penstock.broker.overload.load import Decision, Load
+from penstock.broker.context import BrokerContext
+from penstock.broker.messages import DeferralReceipt, NewMessage, PushResult
+from penstock.broker.overload.deferred import MAINTAINING_ORDER, SYSTEM_BUSY, DeferredWrites
+from penstock.broker.overload.load import Decision, LoadMonitor
 from penstock.durable import log
 from penstock.durable.log import BEHIND, PartitionId, PartitionName, Segment
 from penstock.errors import DatabaseUnavailable, OutcomeUnknown, Overloaded
@@ -50,7 +50,7 @@ class _Request:
         for index in self.todo.pop(name):
             self.results[index] = refusal(self.messages[index], error)
 
-    def accept(self, name: PartitionName, operation: Accepted, partition_id: int | None) -> None:
+    def accept(self, name: PartitionName, operation: DeferralReceipt, partition_id: int | None) -> None:
         for index in self.todo.pop(name):
             message_id = self.ids[index]
             self.results[index] = PushResult(
@@ -63,7 +63,7 @@ class _Request:
 
 
 @dataclass(slots=True)
-class UnderWay:
+class PendingPush:
     """A push that was sent, and what of it has to join lanes."""
 
     request: _Request
@@ -80,12 +80,12 @@ def _request(scope: Scope, messages: Sequence[NewMessage]) -> _Request:
 
 
 class Pushes:
-    def __init__(self, workbench: Workbench, load: Load, later: Later) -> None:
-        self._at = workbench
+    def __init__(self, context: BrokerContext, load: LoadMonitor, deferred_writes: DeferredWrites) -> None:
+        self._context = context
         self._load = load
-        self._later = later
+        self._deferred_writes = deferred_writes
         self.batcher: Batcher[list[Part], None] = Batcher(
-            self._execute, in_flight=2, patience=load.patience("push")
+            self._execute, in_flight=2, queue_timeout=load.queue_timeout("push")
         )
 
     async def push(
@@ -98,7 +98,7 @@ class Pushes:
         While PostgreSQL is away they go to the journal. Raises Overloaded if none could be accepted.
         """
         request = _request(scope, messages)
-        if not self._later.in_journal or not await self._to_journal(request):
+        if not self._deferred_writes.in_journal or not await self._to_journal(request):
             try:
                 await self._to_database(request, decision)
             except DatabaseUnavailable as error:
@@ -107,30 +107,30 @@ class Pushes:
 
     def start(
         self, scope: Scope, messages: Sequence[NewMessage], receiver: Receiver[None]
-    ) -> UnderWay | None:
+    ) -> PendingPush | None:
         """Send messages on their way that need nothing else first: the receiver is told when something has
         become of them, for `finish`, or what went wrong, for `rescue`.
 
         None if they do; that is for `push`.
         """
-        if self._later.in_journal:
+        if self._deferred_writes.in_journal:
             return None
         request = _request(scope, messages)
-        known = self._at.directory.known_partitions(scope, request.todo)
+        known = self._context.id_cache.known_partitions(scope, request.todo)
         if known is None:
             return None
         parts = self._parts(request, known)
         request.sent = True
         items, size = _amount(parts)
         self.batcher.put(None, list(parts.values()), receiver, items=items, size=size)
-        return UnderWay(request, known, parts)
+        return PendingPush(request, known, parts)
 
-    def finish(self, sent: UnderWay) -> list[PushResult] | None:
+    def finish(self, sent: PendingPush) -> list[PushResult] | None:
         """One result each; None if something is left to do, by `go_on`."""
         sent.behind = self._settled(sent.request, sent.known, sent.parts)
         return None if sent.request.todo else self._results(sent.request)
 
-    async def go_on(self, sent: UnderWay) -> list[PushResult]:
+    async def resume(self, sent: PendingPush) -> list[PushResult]:
         """Do the rest: join lanes, and look partitions up again that are gone."""
         request = sent.request
         try:
@@ -142,7 +142,7 @@ class Pushes:
             await self._rescue(request, error)
         return self._results(request)
 
-    async def rescue(self, sent: UnderWay, error: Exception) -> list[PushResult]:
+    async def fall_back_to_journal(self, sent: PendingPush, error: Exception) -> list[PushResult]:
         """Put into the journal what PostgreSQL did not take; raises the error if that is not possible."""
         if not isinstance(error, DatabaseUnavailable):
             raise error
@@ -157,15 +157,15 @@ class Pushes:
         results = [result for result in request.results if result is not None]
         if request.overloaded and all(result.status == "failed" for result in results):
             raise Overloaded(self._load.retry_after_s("push"))
-        self._at.metrics.requests.push += 1
+        self._context.metrics.requests.push += 1
         return results
 
     async def _to_database(self, request: _Request, decision: Decision) -> None:
         scope, todo = request.scope, request.todo
         for _ in range(RESOLVE_ATTEMPTS):
-            known = await self._at.directory.partitions(scope, todo)
+            known = await self._context.id_cache.partitions(scope, todo)
             for name in [name for name in todo if name not in known]:
-                request.refuse(name, await self._at.directory.why_not(scope, name))
+                request.refuse(name, await self._context.id_cache.why_not(scope, name))
             if not todo:
                 return
             parts = self._parts(request, known)
@@ -202,7 +202,7 @@ class Pushes:
         behind: dict[PartitionName, Segment] = {}
         for name, part in parts.items():
             if part.gone:
-                self._at.directory.forget(request.scope, name.queue)
+                self._context.id_cache.invalidate_queue(request.scope, name.queue)
                 continue
             if part.behind:
                 behind[name] = part.segment
@@ -223,17 +223,17 @@ class Pushes:
         reason: str,
     ) -> None:
         """Put segments at the end of their lanes, if those may get longer."""
-        if reason == MAINTAINING_ORDER and self._load.enabled and not self._load.may_spill("push"):
+        if reason == MAINTAINING_ORDER and self._load.enabled and not self._load.may_defer("push"):
             request.overloaded = True
             for name in segments:
                 request.refuse(name, WAITING)
             return
         request.sent = True
-        accepted = await self._later.accept_pushes(segments, reason)
+        accepted = await self._deferred_writes.accept_pushes(segments, reason)
         request.sent = False
         for name, operation in zip(segments, accepted, strict=True):
             if operation is None:
-                self._at.directory.forget(request.scope, name.queue)
+                self._context.id_cache.invalidate_queue(request.scope, name.queue)
             else:
                 request.accept(name, operation, known[name].partition_id)
 
@@ -241,7 +241,7 @@ class Pushes:
         """Whether what is left to do may go to the journal: there is one, PostgreSQL is away, and no message
         can come twice by that. Of what was under way when PostgreSQL went, only one with a transaction id can
         be told from its repetition."""
-        if self._later.journal is None or not await self._at.database.outage.confirmed():
+        if self._deferred_writes.journal is None or not await self._context.database.outage.confirmed():
             return False
         if not (request.sent and isinstance(error, OutcomeUnknown)):
             return True
@@ -253,7 +253,7 @@ class Pushes:
 
     async def _to_journal(self, request: _Request) -> bool:
         """Whether what is left to do is in the journal now."""
-        accepted = await self._later.journal_pushes(
+        accepted = await self._deferred_writes.journal_pushes(
             request.scope, request.messages, request.ids, request.todo
         )
         if accepted is None:
@@ -272,7 +272,7 @@ class Pushes:
         """The messages at `indexes` as they are stored."""
         payloads = [messages[i].payload for i in indexes]
         if ids.encrypted:
-            payloads = [self._at.sealer.seal(payload) for payload in payloads]
+            payloads = [self._context.cipher.encrypt(payload) for payload in payloads]
         return Segment(
             ids.partition_id,
             [message_ids[i] for i in indexes],
@@ -284,8 +284,8 @@ class Pushes:
     def count(self, scope: Scope, name: PartitionName, ids: PartitionId, accepted: int) -> None:
         """Tell the metrics and whoever waits that messages came."""
         if accepted:
-            self._at.metrics.pushed(scope, ids.queue_id, name.queue, accepted)
-            self._at.ready.announce(ids.queue_id, 1, (ids.partition_id,))
+            self._context.metrics.pushed(scope, ids.queue_id, name.queue, accepted)
+            self._context.wakeups.notify(ids.queue_id, 1, (ids.partition_id,))
 
     async def _execute(self, key: Hashable, requests: Sequence[list[Part]]) -> list[None]:
         merged: dict[int, Segment] = {}
@@ -310,7 +310,7 @@ class Pushes:
                 whole.trace_ids += segment.trace_ids
                 whole.payloads += segment.payloads
         segments = list(merged.values())
-        pushed = await log.push(self._at.database, segments)
+        pushed = await log.push(self._context.database, segments)
         for segment, first_offset in zip(segments, pushed.first_offsets, strict=True):
             if first_offset is None or first_offset == BEHIND:
                 for part, _ in placed:
