@@ -1,7 +1,7 @@
-"""Metric definitions: what is measured, declared once.
+"""Definitions of the metrics that Penstock collects.
 
-A definition names a metric's dimensions, counters, gauges and samples. The stream keys, the parsing, the
-aggregation, the ClickHouse tables and the series all follow from it, so it sits below every layer that
+A definition lists a metric's dimensions, counters, gauges and samples. The stream keys, the parser, the
+aggregation, the ClickHouse tables and the series are derived from it. This module sits below every layer that
 reads it and imports none of them.
 """
 
@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 STREAM_PREFIX = "penstock:metrics"
 
 ENABLED_KEY = f"{STREAM_PREFIX}:enabled"
-"""0 there: nobody emits. Anything else, or nothing: emission is on."""
+"""The Redis key that switches emission: 0 turns it off; any other value, or no value, leaves it on."""
 
 TIME_WIRE = "t"
-PACK_WIRE = "p"
-"""The only field of an entry that holds many events."""
+"""The wire name of an event's time."""
 
-LONGEST_WIRE_NAME = 7
-"""Wire names are short on purpose; up to this length the pipeline compares them as numbers."""
+PACK_WIRE = "p"
+"""The wire name of a pack: the only field of a stream entry that holds many events."""
+
+MAX_WIRE_NAME_LENGTH = 7
+"""The pipeline compares wire names up to this length as 64-bit integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +35,24 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Dimension(Measure):
-    """What a measurement belongs to. `optional`: absent on the wire means empty text, where a required one
-    sets the event aside. `many`: has too many distinct values for a dictionary column."""
+    """A label that a measurement belongs to.
+
+    An event without an `optional` dimension has the empty text there; an event without a required one is set
+    aside. A `high_cardinality` dimension has too many distinct values for a dictionary column.
+    """
 
     optional: bool = False
-    many: bool = False
+    high_cardinality: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Rollup:
-    """A coarser copy of a metric: all its counters and samples by fewer `dimensions` (their names), with
-    gauges of its own.
+    """A coarser copy of a metric: all its counters and samples grouped by fewer dimensions.
 
-    A gauge of the whole is no sum or maximum of its parts' gauges, so the whole has its own. They travel as
-    gauges of an ordinary event. An event that leaves the first left-out dimension empty speaks for the whole
-    alone and is in no finer table.
+    `dimensions` are the names of the dimensions that the rollup keeps. The rollup has gauges of its own,
+    because an environment's gauge is neither the sum nor the maximum of its queues' gauges. Ordinary events
+    carry them. An event whose first omitted dimension is empty describes only the rollup, so the metric's own
+    tables leave it out.
     """
 
     name: str
@@ -57,14 +62,15 @@ class Rollup:
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """A kind of metric event.
+    """A metric: its dimensions, its measures and the Redis streams that carry its events.
 
-    Counters are summed, gauges keep their maximum and their last value, samples are lists of numbers that
-    end in a T-Digest with sum, count and maximum. On the wire an event is a flat map of short names to
-    text; absent counters mean 0, absent gauges mean *not observed* (never 0), a sample is a
-    comma-separated list. `t`, if present, is the event's time in ms; else the stream id's time is used.
+    Tables sum counters, keep the maximum and the last value of gauges, and merge samples (lists of numbers)
+    into a T-Digest with sum, count and maximum. On the wire an event is a flat map of short names to text. An
+    absent counter means 0, an absent gauge means *not observed* (never 0), and a sample is a comma-separated
+    list. `t` is the event's time in ms; an event without it has the time of its stream id.
 
-    `gauges` ends with those of the rollups, whether or not they were given there; `own_gauges` are the rest.
+    `gauges` always ends with the gauges of the rollups, even if the caller omits them; `own_gauges` are the
+    others.
     """
 
     name: str
@@ -82,10 +88,10 @@ class MetricDefinition:
     wire_names: frozenset[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        of_rollups = tuple(gauge for rollup in self.rollups for gauge in rollup.gauges)
-        own = tuple(gauge for gauge in self.gauges if gauge not in of_rollups)
-        object.__setattr__(self, "own_gauges", own)
-        object.__setattr__(self, "gauges", own + of_rollups)
+        rollup_gauges = tuple(gauge for rollup in self.rollups for gauge in rollup.gauges)
+        own_gauges = tuple(gauge for gauge in self.gauges if gauge not in rollup_gauges)
+        object.__setattr__(self, "own_gauges", own_gauges)
+        object.__setattr__(self, "gauges", own_gauges + rollup_gauges)
         keys = tuple(f"{STREAM_PREFIX}:{self.name}:{shard}" for shard in range(self.shards))
         object.__setattr__(self, "stream_keys", keys)
         wires = [
@@ -93,22 +99,22 @@ class MetricDefinition:
             *(m.wire for m in (*self.dimensions, *self.counters, *self.gauges, *self.samples)),
         ]
         object.__setattr__(self, "wire_names", frozenset(wire.encode() for wire in wires))
-        unusable = PACK_WIRE in wires or max(map(len, wires)) > LONGEST_WIRE_NAME
-        if unusable or len(set(wires)) != len(wires):
+        is_invalid = PACK_WIRE in wires or max(map(len, wires)) > MAX_WIRE_NAME_LENGTH
+        if is_invalid or len(set(wires)) != len(wires):
             raise ValueError(
                 f"metric {self.name}: wire names must differ, must not be {TIME_WIRE} (the event's time) or "
-                f"{PACK_WIRE} (many events) and have at most {LONGEST_WIRE_NAME} letters"
+                f"{PACK_WIRE} (a pack of events) and have at most {MAX_WIRE_NAME_LENGTH} letters"
             )
         for rollup in self.rollups:
-            known = [dimension.name for dimension in self.dimensions]
-            if not set(rollup.dimensions) < set(known) or not self.left_out(rollup).optional:
+            names = [dimension.name for dimension in self.dimensions]
+            if not set(rollup.dimensions) < set(names) or not self.first_omitted_dimension(rollup).optional:
                 raise ValueError(
-                    f"metric {self.name}: the rollup {rollup.name} needs some of {', '.join(known)}, "
-                    "not all, and the first one it leaves out must be optional"
+                    f"metric {self.name}: rollup {rollup.name} must keep some but not all of "
+                    f"{', '.join(names)}, and the first dimension it omits must be optional"
                 )
 
-    def left_out(self, rollup: Rollup) -> Dimension:
-        """The first dimension the rollup does without. Where it is empty, the event speaks for the whole."""
+    def first_omitted_dimension(self, rollup: Rollup) -> Dimension:
+        """The first dimension that the rollup omits. Events of the rollup alone leave it empty."""
         return next(dimension for dimension in self.dimensions if dimension.name not in rollup.dimensions)
 
 
@@ -121,32 +127,30 @@ QUEUE = MetricDefinition(
         Dimension(
             "queue",
             "queue",
-            "queue name; empty for what belongs to the environment as a whole",
+            "queue name; empty for values of the whole environment",
             optional=True,
-            many=True,
+            high_cardinality=True,
         ),
-        Dimension(
-            "group", "group", "consumer group; empty for what belongs to the queue as a whole", optional=True
-        ),
+        Dimension("group", "group", "consumer group; empty for values of the whole queue", optional=True),
     ),
     counters=(
         Measure("enqueued", "eq", "messages accepted"),
-        Measure("dequeued", "dq", "messages handed to a consumer"),
-        Measure("acked", "ak", "messages finished successfully"),
+        Measure("dequeued", "dq", "messages delivered to a consumer"),
+        Measure("acked", "ak", "messages acknowledged"),
         Measure("nacked", "nk", "failed attempts that will be retried"),
-        Measure("dead", "dl", "messages given up on"),
-        Measure("expired", "ex", "messages that outlived their time to live"),
+        Measure("dead", "dl", "messages moved to dead letters"),
+        Measure("expired", "ex", "messages that exceeded their time to live"),
     ),
     gauges=(
         Measure("depth", "ql", "messages waiting"),
-        Measure("delayed", "dy", "tasks of a run queue that are not eligible yet, and not in its depth"),
-        Measure("running", "cc", "messages being worked on"),
+        Measure("delayed", "dy", "delayed tasks of a run queue; its depth excludes them"),
+        Measure("running", "cc", "messages leased to consumers"),
         Measure("limit", "cl", "concurrency limit of the queue"),
-        Measure("oldest_age_ms", "age", "age of the oldest eligible message"),
+        Measure("oldest_age_ms", "age", "age of the oldest message that is ready for delivery"),
     ),
     samples=(
-        Measure("wait_ms", "wt", "time from eligible to started"),
-        Measure("run_ms", "rt", "time from started to finished"),
+        Measure("wait_ms", "wt", "time from ready for delivery to delivered"),
+        Measure("run_ms", "rt", "time from delivered to finished"),
     ),
     rollups=(
         Rollup(
@@ -155,9 +159,13 @@ QUEUE = MetricDefinition(
             gauges=(
                 Measure("env_depth", "eql", "messages waiting in the environment"),
                 Measure("env_delayed", "edy", "delayed tasks of the environment's run queues"),
-                Measure("env_running", "ecc", "messages being worked on in the environment"),
+                Measure("env_running", "ecc", "messages leased to consumers in the environment"),
                 Measure("env_limit", "ecl", "concurrency limit of the environment"),
-                Measure("env_oldest_age_ms", "eage", "age of the environment's oldest eligible message"),
+                Measure(
+                    "env_oldest_age_ms",
+                    "eage",
+                    "age of the environment's oldest message that is ready for delivery",
+                ),
             ),
         ),
     ),
@@ -166,31 +174,31 @@ QUEUE = MetricDefinition(
 WORKER = MetricDefinition(
     name="worker",
     dimensions=(
-        Dimension("hostname", "host", "machine the broker process runs on"),
-        Dimension("worker", "wrk", "number of the process among those behind one port"),
+        Dimension("hostname", "host", "host name of the broker's machine"),
+        Dimension("worker", "wrk", "worker slot: the number of the process behind its port"),
     ),
     counters=(
-        Measure("push_requests", "pr", "pushes answered"),
-        Measure("push_messages", "pm", "messages they appended"),
-        Measure("pop_requests", "or", "pops answered, those that found nothing too"),
-        Measure("pop_messages", "om", "messages they handed out"),
-        Measure("ack_requests", "ar", "acks answered"),
-        Measure("ack_messages", "am", "messages they settled"),
-        Measure("transaction_requests", "tr", "transactions carried out"),
-        Measure("transaction_messages", "tm", "pushes and acks in them"),
+        Measure("push_requests", "pr", "push requests answered"),
+        Measure("push_messages", "pm", "messages that push requests appended"),
+        Measure("pop_requests", "or", "pop requests answered, including empty ones"),
+        Measure("pop_messages", "om", "messages that pop requests delivered"),
+        Measure("ack_requests", "ar", "ack requests answered"),
+        Measure("ack_messages", "am", "messages that ack requests acknowledged"),
+        Measure("transaction_requests", "tr", "transactions executed"),
+        Measure("transaction_messages", "tm", "pushes and acks in those transactions"),
         Measure("database_errors", "de", "database calls that failed"),
-        Measure("dead_letters", "dl", "messages given up on"),
+        Measure("dead_letters", "dl", "messages moved to dead letters"),
     ),
     gauges=(
         Measure("busy_connections", "bc", "database connections in use"),
         Measure("free_connections", "fc", "database connections not in use"),
         Measure("connection_waiters", "cw", "operations waiting for a connection"),
-        Measure("pending_requests", "rq", "requests waiting for their batch"),
-        Measure("parked_pops", "pp", "pops waiting for a message"),
-        Measure("spilled", "sp", "operations that wait in lanes"),
+        Measure("pending_requests", "rq", "requests waiting to join a batch"),
+        Measure("parked_pops", "pp", "long-polling pops waiting for a message"),
+        Measure("spilled", "sp", "deferred operations waiting in lanes"),
         Measure("resident_bytes", "rss", "resident memory"),
     ),
-    samples=(Measure("late_ms", "lt", "how late the event loop came, the worst of each second"),),
+    samples=(Measure("late_ms", "lt", "event loop lag: the largest of each second"),),
     shards=1,
     max_stream_length=100_000,
 )

@@ -1,4 +1,4 @@
-"""Metric definitions: declared once, checked when they are made."""
+"""Checks that a metric definition makes when it is created."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from penstock.definitions import DEFINITIONS, QUEUE, Dimension, Measure, MetricD
 
 
 def definition(*wires: str) -> MetricDefinition:
-    return MetricDefinition("made", (Dimension("d", "d", ""),), tuple(Measure(w, w, "") for w in wires))
+    counters = tuple(Measure(wire, wire, "") for wire in wires)
+    return MetricDefinition("example", (Dimension("d", "d", ""),), counters)
 
 
 @pytest.mark.parametrize("wires", [("a", "a"), ("d",), ("t",), ("toolong8",)])
@@ -21,11 +22,11 @@ def test_wire_names_that_clash_or_are_long_are_refused(wires: tuple[str, ...]) -
 
 
 def test_stream_keys_follow_from_name_and_shards() -> None:
-    made = MetricDefinition("made", (Dimension("d", "d", ""),), shards=3)
-    assert made.stream_keys == (
-        "penstock:metrics:made:0",
-        "penstock:metrics:made:1",
-        "penstock:metrics:made:2",
+    sharded = MetricDefinition("example", (Dimension("d", "d", ""),), shards=3)
+    assert sharded.stream_keys == (
+        "penstock:metrics:example:0",
+        "penstock:metrics:example:1",
+        "penstock:metrics:example:2",
     )
 
 
@@ -33,13 +34,13 @@ def test_wire_names_include_the_events_time() -> None:
     assert definition("a", "b").wire_names == {b"t", b"d", b"a", b"b"}
 
 
-def test_metrics_are_told_apart_by_name() -> None:
+def test_metric_names_are_unique() -> None:
     names = [definition.name for definition in DEFINITIONS]
     assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.name)
-def test_every_measure_has_a_column_name_and_says_what_it_is(definition: MetricDefinition) -> None:
+def test_every_measure_has_a_valid_column_name_and_a_help_text(definition: MetricDefinition) -> None:
     measures = (*definition.dimensions, *definition.counters, *definition.gauges, *definition.samples)
     assert all(re.fullmatch(r"[a-z][a-z0-9_]*", measure.name) for measure in measures)
     assert all(measure.help for measure in measures)
@@ -47,7 +48,7 @@ def test_every_measure_has_a_column_name_and_says_what_it_is(definition: MetricD
     assert any(not dimension.optional for dimension in definition.dimensions)
 
 
-def test_a_queue_is_measured_within_its_environment() -> None:
+def test_the_queue_metric_has_the_dimensions_of_its_scope() -> None:
     assert [dimension.name for dimension in QUEUE.dimensions] == [
         "organization",
         "project",
@@ -57,21 +58,24 @@ def test_a_queue_is_measured_within_its_environment() -> None:
     ]
 
 
-PARTS = (Dimension("whole", "w", ""), Dimension("part", "pt", "", optional=True))
-OWN, OF_WHOLE = Measure("own", "a", ""), Measure("of_whole", "b", "")
+DIMENSIONS = (Dimension("city", "c", ""), Dimension("street", "st", "", optional=True))
+STREET_GAUGE, CITY_GAUGE = Measure("street_gauge", "a", ""), Measure("city_gauge", "b", "")
 
 
 def test_gauges_of_a_rollup_are_gauges_of_the_metric_too() -> None:
-    made = MetricDefinition(
-        "made", PARTS, gauges=(OWN,), rollups=(Rollup("whole", ("whole",), gauges=(OF_WHOLE,)),)
+    metric = MetricDefinition(
+        "example",
+        DIMENSIONS,
+        gauges=(STREET_GAUGE,),
+        rollups=(Rollup("city", ("city",), gauges=(CITY_GAUGE,)),),
     )
-    assert (made.own_gauges, made.gauges) == ((OWN,), (OWN, OF_WHOLE))
-    assert b"b" in made.wire_names
-    assert replace(made, shards=1).gauges == made.gauges
-    assert made.left_out(made.rollups[0]).name == "part"
+    assert (metric.own_gauges, metric.gauges) == ((STREET_GAUGE,), (STREET_GAUGE, CITY_GAUGE))
+    assert b"b" in metric.wire_names
+    assert replace(metric, shards=1).gauges == metric.gauges
+    assert metric.first_omitted_dimension(metric.rollups[0]).name == "street"
 
 
-@pytest.mark.parametrize("kept", [("whole", "part"), ("part",), ("another",)])
-def test_a_rollup_leaves_out_what_may_be_empty(kept: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="the first one it leaves out must be optional"):
-        MetricDefinition("made", PARTS, rollups=(Rollup("whole", kept),))
+@pytest.mark.parametrize("kept", [("city", "street"), ("street",), ("another",)])
+def test_a_rollup_must_omit_an_optional_dimension(kept: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="the first dimension it omits must be optional"):
+        MetricDefinition("example", DIMENSIONS, rollups=(Rollup("city", kept),))

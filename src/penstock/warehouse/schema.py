@@ -217,7 +217,7 @@ def view_query(definition: MetricDefinition, table: TierTable, suffix: str = "")
             f"{_state(QUANTILE_FUNCTION)}(landing.{sample.name}) AS {sample.name}_digest",
         ]
     # An event that speaks for the whole has no row of its own among the parts.
-    parts = [f"`{definition.left_out(rollup).name}`" for rollup in definition.rollups]
+    parts = [f"`{definition.first_omitted_dimension(rollup).name}`" for rollup in definition.rollups]
     filled = " AND ".join(f"landing.{name} != ''" for name in parts if name in dimensions)
     return (
         f"SELECT\n    {_lines(columns)}\nFROM {landing_table(definition)}{suffix} AS landing\n"
@@ -290,7 +290,7 @@ def _table(
 
 
 def _dimension_type(dimension: Dimension) -> str:
-    return "String" if dimension.many else "LowCardinality(String)"
+    return "String" if dimension.high_cardinality else "LowCardinality(String)"
 
 
 def _names(dimensions: list[Dimension]) -> list[str]:

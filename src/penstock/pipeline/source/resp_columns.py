@@ -15,7 +15,7 @@ import hiredis
 import numpy as np
 import pyarrow as pa
 
-from penstock.definitions import LONGEST_WIRE_NAME, PACK_WIRE, MetricDefinition
+from penstock.definitions import MAX_WIRE_NAME_LENGTH, PACK_WIRE, MetricDefinition
 from penstock.pipeline.source.digits import (
     PADDING,
     Bytes,
@@ -192,9 +192,9 @@ def _layout(buffer: bytes | bytearray, begin: int, end: int, *, strict: bool = F
 
 
 def _name_words(words: Words, start: Integers, end: Integers) -> Words:
-    length = np.minimum(end - start, LONGEST_WIRE_NAME + 1)
+    length = np.minimum(end - start, MAX_WIRE_NAME_LENGTH + 1)
     name = low_bytes(words[start], length) | length.astype(np.uint64) << np.uint64(56)
-    return np.where(length <= LONGEST_WIRE_NAME, name, np.uint64(0))
+    return np.where(length <= MAX_WIRE_NAME_LENGTH, name, np.uint64(0))
 
 
 def _as_word(wire: str) -> np.uint64:
