@@ -1,58 +1,66 @@
-# Penstock. `make` lists what there is.
+# Penstock. `make` lists the targets.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: help up demo test check format reference bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq setup setup-dev setup-bench clean
+.PHONY: help up demo test check lint format reference matrix pin clean setup setup-dev setup-bench \
+	bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-up: setup ## set up and run the whole platform here; Ctrl-C stops it
+up: setup ## install and run the whole platform here; Ctrl-C stops it and keeps the data
 	@exec $(BIN)/penstock up
 
-demo: setup ## the same, with a gentle load running so that the page is alive
+demo: setup ## the same with a light load, so that the console shows live data
 	@exec $(BIN)/penstock up --demo
 
-test: setup-dev ## set up and run all tests; ARGS="-k pop" for some
+test: setup-dev ## install and run all tests; ARGS="-k pop" selects some
 	@tools/chromium.sh
 	@$(BIN)/python -m pytest $(or $(ARGS),-n 2 --dist loadfile)
 
-check: setup-dev ## format, lint, strict types and import layers, then the tests
+check: lint test ## what CI runs: format, lint, types and layers, then the tests
+
+lint: setup-dev ## check format, lint, strict types and import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@$(MAKE) --no-print-directory test
 
-format: setup-dev ## rewrite the code in the house format
+format: setup-dev ## format the code and apply safe lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-reference: setup-dev ## rewrite the reference pages that follow from the code
+reference: setup-dev ## regenerate the reference pages and the Grafana dashboard from the code
 	@$(BIN)/python tools/reference.py
 
-bench-broker: setup-bench ## measure the broker beside its peers; ARGS="--quick" for a smoke run
+matrix: setup-dev ## run the tests on every installed Python 3.11-3.14 and PostgreSQL 14-18; ARGS="-k pop" selects some
+	@$(BIN)/python tools/matrix.py $(ARGS)
+
+pin: setup-dev ## pin the newest allowed version of every dependency in the requirements files
+	@$(BIN)/python tools/pin.py
+
+bench-broker: setup-bench ## compare the broker with its peers; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.broker $(ARGS)
 
-bench-pipeline: setup-bench ## measure the pipeline beside a plain consumer; ARGS="--quick" for a smoke run
+bench-pipeline: setup-bench ## compare the pipeline with a plain consumer; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.pipeline $(ARGS)
 
-bench-series: setup-bench ## measure reading series over 35 million rows; ARGS="--quick" for a smoke run
+bench-series: setup-bench ## measure series queries over 35 million rows; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.series $(ARGS)
 
-bench-runqueue: setup-bench ## measure run queues beside their peers; ARGS="--quick" for a smoke run
+bench-runqueue: setup-bench ## compare run queues with their peers; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.runqueue $(ARGS)
 
-bench-overload: setup-bench ## measure what overload does, with load management and without; ARGS="--quick" for a smoke run
+bench-overload: setup-bench ## measure overload with and without load management; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.overload $(ARGS)
 
-bench-dlq: setup-bench ## measure dead letters at 5 million; ARGS="--rows 23000000" for more, "--quick" for a smoke run
+bench-dlq: setup-bench ## measure 5 million dead letters; ARGS="--rows 23000000" for more, "--quick" for a smoke run
 	@$(BIN)/python -m bench.dlq $(ARGS)
 
-bench-selfmetrics: setup-bench ## measure what it costs a broker to measure itself; ARGS="--quick" for a smoke run
+bench-selfmetrics: setup-bench ## measure the cost of the broker's own metrics; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.selfmetrics $(ARGS)
 
 setup:
@@ -64,5 +72,5 @@ setup-dev:
 setup-bench:
 	@tools/setup.sh requirements-bench.txt
 
-clean: ## remove the environment and the embedded servers' data
+clean: ## remove the virtual environment and the data of the embedded servers
 	rm -rf .venv .penstock
