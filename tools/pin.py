@@ -1,6 +1,6 @@
 """Pin the dependencies that pyproject.toml names in the requirements files. `make pin` runs it.
 
-Versions that are pinned already stay, unless `--upgrade` is passed. The files hold versions only, no addresses.
+Pinned versions stay unless `--upgrade` is passed. The files hold versions only, no addresses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ UV = Path(sys.executable).with_name("uv")
 FILES = {
     "requirements.txt": ("# What the platform runs on, every version pinned by `make pin`.", ["build"]),
     "requirements-dev.txt": ("# What tests, checks and benchmarks need on top.", ["build", "dev"]),
-    "requirements-bench.txt": ("# The peers that the benchmarks compare Penstock with.", ["build", "dev", "bench"]),
+    "requirements-bench.txt": (
+        "# The peers that the benchmarks compare Penstock with.",
+        ["build", "dev", "bench"],
+    ),
 }
 
 
