@@ -39,10 +39,10 @@ def problem(
 
 async def on_penstock_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PenstockError)
-    return of_penstock_error(error)
+    return from_penstock_error(error)
 
 
-def of_penstock_error(error: PenstockError) -> Response:
+def from_penstock_error(error: PenstockError) -> Response:
     headers = None
     if error.status in (429, 503):
         headers = {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}
@@ -63,10 +63,10 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:
-    return of_unexpected(error, request.url.path)
+    return from_unexpected_error(error, request.url.path)
 
 
-def of_unexpected(error: Exception, path: str) -> Response:
+def from_unexpected_error(error: Exception, path: str) -> Response:
     logger.error("unexpected error in %s", path, exc_info=error)
     return problem(500, "Something went wrong", "an unexpected error; the broker's log has it", "internal")
 

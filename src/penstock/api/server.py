@@ -11,7 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from penstock.api.app import make_app
-from penstock.api.http.fast_protocol import ExpressProtocol
+from penstock.api.http.fast_protocol import FastHttpProtocol
 from penstock.broker.self_metrics.worker_slot import clear_slots
 from penstock.config import Settings, as_environment, load_settings
 
@@ -19,7 +19,7 @@ GARBAGE_AFTER = 20_000
 """So many objects more than were given up: then those that hold each other are looked for."""
 
 OPTIONS: dict[str, Any] = {
-    "http": ExpressProtocol,
+    "http": FastHttpProtocol,
     "access_log": False,
     "proxy_headers": False,
     "server_header": False,

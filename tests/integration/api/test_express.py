@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.api.app import make_app
 from penstock.api.http import fast_protocol
-from penstock.api.http.fast_protocol import ExpressProtocol, HotCycle
+from penstock.api.http.fast_protocol import FastHttpProtocol, FastRequestCycle
 from penstock.api.server import OPTIONS
 from penstock.broker.messages import NewMessage
 from penstock.broker.overload.load import Decision
@@ -72,12 +72,12 @@ def express_requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The URLs that went the short way."""
     seen: list[str] = []
 
-    class Noted(HotCycle):
-        def __init__(self, protocol: ExpressProtocol, handler: Any) -> None:
+    class Noted(FastRequestCycle):
+        def __init__(self, protocol: FastHttpProtocol, handler: Any) -> None:
             seen.append(protocol.url.decode())
             super().__init__(protocol, handler)
 
-    monkeypatch.setattr(fast_protocol, "HotCycle", Noted)
+    monkeypatch.setattr(fast_protocol, "FastRequestCycle", Noted)
     return seen
 
 
@@ -437,7 +437,7 @@ async def test_a_push_stays_behind_what_waits_in_its_lane(served: Served) -> Non
     broker = served.app.state.services.broker
     await broker.drain.stop()
     [first] = await broker.push(DEFAULT_SCOPE, [NewMessage("lane", "p", b"1")], Decision.DEFER)
-    assert first.accepted is not None
+    assert first.deferral is not None
     line.send(post("/api/v1/push", push_body("lane", 2)))
     status, _, body = await line.answer()
     assert (status, body["reason"]) == (202, "maintaining_order")
@@ -531,7 +531,7 @@ async def test_an_answered_request_leaves_nothing_for_the_garbage_collector(serv
         for _ in range(20):
             line.send(get("/api/v1/pop/queue/orders?batch=1"))
             assert (await line.answer())[0] == 204
-        left = [one for one in gc.get_objects() if isinstance(one, HotCycle)]
+        left = [one for one in gc.get_objects() if isinstance(one, FastRequestCycle)]
     finally:
         gc.enable()
     assert len(left) <= 2, "the last one, and the one that made the group"

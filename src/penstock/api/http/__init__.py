@@ -1,1 +1,4 @@
-"""HTTP below the framework: the server protocol, the direct path of hot requests, request parsing, responses."""
+"""HTTP below the framework: the server protocol, the fast path of hot requests, request parsing, responses.
+
+Routes and schemas import from here; decisions about queues and messages live in the broker.
+"""

@@ -1,10 +1,10 @@
-"""Noticing that a waiting client has left."""
+"""Cancel work for a client that closed its connection."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.requests import Request
 
@@ -12,26 +12,26 @@ T = TypeVar("T")
 
 
 async def unless_disconnected(
-    request: Request, work: Coroutine[Any, Any, T], leaving_now: Callable[[], None] = lambda: None
+    request: Request, work: Coroutine[None, None, T], on_disconnect: Callable[[], None] = lambda: None
 ) -> T | None:
-    """The result of `work`, or None once the client has left; the work is then cancelled.
+    """The result of `work`; None if the client disconnects first, which cancels the work.
 
-    `leaving_now` is called before that: work that is about to end may not notice the cancellation.
+    `on_disconnect` is called before the cancellation: work that is about to end may not notice the latter.
     """
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
+    disconnecting = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if leaving.done() and not working.done():
-            leaving_now()
+        await asyncio.wait({working, disconnecting}, return_when=asyncio.FIRST_COMPLETED)
+        if disconnecting.done() and not working.done():
+            on_disconnect()
             return None
         return await working
     finally:
-        for task in (working, leaving):
+        for task in (working, disconnecting):
             task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+        await asyncio.gather(working, disconnecting, return_exceptions=True)
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,9 +1,9 @@
-"""The server's HTTP protocol with a short way for hot requests.
+"""The server's HTTP protocol with a fast path for hot requests.
 
-uvicorn reads requests, keeps connections alive and stops gracefully; a usual hot request is then handled
-right here, in one task and one write, instead of through the application's interface. Whatever is unusual
-(another route, a body of unknown length, a second request on the connection before the first is answered)
-goes the server's own way.
+uvicorn reads requests, keeps connections alive and stops gracefully. A usual hot request is handled right
+here, in at most one task and one write, instead of through the ASGI application. An unusual request (another
+route, a body of unknown length, a second request on the connection before the first has its response) goes
+through uvicorn's own code to the application.
 """
 
 from __future__ import annotations
@@ -24,114 +24,115 @@ from penstock.api.auth import Guards
 from penstock.api.http.fast_routes import (
     POP_PREFIX,
     STATUS_PATH,
-    Dequeue,
-    Pop,
-    may_be_remembered,
-    pop_of,
-    post_of,
-    status_of,
+    DequeueHandler,
+    PopHandler,
+    dlq_status_handler,
+    is_cacheable,
+    pop_handler,
+    post_handler,
 )
-from penstock.api.http.head_cache import Heads
-from penstock.api.http.reply import Start
-from penstock.api.http.response import Answer
+from penstock.api.http.head_cache import RequestHeadCache
+from penstock.api.http.reply import Handler
+from penstock.api.http.response import HotResponse
 from penstock.api.services import Services
 from penstock.errors import Overloaded, PenstockError
 
-_JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
-_CLOSE = b"connection: close\r\n"
-_GIVING_BACK = (Pop, Dequeue)
+_JSON_HEADERS = b"content-type: application/json\r\ncontent-length: %d\r\n"
+_CLOSE_HEADER = b"connection: close\r\n"
+RETURNS_LEASES = (PopHandler, DequeueHandler)
+"""Handlers whose leases are released when the client disconnects before it has the response."""
 
 
-class HotCycle:
-    """One hot request from its head to its answer, in the shape in which the server keeps those under way.
+class FastRequestCycle:
+    """One hot request from its head to its response, in the shape of uvicorn's own request cycle.
 
-    It is the `Reply` that its batch tells what became of it; a task is made only for what has to be awaited.
+    It is the `Reply` that a batch gives its result to. A task is created only if something must be awaited.
     """
 
     __slots__ = (
         "body",
         "disconnected",
-        "finish",
+        "handler",
         "keep_alive",
+        "on_error",
+        "on_result",
         "protocol",
-        "rescue",
         "response_complete",
-        "start",
         "task",
     )
 
-    def __init__(self, protocol: ExpressProtocol, start: Start) -> None:
+    def __init__(self, protocol: FastHttpProtocol, handler: Handler) -> None:
         self.protocol = protocol
-        self.start = start
+        self.handler = handler
         self.body = b""
         self.keep_alive = True
         self.disconnected = False
         self.response_complete = False
         self.task: asyncio.Task[None] | None = None
-        self.finish: Callable[[Any], Answer | Awaitable[Answer]] = _nothing_to_finish
-        self.rescue: Callable[[Exception], Awaitable[Answer]] | None = None
+        self.on_result: Callable[[Any], HotResponse | Awaitable[HotResponse]] = _no_result_expected
+        self.on_error: Callable[[Exception], Awaitable[HotResponse]] | None = None
 
     def run(self) -> None:
-        """Begin to answer."""
+        """Start the request."""
         try:
-            work = self.start(self.protocol.services, self.body, self)
-        except Exception as error:  # noqa: BLE001 - the last line of defence, as in the application
+            work = self.handler(self.protocol.services, self.body, self)
+        except Exception as error:  # noqa: BLE001 - the last handler of errors, as in the application
             self._send(*self._problem(error))
         else:
             if work is not None:
-                self._await(work)
+                self._start_task(work)
 
     @property
-    def message_event(self) -> HotCycle:
-        """The server sets this when the client has left."""
+    def message_event(self) -> FastRequestCycle:
+        """uvicorn calls `message_event.set()` when the client disconnects."""
         return self
 
     def set(self) -> None:
-        # A pop gives back what it had leased. A push or ack goes on: what it did is counted and announced.
-        if self._gives_back and not self.response_complete and self.task is not None:
+        # A cancelled pop releases its leases. A push or ack goes on: its effects are counted and announced.
+        if self._returns_leases and not self.response_complete and self.task is not None:
             self.task.cancel()
 
-    def has_left(self) -> bool:
+    def client_disconnected(self) -> bool:
         return self.disconnected or self.protocol.transport.is_closing()
 
     def done(self) -> bool:
-        return self._gives_back and self.has_left()
+        return self._returns_leases and self.client_disconnected()
 
-    def set_result(self, result: Any) -> None:
+    def set_result(self, result: object) -> None:
         try:
-            answer = self.finish(result)
-        except Exception as error:  # noqa: BLE001 - as above, and the rest of the batch is not to blame
+            response = self.on_result(result)
+        except Exception as error:  # noqa: BLE001 - as above; an error here must not fail the rest of the batch
             self._send(*self._problem(error))
             return
-        if isinstance(answer, Answer):
-            self._send(_head(answer), answer.body)
+        if isinstance(response, HotResponse):
+            self._send(_head(response), response.body)
         else:
-            self._await(answer)
+            self._start_task(response)
 
     def set_exception(self, exception: Exception) -> None:
-        if self.rescue is not None:
-            self._await(self.rescue(exception))
+        if self.on_error is not None:
+            self._start_task(self.on_error(exception))
         else:
             self._send(*self._problem(exception))
 
     @property
-    def _gives_back(self) -> bool:
-        return isinstance(self.start, _GIVING_BACK)
+    def _returns_leases(self) -> bool:
+        return isinstance(self.handler, RETURNS_LEASES)
 
-    def _await(self, work: Awaitable[Answer]) -> None:
-        self.task = self._in_task(self._awaited(work))
+    def _start_task(self, work: Awaitable[HotResponse]) -> None:
+        self.task = self._create_task(self._await_and_send(work))
 
-    def _in_task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def _create_task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         tasks = self.protocol.tasks
         task = self.protocol.loop.create_task(work)
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         return task
 
-    async def _awaited(self, work: Awaitable[Answer]) -> None:
+    async def _await_and_send(self, work: Awaitable[HotResponse]) -> None:
         try:
-            answer = await work
-            head, body = _head(answer), answer.body
+            response = await work
+            head, body = _head(response), response.body
         except asyncio.CancelledError:
             return
         except Exception as error:  # noqa: BLE001 - as above
@@ -140,22 +141,23 @@ class HotCycle:
 
     def _send(self, head: bytes, body: bytes) -> None:
         if self.protocol.flow.write_paused and not self.disconnected:
-            self.task = self._in_task(self._send_later(head, body))
+            self.task = self._create_task(self._send_when_writable(head, body))
         else:
             self._write(head, body)
 
-    async def _send_later(self, head: bytes, body: bytes) -> None:
+    async def _send_when_writable(self, head: bytes, body: bytes) -> None:
         await self.protocol.flow.drain()
         self._write(head, body)
 
     def _write(self, head: bytes, body: bytes) -> None:
         protocol = self.protocol
         self.response_complete = True
-        # These may refer to the cycle they belong to, and would keep it until such loops are looked for.
-        self.finish, self.rescue = _nothing_to_finish, None
+        # The callbacks may refer to this cycle; such a reference loop would keep it until the next garbage
+        # collection.
+        self.on_result, self.on_error = _no_result_expected, None
         if self.disconnected:
             return
-        end = b"\r\n" if self.keep_alive else _CLOSE + b"\r\n"
+        end = b"\r\n" if self.keep_alive else _CLOSE_HEADER + b"\r\n"
         protocol.transport.write(b"".join((head, end, body)))
         if not self.keep_alive:
             protocol.transport.close()
@@ -165,55 +167,61 @@ class HotCycle:
         if isinstance(error, Overloaded):
             return _refusal(math.ceil(error.retry_after_s))
         if isinstance(error, PenstockError):
-            return _head_and_body(problems.of_penstock_error(error))
-        return _head_and_body(problems.of_unexpected(error, self.protocol.url.decode("latin-1")))
+            return _head_and_body(problems.from_penstock_error(error))
+        return _head_and_body(problems.from_unexpected_error(error, self.protocol.url.decode("latin-1")))
 
 
-def _nothing_to_finish(result: Any) -> Answer:
-    raise RuntimeError("nothing was begun")
+def _no_result_expected(result: object) -> HotResponse:
+    raise RuntimeError("a result arrived for a request that waits for none")
 
 
-_heads: WeakKeyDictionary[FastAPI, Heads] = WeakKeyDictionary()
+_head_caches: WeakKeyDictionary[FastAPI, RequestHeadCache] = WeakKeyDictionary()
 
 
-class ExpressProtocol(HttpToolsProtocol):
+class FastHttpProtocol(HttpToolsProtocol):
+    """One client connection: hot requests in a `FastRequestCycle`, all others as uvicorn handles them."""
+
     services: Services
-    _heads: Heads
+    _head_cache: RequestHeadCache
     _idle_since = 0.0
     _in_message = False
-    """Whether the parser has begun with a request that is not complete."""
-    _completed = 0
-    """How many it has completed."""
+    """Whether the parser has started a request that is not complete."""
+    _messages_completed = 0
+    """The number of requests the parser has completed."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.services = self.application.state.services
-        self._heads = _heads.setdefault(self.application, Heads())
+        self._head_cache = _head_caches.setdefault(self.application, RequestHeadCache())
 
     def data_received(self, data: bytes) -> None:
-        if self._in_message or not self._is_free:
+        if self._in_message or not self._is_idle:
             super().data_received(data)
             return
-        found = self._heads.find(data)
-        if found is not None:
-            seen, body = found
+        cache_hit = self._head_cache.find(data)
+        if cache_hit is not None:
+            cached_head, body = cache_hit
             self._unset_keepalive_if_required()
-            self.url = seen.url
-            cycle = HotCycle(self, seen.start)
+            self.url = cached_head.url
+            cycle = FastRequestCycle(self, cached_head.handler)
             cycle.body = body
             self.cycle = cycle  # type: ignore[assignment]
             cycle.run()
             return
-        completed = self._completed
+        completed_before = self._messages_completed
         super().data_received(data)
-        read: object = self.cycle
-        one = self._completed == completed + 1 and not self._in_message
-        if one and isinstance(read, HotCycle) and may_be_remembered(self.url, read.start):
-            self._heads.remember(data, read.start, self.url, len(read.body))
+        parsed_cycle: object = self.cycle
+        is_one_request = self._messages_completed == completed_before + 1 and not self._in_message
+        if (
+            is_one_request
+            and isinstance(parsed_cycle, FastRequestCycle)
+            and is_cacheable(self.url, parsed_cycle.handler)
+        ):
+            self._head_cache.add(data, parsed_cycle.handler, self.url, len(parsed_cycle.body))
 
     @property
-    def _is_free(self) -> bool:
-        """Whether no request is under way."""
+    def _is_idle(self) -> bool:
+        """Whether no request is in flight."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
@@ -223,7 +231,7 @@ class ExpressProtocol(HttpToolsProtocol):
         return app
 
     def on_message_begin(self) -> None:
-        # What the application would be told of the request is put together when it is needed.
+        # The ASGI scope is built in `on_headers_complete`, and only for requests of the application.
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
@@ -232,7 +240,7 @@ class ExpressProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         handler = self._hot_handler()
         if handler is not None:
-            self.cycle = HotCycle(self, handler)  # type: ignore[assignment]
+            self.cycle = FastRequestCycle(self, handler)  # type: ignore[assignment]
             return
         url, headers, expect = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
@@ -242,16 +250,16 @@ class ExpressProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         cycle = self.cycle
-        if isinstance(cycle, HotCycle):
+        if isinstance(cycle, FastRequestCycle):
             cycle.body = cycle.body + body if cycle.body else body
         else:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._in_message = False
-        self._completed += 1
+        self._messages_completed += 1
         cycle = self.cycle
-        if isinstance(cycle, HotCycle):
+        if isinstance(cycle, FastRequestCycle):
             cycle.run()
         else:
             super().on_message_complete()
@@ -264,13 +272,13 @@ class ExpressProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
-        # One timer per connection that looks again, rather than one made and cancelled with every request.
+        # One timer per connection that reschedules itself, instead of one created and cancelled per request.
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:
-            self._look_again_in(self.timeout_keep_alive)
+            self._check_keep_alive_in(self.timeout_keep_alive)
 
     def _unset_keepalive_if_required(self) -> None:
-        """Called with every piece of data that comes, and at the end."""
+        """uvicorn calls this with every chunk of received data, and at the end of the connection."""
         if self.transport.is_closing():
             super()._unset_keepalive_if_required()
         else:
@@ -280,52 +288,52 @@ class ExpressProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = None
         if self.transport.is_closing():
             return
-        idle = self.cycle is None or self.cycle.response_complete
-        left_s = self._idle_since + self.timeout_keep_alive - self.loop.time() if idle else 1.0
-        if left_s > 0:
-            self._look_again_in(left_s)
+        is_idle = self.cycle is None or self.cycle.response_complete
+        remaining_s = self._idle_since + self.timeout_keep_alive - self.loop.time() if is_idle else 1.0
+        if remaining_s > 0:
+            self._check_keep_alive_in(remaining_s)
         else:
             super().timeout_keep_alive_handler()
 
-    def _look_again_in(self, seconds: float) -> None:
+    def _check_keep_alive_in(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def shutdown(self) -> None:
-        """The server stops and finishes what is in flight; who only waits must not hold it up."""
+        """Stop once in-flight requests are finished. Long polls are woken so that they do not delay it."""
         self.services.broker.parked_pops.wake_all_for_shutdown()
         self.services.run_queues.let_go()
         super().shutdown()
 
-    def _hot_handler(self) -> Start | None:
-        """What answers the request, if it is hot and has nothing unusual about it."""
-        if not self._is_free:
+    def _hot_handler(self) -> Handler | None:
+        """The handler of the current request, if the request is hot and has nothing unusual about it."""
+        if not self._is_idle:
             return None
-        handler: Start | None
+        handler: Handler | None
         method = self.parser.get_method()
         try:
             if method == b"POST":
-                handler = post_of(self.url)
+                handler = post_handler(self.url)
             elif method == b"GET" and self.url.startswith(POP_PREFIX):
-                handler = pop_of(self.url)
+                handler = pop_handler(self.url)
             elif method == b"GET" and self.url.startswith(STATUS_PATH):
-                handler = status_of(self.url)
+                handler = dlq_status_handler(self.url)
                 self._check_caller()
             else:
                 return None
         except PenstockError:
-            return None  # the application says what is wrong with it
+            return None  # the application reports the error
         return handler if handler is not None and self._is_plain(method == b"POST") else None
 
     def _check_caller(self) -> None:
-        """Raise unless whoever sent this request may have what tokens guard.
+        """Raise unless the client may use a route that tokens guard.
 
-        Asked while its headers are at hand: the next request on the connection brings others.
+        Called while `self.headers` are those of this request: the next request replaces them.
         """
-        found: Guards = self.application.state.guards
+        guards: Guards = self.application.state.guards
         token = next((value for name, value in self.headers if name == b"authorization"), b"")
-        found.check_caller(self.client[0] if self.client else None, token.decode("latin-1"))
+        guards.check_caller(self.client[0] if self.client else None, token.decode("latin-1"))
 
-    def _is_plain(self, with_body: bool) -> bool:
+    def _is_plain(self, has_body: bool) -> bool:
         if self.expect_100_continue or self.parser.get_http_version() != "1.1":
             return False
         length = 0
@@ -334,18 +342,18 @@ class ExpressProtocol(HttpToolsProtocol):
                 length = int(value)
             elif name in (b"transfer-encoding", b"upgrade"):
                 return False
-        most = self.services.settings.max_body_bytes if with_body else 0
-        return length <= most and self.parser.should_keep_alive()
+        max_length = self.services.settings.max_body_bytes if has_body else 0
+        return length <= max_length and self.parser.should_keep_alive()
 
 
-def _head(answer: Answer) -> bytes:
-    return STATUS_LINE[answer.status] + (_JSON % len(answer.body) if answer.body else b"")
+def _head(response: HotResponse) -> bytes:
+    return STATUS_LINE[response.status] + (_JSON_HEADERS % len(response.body) if response.body else b"")
 
 
 @lru_cache(maxsize=256)
 def _refusal(retry_after_s: int) -> tuple[bytes, bytes]:
-    """Made once, because a broker that refuses has better things to do."""
-    return _head_and_body(problems.of_penstock_error(Overloaded(retry_after_s)))
+    """The response of an overloaded broker, cached: it must cost next to nothing."""
+    return _head_and_body(problems.from_penstock_error(Overloaded(retry_after_s)))
 
 
 def _head_and_body(response: Response) -> tuple[bytes, bytes]:

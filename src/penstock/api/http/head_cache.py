@@ -1,43 +1,46 @@
-"""Request heads that were read before.
+"""Cache of parsed request heads.
 
-A producer or consumer sends the same head again and again, byte for byte but for the length of its body. What
-a parser made of it the first time holds every time, so it is looked up instead.
+A producer or consumer repeats the same head, byte for byte, with bodies of the same length. The result of
+parsing a head is therefore stored and looked up when the same bytes arrive again.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.api.http.reply import Start
+from penstock.api.http.reply import Handler
 
-END = b"\r\n\r\n"
-LONGEST, MOST = 1_000, 4_096
+HEAD_END = b"\r\n\r\n"
+MAX_HEAD_BYTES, MAX_HEADS = 1_000, 4_096
 
 
-class Seen(NamedTuple):
-    """What a head asks for; its body has `length` bytes."""
+class CachedHead(NamedTuple):
+    """The handler and URL of a head, and the length of the body that follows it."""
 
-    start: Start
+    handler: Handler
     url: bytes
-    length: int
+    body_length: int
 
 
-class Heads:
-    def __init__(self) -> None:
-        self._seen: dict[bytes, Seen] = {}
+class RequestHeadCache:
+    """Bounded by `max_heads`; a full cache is emptied."""
 
-    def find(self, data: bytes) -> tuple[Seen, bytes] | None:
-        """What is asked for, and the body, if the data is one whole request with a known head."""
-        end = data.find(END) + len(END)
-        seen = self._seen.get(data[:end])
-        if seen is None or len(data) != end + seen.length:
+    def __init__(self, max_heads: int = MAX_HEADS) -> None:
+        self._max_heads = max_heads
+        self._heads: dict[bytes, CachedHead] = {}
+
+    def find(self, data: bytes) -> tuple[CachedHead, bytes] | None:
+        """The cached head and the body, if `data` is exactly one request with a known head."""
+        end = data.find(HEAD_END) + len(HEAD_END)
+        cached_head = self._heads.get(data[:end])
+        if cached_head is None or len(data) != end + cached_head.body_length:
             return None
-        return seen, data[end:]
+        return cached_head, data[end:]
 
-    def remember(self, data: bytes, start: Start, url: bytes, length: int) -> None:
-        """The data was one whole request, and this is what it asked for."""
-        head = data[: data.find(END) + len(END)]
-        if len(head) <= LONGEST and len(data) == len(head) + length:
-            if len(self._seen) >= MOST:
-                self._seen.clear()
-            self._seen[head] = Seen(start, url, length)
+    def add(self, data: bytes, handler: Handler, url: bytes, body_length: int) -> None:
+        """Store the head of `data`, unless the head is too long or `data` is not exactly one request."""
+        head = data[: data.find(HEAD_END) + len(HEAD_END)]
+        if len(head) <= MAX_HEAD_BYTES and len(data) == len(head) + body_length:
+            if len(self._heads) >= self._max_heads:
+                self._heads.clear()
+            self._heads[head] = CachedHead(handler, url, body_length)

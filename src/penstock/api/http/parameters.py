@@ -1,4 +1,4 @@
-"""Parameters of the cold routes: typed once, checked before they reach anything."""
+"""Annotated types of path and query parameters, validated before a route runs."""
 
 from __future__ import annotations
 
@@ -12,47 +12,50 @@ from pydantic import AfterValidator
 from penstock.api.http.request_parsing import check_name
 from penstock.errors import InvalidRequest
 
-LARGEST_ID = 2**63 - 1
+MAX_ID = 2**63 - 1
+"""The largest bigint of PostgreSQL."""
 
 
-def _a_name(what: str) -> AfterValidator:
-    check: Callable[[str], str] = lambda name: check_name(what, name)  # noqa: E731 - a name for the type
+def _name_validator(field: str) -> AfterValidator:
+    check: Callable[[str], str] = lambda name: check_name(field, name)  # noqa: E731 - pydantic needs its type
     return AfterValidator(check)
 
 
-def in_utc(moment: datetime) -> datetime:
-    """The moment with its zone; one without a zone is in UTC."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+def as_utc(time: datetime) -> datetime:
+    """The time in UTC. A time without a zone is taken as UTC."""
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-def moment(field: str, text: object) -> datetime:
-    """A moment in ISO 8601 from a body."""
+def parse_time(field: str, text: object) -> datetime:
+    """The ISO 8601 time in a field of a body; InvalidRequest if it is not one."""
     try:
         if isinstance(text, str):
-            return in_utc(datetime.fromisoformat(text))
+            return as_utc(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
-        pass  # told below
-    raise InvalidRequest(f"{field} must be a time in ISO 8601, not {text!r}", field=field)
+        pass  # reported below
+    raise InvalidRequest(f"{field} must be a time in ISO 8601, not {text!r}.", field=field)
 
 
-def _without_nul(text: str | None) -> str | None:
-    """PostgreSQL knows no NUL in text, so nothing can have it in its name."""
+def _reject_nul(text: str | None) -> str | None:
+    """PostgreSQL text cannot contain NUL, so no stored name has one."""
     if text is not None and "\0" in text:
-        raise InvalidRequest("a parameter has a NUL character in it")
+        raise InvalidRequest("A parameter contains a NUL character. Remove it.")
     return text
 
 
-_a_text = AfterValidator(_without_nul)
+_nul_validator = AfterValidator(_reject_nul)
 
-Queue = Annotated[str, _a_name("queue")]
-Partition = Annotated[str, _a_name("partition")]
-Group = Annotated[str, _a_name("consumerGroup")]
-Label = Annotated[str, _a_name("name")]
-TransactionId = Annotated[str, _a_name("transactionId")]
-PartitionId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="as push and pop tell it")]
-Moment = Annotated[datetime, AfterValidator(in_utc)]
+Queue = Annotated[str, _name_validator("queue")]
+Partition = Annotated[str, _name_validator("partition")]
+Group = Annotated[str, _name_validator("consumerGroup")]
+Label = Annotated[str, _name_validator("name")]
+TransactionId = Annotated[str, _name_validator("transactionId")]
+PartitionId = Annotated[int, Path(ge=1, le=MAX_ID, description="partition id, as push and pop return it")]
+Timestamp = Annotated[datetime, AfterValidator(as_utc)]
 
-Limit = Annotated[int, Query(ge=1, le=1_000, description="how many at most")]
-Offset = Annotated[int, Query(ge=0, le=10_000_000, description="how many to pass over first")]
-Search = Annotated[str | None, Query(min_length=1, max_length=255, description="part of the name"), _a_text]
-Text = Annotated[str | None, Query(max_length=255), _a_text]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="maximum number of results")]
+Offset = Annotated[int, Query(ge=0, le=10_000_000, description="number of results to skip")]
+Search = Annotated[
+    str | None, Query(min_length=1, max_length=255, description="substring of the name"), _nul_validator
+]
+Text = Annotated[str | None, Query(max_length=255), _nul_validator]

@@ -1,33 +1,33 @@
-"""How a hot request is answered without a task of its own: begun here, told when its batch is done."""
+"""Types of hot request handling: the pending reply of a request, and the handler that starts the request."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from penstock.api.http.response import Answer
+from penstock.api.http.response import HotResponse
 from penstock.api.services import Services
 
 
 class Reply(Protocol):
-    """Who is waiting for an answer: a `Receiver` of what becomes of the request in its batch.
+    """The pending reply to one request. It is the `Receiver` that a batch gives its result to.
 
-    `finish` makes the answer of that, or something to await for it; `rescue` does so of what went wrong.
-    Without `rescue`, what went wrong is the answer.
+    `on_result` turns the result into the response, or into an awaitable of it. `on_error` does the same with
+    an error; if it is None, the error itself becomes the response.
     """
 
-    finish: Callable[[Any], Answer | Awaitable[Answer]]
-    rescue: Callable[[Exception], Awaitable[Answer]] | None
+    on_result: Callable[[Any], HotResponse | Awaitable[HotResponse]]
+    on_error: Callable[[Exception], Awaitable[HotResponse]] | None
 
-    def has_left(self) -> bool:
-        """Whether nobody is there any more to be answered."""
+    def client_disconnected(self) -> bool:
+        """Whether the client closed its connection before it got a response."""
 
     def done(self) -> bool: ...
 
-    def set_result(self, result: Any, /) -> None: ...
+    def set_result(self, result: object, /) -> None: ...
 
     def set_exception(self, exception: Exception, /) -> None: ...
 
 
-Start = Callable[[Services, bytes, Reply], Awaitable[Answer] | None]
-"""Begins a request, given its body: what to await for the answer, or None if the reply will be told."""
+Handler = Callable[[Services, bytes, Reply], Awaitable[HotResponse] | None]
+"""Start the request with this body: an awaitable of the response, or None if a batch resolves the reply."""

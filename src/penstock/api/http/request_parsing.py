@@ -1,4 +1,4 @@
-"""Reading requests: bodies within bounds, parameters that fit, errors that say what to send instead."""
+"""Read requests: bodies of bounded size, checked parameters, errors that say what to send instead."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from penstock.api.services import get_services
 from penstock.errors import InvalidRequest, MalformedBody, PayloadTooLarge
 
 T = TypeVar("T")
-NAME_LIMIT = 255
+MAX_NAME_LENGTH = 255
 
 
-async def body(request: Request, limit: int) -> bytes:
-    """The whole body; PayloadTooLarge as soon as it is clear that it is past the limit."""
-    declared = request.headers.get("content-length")
-    if declared is not None and declared.isdigit() and int(declared) > limit:
-        raise _too_large(limit)
+async def read_body(request: Request) -> bytes:
+    """The whole body. Raises PayloadTooLarge as soon as it exceeds the setting `max_body_bytes`."""
+    max_bytes = get_services(request).settings.max_body_bytes
+    declared_length = request.headers.get("content-length")
+    if declared_length is not None and declared_length.isdigit() and int(declared_length) > max_bytes:
+        raise _too_large(max_bytes)
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -28,72 +30,101 @@ async def body(request: Request, limit: int) -> bytes:
             raise ClientDisconnect
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
-        if size > limit:
-            raise _too_large(limit)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
         if not message.get("more_body"):
             return b"".join((*chunks, chunk)) if chunks else chunk
         chunks.append(chunk)
 
 
-def _too_large(limit: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"the body is larger than {limit} bytes; send fewer items per request")
+def _too_large(max_bytes: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The body is larger than {max_bytes} bytes. Send fewer items per request.")
+
+
+async def read_json(request: Request, decoder: msgspec.json.Decoder[T], default: T | None = None) -> T:
+    """The decoded body; `default`, if there is one, for an empty body."""
+    raw = await read_body(request)
+    if default is not None and not raw.strip():
+        return default
+    return decode(decoder, raw)
 
 
 def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
-    """The decoded body; 422 where a field does not fit, 400 where it is not JSON at all."""
+    """The decoded body; InvalidRequest (422) if a field is invalid, MalformedBody (400) if it is not JSON."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
         raise InvalidRequest(str(error)) from None
     except msgspec.DecodeError as error:
-        raise MalformedBody(f"the body is not valid JSON: {error}") from None
+        raise MalformedBody(f"The body is not valid JSON: {error}") from None
 
 
-def check_name(what: str, name: str) -> str:
-    """The name, if it can be one: 1 to 255 characters, none of them a control character.
+def request_body_schema(body_type: type[msgspec.Struct], *, required: bool = True) -> dict[str, object]:
+    """The OpenAPI `requestBody` of a route that decodes this type itself."""
+    schema = msgspec.json.schema(body_type, ref_template="{name}")
+    content = {"application/json": {"schema": _inline_references(schema, schema["$defs"])}}
+    return {"requestBody": {"required": required, "content": content}}
 
-    The names of queues and groups are parts of paths, so they have no slash.
+
+def _inline_references(schema: object, definitions: dict[str, object]) -> object:
+    """Replace every `$ref` by the schema it names, so that the description of a body is self-contained."""
+    if isinstance(schema, list):
+        return [_inline_references(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inline_references(definitions[schema["$ref"]], definitions)
+    return {key: _inline_references(value, definitions) for key, value in schema.items() if key != "$defs"}
+
+
+def check_name(field: str, name: str) -> str:
+    """Return the name if it is valid: 1 to 255 characters, none of them a control character.
+
+    Names of queues and consumer groups are parts of URL paths, so they have no slash.
     """
-    in_paths = what in ("queue", "consumerGroup")
-    if not name or len(name) > NAME_LIMIT or not name.isprintable() or (in_paths and "/" in name):
+    is_path_segment = field in ("queue", "consumerGroup")
+    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable() or (is_path_segment and "/" in name):
         shown = name if len(name) <= 40 else name[:40] + "…"
-        rule = f"use 1 to {NAME_LIMIT} printable characters" + (" without a slash" if in_paths else "")
-        raise InvalidRequest(f"{what} {shown!r} is not a name: {rule}", field=what)
+        rule = f"Use 1 to {MAX_NAME_LENGTH} printable characters" + (
+            " without a slash." if is_path_segment else "."
+        )
+        raise InvalidRequest(f"{field} {shown!r} is not a valid name. {rule}", field=field)
     return name
 
 
-def integer(parameters: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+def parse_integer(parameters: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
     text = parameters.get(name)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
-        raise InvalidRequest(f"{name} must be a whole number from {low} to {high}, not {text!r}", field=name)
+        raise InvalidRequest(f"{name} must be a whole number from {low} to {high}, not {text!r}.", field=name)
     return int(text)
 
 
-def flag(parameters: Mapping[str, str], name: str, default: bool = False) -> bool:
+def parse_boolean(parameters: Mapping[str, str], name: str, default: bool = False) -> bool:
     text = parameters.get(name)
     if text is None:
         return default
     if text not in ("true", "false"):
-        raise InvalidRequest(f"{name} must be true or false, not {text!r}", field=name)
+        raise InvalidRequest(f"{name} must be true or false, not {text!r}.", field=name)
     return text == "true"
 
 
-def subscription(parameters: Mapping[str, str]) -> str:
-    """Where a new group starts: `all`, `new`, or the moment of `subscriptionFrom` in ISO 8601."""
-    moment = parameters.get("subscriptionFrom")
-    if moment == "now":
+def parse_subscription(parameters: Mapping[str, str]) -> str:
+    """Where a new group starts: `all`, `new`, or the time in `subscriptionFrom` in ISO 8601."""
+    start_time = parameters.get("subscriptionFrom")
+    if start_time == "now":
         return "new"
-    if moment:
+    if start_time:
         try:
-            parsed = datetime.fromisoformat(moment)
+            parsed = datetime.fromisoformat(start_time)
             return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
         except ValueError:
             raise InvalidRequest(
-                f"subscriptionFrom must be now or an ISO 8601 time, not {moment!r}", field="subscriptionFrom"
+                f"subscriptionFrom must be now or an ISO 8601 time, not {start_time!r}.",
+                field="subscriptionFrom",
             ) from None
     mode = parameters.get("subscriptionMode") or "all"
     if mode not in ("all", "from_beginning", "new", "new-only"):
-        raise InvalidRequest(f"subscriptionMode must be all or new, not {mode!r}", field="subscriptionMode")
+        raise InvalidRequest(f"subscriptionMode must be all or new, not {mode!r}.", field="subscriptionMode")
     return "new" if mode.startswith("new") else "all"

@@ -1,19 +1,69 @@
-"""The answer of a hot route, before any framework's response is made of it."""
+"""Build responses: plain bytes for hot routes, framework responses for the others."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
 from starlette.responses import Response
 
+from penstock.api.schemas.message_bodies import encode
+from penstock.broker.messages import DeferralReceipt
+from penstock.broker.queues.message_actions import DecryptedPayload
+from penstock.clock import iso
 
-class Answer(NamedTuple):
+
+class HotResponse(NamedTuple):
+    """The response of a hot route: a status and a JSON body, without a framework object."""
+
     status: int
     body: bytes
     """JSON; empty with 204."""
 
-    def response(self) -> Response:
+    def to_response(self) -> Response:
         return Response(self.body, self.status, media_type="application/json" if self.body else None)
 
 
-NOTHING = Answer(204, b"")
+NO_CONTENT = HotResponse(204, b"")
+
+
+class DeferredBody(msgspec.Struct):
+    """The body of a 202. Its own fields describe the operation that is executed last."""
+
+    status: str
+    operationId: str
+    queuePosition: int
+    reason: str
+    estimatedWait: float | None
+    """Seconds; null if unknown."""
+    items: Sequence[msgspec.Struct]
+    """One result per item, in the order of the request."""
+
+
+def deferred_response(
+    accepted: Sequence[DeferralReceipt | None], items: Sequence[msgspec.Struct]
+) -> HotResponse | None:
+    """Return a 202 if the broker deferred any item; None if it executed all of them."""
+    if accepted.count(None) == len(accepted):
+        return None
+    last = max((operation for operation in accepted if operation is not None), key=lambda o: o.place)
+    body = DeferredBody("queued", last.operation_id, last.lane_position, last.reason, last.estimated_wait_s, items)
+    return HotResponse(202, encode(body))
+
+
+def json_response(content: object, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON response of a cold route. Payloads given as `msgspec.Raw` are written unchanged."""
+    return Response(encode(content), headers=headers, media_type="application/json")
+
+
+def iso_or_none(time: datetime | None) -> str | None:
+    return None if time is None else iso(time)
+
+
+def payload_fields(opened: DecryptedPayload) -> dict[str, object]:
+    """The fields of a payload: `data` as it was pushed, or null and the reason in `dataProblem`."""
+    if opened.payload is None:
+        return {"data": None, "dataProblem": opened.problem}
+    return {"data": msgspec.Raw(opened.payload)}

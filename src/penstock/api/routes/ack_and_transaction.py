@@ -10,9 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.api.http import request_parsing
-from penstock.api.http.queued import queued_answer
 from penstock.api.http.reply import Reply
-from penstock.api.http.response import Answer
+from penstock.api.http.response import HotResponse, deferred_response
 from penstock.api.routes.push_pop import new_message
 from penstock.api.schemas.message_bodies import (
     AckBatchBody,
@@ -30,7 +29,7 @@ from penstock.api.schemas.message_bodies import (
     transaction_body,
 )
 from penstock.api.services import Services, get_services
-from penstock.broker.messages import Lease, NewMessage, AckRequest, AckOutcome
+from penstock.broker.messages import AckOutcome, AckRequest, MessageLease, NewMessage
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.ack import TransactionResult
 from penstock.clock import iso
@@ -47,13 +46,13 @@ REASONS = {
 }
 
 
-async def ack(services: Services, raw: bytes) -> Answer:
+async def ack(services: Services, raw: bytes) -> HotResponse:
     decision = services.broker.admit("ack")
     body = request_parsing.decode(ack_body, raw)
     return await _acked(services, body, [_settlement(body, _lease(body.leaseId))], decision)
 
 
-def start_ack(services: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
+def start_ack(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
     """The same without a task of its own, when it is carried out now."""
     decision = services.broker.admit("ack")
     body = request_parsing.decode(ack_body, raw)
@@ -61,23 +60,23 @@ def start_ack(services: Services, raw: bytes, reply: Reply) -> Awaitable[Answer]
     if decision is not Decision.EXECUTE:
         return _acked(services, body, settlements, decision)
     broker = services.broker.acks
-    reply.finish = lambda results: _ack_answer(body, broker.finish(results))
+    reply.on_result = lambda results: _ack_answer(body, broker.finish(results))
     broker.start(DEFAULT_SCOPE, settlements, reply)
     return None
 
 
 async def _acked(
     services: Services, body: AckBody, settlements: list[AckRequest], decision: Decision
-) -> Answer:
+) -> HotResponse:
     return _ack_answer(body, await services.broker.ack(DEFAULT_SCOPE, settlements, decision))
 
 
-def _ack_answer(body: AckBody, results: Sequence[AckOutcome]) -> Answer:
+def _ack_answer(body: AckBody, results: Sequence[AckOutcome]) -> HotResponse:
     [result] = results
     if not result.success:
         raise LeaseLost(REASONS[result.outcome], transactionId=body.transactionId)
     answer = [_ack_result(0, body, result)]
-    return queued_answer([result.accepted], answer) or Answer(200, encode(answer))
+    return deferred_response([result.deferral], answer) or HotResponse(200, encode(answer))
 
 
 @dataclass(slots=True)
@@ -89,31 +88,33 @@ class _Acks:
     places: list[int]
     answers: list[AckResult | None]
 
-    def answer(self, results: Sequence[AckOutcome]) -> Answer:
+    def answer(self, results: Sequence[AckOutcome]) -> HotResponse:
         for index, result in zip(self.places, results, strict=True):
             self.answers[index] = _ack_result(index, self.bodies[index], result)
         done = [answer for answer in self.answers if answer is not None]
-        return queued_answer([result.accepted for result in results], done) or Answer(200, encode(done))
+        return deferred_response([result.deferral for result in results], done) or HotResponse(
+            200, encode(done)
+        )
 
 
-async def ack_batch(services: Services, raw: bytes) -> Answer:
+async def ack_batch(services: Services, raw: bytes) -> HotResponse:
     decision = services.broker.admit("ack")
     return await _acks_done(services, _read_acks(raw), decision)
 
 
-def start_ack_batch(services: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
+def start_ack_batch(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
     """The same without a task of its own, when they are carried out now."""
     decision = services.broker.admit("ack")
     asked = _read_acks(raw)
     if decision is not Decision.EXECUTE or not asked.settlements:
         return _acks_done(services, asked, decision)
     broker = services.broker.acks
-    reply.finish = lambda results: asked.answer(broker.finish(results))
+    reply.on_result = lambda results: asked.answer(broker.finish(results))
     broker.start(DEFAULT_SCOPE, asked.settlements, reply)
     return None
 
 
-async def _acks_done(services: Services, asked: _Acks, decision: Decision) -> Answer:
+async def _acks_done(services: Services, asked: _Acks, decision: Decision) -> HotResponse:
     if not asked.settlements:
         return asked.answer([])
     return asked.answer(await services.broker.ack(DEFAULT_SCOPE, asked.settlements, decision))
@@ -134,21 +135,17 @@ def _read_acks(raw: bytes) -> _Acks:
 
 async def _ack(request: Request) -> Response:
     services = get_services(request)
-    return (
-        await ack(services, await request_parsing.body(request, services.settings.max_body_bytes))
-    ).response()
+    return (await ack(services, await request_parsing.read_body(request))).to_response()
 
 
 async def _ack_batch(request: Request) -> Response:
     services = get_services(request)
-    return (
-        await ack_batch(services, await request_parsing.body(request, services.settings.max_body_bytes))
-    ).response()
+    return (await ack_batch(services, await request_parsing.read_body(request))).to_response()
 
 
 async def extend(request: Request) -> Response:
     services = get_services(request)
-    raw = await request_parsing.body(request, services.settings.max_body_bytes)
+    raw = await request_parsing.read_body(request)
     seconds = request_parsing.decode(extend_body, raw).seconds if raw.strip() else 60
     if not 1 <= seconds <= 86_400:
         raise InvalidRequest(f"seconds must be from 1 to 86400, not {seconds}", field="seconds")
@@ -162,7 +159,7 @@ async def extend(request: Request) -> Response:
 
 async def transaction(request: Request) -> Response:
     services = get_services(request)
-    raw = await request_parsing.body(request, services.settings.max_body_bytes)
+    raw = await request_parsing.read_body(request)
     body = request_parsing.decode(transaction_body, raw)
     if not body.operations:
         raise InvalidRequest("the transaction has no operations", field="operations")
@@ -200,7 +197,7 @@ async def _settlements(
     """The acks with the lease each is made under: its own, or the required one that holds its partition."""
     leases = [_lease(text) for text in required]
     silent = [_number("partitionId", a.partitionId) for a in acks if a.leaseId is None]
-    holders: dict[int, Lease] = {}
+    holders: dict[int, MessageLease] = {}
     if silent and leases:
         holders = await services.broker.acks.leases_of(silent, leases)
     settlements = []
@@ -232,17 +229,17 @@ def _fill(steps: list[TransactionStep], result: TransactionResult) -> None:
             step.dlq = done.outcome == "dead"
 
 
-def _settlement(body: AckBody, lease: Lease) -> AckRequest:
+def _settlement(body: AckBody, lease: MessageLease) -> AckRequest:
     request_parsing.check_name("transactionId", body.transactionId)
     status = "completed" if body.status == "success" else body.status
     error = body.error.replace("\0", "") if body.error else None
     return AckRequest(_number("partitionId", body.partitionId), body.transactionId, lease, status, error)
 
 
-def _lease(text: str | None) -> Lease:
+def _lease(text: str | None) -> MessageLease:
     if text is None:
         raise InvalidRequest("leaseId is missing: send the one the message was popped with", field="leaseId")
-    lease = Lease.parse(text)
+    lease = MessageLease.parse(text)
     if lease is None:
         raise InvalidRequest(f"leaseId {text!r} is not one a pop gave", field="leaseId")
     return lease
@@ -264,8 +261,8 @@ def _ack_result(index: int, body: AckBody, result: AckOutcome) -> AckResult:
         result.partition,
         result.lease_released,
         result.outcome == "dead",
-        result.accepted.operation_id if result.accepted else None,
-        result.accepted.reason if result.accepted else None,
+        result.deferral.operation_id if result.deferral else None,
+        result.deferral.reason if result.deferral else None,
     )
 
 

@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.http import answers
-from penstock.api.http.request_parsing import NAME_LIMIT, check_name
+from penstock.api.http.request_parsing import MAX_NAME_LENGTH, check_name, read_json, request_body_schema
+from penstock.api.http.response import json_response
 from penstock.api.services import get_services
 from penstock.durable.options import OPTIONS, described, nearest
 from penstock.errors import InvalidRequest
@@ -30,15 +30,15 @@ _any_object = msgspec.json.Decoder(dict[str, Any])
 _FIELDS = [field.name for field in msgspec.structs.fields(ConfigureBody)]
 
 
-@router.post("/configure", openapi_extra=answers.described(ConfigureBody))
+@router.post("/configure", openapi_extra=request_body_schema(ConfigureBody))
 async def configure(request: Request) -> Response:
     """Make a queue, or change its options: those left out stay as they are."""
     services = get_services(request)
-    body = _checked(await answers.body(request, _any_object))
+    body = _checked(await read_json(request, _any_object))
     done = await services.broker.queues.configure(
         DEFAULT_SCOPE, body.queue, body.options or {}, namespace=body.namespace, task=body.task
     )
-    return answers.answer(
+    return json_response(
         {
             "configured": True,
             "queue": body.queue,
@@ -63,6 +63,8 @@ def _checked(found: dict[str, Any]) -> ConfigureBody:
         raise InvalidRequest(str(error)) from None
     check_name("queue", body.queue)
     for name, label in (("namespace", body.namespace), ("task", body.task)):
-        if label and (len(label) > NAME_LIMIT or not label.isprintable()):
-            raise InvalidRequest(f"{name} must have at most {NAME_LIMIT} printable characters", field=name)
+        if label and (len(label) > MAX_NAME_LENGTH or not label.isprintable()):
+            raise InvalidRequest(
+                f"{name} must have at most {MAX_NAME_LENGTH} printable characters", field=name
+            )
     return body

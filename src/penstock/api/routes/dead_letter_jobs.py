@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.auth import guards
-from penstock.api.http import answers
-from penstock.api.http.parameters import LARGEST_ID, Limit, Offset, moment
-from penstock.api.http.request_parsing import check_name
+from penstock.api.http.parameters import MAX_ID, Limit, Offset, parse_time
+from penstock.api.http.request_parsing import check_name, read_json, request_body_schema
+from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.schemas.dead_letter_views import letter, run_queue
 from penstock.api.services import get_services
 from penstock.clock import iso
@@ -52,13 +52,13 @@ class WorkBody(msgspec.Struct, forbid_unknown_fields=True):
 _work_body = msgspec.json.Decoder(WorkBody)
 
 
-@router.post("/dlq/requeue", openapi_extra=answers.described(WorkBody), status_code=202)
+@router.post("/dlq/requeue", openapi_extra=request_body_schema(WorkBody), status_code=202)
 async def requeue(request: Request) -> Response:
     """Push every dead message that matches again, each to its own queue and partition. 202 with the job."""
     return await _work(request, "requeue")
 
 
-@router.post("/dlq/purge", openapi_extra=answers.described(WorkBody), status_code=202)
+@router.post("/dlq/purge", openapi_extra=request_body_schema(WorkBody), status_code=202)
 async def purge(request: Request) -> Response:
     """Delete every dead letter that matches. 202 with the job."""
     return await _work(request, "purge")
@@ -88,7 +88,7 @@ async def cancel_job(request: Request, job_id: uuid.UUID) -> dict[str, Any]:
 
 async def _work(request: Request, kind: str) -> Response:
     guards(request).check(request)
-    body = await answers.body(request, _work_body)
+    body = await read_json(request, _work_body)
     which, letter_ids, task_ids = selection(body)
     if body.ratePerSecond is not None and not 1 <= body.ratePerSecond <= MOST_A_SECOND:
         raise InvalidRequest(
@@ -111,7 +111,7 @@ async def _work(request: Request, kind: str) -> Response:
                 )
             )
         total, exact = (len(task_ids), True) if task_ids else await tasks.count(DEFAULT_SCOPE, which)
-        return answers.answer(
+        return json_response(
             {"dryRun": True, "kind": kind, "filter": {"queue": which.queue, "letterIds": task_ids}}
             | {"total": total, "totalIsExact": exact, "latest": []}
         )
@@ -123,7 +123,7 @@ async def _work(request: Request, kind: str) -> Response:
     rows: list[Any] = []
     if letter_ids is None:
         rows = (await dead_letter_queries.page(services.database, DEFAULT_SCOPE, which, limit=SAMPLE)).rows
-    return answers.answer(
+    return json_response(
         {
             "dryRun": True,
             "kind": kind,
@@ -137,7 +137,7 @@ async def _work(request: Request, kind: str) -> Response:
 
 def accepted(job: Any) -> Response:
     """A job that was made, and where to ask about it."""
-    response = answers.answer(told(job), {"Location": f"/api/v1/jobs/{job['id']}"})
+    response = json_response(told(job), {"Location": f"/api/v1/jobs/{job['id']}"})
     response.status_code = 202
     return response
 
@@ -151,8 +151,8 @@ def selection(body: WorkBody) -> tuple[Filter, list[int] | None, list[str] | Non
         _name("queue", body.queue),
         _name("consumerGroup", body.consumerGroup),
         _name("partition", body.partition),
-        _maybe(lambda text: moment("from", text), body.start),
-        _maybe(lambda text: moment("to", text), body.end),
+        _maybe(lambda text: parse_time("from", text), body.start),
+        _maybe(lambda text: parse_time("to", text), body.end),
         _text("error", body.error),
         body.errorGroup,
         _text("payload", body.payload),
@@ -187,7 +187,7 @@ def told(row: Any) -> dict[str, Any]:
             "queue": row["queue"],
             "consumerGroup": row["group_name"],
             "partition": row["partition"],
-            "from": answers.moment(row["failed_from"]),
+            "from": iso_or_none(row["failed_from"]),
             "to": iso(row["failed_before"]),
             "error": row["error"],
             "errorGroup": row["error_key"],
@@ -200,14 +200,14 @@ def told(row: Any) -> dict[str, Any]:
         "changed": row["changed"],
         "note": note,
         "createdAt": iso(row["created_at"]),
-        "startedAt": answers.moment(row["started_at"]),
-        "finishedAt": answers.moment(row["finished_at"]),
+        "startedAt": iso_or_none(row["started_at"]),
+        "finishedAt": iso_or_none(row["finished_at"]),
     }
 
 
 def _letter_ids(texts: list[str]) -> list[int]:
     for text in _bounded(texts):
-        if not (text.isascii() and text.isdigit() and len(text) < 20 and 0 < int(text) <= LARGEST_ID):
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and 0 < int(text) <= MAX_ID):
             raise InvalidRequest(
                 f"letterIds must be ids of letters of durable queues, or of one run queue, not {text[:40]!r}",
                 field="letterIds",

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.auth import guards
-from penstock.api.http import answers
-from penstock.api.http.parameters import LARGEST_ID, Group, Limit, Moment, Offset, Partition, Queue, Text
+from penstock.api.http.parameters import MAX_ID, Group, Limit, Offset, Partition, Queue, Text, Timestamp
+from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.schemas.dead_letter_views import (
     change_task,
     is_task,
@@ -49,8 +49,8 @@ async def list_dead_letters(
     queue: Queue | None = None,
     group: Group | None = Query(None, alias="consumerGroup"),
     partition: Partition | None = None,
-    start: Moment | None = Query(None, alias="from", description="failed then or later"),
-    end: Moment | None = Query(None, alias="to", description="failed before then"),
+    start: Timestamp | None = Query(None, alias="from", description="failed then or later"),
+    end: Timestamp | None = Query(None, alias="to", description="failed before then"),
     error: Text = None,
     error_group: uuid.UUID | None = Query(None, alias="errorGroup", description="as /dlq/groups tells it"),
     payload: Text = None,
@@ -69,7 +69,7 @@ async def list_dead_letters(
     which = Filter(queue, group, partition, start, end, error or None, error_group, payload or None)
     if (tasks := await run_queue(services, queue)) is not None:
         found = await tasks.find(DEFAULT_SCOPE, which, limit=limit, after=cursor)
-        return answers.answer(
+        return json_response(
             {
                 "messages": [task_letter(task) for task in found.tasks],
                 "total": None,
@@ -85,7 +85,7 @@ async def list_dead_letters(
     total = (
         None if which.searches else await dead_letter_queries.total(services.database, DEFAULT_SCOPE, which)
     )
-    return answers.answer(
+    return json_response(
         {
             "messages": [letter(services, row) for row in page.rows],
             "total": total,
@@ -114,7 +114,7 @@ async def dead_status(
                 "kind": row.kind,
                 "consumerGroup": row.group,
                 "deadLetters": row.messages,
-                "oldestFailedAt": answers.moment(row.oldest_at),
+                "oldestFailedAt": iso_or_none(row.oldest_at),
             }
             for row in page.rows
         ],
@@ -168,9 +168,9 @@ async def get_letter(request: Request, letter_id: LetterId) -> Response:
     guards(request).check(request, remote=True)
     services = get_services(request)
     if is_task(letter_id):
-        return answers.answer(task_letter(await tasks_of(services).task(DEFAULT_SCOPE, letter_id)))
+        return json_response(task_letter(await tasks_of(services).task(DEFAULT_SCOPE, letter_id)))
     found = await services.broker.dead_letters.letter(DEFAULT_SCOPE, number(letter_id))
-    return answers.answer(letter(services, found))
+    return json_response(letter(services, found))
 
 
 @router.delete("/letters/{letter_id}")
@@ -215,8 +215,8 @@ def _error_group(row: Any) -> dict[str, Any]:
         "deadLetters": row["messages"],
         "queues": row["queues"] or [],
         "consumerGroups": [name for name in row["groups"] or [] if name is not None],
-        "firstFailedAt": answers.moment(row["first_at"]),
-        "lastFailedAt": answers.moment(row["last_at"]),
+        "firstFailedAt": iso_or_none(row["first_at"]),
+        "lastFailedAt": iso_or_none(row["last_at"]),
         "trend": row["hours"],
         "example": row["example"],
     }
@@ -239,7 +239,7 @@ def _before(cursor: str | None) -> Before | None:
     moment, _, letter_id = cursor.partition(".")
     try:
         found = Before(EPOCH + timedelta(microseconds=int(moment)), int(letter_id))
-        if 0 <= found.letter_id <= LARGEST_ID:
+        if 0 <= found.letter_id <= MAX_ID:
             return found
     except (ValueError, OverflowError):
         pass  # told below

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.http import answers
-from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, moment
+from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, parse_time
+from penstock.api.http.request_parsing import read_json, request_body_schema
+from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.services import get_services
 from penstock.clock import iso, system_clock, to_utc
 from penstock.durable import consumer_groups
@@ -44,7 +45,7 @@ async def list_groups(
         get_services(request).database, DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset
     )
     now_s = system_clock()
-    return answers.answer([summary(row, now_s) for row in rows], _total(rows))
+    return json_response([summary(row, now_s) for row in rows], _total(rows))
 
 
 @router.get("/lagging")
@@ -72,10 +73,10 @@ async def list_lagging(
                 "time_lag_seconds": lag_s,
                 "lag_hours": round(lag_s / 3600, 2),
                 "oldest_unconsumed_at": iso(row["oldest_at"]),
-                "last_consumed_at": answers.moment(row["leased_at"]),
+                "last_consumed_at": iso_or_none(row["leased_at"]),
             }
         )
-    return answers.answer(found, _total(rows))
+    return json_response(found, _total(rows))
 
 
 @router.get("/{group}")
@@ -115,11 +116,11 @@ async def delete_group_of_queue(
     return await _delete(request, group, queue, delete_metadata)
 
 
-@router.post("/{group}/subscription", openapi_extra=answers.described(SubscriptionBody))
+@router.post("/{group}/subscription", openapi_extra=request_body_schema(SubscriptionBody))
 async def subscribe(request: Request, group: Group) -> dict[str, Any]:
-    """Let a group start at a moment, in every queue it consumes."""
-    body = await answers.body(request, _subscription_body)
-    start = moment("subscriptionTimestamp", body.subscriptionTimestamp)
+    """Let a group start at a parse_time, in every queue it consumes."""
+    body = await read_json(request, _subscription_body)
+    start = parse_time("subscriptionTimestamp", body.subscriptionTimestamp)
     queues = await get_services(request).broker.groups.subscribe(DEFAULT_SCOPE, group, start)
     return {
         "success": True,
@@ -130,10 +131,10 @@ async def subscribe(request: Request, group: Group) -> dict[str, Any]:
     }
 
 
-@router.post("/{group}/queues/{queue}/seek", openapi_extra=answers.described(SeekBody))
+@router.post("/{group}/queues/{queue}/seek", openapi_extra=request_body_schema(SeekBody))
 async def seek(request: Request, group: Group, queue: Queue) -> dict[str, Any]:
     """Move a group behind the last message of every partition of a queue, or to a moment."""
-    body = await answers.body(request, _seek_body, SeekBody())
+    body = await read_json(request, _seek_body, SeekBody())
     target = _target(body)
     moved = await get_services(request).broker.groups.seek(DEFAULT_SCOPE, group, queue, target)
     return _sought(group, queue, body, moved)
@@ -141,13 +142,13 @@ async def seek(request: Request, group: Group, queue: Queue) -> dict[str, Any]:
 
 @router.post(
     "/{group}/queues/{queue}/partitions/{partition:path}/seek",
-    openapi_extra=answers.described(SeekBody, required=False),
+    openapi_extra=request_body_schema(SeekBody, required=False),
 )
 async def seek_partition(
     request: Request, group: Group, queue: Queue, partition: Partition
 ) -> dict[str, Any]:
     """The same in one partition; without a body, behind its last message."""
-    body = await answers.body(request, _seek_body, SeekBody(toEnd=True))
+    body = await read_json(request, _seek_body, SeekBody(toEnd=True))
     target = _target(body)
     moved = await get_services(request).broker.groups.seek(DEFAULT_SCOPE, group, queue, target, partition)
     return _sought(group, queue, body, moved) | {"partitionName": partition, "updated": moved.moved > 0}
@@ -169,7 +170,7 @@ def summary(row: Any, now_s: float) -> dict[str, Any]:
         "activeLeases": row["leases"],
         "partitionsWithLag": row["behind"],
         "maxTimeLag": _age_s(row["oldest_at"], now_s) if row["oldest_at"] else 0,
-        "oldestMessageAt": answers.moment(row["oldest_at"]),
+        "oldestMessageAt": iso_or_none(row["oldest_at"]),
         "deadLetter": row["dead"],
         "subscriptionMode": "timestamp" if dated else row["subscription"],
         "subscriptionTimestamp": row["subscription"] if dated else None,
@@ -193,7 +194,7 @@ async def _delete(request: Request, group: str, queue: str | None, delete_metada
 def _target(body: SeekBody) -> str:
     if body.toEnd == (body.timestamp is not None):
         raise InvalidRequest('say either "toEnd": true or a "timestamp" in ISO 8601', field="timestamp")
-    return "new" if body.toEnd else moment("timestamp", body.timestamp).isoformat()
+    return "new" if body.toEnd else parse_time("timestamp", body.timestamp).isoformat()
 
 
 def _sought(group: str, queue: str, body: SeekBody, moved: Moved) -> dict[str, Any]:
@@ -217,10 +218,10 @@ def _position(row: Any, now_s: float) -> dict[str, Any]:
         "nextOffset": row["next_offset"],
         "offsetLag": row["unfinished"],
         "timeLagSeconds": _age_s(row["oldest_at"], now_s) if row["oldest_at"] else 0,
-        "oldestMessageAt": answers.moment(row["oldest_at"]),
+        "oldestMessageAt": iso_or_none(row["oldest_at"]),
         "leaseActive": row["lease_expires_at"] is not None,
-        "leasedAt": answers.moment(row["leased_at"]),
-        "leaseExpiresAt": answers.moment(row["lease_expires_at"]),
+        "leasedAt": iso_or_none(row["leased_at"]),
+        "leaseExpiresAt": iso_or_none(row["lease_expires_at"]),
     }
 
 

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.http import answers
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, PartitionId, Queue, TransactionId
-from penstock.api.http.request_parsing import check_name
+from penstock.api.http.request_parsing import check_name, read_json, request_body_schema
+from penstock.api.http.response import iso_or_none, json_response, payload_fields
 from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.dead_letter_views import letter
 from penstock.api.services import Services, get_services
@@ -57,7 +57,7 @@ async def list_messages(
     listing = await message_page(
         get_services(request), queue, partition, group, status, cursor, limit, offset
     )
-    return answers.answer(listing)
+    return json_response(listing)
 
 
 @router.get("/{partition_id}/{transaction_id:path}")
@@ -65,8 +65,8 @@ async def get_message(request: Request, partition_id: PartitionId, transaction_i
     """One message with its payload, and what it is to each group."""
     work = get_services(request).broker.message_actions
     record = await work.get(DEFAULT_SCOPE, partition_id, transaction_id)
-    data = answers.data(work.decrypt(record.row["payload"]))
-    return answers.answer({**_record(record, transaction_id), **data, "payload": data["data"]})
+    data = payload_fields(work.decrypt(record.row["payload"]))
+    return json_response({**_record(record, transaction_id), **data, "payload": data["data"]})
 
 
 @router.delete("/{partition_id}/{transaction_id:path}")
@@ -84,13 +84,14 @@ async def delete_message(
 
 
 @router.post(
-    "/{partition_id}/{transaction_id:path}/retry", openapi_extra=answers.described(GroupBody, required=False)
+    "/{partition_id}/{transaction_id:path}/retry",
+    openapi_extra=request_body_schema(GroupBody, required=False),
 )
 async def retry_message(
     request: Request, partition_id: PartitionId, transaction_id: TransactionId
 ) -> dict[str, Any]:
     """Push a dead message again, to the end of its partition."""
-    body = await answers.body(request, _group_body, GroupBody())
+    body = await read_json(request, _group_body, GroupBody())
     place, message_id = await get_services(request).broker.message_actions.retry(
         DEFAULT_SCOPE, partition_id, transaction_id, _group(body.consumerGroup)
     )
@@ -106,13 +107,13 @@ async def retry_message(
 
 
 @router.post(
-    "/{partition_id}/{transaction_id:path}/dlq", openapi_extra=answers.described(BuryBody, required=False)
+    "/{partition_id}/{transaction_id:path}/dlq", openapi_extra=request_body_schema(BuryBody, required=False)
 )
 async def bury_message(
     request: Request, partition_id: PartitionId, transaction_id: TransactionId
 ) -> dict[str, Any]:
     """Declare a message dead for a group."""
-    body = await answers.body(request, _bury_body, BuryBody())
+    body = await read_json(request, _bury_body, BuryBody())
     error = (body.error or "").replace("\0", "") or "declared dead by an operator"
     group, outcome = await get_services(request).broker.message_actions.declare_dead(
         DEFAULT_SCOPE, partition_id, transaction_id, _group(body.consumerGroup), error
@@ -187,8 +188,8 @@ def _listed(services: Services, queue: str, row: Any) -> dict[str, Any]:
         "status": row["status"],
         "retryCount": row["attempts"],
         "createdAt": iso(row["created_at"]),
-        "leaseExpiresAt": answers.moment(row["lease_expires_at"]),
-        **answers.data(services.broker.message_actions.decrypt(row["payload"])),
+        "leaseExpiresAt": iso_or_none(row["lease_expires_at"]),
+        **payload_fields(services.broker.message_actions.decrypt(row["payload"])),
     }
 
 
@@ -198,9 +199,9 @@ def _record(record: StoredMessage, transaction_id: str) -> dict[str, Any]:
             "name": state["group_name"],
             "status": state["status"],
             "retryCount": state["attempts"],
-            "leaseExpiresAt": answers.moment(state["lease_expires_at"]),
+            "leaseExpiresAt": iso_or_none(state["lease_expires_at"]),
             "errorMessage": state["error"],
-            "failedAt": answers.moment(state["failed_at"]),
+            "failedAt": iso_or_none(state["failed_at"]),
         }
         for state in record.states
     ] or [

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 
-from penstock.api.http.answers import moment
 from penstock.api.http.parameters import Limit, Queue
+from penstock.api.http.response import iso_or_none
 from penstock.api.services import get_services
 from penstock.clock import iso
 from penstock.durable import deferred_operations
@@ -114,7 +114,7 @@ def _described(row: Any) -> dict[str, Any]:
         "priority": row["priority"],
         "items": row["items"],
         "createdAt": iso(row["accepted_at"]),
-        "finishedAt": moment(row["finished_at"]),
+        "finishedAt": iso_or_none(row["finished_at"]),
         "attempts": row["attempts"],
         "error": row["error"],
     }

@@ -69,7 +69,10 @@ DESCRIPTION = "\n".join(
         "",
         "| Metric | Type | Labels | What it is |",
         "|---|---|---|---|",
-        *(f"| `{e.name}` | {e.type} | {', '.join(e.all_labels) or '–'} | {e.help} |" for e in EXPORTED_METRICS),
+        *(
+            f"| `{e.name}` | {e.type} | {', '.join(e.all_labels) or '–'} | {e.help} |"
+            for e in EXPORTED_METRICS
+        ),
     ]
 )
 
@@ -102,7 +105,11 @@ async def prometheus(request: Request) -> Response:
 
 async def _reconciled(services: Services) -> Table:
     """What the last comparison with the log found; no samples before the first, or without the database."""
-    table: Table = {telemetry.RECONCILIATION_AGE: {}, telemetry.RECONCILIATION_DRIFT: {}, telemetry.RECONCILIATION_FINDINGS: {}}
+    table: Table = {
+        telemetry.RECONCILIATION_AGE: {},
+        telemetry.RECONCILIATION_DRIFT: {},
+        telemetry.RECONCILIATION_FINDINGS: {},
+    }
     try:
         row = await asyncio.wait_for(reconciliation.latest(services.database), DEADLINE_S)
     except (TimeoutError, PenstockError):

@@ -14,9 +14,8 @@ from starlette.routing import Route
 
 from penstock.api.http import request_parsing
 from penstock.api.http.disconnect import unless_disconnected
-from penstock.api.http.queued import queued_answer
 from penstock.api.http.reply import Reply
-from penstock.api.http.response import NOTHING, Answer
+from penstock.api.http.response import NO_CONTENT, HotResponse, deferred_response
 from penstock.api.schemas.message_bodies import (
     PoppedMessage,
     PopResponse,
@@ -49,7 +48,7 @@ class _Push:
     indexes: list[int]
     failed: dict[int, str]
 
-    def answer(self, results: Sequence[PushResult]) -> Answer:
+    def answer(self, results: Sequence[PushResult]) -> HotResponse:
         if results and not self.failed and all(result.status == "failed" for result in results):
             kind = WrongState if results[0].error == RUN_QUEUE else QueueFull
             raise kind(results[0].error or "", queue=self.messages[0].queue)
@@ -57,14 +56,16 @@ class _Push:
         answer += map(_push_result, self.indexes, self.messages, results)
         if self.failed:
             answer.sort(key=lambda item: item.index)
-        return queued_answer([result.accepted for result in results], answer) or Answer(201, encode(answer))
+        return deferred_response([result.deferral for result in results], answer) or HotResponse(
+            201, encode(answer)
+        )
 
 
-async def push(services: Services, raw: bytes) -> Answer:
+async def push(services: Services, raw: bytes) -> HotResponse:
     return await _pushed(services, _read_push(services, raw))
 
 
-def start_push(services: Services, raw: bytes, reply: Reply) -> Awaitable[Answer] | None:
+def start_push(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
     """The same without a task of its own, when there is nothing unusual about it."""
     asked = _read_push(services, raw)
     pushes = services.broker.pushes
@@ -72,21 +73,21 @@ def start_push(services: Services, raw: bytes, reply: Reply) -> Awaitable[Answer
         sent = pushes.start(DEFAULT_SCOPE, asked.messages, reply)
         if sent is not None:
 
-            def finish(_: None) -> Answer | Awaitable[Answer]:
+            def finish(_: None) -> HotResponse | Awaitable[HotResponse]:
                 results = pushes.finish(sent)
                 return asked.answer(results) if results is not None else _rest(asked, pushes.resume(sent))
 
-            reply.finish = finish
-            reply.rescue = lambda error: _rest(asked, pushes.fall_back_to_journal(sent, error))
+            reply.on_result = finish
+            reply.on_error = lambda error: _rest(asked, pushes.fall_back_to_journal(sent, error))
             return None
     return _pushed(services, asked)
 
 
-async def _rest(asked: _Push, results: Awaitable[list[PushResult]]) -> Answer:
+async def _rest(asked: _Push, results: Awaitable[list[PushResult]]) -> HotResponse:
     return asked.answer(await results)
 
 
-async def _pushed(services: Services, asked: _Push) -> Answer:
+async def _pushed(services: Services, asked: _Push) -> HotResponse:
     if not asked.messages:
         return asked.answer([])
     return asked.answer(await services.broker.push(DEFAULT_SCOPE, asked.messages, asked.decision))
@@ -145,8 +146,8 @@ def _push_result(index: int, message: NewMessage, result: PushResult) -> PushIte
         message.trace_id,
         message.queue,
         result.error,
-        result.accepted.operation_id if result.accepted else None,
-        result.accepted.reason if result.accepted else None,
+        result.deferral.operation_id if result.deferral else None,
+        result.deferral.reason if result.deferral else None,
     )
 
 
@@ -155,69 +156,69 @@ async def pop(
     queue: str,
     group: str,
     options: PopOptions,
-    has_left: Callable[[], bool] = lambda: False,
-) -> Answer:
+    client_disconnected: Callable[[], bool] = lambda: False,
+) -> HotResponse:
     """The answer to a pop; what it leased is given back if the consumer has left by then."""
     services.broker.admit("pop")
-    return await _popped(services, queue, group, options, has_left)
+    return await _popped(services, queue, group, options, client_disconnected)
 
 
 async def _popped(
-    services: Services, queue: str, group: str, options: PopOptions, has_left: Callable[[], bool]
-) -> Answer:
+    services: Services, queue: str, group: str, options: PopOptions, client_disconnected: Callable[[], bool]
+) -> HotResponse:
     popped = await services.broker.pop(DEFAULT_SCOPE, queue, group, options)
-    if popped.messages and has_left():
+    if popped.messages and client_disconnected():
         # The server cancels what it does for a client when it notices that it has left; not this.
         await asyncio.shield(services.broker.release_lease(DEFAULT_SCOPE, popped))
-        return NOTHING
+        return NO_CONTENT
     return _pop_answer(popped)
 
 
 def start_pop(
     services: Services, queue: str, group: str, options: PopOptions, reply: Reply
-) -> Awaitable[Answer] | None:
+) -> Awaitable[HotResponse] | None:
     """The same without a task of its own, as long as it needs nothing but its batch."""
     services.broker.admit("pop")
     pops = services.broker.pops
     begun = pops.start(DEFAULT_SCOPE, queue, group, options, reply)
     if begun is None:
-        return _popped(services, queue, group, options, reply.has_left)
+        return _popped(services, queue, group, options, reply.client_disconnected)
 
-    def finish(rows: list[Any]) -> Answer | Awaitable[Answer]:
+    def finish(rows: list[Any]) -> HotResponse | Awaitable[HotResponse]:
         popped = pops.finish(DEFAULT_SCOPE, queue, group, options, begun, rows)
         if options.wait_s and not popped.messages:
-            return _popped(services, queue, group, options, reply.has_left)
+            return _popped(services, queue, group, options, reply.client_disconnected)
         return _pop_answer(popped)
 
-    async def rescue(error: Exception) -> Answer:
+    async def rescue(error: Exception) -> HotResponse:
         if not isinstance(error, GroupGone):
             raise error
         services.broker.id_cache.invalidate_queue(DEFAULT_SCOPE, queue)
-        return await _popped(services, queue, group, options, reply.has_left)
+        return await _popped(services, queue, group, options, reply.client_disconnected)
 
-    reply.finish = finish
-    reply.rescue = rescue
+    reply.on_result = finish
+    reply.on_error = rescue
     return None
 
 
 def pop_options(parameters: Mapping[str, str], partition: str | None = None) -> tuple[str, PopOptions]:
     """The group and what else a pop's query asks for."""
     group = request_parsing.check_name("consumerGroup", parameters.get("consumerGroup") or QUEUE_MODE)
-    wait = request_parsing.flag(parameters, "wait")
-    timeout_ms = request_parsing.integer(parameters, "timeout", 30_000, 0, LONGEST_WAIT_MS)
+    wait = request_parsing.parse_boolean(parameters, "wait")
+    timeout_ms = request_parsing.parse_integer(parameters, "timeout", 30_000, 0, LONGEST_WAIT_MS)
     return group, PopOptions(
-        batch=request_parsing.integer(parameters, "batch", 1, 1, 10_000),
+        batch=request_parsing.parse_integer(parameters, "batch", 1, 1, 10_000),
         partition=partition,
-        partitions=request_parsing.integer(parameters, "partitions", 1, 1, 1_000),
-        auto_ack=request_parsing.flag(parameters, "autoAck"),
-        subscription=request_parsing.subscription(parameters),
+        partitions=request_parsing.parse_integer(parameters, "partitions", 1, 1, 1_000),
+        auto_ack=request_parsing.parse_boolean(parameters, "autoAck"),
+        subscription=request_parsing.parse_subscription(parameters),
         wait_s=timeout_ms / 1000 if wait else 0.0,
     )
 
 
-def _pop_answer(popped: PopResult) -> Answer:
+def _pop_answer(popped: PopResult) -> HotResponse:
     if not popped.messages:
-        return NOTHING
+        return NO_CONTENT
     lease = popped.lease or None
     messages: list[PoppedMessage] = []
     created_at, created_text = 0.0, ""
@@ -247,17 +248,15 @@ def _pop_answer(popped: PopResult) -> Answer:
         first.partitionId,
         lease,
         popped.group,
-        popped.partitions,
+        popped.partition_count,
         messages,
     )
-    return Answer(200, encode(body))
+    return HotResponse(200, encode(body))
 
 
 async def _push(request: Request) -> Response:
     services = get_services(request)
-    return (
-        await push(services, await request_parsing.body(request, services.settings.max_body_bytes))
-    ).response()
+    return (await push(services, await request_parsing.read_body(request))).to_response()
 
 
 async def _pop(request: Request) -> Response:
@@ -267,7 +266,7 @@ async def _pop(request: Request) -> Response:
         request_parsing.check_name("partition", partition)
     group, options = pop_options(request.query_params, partition)
     answer = await unless_disconnected(request, pop(get_services(request), queue, group, options))
-    return (answer or NOTHING).response()
+    return (answer or NO_CONTENT).to_response()
 
 
 async def _pop_any(request: Request) -> Response:
@@ -279,7 +278,7 @@ async def _pop_any(request: Request) -> Response:
     get_services(request).broker.admit("pop")
     work = get_services(request).broker.pop_any(DEFAULT_SCOPE, namespace, task, group, options)
     popped = await unless_disconnected(request, work)
-    return (_pop_answer(popped) if popped else NOTHING).response()
+    return (_pop_answer(popped) if popped else NO_CONTENT).to_response()
 
 
 ROUTES = [

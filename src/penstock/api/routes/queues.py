@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from penstock.api.http.answers import moment
 from penstock.api.http.parameters import Limit, Offset, Queue, Search, Text
+from penstock.api.http.response import iso_or_none
 from penstock.api.routes.groups import summary
 from penstock.api.schemas.time_window import ratio
 from penstock.api.services import Services, get_services
@@ -198,7 +198,7 @@ def _partition(row: Any) -> dict[str, Any]:
         "id": str(row["id"]),
         "name": row["name"],
         "createdAt": iso(row["created_at"]),
-        "lastPushAt": moment(row["pushed_at"]),
+        "lastPushAt": iso_or_none(row["pushed_at"]),
         "firstOffset": row["low_offset"],
         "nextOffset": row["next_offset"],
         "messages": {"total": kept, "pending": row["pending"], "processing": row["running"]},

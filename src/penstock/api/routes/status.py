@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.http import answers
-from penstock.api.http.parameters import Group, Limit, Moment, Offset, Partition, Queue, Text
+from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, Text, Timestamp
+from penstock.api.http.response import json_response
 from penstock.api.routes.message_admin import Status, message_page
 from penstock.api.routes.queues import message_totals, queue_detail, totals, unknown_queue
 from penstock.api.schemas.time_window import window
@@ -90,8 +90,8 @@ async def list_queues(
 async def analytics(
     request: Request,
     queue: Queue | None = None,
-    start: Moment | None = START,
-    end: Moment | None = END,
+    start: Timestamp | None = START,
+    end: Timestamp | None = END,
     interval: Interval | None = None,
 ) -> dict[str, Any]:
     """How many messages were pushed to a queue, or to all of them, over time."""
@@ -148,7 +148,7 @@ async def list_messages(
     listing = await message_page(
         get_services(request), queue, partition, group, status, cursor, limit, offset
     )
-    return answers.answer(listing)
+    return json_response(listing)
 
 
 @router.post("/stats/refresh")

@@ -11,18 +11,18 @@ from msgspec import UNSET, Raw, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.http import answers
 from penstock.api.http.parameters import (
-    LARGEST_ID,
+    MAX_ID,
     Label,
     Limit,
-    Moment,
     Offset,
     PartitionId,
     Text,
+    Timestamp,
     TransactionId,
 )
-from penstock.api.http.request_parsing import check_name
+from penstock.api.http.request_parsing import check_name, read_json
+from penstock.api.http.response import json_response, payload_fields
 from penstock.api.services import Services, get_services
 from penstock.clock import iso
 from penstock.durable import trace_log
@@ -78,7 +78,7 @@ DESCRIPTION = {
 async def record_trace(request: Request) -> dict[str, Any]:
     """Note something about a message: any JSON, found again by the message or by the names services."""
     services = get_services(request)
-    trace = _trace(await answers.body(request, _trace_body))
+    trace = _trace(await read_json(request, _trace_body))
     place = await services.broker.message_actions.locate_partition(DEFAULT_SCOPE, trace.partition_id)
     if place.encrypted:
         trace = replace(trace, data=services.broker.cipher.encrypt(trace.data))
@@ -116,8 +116,8 @@ async def list_names(
 async def list_by_name(
     request: Request,
     name: Label,
-    start: Moment | None = Query(None, alias="from"),
-    end: Moment | None = Query(None, alias="to"),
+    start: Timestamp | None = Query(None, alias="from"),
+    end: Timestamp | None = Query(None, alias="to"),
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
@@ -158,9 +158,7 @@ async def list_of_message(
 
 def _trace(body: TraceBody) -> Trace:
     check_name("transactionId", body.transactionId)
-    if not (
-        body.partitionId.isascii() and body.partitionId.isdigit() and int(body.partitionId) <= LARGEST_ID
-    ):
+    if not (body.partitionId.isascii() and body.partitionId.isdigit() and int(body.partitionId) <= MAX_ID):
         raise InvalidRequest(f"partitionId {body.partitionId!r} is not one a pop gave", field="partitionId")
     if isinstance(body.data, UnsetType):
         raise InvalidRequest("data is missing: send any JSON", field="data")
@@ -190,9 +188,9 @@ def _told(services: Services, row: Any) -> dict[str, Any]:
         "consumer_group": row["group_name"],
         "trace_names": sorted(row["names"]),
         "created_at": iso(row["created_at"]),
-        **answers.data(services.broker.message_actions.decrypt(row["data"])),
+        **payload_fields(services.broker.message_actions.decrypt(row["data"])),
     }
 
 
 def _page(found: list[dict[str, Any]], more: bool, limit: int, offset: int) -> Response:
-    return answers.answer({"traces": found, "more": more, "pagination": {"limit": limit, "offset": offset}})
+    return json_response({"traces": found, "more": more, "pagination": {"limit": limit, "offset": offset}})

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from penstock.api.auth import guards
 from penstock.api.http.parameters import Group, Limit, Offset, Queue
-from penstock.api.http.response import Answer
+from penstock.api.http.response import HotResponse
 from penstock.api.routes.dead_letter_jobs import accepted
 from penstock.api.routes.dead_letters import LetterId
 from penstock.api.schemas.dead_letter_views import change_task, is_task, number, run_queue, status_page
@@ -30,13 +30,13 @@ router = APIRouter(tags=["dead letters"])
 async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0) -> Response:
     """A page of how many dead letters each consumer has, by name. Costs the same at any number of letters."""
     guards(request).check(request)
-    return (await status(get_services(request), limit, offset)).response()
+    return (await status(get_services(request), limit, offset)).to_response()
 
 
-async def status(services: Services, limit: int, offset: int) -> Answer:
+async def status(services: Services, limit: int, offset: int) -> HotResponse:
     """The answer, for a caller who may have it."""
     page = await status_page(services, limit, offset)
-    return Answer(
+    return HotResponse(
         200,
         encode(
             {

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 
-from penstock.api.http.answers import moment
 from penstock.api.http.parameters import Text
+from penstock.api.http.response import iso_or_none
 from penstock.api.routes.analytics import COUNTS
 from penstock.api.schemas.time_window import Asked, Window, ratio
 from penstock.api.services import Services, get_services
@@ -82,7 +82,7 @@ async def _answer(
                 "hostname": name,
                 "worker": number,
                 "pid": pid,
-                "startedAt": moment(started_at),
+                "startedAt": iso_or_none(started_at),
                 # A process covers its own life and no more: before and after there is nothing to tell.
                 "series": [{"bucket": iso(at), "timestamp": iso(at), **of} for at, of in found.items()],
             }

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.api.http import answers
-from penstock.api.http.parameters import LARGEST_ID
+from penstock.api.http.parameters import MAX_ID
+from penstock.api.http.response import iso_or_none, payload_fields
 from penstock.api.services import Services
 from penstock.broker.dead_letters.task_letters import DeadTasks, ErrorGroup, died
 from penstock.clock import iso, to_utc
@@ -125,7 +125,7 @@ def is_task(letter_id: str) -> bool:
 
 def number(letter_id: str) -> int:
     """The id of a letter of a durable queue; one that is too large is nobody's."""
-    return min(int(letter_id), LARGEST_ID)
+    return min(int(letter_id), MAX_ID)
 
 
 async def change_task(services: Services, kind: str, task_id: str, queue: str | None = None) -> Task:
@@ -171,8 +171,8 @@ def task_group(group: ErrorGroup, queue: str) -> dict[str, Any]:
         "deadLetters": group.tasks,
         "queues": [queue],
         "consumerGroups": [QUEUE_MODE],
-        "firstFailedAt": answers.moment(group.first_at),
-        "lastFailedAt": answers.moment(group.last_at),
+        "firstFailedAt": iso_or_none(group.first_at),
+        "lastFailedAt": iso_or_none(group.last_at),
         "trend": group.hours,
         "example": group.example,
     }
@@ -200,5 +200,5 @@ def letter(services: Services, row: Any) -> dict[str, Any]:
         "totalAttempts": row["earlier_attempts"] + row["attempts"],
         "firstEnqueuedAt": iso(row["first_created_at"] or row["created_at"]),
         "firstTransactionId": row["first_transaction_id"] or row["transaction_id"],
-        **answers.data(services.broker.message_actions.decrypt(row["payload"])),
+        **payload_fields(services.broker.message_actions.decrypt(row["payload"])),
     }

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query
 
-from penstock.api.http.parameters import Moment
+from penstock.api.http.parameters import Timestamp
 from penstock.clock import iso, to_utc
 from penstock.errors import InvalidRequest
 
@@ -19,9 +19,9 @@ DEFAULT_S = 3_600
 WIDTHS_MIN = (1, 5, 15, 30, 60, 180, 360, 720, 1440)
 
 Start = Annotated[
-    Moment | None, Query(alias="from", description="the window's start; an hour ago if left out")
+    Timestamp | None, Query(alias="from", description="the window's start; an hour ago if left out")
 ]
-End = Annotated[Moment | None, Query(alias="to", description="the window's end; now if left out")]
+End = Annotated[Timestamp | None, Query(alias="to", description="the window's end; now if left out")]
 Interval = Annotated[
     Literal["minute", "hour", "day"] | None, Query(description="width of a point; by the window if left out")
 ]
