@@ -9,6 +9,7 @@ from typing import Any
 from penstock.batching import Batcher
 from penstock.broker.context import BrokerContext
 from penstock.broker.dead_letters.letters import DeadLetters
+from penstock.broker.diagnostics import Diagnostics
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.overload.deferred import DeferredWrites
@@ -23,9 +24,8 @@ from penstock.broker.queues.message_actions import MessageActions
 from penstock.broker.queues.name_registry import QueueNameRegistry
 from penstock.broker.queues.pop import Pops
 from penstock.broker.queues.push import Pushes
-from penstock.broker.ready import PopWakeups
+from penstock.broker.wakeups import ParkedPops, PopWakeups
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
-from penstock.broker.wakeups import ParkedPops
 from penstock.clock import Clock, system_clock
 from penstock.config import Settings
 from penstock.durable.notifications import News
@@ -71,6 +71,7 @@ class Broker:
     ) -> None:
         overload = overload or OverloadSettings()
         self.database = database
+        self.diagnostics = Diagnostics(database)
         self.cipher = cipher or PayloadCipher()
         self.id_cache = IdCache(database, names)
         self.parked_pops = ParkedPops()
