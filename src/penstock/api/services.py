@@ -1,4 +1,7 @@
-"""What the routes work with, opened once per process."""
+"""Open the services that routes use, once per process.
+
+This is the one module of the API that opens the database; routes reach it through the broker.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from dataclasses import dataclass
 import redis.asyncio
 from starlette.requests import Request
 
-from penstock.api.exporter.process_samples import own_samples
-from penstock.api.exporter.worker_aggregate import Whole
+from penstock.api.exporter.process_samples import process_samples
+from penstock.api.exporter.worker_aggregate import WorkerAggregate
 from penstock.broker.broker import Broker, OverloadSettings
 from penstock.broker.dead_letters.job_runner import DeadJobs
 from penstock.broker.dead_letters.task_letters import DeadTasks
@@ -40,21 +43,21 @@ class Services:
     settings: Settings
     database: Database
     broker: Broker
-    metrics: QueueMetrics
+    queue_metrics: QueueMetrics
     emitter: Emitter
     redis: redis.asyncio.Redis
     warehouse: Warehouse
     run_queues: RunQueues
-    names: QueueNameRegistry
-    worker: WorkerMetrics
-    whole: Whole
+    queue_names: QueueNameRegistry
+    worker_metrics: WorkerMetrics
+    worker_aggregate: WorkerAggregate
 
 
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
-    """Start everything a broker process needs; stop it in reverse, finishing what is in flight.
+    """Start the services of a broker process; on exit, finish requests in flight and stop them in reverse.
 
-    Nothing here waits for a server: a part that is away shows in /health and in the answers.
+    This waits for no server: an unreachable one is reported by /health and by the routes that need it.
     """
     database = Database(settings.postgres_url, settings.postgres_pool)
     emitter = Emitter(settings.redis_url, buffer=settings.metrics_buffer, enabled=settings.metrics_enabled)
@@ -66,58 +69,69 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         visibility_ms=settings.visibility_ms,
         idempotency_hours=settings.idempotency_hours,
     )
-    metrics = QueueMetrics(emitter, database, share=run_queues.share_environment)
-    names = QueueNameRegistry(database, run_queues)
+    queue_metrics = QueueMetrics(emitter, database, share=run_queues.share_environment)
+    queue_names = QueueNameRegistry(database, run_queues)
     journal = None
     if settings.journal_mb:
         journal = Journal(journal_directory(settings), settings.journal_mb << 20)
     broker = Broker(
         database,
-        metrics,
+        queue_metrics,
         lease_ms=settings.lease_ms,
         cipher=cipher,
-        names=names,
+        names=queue_names,
         journal=journal,
         overload=OverloadSettings.from_settings(settings),
     )
     slot = WorkerSlot(slots_directory(settings))
     slot.claim()
     identity = Identity(socket.gethostname(), slot.number, os.getpid(), system_clock())
-    worker = WorkerMetrics(
+    worker_metrics = WorkerMetrics(
         identity,
         database,
-        metrics,
+        queue_metrics,
         broker.load,
         broker.batchers,
         lambda: broker.parked_pops.count,
         events=WorkerEvents(emitter, identity),
     )
-    client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
+    redis_client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
     warehouse = connect(settings.clickhouse_url)
     emitter.start()
-    await metrics.start()
+    await queue_metrics.start()
     await broker.start()
     await run_queues.start()
     if settings.worker_metrics:
-        await worker.start()
+        await worker_metrics.start()
 
-    def let_go(scope: Scope, queue_id: int, queue: str, group: str, messages: int) -> None:
-        metrics.expired(scope, queue_id, queue, group, messages)
-        broker.notify_ready(queue_id)  # what comes after them may be ready now
+    def on_expired(scope: Scope, queue_id: int, queue: str, group: str, messages: int) -> None:
+        queue_metrics.expired(scope, queue_id, queue, group, messages)
+        broker.notify_ready(queue_id)  # later messages of the partition may be ready now
 
-    whole = Whole(slot, lambda: own_samples(opened), alone=settings.workers == 1)
-    opened = Services(
-        *(settings, database, broker, metrics, emitter, client, warehouse, run_queues, names),
-        *(worker, whole),
+    worker_aggregate = WorkerAggregate(
+        slot, lambda: process_samples(services), is_single_process=settings.workers == 1
     )
-    await whole.start()
-    maintenance = Maintenance(settings.postgres_url, Plan.of(settings), let_go, broker.drain.notify_work)
+    services = Services(
+        settings,
+        database,
+        broker,
+        queue_metrics,
+        emitter,
+        redis_client,
+        warehouse,
+        run_queues,
+        queue_names,
+        worker_metrics,
+        worker_aggregate,
+    )
+    await worker_aggregate.start()
+    maintenance = Maintenance(settings.postgres_url, Plan.of(settings), on_expired, broker.drain.notify_work)
     await maintenance.start()
     broker.dead_letters.tasks = DeadTasks(database, run_queues)
     dead_jobs = DeadJobs(broker.dead_letters)
     await dead_jobs.start()
     try:
-        yield opened
+        yield services
     finally:
         await dead_jobs.stop()
         await maintenance.stop()
@@ -125,16 +139,16 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         await broker.stop()
         if journal is not None:
             await journal.close()
-        await metrics.stop()
-        await worker.stop()
-        await whole.stop()
+        await queue_metrics.stop()
+        await worker_metrics.stop()
+        await worker_aggregate.stop()
         slot.release()
         await emitter.stop(timeout_s=2)
-        await client.aclose()
+        await redis_client.aclose()
         warehouse.close()
         await database.close()
 
 
 def get_services(request: Request) -> Services:
-    found: Services = request.app.state.services
-    return found
+    services: Services = request.app.state.services
+    return services

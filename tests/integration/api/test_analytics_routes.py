@@ -18,7 +18,7 @@ from tests.integration.api.calls import ack, get, pop, problem, push
 
 @pytest.fixture
 def worker(app: FastAPI) -> WorkerMetrics:
-    found: WorkerMetrics = app.state.services.worker
+    found: WorkerMetrics = app.state.services.worker_metrics
     return found
 
 

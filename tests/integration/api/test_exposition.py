@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 
-from penstock.api.exporter.queue_samples import Labels
+from penstock.api.exporter.queue_samples import BoundedQueueSamples
 from penstock.runqueue.task_model import QueueState
 from penstock.streams.progress import PROGRESS_KEY
 from penstock.telemetry import EXPORTED_METRICS, OVERFLOW
@@ -114,7 +114,7 @@ async def test_queues_of_both_kinds_are_exported(client: httpx.AsyncClient, app:
     await client.post(f"/api/v1/run-queues/{queue}/tasks", json={"tasks": tasks})
     limited = await client.put(f"/api/v1/run-queues/{queue}/limits", json={"concurrency": 7})
     assert limited.is_success, limited.text
-    app.state.services.worker.tick()
+    app.state.services.worker_metrics.tick()
     metrics = await scraped(client)
     assert metrics["penstock_queue_depth"][("g", "durable")] == 3
     assert metrics["penstock_queue_inflight"][("g", "durable")] == 2
@@ -149,7 +149,7 @@ async def test_those_who_know_only_the_older_format_get_it(client: httpx.AsyncCl
 
 
 def test_past_a_limit_queues_share_a_label() -> None:
-    labels = Labels(most=3)
+    labels = BoundedQueueSamples(max_labels=3)
     for number in range(5):
         labels.add(f"q{number}", "", number, 1, float(number))
     labels.add("q5", "g", 100, 100, 100.0)  # its queue speaks for it
@@ -158,9 +158,9 @@ def test_past_a_limit_queues_share_a_label() -> None:
 
 
 def test_run_queues_past_a_limit_share_what_can_be_summed() -> None:
-    labels = Labels(most=1)
+    labels = BoundedQueueSamples(max_labels=1)
     for number in range(3):
-        labels.add_tasks(QueueState(f"q{number}", 1, 2 + number, 3, 0, 4, False, 500, {"enqueued": 9}))
+        labels.add_run_queue(QueueState(f"q{number}", 1, 2 + number, 3, 0, 4, False, 500, {"enqueued": 9}))
     assert labels.depth == {("q0", ""): 1, (OVERFLOW, ""): 2}
     assert labels.delayed == {("q0",): 2, (OVERFLOW,): 7}
     assert (labels.limit, labels.tasks) == ({("q0",): 4}, {("q0", "enqueued"): 9})

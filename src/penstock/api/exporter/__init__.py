@@ -1,1 +1,1 @@
-"""Samples for `GET /metrics`: of this process, of its queues, and of all processes behind the port."""
+"""Samples for `GET /metrics`: of this process, of all queues, and of all processes behind the port."""

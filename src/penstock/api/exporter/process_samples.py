@@ -1,4 +1,4 @@
-"""What this broker process exports of itself: samples of `GET /metrics` that cost no call to a server."""
+"""Samples of this broker process for `GET /metrics`. Collecting them calls no server."""
 
 from __future__ import annotations
 
@@ -15,23 +15,28 @@ if TYPE_CHECKING:
     from penstock.api.services import Services
 
 Samples = dict[tuple[str, ...], float]
-"""Values by their labels. Those of a summary have `sum` or `count` as a last label."""
-Table = dict[ExportedMetric, Samples]
+"""The values of one metric by their labels. Those of a summary have `sum` or `count` as a last label."""
+SampleTable = dict[ExportedMetric, Samples]
 
 _process = psutil.Process()
 
 
-def own_samples(services: Services) -> Table:
-    """Everything but what all processes know alike."""
-    return _operations(services) | _overload(services) | _queues(services) | _worker(services)
+def process_samples(services: Services) -> SampleTable:
+    """Every metric whose value differs between the processes behind a port."""
+    return (
+        _operation_samples(services)
+        | _overload_samples(services)
+        | _queue_samples(services)
+        | _worker_samples(services)
+    )
 
 
-def _operations(services: Services) -> Table:
+def _operation_samples(services: Services) -> SampleTable:
     broker = services.broker
     stats = {name: batcher.stats for name, batcher in broker.batchers.items()}
     stats["transaction"] = broker.acks.transaction_stats
-    requests = services.metrics.requests
-    opened, busy = services.database.connections
+    requests = services.queue_metrics.requests
+    connections = broker.diagnostics.connections
     return {
         telemetry.CLIENT_REQUESTS: {
             ("push",): requests.push,
@@ -47,60 +52,60 @@ def _operations(services: Services) -> Table:
         telemetry.OPERATION_PENDING: {(name,): b.pending for name, b in broker.batchers.items()},
         telemetry.PARKED_POPS: {(): broker.parked_pops.count},
         telemetry.DATABASE_CONNECTIONS: {
-            ("limit",): services.database.size,
-            ("open",): opened,
-            ("busy",): busy,
-            ("waiting",): services.database.waiting,
+            ("limit",): connections.limit,
+            ("open",): connections.open,
+            ("busy",): connections.busy,
+            ("waiting",): connections.waiting,
         },
-        telemetry.DATABASE_ERRORS: {(): services.database.errors},
+        telemetry.DATABASE_ERRORS: {(): broker.diagnostics.database_errors},
         telemetry.METRIC_EVENTS_EMITTED: {(): services.emitter.emitted},
         telemetry.METRIC_EVENTS_DROPPED: {(): services.emitter.dropped},
         telemetry.METRIC_EVENTS_PENDING: {(): services.emitter.pending},
     }
 
 
-def _overload(services: Services) -> Table:
+def _overload_samples(services: Services) -> SampleTable:
     broker = services.broker
-    kinds: dict[str, Any] = broker.load.to_dict()["operations"]
+    operations: dict[str, Any] = broker.load.to_dict()["operations"]
     return {
-        telemetry.LOAD: {(kind,): known["load"] for kind, known in kinds.items()},
+        telemetry.LOAD: {(kind,): state["load"] for kind, state in operations.items()},
         telemetry.LOAD_DECISIONS: {
             (kind, decision): count
-            for kind, known in kinds.items()
-            for decision, count in known["decisions"].items()
+            for kind, state in operations.items()
+            for decision, count in state["decisions"].items()
         },
         telemetry.OPERATIONS_WAITING: {
-            (kind,): known["waiting"] for kind, known in kinds.items() if known["depthLimit"]
+            (kind,): state["waiting"] for kind, state in operations.items() if state["depthLimit"]
         },
         telemetry.OPERATIONS_DRAINED: {(): broker.drain.drained},
         telemetry.OPERATIONS_PARKED: {(): broker.drain.failed},
         telemetry.EVENT_LOOP_LAG: {(): broker.load.loop_lag_s.value},
-        telemetry.DATABASE_OUTAGE: {(): services.database.outage.since_s},
+        telemetry.DATABASE_OUTAGE: {(): broker.diagnostics.outage_s},
     }
 
 
-def _queues(services: Services) -> Table:
-    totals = services.worker.queues.totals
+def _queue_samples(services: Services) -> SampleTable:
+    totals_by_queue = services.worker_metrics.queues.totals
     waits: Samples = {}
-    for (queue, group), of in totals.items():
-        if of.waits:
-            waits[queue, group, "count"] = of.waits
-            waits[queue, group, "sum"] = of.wait_ms / 1000
+    for (queue, group), totals in totals_by_queue.items():
+        if totals.waits:
+            waits[queue, group, "count"] = totals.waits
+            waits[queue, group, "sum"] = totals.wait_ms / 1000
     return {
         telemetry.QUEUE_MESSAGES: {
             (queue, group, EVENTS[column]): count
-            for (queue, group), of in totals.items()
-            for column, count in of.counts.items()
+            for (queue, group), totals in totals_by_queue.items()
+            for column, count in totals.counts.items()
             if count
         },
         telemetry.QUEUE_WAIT: waits,
     }
 
 
-def _worker(services: Services) -> Table:
+def _worker_samples(services: Services) -> SampleTable:
     return {
         telemetry.WORKER_RESIDENT_MEMORY: {(): _process.memory_info().rss},
         telemetry.WORKER_CPU: {(): time.process_time()},
-        telemetry.WORKER_ROWS_PENDING: {(): services.worker.unwritten},
-        telemetry.WORKER_ROWS_DROPPED: {(): services.worker.dropped},
+        telemetry.WORKER_ROWS_PENDING: {(): services.worker_metrics.unwritten},
+        telemetry.WORKER_ROWS_DROPPED: {(): services.worker_metrics.dropped},
     }

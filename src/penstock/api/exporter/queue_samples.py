@@ -1,32 +1,33 @@
-"""JournalDepth, work in flight, limits and ages of queues, and what happened to tasks, for `GET /metrics`: a bounded
-number of labels."""
+"""Samples of all queues for `GET /metrics`: depth, work in flight, limits, ages and task counters.
+
+The number of queues with labels of their own is bounded; the other queues share one label.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 from penstock import telemetry
-from penstock.api.exporter.process_samples import Samples, Table
+from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.api.services import Services
-from penstock.durable import log
+from penstock.broker.diagnostics import QueueGauges
 from penstock.errors import PenstockError
 from penstock.model import DEFAULT_SCOPE
 from penstock.runqueue.task_model import QueueState
 from penstock.telemetry import OVERFLOW
 
-DEADLINE_S = 2.0
-MOST_LABELS = 1_000
-MOST_QUEUES = 10_000
+TIMEOUT_S = 2.0
+MAX_LABELS = 1_000
+MAX_QUEUES = 10_000
 
 
-class Labels:
-    """The first names have labels of their own; what queues beyond the limit hold is put together."""
+class BoundedQueueSamples:
+    """Samples by queue and group. Queues beyond `max_labels` are summed up under the label `OVERFLOW`."""
 
-    def __init__(self, most: int = MOST_LABELS) -> None:
-        self._most = most
-        self._names: set[tuple[str, str]] = set()
+    def __init__(self, max_labels: int = MAX_LABELS) -> None:
+        self._max_labels = max_labels
+        self._labels: set[tuple[str, str]] = set()
         self.depth: Samples = {}
         self.inflight: Samples = {}
         self.age: Samples = {}
@@ -35,26 +36,26 @@ class Labels:
         self.tasks: Samples = {}
 
     def add(self, queue: str, group: str, depth: int, running: int, age_s: float | None) -> None:
-        key = (queue, group)
-        if len(self._names) >= self._most:
+        labels = (queue, group)
+        if len(self._labels) >= self._max_labels:
             if group:
-                return  # the queue as a whole speaks for its groups
-            key = (OVERFLOW, "")
-        self._names.add(key)
-        self.depth[key] = self.depth.get(key, 0) + depth
-        self.inflight[key] = self.inflight.get(key, 0) + running
+                return  # the samples of the whole queue include its groups
+            labels = (OVERFLOW, "")
+        self._labels.add(labels)
+        self.depth[labels] = self.depth.get(labels, 0) + depth
+        self.inflight[labels] = self.inflight.get(labels, 0) + running
         if age_s is not None:
-            self.age[key] = max(self.age.get(key, 0.0), age_s)
+            self.age[labels] = max(self.age.get(labels, 0.0), age_s)
 
-    def add_tasks(self, state: QueueState) -> None:
-        """A run queue.
+    def add_run_queue(self, state: QueueState) -> None:
+        """Add a run queue.
 
-        Those beyond the limit have no limit of their own and no counters: a sum of counters would go back
+        Queues beyond the limit export no concurrency limit and no counters: a sum of counters would decrease
         when one of the queues is deleted.
         """
         age_s = state.oldest_age_ms / 1000 if state.eligible else None
         self.add(state.queue, "", state.eligible, state.running, age_s)
-        if (state.queue, "") not in self._names:
+        if (state.queue, "") not in self._labels:
             self.delayed[(OVERFLOW,)] = self.delayed.get((OVERFLOW,), 0) + state.delayed
             return
         self.delayed[(state.queue,)] = state.delayed
@@ -62,7 +63,7 @@ class Labels:
             self.limit[(state.queue,)] = state.limit
         self.tasks |= {(state.queue, event): count for event, count in state.counted.items()}
 
-    def table(self) -> Table:
+    def table(self) -> SampleTable:
         return {
             telemetry.QUEUE_DEPTH: self.depth,
             telemetry.QUEUE_INFLIGHT: self.inflight,
@@ -73,31 +74,30 @@ class Labels:
         }
 
 
-async def queue_samples(services: Services) -> Table:
-    """Queues of both kinds; without those whose server is away or slow."""
-    durable, tasks = await asyncio.gather(_durable(services), _run_queues(services))
-    labels = Labels()
+async def queue_samples(services: Services) -> SampleTable:
+    """Samples of durable queues and run queues; without those whose server is unreachable or slow."""
+    durable_queues, run_queues = await asyncio.gather(_durable_queues(services), _run_queues(services))
+    samples = BoundedQueueSamples()
     now = time.time()
-    for row in durable:
-        oldest = row["oldest_at"]
-        age_s = None if oldest is None else max(0.0, now - oldest.timestamp())
-        labels.add(row["queue"], row["group_name"], row["depth"], row["running"], age_s)
-    for state in tasks:
-        labels.add_tasks(state)
-    return labels.table()
+    for gauges in durable_queues:
+        age_s = None if gauges.oldest_at is None else max(0.0, now - gauges.oldest_at.timestamp())
+        samples.add(gauges.queue, gauges.group, gauges.depth, gauges.running, age_s)
+    for state in run_queues:
+        samples.add_run_queue(state)
+    return samples.table()
 
 
-async def _durable(services: Services) -> list[Any]:
+async def _durable_queues(services: Services) -> list[QueueGauges]:
     try:
         return await asyncio.wait_for(
-            log.named_gauges(services.database, DEFAULT_SCOPE, MOST_QUEUES), DEADLINE_S
+            services.broker.diagnostics.queue_gauges(DEFAULT_SCOPE, MAX_QUEUES), TIMEOUT_S
         )
     except (TimeoutError, PenstockError):
-        return []  # the database is away or slow, which /health says
+        return []  # PostgreSQL is unreachable or slow; /health reports it
 
 
 async def _run_queues(services: Services) -> list[QueueState]:
     try:
-        return await asyncio.wait_for(services.run_queues.queues(DEFAULT_SCOPE), DEADLINE_S)
+        return await asyncio.wait_for(services.run_queues.queues(DEFAULT_SCOPE), TIMEOUT_S)
     except (TimeoutError, PenstockError):
         return []

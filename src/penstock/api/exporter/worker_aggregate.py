@@ -1,9 +1,9 @@
-"""Any process behind a port answers `GET /metrics` for all of them.
+"""Combine the samples of all broker processes behind one port, so that any of them can answer a scrape.
 
-Every process leaves its samples in its slot once a second, and always before it answers, so whoever answers
-next knows at least as much: a counter never goes back, whichever process is asked. The counters of a
-process that was killed stay in its slot; the one that takes its number over goes on from them. Its gauges
-are gone with it. With one process there is nobody to tell, and nothing is left anywhere.
+Every process writes its samples to its worker slot once a second, and always before it answers a scrape. The
+process that answers next therefore knows at least as much: a counter never decreases, whichever process
+answers. The counters of a killed process stay in its slot, and the process that takes over the slot continues
+from them; the gauges of a killed process are dropped. A single process writes nothing.
 """
 
 from __future__ import annotations
@@ -13,154 +13,164 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from penstock import telemetry
-from penstock.api.exporter.process_samples import Samples, Table
+from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.broker.self_metrics.worker_slot import WorkerSlot
-from penstock.telemetry import EXPORTED_METRICS, WorkerAggregation, ExportedMetric, MetricType
+from penstock.telemetry import EXPORTED_METRICS, ExportedMetric, MetricType, WorkerAggregation
 
 logger = logging.getLogger(__name__)
 
-EVERY_S = 1.0
-FORGOTTEN_S = 10.0
-"""Gauges that are older are those of a process that is gone or stuck."""
+INTERVAL_S = 1.0
+MAX_GAUGE_AGE_S = 10.0
+"""A process whose snapshot is older is gone or stuck, so its gauges are dropped."""
 
-_BY_NAME = {exported.name: exported for exported in EXPORTED_METRICS}
+_METRICS_BY_NAME = {metric.name: metric for metric in EXPORTED_METRICS}
 
 
-class Left(msgspec.Struct):
-    """What a process leaves in its slot."""
+class WorkerSnapshot(msgspec.Struct):
+    """The samples that a process writes to its slot."""
 
     pid: int
-    at: float
+    written_at: float = msgspec.field(name="at")
+    """Seconds since the epoch."""
     samples: dict[str, list[tuple[list[str], float]]]
 
     @property
     def is_alive(self) -> bool:
-        if abs(time.time() - self.at) > FORGOTTEN_S:
+        """Whether the process still runs and has written recently."""
+        if abs(time.time() - self.written_at) > MAX_GAUGE_AGE_S:
             return False
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return False
         except PermissionError:
-            pass  # it is there, and somebody else's
+            pass  # the process runs under another user
         return True
 
-    def table(self) -> Table:
-        """What of it this version knows."""
+    def table(self) -> SampleTable:
+        """The samples of the metrics that this version knows."""
         return {
-            _BY_NAME[name]: {tuple(labels): value for labels, value in values}
+            _METRICS_BY_NAME[name]: {tuple(labels): value for labels, value in values}
             for name, values in self.samples.items()
-            if name in _BY_NAME
+            if name in _METRICS_BY_NAME
         }
 
 
-_decoder = msgspec.json.Decoder(Left)
+_snapshot_decoder = msgspec.json.Decoder(WorkerSnapshot)
 
 
-class Whole:
+class WorkerAggregate:
     """The samples of all processes behind the port. `start` and `stop` may be called twice."""
 
-    def __init__(self, slot: WorkerSlot, own: Callable[[], Table], *, alone: bool) -> None:
+    def __init__(
+        self, slot: WorkerSlot, process_samples: Callable[[], SampleTable], *, is_single_process: bool
+    ) -> None:
         self._slot = slot
-        self._own = own
-        self._alone = alone
+        self._process_samples = process_samples
+        self._is_single_process = is_single_process
         self._task: asyncio.Task[None] | None = None
-        before = None if alone or slot.inherited is None else _read(slot.inherited)
-        self._before: Table = _counters(before.table()) if before else {}
+        inherited = None
+        if not is_single_process and slot.inherited is not None:
+            inherited = _decode_snapshot(slot.inherited)
+        self._inherited_counters: SampleTable = _without_gauges(inherited.table()) if inherited else {}
 
     async def start(self) -> None:
-        if self._task is None and not self._alone:
-            self._leave(self._with_before())
-            self._task = asyncio.create_task(self._run(), name="samples for the others")
+        if self._task is None and not self._is_single_process:
+            self._write_snapshot(self._own_samples())
+            self._task = asyncio.create_task(self._run(), name="worker snapshots")
 
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
-            self._leave(self._with_before())
+            self._write_snapshot(self._own_samples())
 
-    def samples(self) -> Table:
-        """Everything that processes export of themselves, put together."""
-        table = self._with_before()
+    def samples(self) -> SampleTable:
+        """The combined samples of all processes."""
+        own_samples = self._own_samples()
         workers = 1
-        whole: Table = {}
-        _join(whole, table, self._slot.number)
-        if not self._alone:
-            self._leave(table)
-            for number, content in self._slot.others():
-                left = _read(content)
-                if left is not None:
-                    is_alive = left.is_alive
+        combined: SampleTable = {}
+        _add_worker(combined, own_samples, self._slot.number)
+        if not self._is_single_process:
+            self._write_snapshot(own_samples)
+            for slot_number, content in self._slot.others():
+                snapshot = _decode_snapshot(content)
+                if snapshot is not None:
+                    is_alive = snapshot.is_alive
                     workers += is_alive
-                    _join(whole, left.table() if is_alive else _counters(left.table()), number)
-        whole[telemetry.WORKERS] = {(): workers}
-        return whole
+                    table = snapshot.table()
+                    _add_worker(combined, table if is_alive else _without_gauges(table), slot_number)
+        combined[telemetry.WORKERS] = {(): workers}
+        return combined
 
-    def _with_before(self) -> Table:
-        """What this process has counted, on top of what others with its number had."""
-        table = self._own()
-        for exported, values in self._before.items():
-            mine = table.setdefault(exported, {})
+    def _own_samples(self) -> SampleTable:
+        """The samples of this process, its counters on top of those of earlier processes in its slot."""
+        table = self._process_samples()
+        for metric, values in self._inherited_counters.items():
+            own_values = table.setdefault(metric, {})
             for labels, value in values.items():
-                mine[labels] = mine.get(labels, 0) + value
+                own_values[labels] = own_values.get(labels, 0) + value
         return table
 
-    def _leave(self, table: Table) -> None:
+    def _write_snapshot(self, table: SampleTable) -> None:
         samples = {
-            exported.name: [(list(labels), float(value)) for labels, value in values.items()]
-            for exported, values in table.items()
+            metric.name: [(list(labels), float(value)) for labels, value in values.items()]
+            for metric, values in table.items()
         }
         try:
-            self._slot.leave(msgspec.json.encode(Left(os.getpid(), time.time(), samples)))
+            self._slot.leave(msgspec.json.encode(WorkerSnapshot(os.getpid(), time.time(), samples)))
         except OSError as error:
-            logger.warning("brokers behind this port do not hear from this one: %s", error)
+            logger.warning(
+                "other workers do not see the metrics of this one: cannot write its slot: %s", error
+            )
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(INTERVAL_S)
             try:
-                self._leave(self._with_before())
+                self._write_snapshot(self._own_samples())
             except Exception:
-                # The next second will do; nobody's work depends on it.
-                logger.exception("samples were not left for the others")
+                # The next second tries again; no request depends on the snapshot.
+                logger.exception("cannot write the snapshot of this worker")
 
 
-def _join(whole: Table, table: Table, number: int) -> None:
-    for exported, values in table.items():
-        into = whole.setdefault(exported, {})
-        if exported.aggregation is WorkerAggregation.WORKER:
-            into.update({(*labels, str(number)): value for labels, value in values.items()})
+def _add_worker(combined: SampleTable, table: SampleTable, slot_number: int) -> None:
+    for metric, values in table.items():
+        combined_values = combined.setdefault(metric, {})
+        if metric.aggregation is WorkerAggregation.WORKER:
+            combined_values.update({(*labels, str(slot_number)): value for labels, value in values.items()})
             continue
         for labels, value in values.items():
-            known = into.get(labels)
-            if known is None:
-                into[labels] = value
+            previous = combined_values.get(labels)
+            if previous is None:
+                combined_values[labels] = value
+            elif metric.aggregation is WorkerAggregation.MAX:
+                combined_values[labels] = max(previous, value)
             else:
-                into[labels] = max(known, value) if exported.aggregation is WorkerAggregation.MAX else known + value
+                combined_values[labels] = previous + value
 
 
-def _counters(table: Table) -> Table:
-    return {exported: values for exported, values in table.items() if exported.type is not MetricType.GAUGE}
+def _without_gauges(table: SampleTable) -> SampleTable:
+    return {metric: values for metric, values in table.items() if metric.type is not MetricType.GAUGE}
 
 
-def _read(content: bytes) -> Left | None:
+def _decode_snapshot(content: bytes) -> WorkerSnapshot | None:
     try:
-        return _decoder.decode(content)
+        return _snapshot_decoder.decode(content)
     except msgspec.DecodeError as error:
-        logger.warning("a slot holds what this version cannot read: %s", error)
+        logger.warning("ignoring a worker slot that this version cannot read: %s", error)
         return None
 
 
-def described(samples: Samples, exported: ExportedMetric) -> dict[tuple[str, ...], dict[str, float]]:
-    """The samples of a summary by their labels, as sum and count."""
-    assert exported.type is MetricType.SUMMARY
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
-    for (*labels, part), value in samples.items():
-        found.setdefault(tuple(labels), {"sum": 0.0, "count": 0})[part] = value
-    return found
+def summary_values(samples: Samples, metric: ExportedMetric) -> dict[tuple[str, ...], dict[str, float]]:
+    """The `sum` and `count` of a summary by labels."""
+    assert metric.type is MetricType.SUMMARY
+    values: dict[tuple[str, ...], dict[str, float]] = {}
+    for (*labels, component), value in samples.items():
+        values.setdefault(tuple(labels), {"sum": 0.0, "count": 0})[component] = value
+    return values

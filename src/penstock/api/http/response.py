@@ -48,7 +48,7 @@ def deferred_response(
     """Return a 202 if the broker deferred any item; None if it executed all of them."""
     if accepted.count(None) == len(accepted):
         return None
-    last = max((operation for operation in accepted if operation is not None), key=lambda o: o.place)
+    last = max((operation for operation in accepted if operation is not None), key=lambda o: o.lane_position)
     body = DeferredBody("queued", last.operation_id, last.lane_position, last.reason, last.estimated_wait_s, items)
     return HotResponse(202, encode(body))
 

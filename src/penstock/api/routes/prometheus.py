@@ -18,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock import telemetry
-from penstock.api.exporter.process_samples import Samples, Table
+from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.api.exporter.queue_samples import queue_samples
-from penstock.api.exporter.worker_aggregate import described
+from penstock.api.exporter.worker_aggregate import summary_values
 from penstock.api.schemas.dead_letter_views import status_page
 from penstock.api.services import Services, get_services
 from penstock.durable import reconciliation
@@ -43,7 +43,7 @@ DEAD = (
 class _Gathered:
     """Samples in the form the exposition asks for."""
 
-    def __init__(self, samples: Table) -> None:
+    def __init__(self, samples: SampleTable) -> None:
         self._samples = samples
 
     def collect(self) -> Iterable[Metric]:
@@ -51,7 +51,7 @@ class _Gathered:
             values = self._samples[exported]
             if exported.type is MetricType.SUMMARY:
                 summary = SummaryMetricFamily(exported.name, exported.help, labels=exported.all_labels)
-                for labels, found in described(values, exported).items():
+                for labels, found in summary_values(values, exported).items():
                     summary.add_metric(labels, int(found["count"]), found["sum"])
                 yield summary
                 continue
@@ -94,7 +94,7 @@ async def prometheus(request: Request) -> Response:
         telemetry.JOURNAL_RECORDS: {(): depth.records} if depth else {},
         telemetry.JOURNAL_BYTES: {(): depth.bytes} if depth else {},
     }
-    samples |= services.whole.samples()
+    samples |= services.worker_aggregate.samples()
     gathered = _Gathered(samples)
     accepted = request.headers.get("accept", "")
     if "text/plain" in accepted and "openmetrics" not in accepted:
@@ -103,9 +103,9 @@ async def prometheus(request: Request) -> Response:
     return Response(body, media_type=CONTENT_TYPE_LATEST)
 
 
-async def _reconciled(services: Services) -> Table:
+async def _reconciled(services: Services) -> SampleTable:
     """What the last comparison with the log found; no samples before the first, or without the database."""
-    table: Table = {
+    table: SampleTable = {
         telemetry.RECONCILIATION_AGE: {},
         telemetry.RECONCILIATION_DRIFT: {},
         telemetry.RECONCILIATION_FINDINGS: {},
@@ -129,7 +129,7 @@ async def _holders(services: Services) -> list[Holder]:
         return []  # the database is away or slow, which /health says
 
 
-async def _dead_samples(services: Services) -> Table:
+async def _dead_samples(services: Services) -> SampleTable:
     """Dead letters, from the counts that all processes share; no samples while the database is away."""
     try:
         page, (drift, recounted_at) = await asyncio.wait_for(
@@ -166,7 +166,7 @@ async def _progress(services: Services) -> dict[str, Any] | None:
         return None
 
 
-def _pipeline_samples(progress: dict[str, Any] | None) -> Table:
+def _pipeline_samples(progress: dict[str, Any] | None) -> SampleTable:
     """What the pipeline said of itself. Without a report the metrics have no samples."""
     now = time.time()
     reports = {(name,): report for name, report in (progress or {}).get("metrics", {}).items()}

@@ -30,7 +30,7 @@ NO_TASKS = HotResponse(200, b'{"tasks":[]}')
 
 async def enqueue(services: Services, queue: str, raw: bytes) -> HotResponse:
     tasks = task_bodies.new_tasks(request_parsing.decode(task_bodies.enqueue_body, raw))
-    await services.names.check_for_tasks(DEFAULT_SCOPE, queue)
+    await services.queue_names.ensure_not_durable_queue(DEFAULT_SCOPE, queue)
     results = await services.run_queues.enqueue(DEFAULT_SCOPE, queue, tasks)
     return HotResponse(201, encode(task_bodies.enqueued(results)))
 
@@ -122,7 +122,7 @@ async def delete_run_queue(request: Request, queue: Queue) -> dict[str, Any]:
     """Forget a run queue that holds no task, dead ones included: its limit, its pause and its name."""
     services = get_services(request)
     await services.run_queues.delete_queue(DEFAULT_SCOPE, queue)
-    services.names.invalidate_run_queue(DEFAULT_SCOPE, queue)
+    services.queue_names.invalidate_run_queue(DEFAULT_SCOPE, queue)
     return {"deleted": True, "queue": queue}
 
 
@@ -131,7 +131,7 @@ async def set_limits(request: Request, queue: Queue) -> dict[str, Any]:
     """How many tasks of the queue may run at once: null for no limit. Takes effect at once."""
     services = get_services(request)
     body = await read_json(request, task_bodies.limits_body)
-    await services.names.check_for_tasks(DEFAULT_SCOPE, queue)
+    await services.queue_names.ensure_not_durable_queue(DEFAULT_SCOPE, queue)
     return queue_state(await services.run_queues.set_queue_limit(DEFAULT_SCOPE, queue, body.concurrency))
 
 
@@ -139,7 +139,7 @@ async def set_limits(request: Request, queue: Queue) -> dict[str, Any]:
 async def pause(request: Request, queue: Queue) -> dict[str, Any]:
     """Hand out nothing more of the queue; what runs goes on, and tasks may be enqueued."""
     services = get_services(request)
-    await services.names.check_for_tasks(DEFAULT_SCOPE, queue)
+    await services.queue_names.ensure_not_durable_queue(DEFAULT_SCOPE, queue)
     return queue_state(await services.run_queues.pause(DEFAULT_SCOPE, queue))
 
 
@@ -147,7 +147,7 @@ async def pause(request: Request, queue: Queue) -> dict[str, Any]:
 async def resume(request: Request, queue: Queue) -> dict[str, Any]:
     """Hand out again."""
     services = get_services(request)
-    await services.names.check_for_tasks(DEFAULT_SCOPE, queue)
+    await services.queue_names.ensure_not_durable_queue(DEFAULT_SCOPE, queue)
     return queue_state(await services.run_queues.resume(DEFAULT_SCOPE, queue))
 
 
