@@ -79,7 +79,7 @@ def _platform(home: Path) -> Iterator[tuple[Redis, Warehouse]]:
         _wait(home, process)
         state = read_state(home)
         assert state is not None
-        at = {part.name: urlsplit(part.address).netloc for part in state.parts}
+        at = {component.name: urlsplit(component.address).netloc for component in state.components}
         password = ensure_password(home)
         redis = Redis.from_url(f"redis://:{password}@{at['valkey']}/0")
         warehouse = connect(f"http://penstock:{password}@{at['clickhouse']}/default")

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.tables import duration, plain_table
+from penstock.cli.tables import format_duration, plain_table
 
 BARS = " ▁▂▃▄▅▆▇█"
 STATES = {"done": "green", "running": "yellow", "waiting": "dim", "cancelled": "dim", "failed": "red"}
@@ -138,4 +138,4 @@ def ago(moment: str | None) -> str:
     if moment is None:
         return "–"
     seconds = (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
-    return f"{duration(max(0.0, seconds))} ago"
+    return f"{format_duration(max(0.0, seconds))} ago"

@@ -44,27 +44,27 @@ def main() -> None:
 @app.command()
 def up(demo: Annotated[bool, typer.Option("--demo", help="Run a gentle load too.")] = False) -> None:
     """Start the whole platform here; Ctrl-C stops it."""
-    from penstock.cli.up import bring_up
+    from penstock.cli.up import run_platform
 
-    bring_up(load_settings(), demo)
+    run_platform(load_settings(), demo)
 
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
     """Show every part of the running platform; exit code 0 when all are up, else 1."""
     from penstock.broker.journal.location import read_depth
-    from penstock.cli.tables import journal_text, status_json, status_table
+    from penstock.cli.tables import format_journal, platform_json, platform_table
     from penstock.embedded.supervision.state import read_state
 
     settings = load_settings()
     state = read_state(settings.home)
     depth = read_depth(settings)
     if as_json:
-        print(json.dumps(status_json(state, settings.home, depth), indent=2))
+        print(json.dumps(platform_json(state, settings.home, depth), indent=2))
     elif state is None:
         print(f"Penstock does not run on {settings.home}. Start it with `penstock up`.")
     else:
-        Console(highlight=False).print(status_table(state), journal_text(depth))
+        Console(highlight=False).print(platform_table(state), format_journal(depth))
     raise typer.Exit(0 if state is not None and state.all_up else 1)
 
 
@@ -79,7 +79,7 @@ def logs(
     from penstock.embedded.supervision import logs as files
 
     log = log_of(load_settings().home, part)
-    for line in files.last_lines(log, lines):
+    for line in files.read_last_lines(log, lines):
         print(line)
     try:
         for line in files.follow(log) if follow else ():
@@ -92,13 +92,13 @@ def logs(
 def config(as_json: AsJson = False) -> None:
     """Show the settings in force and where each one comes from; passwords are hidden."""
     from penstock.cli.platform_info import settings_with_sources
-    from penstock.cli.tables import config_table
+    from penstock.cli.tables import settings_table
 
     rows = settings_with_sources(load_settings())
     if as_json:
         print(json.dumps({row.name: {"value": row.value, "from": row.source} for row in rows}, indent=2))
     else:
-        Console(highlight=False).print(config_table(rows))
+        Console(highlight=False).print(settings_table(rows))
 
 
 @app.command()

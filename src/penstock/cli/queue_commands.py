@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from penstock.cli.tables import duration, plain_table
+from penstock.cli.tables import format_duration, plain_table
 from penstock.config import load_settings
 from penstock.errors import InvalidRequest
 
@@ -104,7 +104,7 @@ def _table(rows: list[dict[str, Any]], total: int) -> RenderableType:
         limit, oldest, notes = "–", "–", []
         if row["kind"] == "run":
             limit = "none" if row["concurrency"] is None else f"{row['concurrency']:,}"
-            oldest = duration(row["oldestAgeMs"] / 1000) if row["depth"] else "–"
+            oldest = format_duration(row["oldestAgeMs"] / 1000) if row["depth"] else "–"
             notes += [f"{row['delayed']:,} delayed"] if row["delayed"] else []
             notes += [f"[red]{row['dead']:,} dead[/red]"] if row["dead"] else []
             notes += ["[yellow]paused[/yellow]"] if row["paused"] else []

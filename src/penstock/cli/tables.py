@@ -1,12 +1,11 @@
-"""How things look in the terminal, and the same as JSON."""
+"""Format platform state, settings and progress for the terminal, and as JSON."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -16,76 +15,87 @@ from rich.text import Text
 
 from penstock.broker.journal.push_journal import JournalDepth
 from penstock.cli.platform_info import SettingRow
-from penstock.embedded.supervision.state import ComponentState, PlatformState, State
+from penstock.embedded.supervision.state import ComponentState, PlatformState, RunState
 
 if TYPE_CHECKING:
     from penstock.pipeline.archive.rebuild import DayPlan
 
-_COLOURS = {
-    State.UP: "green",
-    State.STARTING: "yellow",
-    State.WAITING: "dim",
-    State.STOPPING: "yellow",
-    State.STOPPED: "dim",
-    State.SILENT: "red",
-    State.DOWN: "red",
+JsonObject = dict[str, object]
+
+_STATE_COLOURS = {
+    RunState.UP: "green",
+    RunState.STARTING: "yellow",
+    RunState.WAITING: "dim",
+    RunState.STOPPING: "yellow",
+    RunState.STOPPED: "dim",
+    RunState.UNRESPONSIVE: "red",
+    RunState.DOWN: "red",
 }
 
 
 def plain_table(*columns: str) -> Table:
-    """Columns without a frame; long words fold rather than disappear."""
+    """Create a table without a frame; long words wrap instead of being cut off."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
 
 
-def state_text(row: ComponentState) -> Text:
-    return Text(str(row.state), style=_COLOURS[row.state])
+def format_state(component: ComponentState) -> Text:
+    return Text(str(component.state), style=_STATE_COLOURS[component.state])
 
 
-def address_text(row: ComponentState) -> Text:
-    return Text(row.address).append("  yours" if row.yours else "", style="dim")
+def format_address(component: ComponentState) -> Text:
+    return Text(component.address).append("  external" if component.is_external else "", style="dim")
 
 
-def parts_table(parts: Sequence[ComponentState]) -> Table:
-    """The short table of `penstock up`."""
+def component_table(components: Sequence[ComponentState]) -> Table:
+    """Build the short table of `penstock up`."""
     table = plain_table("Component", "State", "Address")
-    for row in parts:
-        table.add_row(row.name, state_text(row), address_text(row))
+    for component in components:
+        table.add_row(component.name, format_state(component), format_address(component))
     return table
 
 
-def status_table(state: PlatformState) -> RenderableType:
-    """The long table of `penstock status`, and what failed last."""
+def platform_table(state: PlatformState) -> RenderableType:
+    """Build the long table of `penstock status`, followed by the last failure of each component."""
     table = plain_table("Component", "State", "PID", "Address", "Up for", "Restarts")
-    for row in state.parts:
-        pid = str(row.pid) if row.pid else "–"
-        up_for = duration(time.time() - row.up_since) if row.up_since else "–"
-        restarts = "" if row.yours else str(row.restarts)
-        table.add_row(row.name, state_text(row), pid, address_text(row), up_for, restarts)
+    for component in state.components:
+        table.add_row(
+            component.name,
+            format_state(component),
+            str(component.pid) if component.pid else "–",
+            format_address(component),
+            format_duration(time.time() - component.up_since) if component.up_since else "–",
+            "" if component.is_external else str(component.restarts),
+        )
     failures = [
-        Text(f"{row.name} failed {_ago(row.last_failure_at)}: {row.last_failure}", style="yellow")
-        for row in state.parts
-        if row.last_failure
+        Text(
+            f"Last failure of {component.name} ({_format_age(component.last_failure_at)}): "
+            f"{component.last_failure}",
+            style="yellow",
+        )
+        for component in state.components
+        if component.last_failure
     ]
-    head = Text(f"Penstock at {state.url}, running for {duration(time.time() - state.started_at)}\n")
-    return Group(head, table, *([Text("")] if failures else []), *failures)
+    uptime = format_duration(time.time() - state.started_at)
+    heading = Text(f"Penstock at {state.url}, running for {uptime}\n")
+    return Group(heading, table, *([Text("")] if failures else []), *failures)
 
 
-def journal_text(depth: JournalDepth) -> Text:
-    """What waits in the journal for PostgreSQL."""
+def format_journal(depth: JournalDepth) -> Text:
+    """Describe the pushes in the journal that PostgreSQL does not have yet."""
     if not depth.records:
-        return Text("The journal is empty: PostgreSQL has everything that was accepted.", style="dim")
+        return Text("The journal is empty: PostgreSQL holds every accepted push.", style="dim")
     return Text(
-        f"{depth.records:,} pushes ({depth.bytes / 1024:,.0f} KiB) wait in the journal until PostgreSQL is"
-        f" back, the first for {duration(depth.oldest_age_s)}.",
+        f"The journal holds {depth.records:,} pushes ({depth.bytes / 1024:,.0f} KiB) until PostgreSQL is "
+        f"reachable again, the oldest for {format_duration(depth.oldest_age_s)}.",
         style="yellow",
     )
 
 
-def status_json(state: PlatformState | None, home: Path, depth: JournalDepth) -> dict[str, Any]:
-    """What `penstock status --json` prints; `running` is false when there is nothing else to say."""
+def platform_json(state: PlatformState | None, home: Path, depth: JournalDepth) -> JsonObject:
+    """Build the document of `penstock status --json`; `running` is false when no platform runs."""
     journal = {"records": depth.records, "bytes": depth.bytes, "oldestAgeSeconds": depth.oldest_age_s}
     if state is None:
         return {"running": False, "home": str(home), "parts": [], "journal": journal}
@@ -98,26 +108,25 @@ def status_json(state: PlatformState | None, home: Path, depth: JournalDepth) ->
         "url": state.url,
         "supervisorPid": state.supervisor.pid,
         "uptimeSeconds": round(now - state.started_at, 1),
-        "parts": [_part_json(row, now) for row in state.parts],
+        "parts": [_component_json(component, now) for component in state.components],
     }
 
 
-def _part_json(row: ComponentState, now: float) -> dict[str, Any]:
-    fields = asdict(row)
+def _component_json(component: ComponentState, now: float) -> JsonObject:
     return {
-        "name": row.name,
-        "state": str(row.state),
-        "pid": row.pid,
-        "address": row.address,
-        "uptimeSeconds": round(now - row.up_since, 1) if row.up_since else None,
-        "restarts": fields["restarts"],
-        "lastFailure": row.last_failure,
-        "lastFailureAt": row.last_failure_at,
-        "yours": row.yours,
+        "name": component.name,
+        "state": str(component.state),
+        "pid": component.pid,
+        "address": component.address,
+        "uptimeSeconds": round(now - component.up_since, 1) if component.up_since else None,
+        "restarts": component.restarts,
+        "lastFailure": component.last_failure,
+        "lastFailureAt": component.last_failure_at,
+        "yours": component.is_external,
     }
 
 
-def config_table(rows: Sequence[SettingRow]) -> Table:
+def settings_table(rows: Sequence[SettingRow]) -> Table:
     table = plain_table("Setting", "Value", "From", "Meaning")
     for row in rows:
         value = escape(str(row.value)) if row.value != "" else "[dim]–[/dim]"
@@ -125,43 +134,50 @@ def config_table(rows: Sequence[SettingRow]) -> Table:
     return table
 
 
-def progress_table(progress: dict[str, Any]) -> Table:
-    """The pipeline's report, one line per value."""
+def progress_table(progress: Mapping[str, object]) -> Table:
+    """Build a table of the pipeline's progress, one row per value."""
     table = plain_table("Pipeline", "")
     for name, value in progress.items():
         match name, value:
             case "metrics", _:
-                continue  # the same again, metric by metric: for --json
+                continue  # the same values per metric; --json prints them
             case "at" | "started_at" | "freshness", float() | int():
-                shown = _ago(float(value))
+                text = _format_age(float(value))
             case _, dict():
-                shown = ", ".join(f"{key} {number}" for key, number in value.items())
+                text = ", ".join(f"{key} {number}" for key, number in value.items())
             case _:
-                shown = "–" if value is None else str(value)
-        table.add_row(name.replace("_", " "), escape(shown))
+                text = "–" if value is None else str(value)
+        label = "reported" if name == "at" else name.replace("_", " ")
+        table.add_row(label, escape(text))
     return table
 
 
 def rebuild_table(plans: Sequence[DayPlan], dry_run: bool) -> Table:
-    """What a rebuild found and did, day by day."""
-    table = plain_table("Metric", "Day", "In the archive", "In the tables", "Files", "Tiers", "")
+    """Build a table of the days of a rebuild: their events, and what happened to them."""
+    table = plain_table("Metric", "Day", "In the archive", "In the tables", "Files", "Tiers", "Result")
     for plan in plans:
         if plan.rebuilt:
-            said = f"[green]rebuilt[/green], pipeline held for {plan.held_s:.1f} s"
+            result = f"[green]rebuilt[/green], pipeline paused for {plan.held_s:.1f} s"
         elif not plan.tables:
-            said = "[dim]no table keeps it any more[/dim]"
+            result = "[dim]older than every table's retention[/dim]"
         else:
-            said = "would be rebuilt" if dry_run else "not rebuilt"
-        # Rollups have the same tiers again.
-        shown = " ".join(dict.fromkeys(name.rpartition("_")[2] for name in plan.tables)) or "–"
+            result = "would be rebuilt" if dry_run else "not rebuilt"
+        # A rollup has the same tiers as its metric, so each tier shows once.
+        tiers = " ".join(dict.fromkeys(name.rpartition("_")[2] for name in plan.tables)) or "–"
         table.add_row(
-            plan.metric, plan.day, f"{plan.archived:,}", f"{plan.counted:,}", f"{plan.files:,}", shown, said
+            plan.metric,
+            plan.day,
+            f"{plan.archived:,}",
+            f"{plan.counted:,}",
+            f"{plan.files:,}",
+            tiers,
+            result,
         )
     return table
 
 
-def duration(seconds: float) -> str:
-    """`12 s`, `4 min`, `3 h 20 min`, `2 d 5 h`: as much as a person wants to know."""
+def format_duration(seconds: float) -> str:
+    """Format seconds as `12 s`, `4 min`, `3 h 20 min` or `2 d 5 h`."""
     minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
     if days:
         return f"{days} d {hours % 24} h"
@@ -170,5 +186,5 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes else f"{max(0, int(seconds))} s"
 
 
-def _ago(moment: float | None) -> str:
-    return f"{duration(time.time() - moment)} ago" if moment else ""
+def _format_age(timestamp: float | None) -> str:
+    return f"{format_duration(time.time() - timestamp)} ago" if timestamp else ""

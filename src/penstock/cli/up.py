@@ -1,4 +1,4 @@
-"""`penstock up`: start everything, show how it goes, stay until told to stop."""
+"""`penstock up`: start all components, show their progress, and run until a signal arrives."""
 
 from __future__ import annotations
 
@@ -15,33 +15,36 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.tables import address_text, parts_table, plain_table, state_text
+from penstock.cli.tables import component_table, format_address, format_state, plain_table
 from penstock.config import Settings
 from penstock.embedded.supervision.component import Component
 from penstock.embedded.supervision.platform import build_environment, build_platform
-from penstock.embedded.supervision.state import PlatformState, State
+from penstock.embedded.supervision.state import PlatformState, RunState
 from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, stop_orphans
 
 
-def bring_up(settings: Settings, demo: bool) -> None:
-    """Run the platform in the foreground until SIGINT, SIGTERM or SIGHUP; leaves no process behind."""
+def run_platform(settings: Settings, demo: bool) -> None:
+    """Run the platform in the foreground until SIGINT, SIGTERM or SIGHUP; leaves no process running."""
     console = Console(highlight=False)
     lock = HomeLock(settings.home)
     for name in stop_orphans(settings.home):
-        console.print(f"Ended {name}, which an earlier run had left behind")
+        console.print(f"Stopped {name}, which an earlier run had left running")
     platform = build_platform(settings, _migrate, demo)
-    os.environ.update({name: build_environment(settings)[name] for name in ("NO_PROXY", "no_proxy")})
-    screen = Screen(console, platform.url, platform.parts)
-    supervisor = Supervisor(settings.home, platform.parts, platform.url, lock, screen.tell, screen.refresh)
+    environment = build_environment(settings)
+    os.environ.update({name: environment[name] for name in ("NO_PROXY", "no_proxy")})
+    display = StartupDisplay(console, platform.url, platform.components)
+    supervisor = Supervisor(
+        settings.home, platform.components, platform.url, lock, display.print_event, display.update
+    )
 
-    def leave(signum: int, frame: FrameType | None) -> None:
+    def handle_signal(signum: int, frame: FrameType | None) -> None:
         supervisor.request_stop()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, leave)
-    with screen:
+        signal.signal(number, handle_signal)
+    with display:
         supervisor.run()
-    console.print(f"Stopped. Your data stays in {settings.home}")
+    console.print(f"Stopped. The data stays in {settings.home}")
 
 
 def _migrate(settings: Settings) -> list[str]:
@@ -50,24 +53,24 @@ def _migrate(settings: Settings) -> list[str]:
     return asyncio.run(store_migrations.migrate(settings))
 
 
-class Screen:
-    """What the user sees: a live table while things start, then lines when something happens.
+class StartupDisplay:
+    """The output of `penstock up`: a live table during the start, then one line per event.
 
-    Without a terminal there are lines only.
+    Without a terminal it prints lines only.
     """
 
-    def __init__(self, console: Console, url: str, parts: tuple[Component, ...]) -> None:
+    def __init__(self, console: Console, url: str, components: tuple[Component, ...]) -> None:
         self._console = console
         self._url = url
-        self._began = time.monotonic()
-        self._optional = {part.name for part in parts if not part.required}
+        self._created_at = time.monotonic()
+        self._optional = {component.name for component in components if not component.required}
         self._live = (
             Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         )
-        self._started = False
-        self._stopping = False
+        self._is_started = False
+        self._is_stopping = False
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> StartupDisplay:
         if self._live:
             self._live.start()
         else:
@@ -78,62 +81,66 @@ class Screen:
         if self._live:
             self._live.stop()
 
-    def tell(self, part: str, words: str) -> None:
-        """Something happened to a part."""
-        if self._live and (" is up" in words or part == "migrations"):
-            return  # the table shows it
-        self._console.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {escape(words)}", soft_wrap=True)
+    def print_event(self, component: str, message: str) -> None:
+        """Print what happened to a component, unless the live table shows it."""
+        if self._live and (" is up" in message or component == "migrations"):
+            return
+        self._console.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {escape(message)}", soft_wrap=True)
 
-    def refresh(self, state: PlatformState) -> None:
-        """The state of the parts has changed."""
-        if any(row.state in (State.STOPPING, State.STOPPED) for row in state.parts):
+    def update(self, state: PlatformState) -> None:
+        """Show the new state of the platform."""
+        if any(component.state in (RunState.STOPPING, RunState.STOPPED) for component in state.components):
             self._show_stopping()
-        elif not self._started:
-            if self._settled(state):
+        elif not self._is_started:
+            if self._start_is_complete(state):
                 self._show_started(state)
             elif self._live:
-                self._live.update(_progress(state, time.monotonic() - self._began))
+                self._live.update(_startup_table(state, time.monotonic() - self._created_at))
 
-    def _settled(self, state: PlatformState) -> bool:
-        """Everything is up, or what is not up has failed once and the platform works without it."""
+    def _start_is_complete(self, state: PlatformState) -> bool:
+        """Return whether every component is up, or is optional and has failed once."""
         return all(
-            row.state is State.UP or (row.state is State.DOWN and row.name in self._optional)
-            for row in state.parts
+            component.state is RunState.UP
+            or (component.state is RunState.DOWN and component.name in self._optional)
+            for component in state.components
         )
 
     def _show_started(self, state: PlatformState) -> None:
-        self._started = True
-        if self._live:
-            self._live.stop()
-            self._live = None
-        took = time.monotonic() - self._began
-        self._console.print(parts_table(state.parts))
+        self._is_started = True
+        self._stop_live_table()
+        elapsed_s = time.monotonic() - self._created_at
+        self._console.print(component_table(state.components))
         self._console.print(
-            f"\nUp after {took:.0f} s; Ctrl-C stops everything. "
-            f"Open [bold]{self._url}[/bold] and try:  {escape(example(self._url))}",
+            f"\nStarted in {elapsed_s:.0f} s. Ctrl-C stops all components.\n"
+            f"Dashboard: [bold]{self._url}[/bold]\nPush a message: {escape(example_push(self._url))}",
             soft_wrap=True,
         )
 
     def _show_stopping(self) -> None:
-        if self._stopping:
+        if self._is_stopping:
             return
-        self._stopping = True
+        self._is_stopping = True
+        self._stop_live_table()
+        self._console.print("Stopping … (Ctrl-C again kills the processes that still run)")
+
+    def _stop_live_table(self) -> None:
         if self._live:
             self._live.stop()
             self._live = None
-        self._console.print("Stopping … (Ctrl-C again kills what is still running)")
 
 
-def example(url: str) -> str:
-    """A push that can be pasted into a shell."""
+def example_push(url: str) -> str:
+    """Return a curl command that pushes a message; a user can paste it into a shell."""
     body = '{"items":[{"queue":"orders","payload":{"hello":"world"}}]}'
     return f"curl -X POST {url}/api/v1/push -H 'Content-Type: application/json' -d '{body}'"
 
 
-def _progress(state: PlatformState, elapsed_s: float) -> RenderableType:
+def _startup_table(state: PlatformState, elapsed_s: float) -> RenderableType:
     table: Table = plain_table("Component", "State", "Address")
-    for row in state.parts:
-        starting = row.state is State.STARTING
-        shown: RenderableType = Spinner("dots", Text("starting", "yellow")) if starting else state_text(row)
-        table.add_row(row.name, shown, address_text(row))
+    for component in state.components:
+        is_starting = component.state is RunState.STARTING
+        state_cell: RenderableType = (
+            Spinner("dots", Text("starting", "yellow")) if is_starting else format_state(component)
+        )
+        table.add_row(component.name, state_cell, format_address(component))
     return Group(table, Text(f"Starting Penstock … {elapsed_s:.0f} s", style="dim"))

@@ -1,4 +1,5 @@
-"""The servers Penstock brings along for one machine, and the supervisor that keeps them running.
+"""The embedded servers of a single-machine platform, and the supervisor that keeps them running.
 
-Every part can be somebody's own server instead; nothing above this package knows the difference.
+An operator can replace every embedded server with an external one. The packages above do not know which of
+the two they talk to.
 """

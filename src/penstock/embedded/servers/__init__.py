@@ -1,1 +1,1 @@
-"""Embedded servers: PostgreSQL, Valkey, ClickHouse and Java, and external ones given by URL."""
+"""Embedded PostgreSQL, Valkey and ClickHouse, the Java for Spark, and external servers given by URL."""

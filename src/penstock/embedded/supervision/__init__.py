@@ -1,1 +1,1 @@
-"""The supervisor: start parts in order, watch them, restart them, stop them."""
+"""The supervisor: start components in dependency order, watch them, restart them and stop them."""

@@ -1,7 +1,7 @@
-"""What every part of the platform offers the supervisor.
+"""The interface between the supervisor and the components of the platform.
 
-A part can be asked whether it works. A program is a part that is run here: it knows its files, its command
-line, and the words for its failures. Neither ever restarts anything itself.
+A component reports whether it works. A program is a component that runs on this machine: it knows its files,
+its command line and the causes of its failures. Components never restart themselves; the supervisor does.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from penstock.embedded.supervision import failures
 from penstock.embedded.supervision.process import Child, Command, process_mark, spawn, stop
 from penstock.errors import ComponentFailed
 
+_PROBE_INTERVAL_S = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The answer of one probe; `reason` says in words what is wrong when `ok` is False.
+    """The result of one probe. `reason` explains a probe that is not `ok`.
 
-    `busy` means it is alive and on its way (recovering, loading): time alone is no reason to give up on it.
+    `busy` means that the component is alive and making progress (recovering, loading its data), so an expired
+    start timeout is no reason to give up on it.
     """
 
     ok: bool
@@ -35,50 +38,51 @@ HEALTHY = Health(True)
 
 
 class Component(ABC):
-    """Something the platform depends on. `needs` names the parts that must work before it."""
+    """A process or server that the platform consists of."""
 
     name: str
-    needs: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
+    """Names of the components that must be up before this one starts."""
     required: bool = True
-    """Whether the platform is of no use without it: if it cannot start, nothing does, with the reason."""
+    """Whether the platform is useless without it: if it cannot start, the platform stops."""
 
     @property
     @abstractmethod
     def address(self) -> str:
-        """Where it listens, for people; never with a password."""
+        """The address to show to users, never with a password."""
 
     @abstractmethod
     def probe(self) -> Health:
-        """Ask it whether it works. Blocks for two seconds or so at most, and never raises."""
+        """Check whether the component works. Blocks for about two seconds at most and never raises."""
 
 
 class Program(Component):
-    """A part that is run here. Instances hold settings; the running process belongs to the supervisor."""
+    """A component that runs on this machine. Instances hold settings; the supervisor owns the process."""
 
     start_timeout_s: ClassVar[float] = 30.0
     stop_timeout_s: ClassVar[float] = 10.0
     hang_timeout_s: ClassVar[float] = 60.0
-    """How long it may leave probes unanswered, while all it needs is up, before it is restarted."""
+    """The supervisor restarts a program that fails its probes this long while its dependencies are up."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
 
     @abstractmethod
     def prepare(self) -> str | None:
-        """Make its files ready; called before every start. Returns a line worth telling the user, if any.
+        """Create the files the program needs; the supervisor calls it before every start.
 
-        Raises ComponentFailed saying in words why it cannot run here.
+        Returns a note to show to the user, if any. Raises ComponentFailed when the program cannot run here.
         """
 
     @abstractmethod
     def command(self) -> Command:
-        """What to run, once prepared."""
+        """Return the command that runs the prepared program."""
 
-    def explain(self, exit_code: int, output: str) -> str:
-        """Why it ended, in words, from its exit code and the end of its output."""
-        return failures.explain(self.name, exit_code, output)
+    def explain_exit(self, exit_code: int, output: str) -> str:
+        """Explain why the program ended, from its exit code and the end of its output."""
+        return failures.explain_exit(self.name, exit_code, output)
 
-    def not_ready(self, health: Health) -> str:
+    def explain_not_ready(self, health: Health) -> str:
         return f"{self.name} did not become ready within {self.start_timeout_s:.0f} s: {health.reason}"
 
     @property
@@ -91,14 +95,14 @@ class Program(Component):
 
 
 def start(program: Program) -> Child:
-    """Run a prepared program, its output appended to its log."""
+    """Run a prepared program and append its output to its log."""
     program.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return spawn(program.command(), program.log, program.mark)
 
 
 @contextmanager
 def running(program: Program) -> Iterator[Child]:
-    """Run one program on its own, without a supervisor: yields once it is healthy, stops it at the end."""
+    """Run one program without a supervisor: yield when it is healthy, stop it at the end."""
     program.prepare()
     child = start(program)
     try:
@@ -109,14 +113,14 @@ def running(program: Program) -> Iterator[Child]:
 
 
 def wait_until_healthy(program: Program, child: Child) -> None:
-    """Return once the probe succeeds. Raises ComponentFailed when the child ends or its deadline passes first."""
-    until = monotonic() + program.start_timeout_s
+    """Return when the probe succeeds. Raises ComponentFailed when the child exits or the start times out."""
+    deadline = monotonic() + program.start_timeout_s
     while True:
         if child.exit_code is not None:
-            raise ComponentFailed(program.explain(child.exit_code, child.output()))
+            raise ComponentFailed(program.explain_exit(child.exit_code, child.read_output()))
         health = program.probe()
         if health.ok:
             return
-        if monotonic() > until and not health.busy:
-            raise ComponentFailed(program.not_ready(health))
-        sleep(0.05)
+        if monotonic() > deadline and not health.busy:
+            raise ComponentFailed(program.explain_not_ready(health))
+        sleep(_PROBE_INTERVAL_S)

@@ -1,7 +1,8 @@
-"""Log files of the parts: kept small, read from the end, followed.
+"""Rotate, read and follow the log files of components.
 
-A part writes to its file directly, so that it neither blocks nor dies with the supervisor. Rotation therefore
-copies the file away and empties it; what is written in between, a moment, may be lost from the log.
+A component writes to its log file directly, so it neither blocks nor dies with the supervisor. Rotation
+therefore copies the file and truncates it; lines that the component writes between these two steps may be
+lost.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-MAX_BYTES = 10 * 1024 * 1024
-KEEP = 2
+MAX_LOG_BYTES = 10 * 1024 * 1024
+ROTATED_LOGS = 2
+_BLOCK_BYTES = 64 * 1024
 
 
-def rotate(log: Path, max_bytes: int = MAX_BYTES, keep: int = KEEP) -> bool:
-    """Move a log that grew beyond `max_bytes` to `<log>.1`, older ones up to `<log>.<keep>`."""
+def rotate(log: Path, max_bytes: int = MAX_LOG_BYTES, keep: int = ROTATED_LOGS) -> bool:
+    """Move a log larger than `max_bytes` to `<log>.1`, and older ones up to `<log>.<keep>`."""
     try:
         if log.stat().st_size <= max_bytes:
             return False
@@ -32,30 +34,29 @@ def rotate(log: Path, max_bytes: int = MAX_BYTES, keep: int = KEEP) -> bool:
     return True
 
 
-def last_lines(log: Path, count: int) -> list[str]:
-    """The last `count` lines, read from the end in blocks, whatever the size of the file."""
-    block = 64 * 1024
+def read_last_lines(log: Path, count: int) -> list[str]:
+    """Return the last `count` lines. Reads blocks from the end, so the size of the file does not matter."""
     with log.open("rb") as file:
         position = file.seek(0, os.SEEK_END)
         content = b""
         while position > 0 and content.count(b"\n") <= count:
-            step = min(block, position)
-            position = file.seek(position - step)
-            content = file.read(step) + content
+            block_bytes = min(_BLOCK_BYTES, position)
+            position = file.seek(position - block_bytes)
+            content = file.read(block_bytes) + content
     return content.decode(errors="replace").splitlines()[-count:] if count > 0 else []
 
 
 def follow(log: Path, keep_going: Callable[[], bool] = lambda: True, poll_s: float = 0.2) -> Iterator[str]:
-    """New lines as they are written, from the present end on; goes on after a rotation."""
+    """Yield new lines as the component writes them, also after a rotation."""
     with log.open("rb") as file:
         position = file.seek(0, os.SEEK_END)
-        pending = b""
+        incomplete_line = b""
         while keep_going():
             if log.stat().st_size < position:
                 position = file.seek(0)
-            pending += file.read()
+            incomplete_line += file.read()
             position = file.tell()
-            *lines, pending = pending.split(b"\n")
+            *lines, incomplete_line = incomplete_line.split(b"\n")
             yield from (line.decode(errors="replace") for line in lines)
             if not lines:
                 time.sleep(poll_s)

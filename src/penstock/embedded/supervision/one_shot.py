@@ -1,4 +1,4 @@
-"""Work that must be done once before other parts may start, such as migrations."""
+"""One-shot tasks: work that must finish before other components may start, such as migrations."""
 
 from __future__ import annotations
 
@@ -6,67 +6,62 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 
 from penstock.embedded.supervision.component import Component, Health
-from penstock.embedded.supervision.state import State
-from penstock.embedded.supervision.watcher import (
-    FIRST_BACKOFF_S,
-    FIRST_START_ATTEMPTS,
-    ComponentWatcher,
-    Report,
-)
+from penstock.embedded.supervision.state import RunState
+from penstock.embedded.supervision.watcher import ComponentWatcher, Report, RestartPolicy
 from penstock.errors import PenstockError
 
 
 class OneShotTask(Component):
-    """Work with an end. `work` returns what it did, in words, or raises PenstockError when it cannot."""
+    """Work with an end. `work` returns a summary of what it did, or raises PenstockError."""
 
-    def __init__(self, name: str, needs: tuple[str, ...], work: Callable[[], str]) -> None:
+    def __init__(self, name: str, depends_on: tuple[str, ...], work: Callable[[], str]) -> None:
         self.name = name
-        self.needs = needs
+        self.depends_on = depends_on
         self._work = work
-        self._done = ""
+        self._summary = ""
 
     @property
     def address(self) -> str:
-        return self._done
+        return self._summary
 
     def run(self) -> None:
-        self._done = self._work()
+        self._summary = self._work()
 
     def probe(self) -> Health:
-        return Health(bool(self._done))
+        return Health(bool(self._summary))
 
 
 class OneShotTaskWatcher(ComponentWatcher):
-    """Does the work when what it needs is up, and tries again a few times when that fails."""
+    """Runs the task when its dependencies are up, and retries a few times when it fails."""
 
-    def __init__(self, part: OneShotTask, pool: Executor, report: Report) -> None:
-        super().__init__(part, pool, report)
-        self._step = part
-        self._doing: Future[None] | None = None
+    def __init__(self, task: OneShotTask, pool: Executor, report: Report, policy: RestartPolicy) -> None:
+        super().__init__(task, pool, report, policy)
+        self._task = task
+        self._pending_run: Future[None] | None = None
         self._attempts = 0
-        self._next_try = 0.0
+        self._next_attempt_at = 0.0
 
-    def tick(self, now: float, needs_up: bool) -> None:
-        if self.state is State.UP:
+    def tick(self, now: float, dependencies_up: bool) -> None:
+        if self.state is RunState.UP:
             return
-        if self._doing is None:
-            if needs_up and now >= self._next_try:
-                self.state = State.STARTING
+        if self._pending_run is None:
+            if dependencies_up and now >= self._next_attempt_at:
+                self.state = RunState.STARTING
                 self._attempts += 1
-                self._doing = self._pool.submit(self._step.run)
+                self._pending_run = self._pool.submit(self._task.run)
             return
-        if not self._doing.done():
+        if not self._pending_run.done():
             return
-        doing, self._doing = self._doing, None
+        finished_run, self._pending_run = self._pending_run, None
         try:
-            doing.result()
+            finished_run.result()
         except PenstockError as error:
-            self.state = State.DOWN
-            self._note_failure(error.detail)
-            self._next_try = now + FIRST_BACKOFF_S * 2**self._attempts
-            if self._attempts >= FIRST_START_ATTEMPTS:
-                self.given_up = error.detail
+            self.state = RunState.DOWN
+            self._record_failure(error.detail)
+            self._next_attempt_at = now + self._policy.backoff_s(self._attempts + 1)
+            if self._attempts >= self._policy.first_start_attempts:
+                self.fatal_failure = error.detail
             return
-        self.ever_up = True
-        self.state = State.UP
-        self._report(self.part.name, f"{self.part.name}: {self.part.address}")
+        self.has_been_up = True
+        self.state = RunState.UP
+        self._report(self._task.name, f"{self._task.name}: {self._task.address}")

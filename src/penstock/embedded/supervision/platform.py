@@ -1,4 +1,4 @@
-"""The whole platform from the settings: which parts are run here, which are yours, on which ports."""
+"""Build the platform from the settings: which components run here, which are external, and on which ports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from urllib.parse import urlsplit
 from penstock.broker.journal.location import journal_directory
 from penstock.config import PREFIX, Settings, as_environment
 from penstock.embedded.servers.clickhouse import ClickHouse
-from penstock.embedded.servers.external import own_clickhouse, own_postgres, own_redis, own_spark
+from penstock.embedded.servers.external import (
+    external_clickhouse,
+    external_postgres,
+    external_redis,
+    external_spark,
+)
 from penstock.embedded.servers.home_secrets import ensure_encryption_keys
 from penstock.embedded.servers.ports import choose_port, require_port
 from penstock.embedded.servers.postgres import Postgres
@@ -26,63 +31,68 @@ from penstock.embedded.supervision.service_components import (
 from penstock.embedded.supervision.state import read_state
 from penstock.errors import ConfigError
 
-_EMBEDDED: dict[str, type[Postgres | Valkey | ClickHouse]] = {
+_EMBEDDED_SERVERS: dict[str, type[Postgres | Valkey | ClickHouse]] = {
     "postgres_url": Postgres,
     "redis_url": Valkey,
     "clickhouse_url": ClickHouse,
 }
-Migrate = Callable[[Settings], list[str]]
+MigrateFunction = Callable[[Settings], list[str]]
+"""Migrates the stores of these settings and returns the names of the migrations it applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """Parts in the order they are shown, and the settings with every address filled in."""
+    """The components in display order, and the settings with every address filled in."""
 
-    parts: tuple[Component, ...]
+    components: tuple[Component, ...]
     settings: Settings
     url: str
 
 
-def build_platform(settings: Settings, migrate: Migrate, demo: bool = False) -> Platform:
-    """Choose between embedded and yours part by part. Raises ComponentFailed when the broker's port is taken.
+def build_platform(settings: Settings, migrate: MigrateFunction, demo: bool = False) -> Platform:
+    """Choose an embedded or an external server for each role.
 
-    Embedded servers prefer the three ports after the broker's and take any free one otherwise.
+    Embedded servers prefer the three ports after the broker's and take any free port otherwise. Raises
+    ComponentFailed when the broker's port is taken.
     """
     require_port(settings.port, settings.host)
     servers: list[Component] = []
     addresses: dict[str, str] = {}
-    taken = {settings.port}
+    chosen_ports = {settings.port}
 
-    def port_after(distance: int) -> int:
-        port = choose_port(settings.port + distance, frozenset(taken))
-        taken.add(port)
+    def choose_port_after(distance: int) -> int:
+        port = choose_port(settings.port + distance, frozenset(chosen_ports))
+        chosen_ports.add(port)
         return port
 
     if settings.postgres_url:
-        servers.append(own_postgres(settings.postgres_url))
+        servers.append(external_postgres(settings.postgres_url))
     else:
-        servers.append(postgres := Postgres(settings.home, port_after(1)))
+        servers.append(postgres := Postgres(settings.home, choose_port_after(1)))
         addresses["postgres_url"] = postgres.url
         addresses["journal_dir"] = str(journal_directory(settings))
-        # Encrypted queues work at once on a database of our own; on yours the key must be yours too.
+        # Encrypted queues work at once on the embedded database. On an external one the operator sets the
+        # keys.
         addresses["encryption_keys"] = settings.encryption_keys or ensure_encryption_keys(settings.home)
     if settings.redis_url:
-        servers.append(own_redis(settings.redis_url))
+        servers.append(external_redis(settings.redis_url))
     else:
-        servers.append(valkey := Valkey(settings.home, port_after(2)))
+        servers.append(valkey := Valkey(settings.home, choose_port_after(2)))
         addresses["redis_url"] = valkey.url
     if settings.clickhouse_url:
-        servers.append(own_clickhouse(settings.clickhouse_url))
+        servers.append(external_clickhouse(settings.clickhouse_url))
     else:
-        servers.append(clickhouse := ClickHouse(settings.home, port_after(3)))
+        servers.append(clickhouse := ClickHouse(settings.home, choose_port_after(3)))
         addresses["clickhouse_url"] = clickhouse.url
     if settings.spark_master:
-        servers.append(own_spark(settings.spark_master))
+        servers.append(external_spark(settings.spark_master))
 
     resolved = settings.model_copy(update=addresses)
     environment = build_environment(resolved)
     services: list[Component] = [
-        OneShotTask("migrations", ("postgres", "clickhouse"), lambda: _words(migrate(resolved))),
+        OneShotTask(
+            "migrations", ("postgres", "clickhouse"), lambda: _describe_migrations(migrate(resolved))
+        ),
         BrokerService(resolved, environment),
         PipelineService(resolved, environment),
     ]
@@ -93,36 +103,36 @@ def build_platform(settings: Settings, migrate: Migrate, demo: bool = False) -> 
 
 
 def resolve_server_urls(settings: Settings, *names: str) -> Settings:
-    """Fill the named URLs that are not set with those of the platform that runs on this home.
+    """Fill the named URL settings that are empty with the addresses of the platform that runs on this home.
 
-    Raises ConfigError when none runs: a command that needs a server never starts one by itself.
+    Raises ConfigError when none runs: a command that needs a server never starts one.
     """
     running = read_state(settings.home)
-    found: dict[str, str] = {}
+    urls: dict[str, str] = {}
     for name in names:
         if getattr(settings, name):
             continue
-        kind = _EMBEDDED[name]
-        row = next((row for row in running.parts if row.name == kind.name), None) if running else None
-        port = urlsplit(row.address).port if row and not row.yours else None
+        server = _EMBEDDED_SERVERS[name]
+        component = running.find_component(server.name) if running else None
+        port = urlsplit(component.address).port if component and not component.is_external else None
         if port is None:
             raise ConfigError(
-                f"{PREFIX}{name.upper()} is not set and no platform with a server of its own runs on "
-                f"{settings.home}: set it, or start one with `penstock up`"
+                f"{PREFIX}{name.upper()} is not set, and no platform with an embedded {server.name} runs on "
+                f"{settings.home}. Set it, or start a platform with `penstock up`."
             )
-        found[name] = kind(settings.home, port).url
+        urls[name] = server(settings.home, port).url
         if name == "postgres_url":
-            found["journal_dir"] = str(journal_directory(settings))
-    return settings.model_copy(update=found)
+            urls["journal_dir"] = str(journal_directory(settings))
+    return settings.model_copy(update=urls)
 
 
 def build_environment(settings: Settings) -> dict[str, str]:
-    """What a child of the platform is told: the settings, and that this machine is not behind a proxy."""
-    bypass = ",".join(
+    """Return the environment of a child process: the settings, and no proxy for this machine."""
+    no_proxy = ",".join(
         filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1,localhost"))
     )
-    return as_environment(settings) | {"NO_PROXY": bypass, "no_proxy": bypass}
+    return as_environment(settings) | {"NO_PROXY": no_proxy, "no_proxy": no_proxy}
 
 
-def _words(applied: list[str]) -> str:
-    return f"{len(applied)} applied" if applied else "nothing to do"
+def _describe_migrations(applied: list[str]) -> str:
+    return f"{len(applied)} applied" if applied else "up to date"

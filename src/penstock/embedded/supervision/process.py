@@ -1,8 +1,8 @@
-"""Starting and ending a child process so that it cannot outlive its purpose.
+"""Start and stop child processes so that none of them outlives the supervisor.
 
 Every child leads its own process group, carries a mark in its environment that its own children inherit, and
-asks the kernel (on Linux) for a signal when its parent dies. The kernel watches the parent's *thread*:
-`spawn` must be called from a thread that lives as long as the child should.
+asks the kernel (on Linux) for a signal when its parent dies. The kernel watches the parent's *thread*: call
+`spawn` from a thread that lives as long as the child should.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from penstock.embedded.supervision.process_identity import ProcessIdentity, iden
 from penstock.errors import ComponentFailed
 
 MARK_VARIABLE = "SUPERVISED_BY_PENSTOCK"
-"""Environment variable `<home>#<part>` by which a descendant is known as ours when its leader is gone."""
+"""Environment variable `<home>#<component>` that identifies our descendants after their leader is gone."""
+
+MAX_OUTPUT_BYTES = 8192
 
 _PR_SET_PDEATHSIG = 1
 _POLL_S = 0.02
+_KILL_ROUNDS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The unprivileged user a child runs as."""
+    """The unprivileged user that runs a child."""
 
     name: str
     uid: int
@@ -40,7 +43,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run. `env` is added to this process's environment."""
+    """A command to run. The child gets this process's environment plus `env`."""
 
     argv: tuple[str, ...]
     cwd: Path
@@ -48,54 +51,55 @@ class Command:
     account: Account | None = None
     stop_signal: signal.Signals = signal.SIGTERM
     death_signal: signal.Signals | None = None
-    """What it gets when its parent dies; the stop signal unless given."""
+    """The signal the kernel sends when the parent dies; None means the stop signal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A running child: leader of its own process group."""
+    """A running child: the leader of its own process group."""
 
     process: subprocess.Popen[bytes]
     identity: ProcessIdentity
     mark: str
     stop_signal: signal.Signals
     log: Path
-    log_start: int
+    log_offset: int
+    """Size of the log when the child started."""
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; otherwise its exit code, negative for the signal that ended it."""
+        """None while it runs; otherwise its exit code, negative for the signal that terminated it."""
         return self.process.poll()
 
-    def output(self, size: int = 8192) -> str:
-        """The end of what this child wrote; nothing of what an earlier one left in the same log."""
+    def read_output(self, max_bytes: int = MAX_OUTPUT_BYTES) -> str:
+        """Return the end of this child's output, without that of earlier children in the same log."""
         with self.log.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
-            start = self.log_start if self.log_start <= end else 0
-            file.seek(max(start, end - size))
+            start = self.log_offset if self.log_offset <= end else 0
+            file.seek(max(start, end - max_bytes))
             return file.read().decode(errors="replace")
 
 
-def process_mark(home: Path, part: str) -> str:
-    return f"{home}#{part}"
+def process_mark(home: Path, component: str) -> str:
+    return f"{home}#{component}"
 
 
 def spawn(command: Command, log: Path, mark: str) -> Child:
-    """Start the command with its output appended to `log`. Raises ComponentFailed when it cannot be executed."""
+    """Start the command and append its output to `log`. Raises ComponentFailed when it cannot be executed."""
     account = command.account
-    parent = os.getpid()
-    prctl = _prctl()
+    parent_pid = os.getpid()
+    prctl = _find_prctl()
     death_signal = int(command.death_signal or command.stop_signal)
 
-    def in_the_child() -> None:
-        # Runs after the change of user, which would have cleared the death signal.
+    def request_death_signal() -> None:
+        # Runs in the child after the change of user, which would have cleared the death signal.
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
-            if os.getppid() != parent:
+            if os.getppid() != parent_pid:
                 os._exit(125)
 
     with log.open("ab") as output:
-        log_start = output.tell()
+        log_offset = output.tell()
         try:
             process = subprocess.Popen(
                 command.argv,
@@ -108,86 +112,88 @@ def spawn(command: Command, log: Path, mark: str) -> Child:
                 user=account.uid if account else None,
                 group=account.gid if account else None,
                 extra_groups=[] if account else None,
-                preexec_fn=in_the_child,
+                preexec_fn=request_death_signal,
             )
         except OSError as error:
-            raise ComponentFailed(f"{command.argv[0]} cannot be run: {error.strerror or error}") from error
+            raise ComponentFailed(f"Cannot run {command.argv[0]}: {error.strerror or error}") from error
     identity = identify(process.pid) or ProcessIdentity(process.pid, "already gone")
-    return Child(process, identity, mark, command.stop_signal, log, log_start)
+    return Child(process, identity, mark, command.stop_signal, log, log_offset)
 
 
-def stop(child: Child, deadline_s: float) -> bool:
-    """End the child and whatever it started; wait until they are gone.
+def stop(child: Child, timeout_s: float) -> bool:
+    """Stop the child and all its descendants, and wait until they are gone.
 
-    The leader gets its stop signal and `deadline_s` to finish; after that everything is killed. May be
-    called twice. Returns whether the leader finished by itself.
+    The leader gets its stop signal and `timeout_s` to finish; after that this kills everything. May be called
+    twice. Returns whether the leader finished before the timeout.
     """
     if child.exit_code is None:
         child.process.send_signal(child.stop_signal)
     try:
-        child.process.wait(deadline_s)
-        in_time = True
+        child.process.wait(timeout_s)
+        finished_in_time = True
     except subprocess.TimeoutExpired:
-        in_time = False
+        finished_in_time = False
         child.process.kill()
         child.process.wait()
     kill_marked_processes(child.mark)
-    return in_time
+    return finished_in_time
 
 
-def stop_orphan(identity: ProcessIdentity, stop_signal: signal.Signals, deadline_s: float) -> bool:
-    """End a process that an earlier supervisor left behind. Returns whether there was one.
+def stop_orphan(identity: ProcessIdentity, stop_signal: signal.Signals, timeout_s: float) -> bool:
+    """Stop a process that an earlier supervisor left running. Returns whether it was running.
 
-    Only the very process the identity names is signalled, never a later one with the same pid.
+    Signals only the process that the identity describes, never a later one with the same pid.
     """
-    if not identity.alive:
+    if not identity.is_alive:
         return False
     os.kill(identity.pid, stop_signal)
     os.kill(identity.pid, signal.SIGCONT)  # a suspended process could not act on it
-    until = time.monotonic() + deadline_s
-    while identity.alive:
-        if time.monotonic() > until:
+    deadline = time.monotonic() + timeout_s
+    while identity.is_alive:
+        if time.monotonic() > deadline:
             os.kill(identity.pid, signal.SIGKILL)
-            until = float("inf")
+            deadline = float("inf")
         time.sleep(_POLL_S)
     return True
 
 
 def find_marked_processes(mark: str) -> list[psutil.Process]:
-    """Every process that carries this mark, found by its environment.
+    """Return every process that has this mark in its environment.
 
-    Servers that overwrite their environment to show a title (PostgreSQL, Valkey) are not found this way: they
-    end with their leader, which the pid file names.
+    This misses servers that overwrite their environment to show a title (PostgreSQL, Valkey). They end with
+    their leader, which the pid file names.
     """
-    found = []
+    marked = []
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(MARK_VARIABLE) == mark:
-                found.append(process)
+                marked.append(process)
         except (psutil.Error, OSError):
             continue
-    return found
+    return marked
 
 
 def kill_marked_processes(mark: str) -> int:
-    """Kill every process with this mark and wait until none is left; returns how many there were."""
+    """Kill every process with this mark, wait until none remains, and return their number."""
     total = 0
-    for _ in range(50):
-        found = [process for process in find_marked_processes(mark) if process.status() != psutil.STATUS_ZOMBIE]
-        if not found:
+    for _ in range(_KILL_ROUNDS):
+        marked = [
+            process for process in find_marked_processes(mark) if process.status() != psutil.STATUS_ZOMBIE
+        ]
+        if not marked:
             break
-        total += len(found)
-        for process in found:
+        total += len(marked)
+        for process in marked:
             try:
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
-        psutil.wait_procs(found, timeout=1)
+        psutil.wait_procs(marked, timeout=1)
     return total
 
 
-def _prctl() -> ctypes._NamedFuncPointer | None:
+def _find_prctl() -> ctypes._NamedFuncPointer | None:
     if not sys.platform.startswith("linux"):
         return None
-    # Looked up before the fork: nothing may be imported or loaded in the forked child.
+    # Looked up before the fork: the forked child must not import or load anything.
     return ctypes.CDLL(None, use_errno=True).prctl

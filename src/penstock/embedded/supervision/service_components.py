@@ -1,4 +1,4 @@
-"""Penstock's own processes as parts: the broker, the pipeline, and the load of the demo."""
+"""Penstock's own processes as components: the broker, the pipeline, and the demo load."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.streams.progress import STALE_AFTER_S, read_progress
 
 
 class PenstockService(Program):
-    """A command of Penstock itself, told everything it needs through PENSTOCK_* variables."""
+    """A Penstock command that takes all its settings from PENSTOCK_* variables."""
 
     death_signal: ClassVar[signal.Signals | None] = None
 
@@ -34,11 +34,11 @@ class PenstockService(Program):
         return None
 
     @abstractmethod
-    def module(self) -> tuple[str, ...]:
-        """What `python -m` runs."""
+    def module_arguments(self) -> tuple[str, ...]:
+        """Return the arguments of `python -m`."""
 
     def command(self) -> Command:
-        argv = (sys.executable, "-m", *self.module())
+        argv = (sys.executable, "-m", *self.module_arguments())
         return Command(argv=argv, cwd=self.home, env=self.environment, death_signal=self.death_signal)
 
 
@@ -46,7 +46,7 @@ class BrokerService(PenstockService):
     """`penstock serve` on the platform's port."""
 
     name = "broker"
-    needs = ("postgres", "migrations")
+    depends_on = ("postgres", "migrations")
     start_timeout_s: ClassVar[float] = 120.0
     stop_timeout_s: ClassVar[float] = 15.0
 
@@ -54,46 +54,45 @@ class BrokerService(PenstockService):
     def address(self) -> str:
         return f"http://{connect_host(self.settings.host)}:{self.settings.port}"
 
-    def module(self) -> tuple[str, ...]:
+    def module_arguments(self) -> tuple[str, ...]:
         return ("penstock.cli.main", "serve")
 
     def probe(self) -> Health:
-        """GET /health. Any JSON answer counts: a 503 says that another part is down, not the broker."""
+        """GET /health. Any JSON response counts: a 503 means that another component is down."""
         host, port = connect_host(self.settings.host), self.settings.port
         connection = http.client.HTTPConnection(host, port, timeout=2.0)
         try:
             connection.request("GET", "/health")
-            answer = connection.getresponse()
-            json.loads(answer.read())
+            json.loads(connection.getresponse().read())
         except (OSError, http.client.HTTPException) as error:
             return Health(False, f"no answer on {host}:{port} ({getattr(error, 'strerror', None) or error})")
         except ValueError:
-            return Health(False, f"whatever answers on {host}:{port} is not Penstock")
+            return Health(False, f"another program, not Penstock, answers on {host}:{port}")
         finally:
             connection.close()
         return HEALTHY
 
 
 class PipelineService(PenstockService):
-    """`penstock pipeline run`: the Spark driver, and Spark itself unless a master was given."""
+    """`penstock pipeline run`: the Spark driver, and Spark itself unless the settings name a master."""
 
     name = "pipeline"
-    needs = ("valkey", "clickhouse", "migrations")
+    depends_on = ("valkey", "clickhouse", "migrations")
     required = False
     start_timeout_s: ClassVar[float] = 300.0
     stop_timeout_s: ClassVar[float] = 20.0
     hang_timeout_s: ClassVar[float] = 120.0
-    # When the supervisor dies, Redis and ClickHouse do too: nothing could be finished. Spark's JVM ends with
-    # its driver, and a batch cut short is repeated and counts once.
+    # When the supervisor dies, Redis and ClickHouse die too, so the pipeline could not finish a batch.
+    # Spark's JVM ends with its driver; the next start repeats an interrupted batch, which counts once.
     death_signal: ClassVar[signal.Signals | None] = signal.SIGKILL
     _prepared_at = 0.0
-    """A heartbeat older than this is of an earlier run."""
+    """A heartbeat older than this comes from an earlier run."""
 
     @property
     def address(self) -> str:
-        return self.settings.spark_master or "Spark inside this machine"
+        return self.settings.spark_master or "Spark on this machine"
 
-    def module(self) -> tuple[str, ...]:
+    def module_arguments(self) -> tuple[str, ...]:
         return ("penstock.cli.main", "pipeline", "run")
 
     def prepare(self) -> str | None:
@@ -108,7 +107,7 @@ class PipelineService(PenstockService):
         try:
             progress = read_progress(self.settings.redis_url)
         except (RedisError, OSError, ValueError) as error:
-            return Health(False, f"its progress cannot be read ({error})")
+            return Health(False, f"cannot read its progress ({error})")
         if not progress or float(progress["at"]) < self._prepared_at:
             return Health(False, "no heartbeat yet")
         age_s = time.time() - float(progress["at"])
@@ -116,23 +115,23 @@ class PipelineService(PenstockService):
 
 
 class DemoService(PenstockService):
-    """The gentle load of `penstock up --demo`; it counts as well while it runs."""
+    """The light load of `penstock up --demo`. It counts as healthy while it runs."""
 
     name = "demo"
-    needs = ("broker",)
+    depends_on = ("broker",)
     required = False
 
     @property
     def address(self) -> str:
-        return "pushes and pops on the broker"
+        return "pushes to and pops from the broker"
 
-    def module(self) -> tuple[str, ...]:
+    def module_arguments(self) -> tuple[str, ...]:
         return ("penstock.cli.demo",)
 
     def probe(self) -> Health:
         return HEALTHY
 
 
-def connect_host(host: str) -> str:
-    """An address to connect to for one that is listened on."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+def connect_host(listen_host: str) -> str:
+    """Return the address that clients on this machine use for a listening address."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen_host, listen_host)

@@ -1,62 +1,63 @@
-"""The state file `<home>/run/state.json`: what the supervisor knows, for `penstock status` elsewhere.
+"""The state file `<home>/run/state.json`, which the supervisor writes and `penstock status` reads.
 
-Replaced in one step, so a reader never sees half of it. It is believed only while the very supervisor that
-wrote it is alive.
+The supervisor replaces the file atomically, so a reader never sees half of it. Readers trust it only while
+the supervisor that wrote it is alive.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from penstock.embedded.supervision.process_identity import ProcessIdentity
 
 
-class State(StrEnum):
-    """What a part is doing."""
+class RunState(StrEnum):
+    """What a component is doing."""
 
     WAITING = "waiting"
     STARTING = "starting"
     UP = "up"
-    SILENT = "not answering"
+    UNRESPONSIVE = "not answering"
     DOWN = "down"
     STOPPING = "stopping"
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentState:
-    """One row of the table of parts. Times are seconds since the epoch; `yours` means not run here."""
+class ComponentState(msgspec.Struct, frozen=True, rename={"is_external": "yours"}):
+    """One row of the component table. Times are seconds since the epoch."""
 
     name: str
-    state: State
+    state: RunState
     address: str
     pid: int | None = None
     up_since: float | None = None
     restarts: int = 0
     last_failure: str | None = None
     last_failure_at: float | None = None
-    yours: bool = False
+    is_external: bool = False
+    """Whether the operator runs it; Penstock then neither starts nor stops it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlatformState:
-    """Everything `penstock status` shows."""
+class PlatformState(msgspec.Struct, frozen=True, rename={"written_at": "at", "components": "parts"}):
+    """The state of all components, and where the platform runs."""
 
     supervisor: ProcessIdentity
     home: str
     url: str
-    at: float
+    written_at: float
     started_at: float
-    parts: tuple[ComponentState, ...]
+    components: tuple[ComponentState, ...]
 
     @property
     def all_up(self) -> bool:
-        return all(part.state is State.UP for part in self.parts)
+        return all(component.state is RunState.UP for component in self.components)
+
+    def find_component(self, name: str) -> ComponentState | None:
+        return next((component for component in self.components if component.name == name), None)
 
 
 def state_path(home: Path) -> Path:
@@ -65,18 +66,15 @@ def state_path(home: Path) -> Path:
 
 def write_state(home: Path, state: PlatformState) -> None:
     path = state_path(home)
-    fresh = path.with_suffix(f".{os.getpid()}")
-    fresh.write_text(json.dumps(asdict(state), indent=1))
-    fresh.replace(path)
+    new_file = path.with_suffix(f".{os.getpid()}")
+    new_file.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1))
+    new_file.replace(path)
 
 
 def read_state(home: Path) -> PlatformState | None:
-    """The state of the platform that runs on this home now, or None when none does."""
+    """Return the state of the platform that runs on this home now, or None when none does."""
     try:
-        content: dict[str, Any] = json.loads(state_path(home).read_text())
-        supervisor = ProcessIdentity(**content.pop("supervisor"))
-        parts = tuple(ComponentState(**{**row, "state": State(row["state"])}) for row in content.pop("parts"))
-        state = PlatformState(supervisor=supervisor, parts=parts, **content)
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        state = msgspec.json.decode(state_path(home).read_bytes(), type=PlatformState)
+    except (FileNotFoundError, msgspec.DecodeError):
         return None
-    return state if supervisor.alive else None
+    return state if state.supervisor.is_alive else None

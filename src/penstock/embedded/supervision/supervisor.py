@@ -1,11 +1,11 @@
-"""The supervisor: brings parts up in order, keeps them up, and takes them down without a trace.
+"""Start components in dependency order, keep them up, and stop them without leaving processes behind.
 
 Guarantees:
-- one supervisor per home, by a lock the kernel releases when its process ends, however it ends;
-- a part starts when everything it needs is up, and stops before anything it needs does;
-- when the supervisor itself is killed, the kernel signals its children (Linux), and the next start ends
-  whatever is still there, by pid and beginning, never by name;
-- after `run` returns, no process that it started is left.
+- one supervisor per home, by a lock that the kernel releases when its process ends, however it ends;
+- a component starts when all its dependencies are up, and stops before any of them does;
+- when the supervisor itself is killed, the kernel signals its children (Linux), and the next start stops the
+  processes that remain; it identifies them by pid and start time, never by name;
+- after `run` returns, no process that it started is running.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import IO
 from penstock.embedded.servers.external import ExternalServer
 from penstock.embedded.supervision import logs
 from penstock.embedded.supervision.component import Component, Program
-from penstock.embedded.supervision.failures import from_os_error
+from penstock.embedded.supervision.failures import explain_os_error
 from penstock.embedded.supervision.one_shot import OneShotTask, OneShotTaskWatcher
 from penstock.embedded.supervision.process import kill_marked_processes, process_mark, stop_orphan
 from penstock.embedded.supervision.process_identity import identify, read_pid_file
 from penstock.embedded.supervision.state import (
     ComponentState,
     PlatformState,
-    State,
+    RunState,
     read_state,
     state_path,
     write_state,
@@ -40,23 +40,24 @@ from penstock.embedded.supervision.watcher import (
     ExternalServerWatcher,
     ProgramWatcher,
     Report,
+    RestartPolicy,
 )
 from penstock.errors import ComponentFailed
 
-TICK_S = 0.05
-STATE_S = 1.0
-ROTATE_S = 10.0
-STRAY_STOP_S = 10.0
+TICK_INTERVAL_S = 0.05
+STATE_WRITE_INTERVAL_S = 1.0
+LOG_ROTATION_INTERVAL_S = 10.0
+ORPHAN_STOP_TIMEOUT_S = 10.0
 
 
 class AlreadyRunning(ComponentFailed):
-    """Another supervisor holds this home."""
+    """Another supervisor holds the lock of this home."""
 
     code = "already_running"
 
 
-def make_home(home: Path) -> None:
-    """Make the home and its directories: private ones, in a home that lets the user of PostgreSQL pass."""
+def create_home(home: Path) -> None:
+    """Create the home and its private directories. PostgreSQL's user can pass through the home itself."""
     if not home.exists():
         home.mkdir(parents=True)
         if os.geteuid() == 0:
@@ -66,23 +67,23 @@ def make_home(home: Path) -> None:
 
 
 class HomeLock:
-    """The right to run on a home. Held until closed, or until the process ends in any way."""
+    """An exclusive lock on a home, held until closed or until the process ends in any way."""
 
     def __init__(self, home: Path) -> None:
         try:
-            make_home(home)
+            create_home(home)
             self._file: IO[str] = (home / "run" / "lock").open("a")
         except OSError as error:
-            raise ComponentFailed(from_os_error("preparing PENSTOCK_HOME", error, home)) from error
+            raise ComponentFailed(explain_os_error("prepare PENSTOCK_HOME", error, home)) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
             running = read_state(home)
-            where = f" at {running.url} (pid {running.supervisor.pid})" if running else ""
+            location = f" at {running.url} (pid {running.supervisor.pid})" if running else ""
             raise AlreadyRunning(
-                f"Penstock already runs on {home}{where}: `penstock status` shows it; to run a second one, "
-                "choose another PENSTOCK_HOME and PENSTOCK_PORT"
+                f"Penstock already runs on {home}{location}. `penstock status` shows it. To run a second "
+                "platform, set another PENSTOCK_HOME and PENSTOCK_PORT."
             ) from None
 
     def close(self) -> None:
@@ -90,146 +91,157 @@ class HomeLock:
 
 
 def stop_orphans(home: Path) -> list[str]:
-    """End what an earlier supervisor of this home left behind; returns the names of those parts.
+    """Stop processes that an earlier supervisor of this home left running; return the components' names.
 
-    Call it with the home's lock held. Only processes that are provably ours are touched: the very ones the
-    pid files name, and those that carry this home's mark.
+    Call it while holding the lock of the home. It touches only processes that are certainly ours: those that
+    the pid files identify, and those that carry this home's mark.
     """
-    ended = []
+    stopped = []
     for pid_file in sorted((home / "run").glob("*.pid")):
         identity = read_pid_file(pid_file)
-        # PostgreSQL takes SIGTERM for "when all clients have left"; SIGINT means now, in order.
-        gently = signal.SIGINT if pid_file.stem == "postgres" else signal.SIGTERM
-        found = identity is not None and stop_orphan(identity, gently, STRAY_STOP_S)
-        found |= kill_marked_processes(process_mark(home, pid_file.stem)) > 0
-        if found:
-            ended.append(pid_file.stem)
+        # On SIGTERM PostgreSQL waits until all clients have disconnected; SIGINT is its fast, orderly
+        # shutdown.
+        stop_signal = signal.SIGINT if pid_file.stem == "postgres" else signal.SIGTERM
+        was_running = identity is not None and stop_orphan(identity, stop_signal, ORPHAN_STOP_TIMEOUT_S)
+        was_running |= kill_marked_processes(process_mark(home, pid_file.stem)) > 0
+        if was_running:
+            stopped.append(pid_file.stem)
         pid_file.unlink()
-    return ended
+    return stopped
 
 
 class Supervisor:
-    """Runs parts on one home. Give it the lock; call `run` from the main thread."""
+    """Runs components on one home. It takes over the lock; call `run` from the main thread."""
 
     def __init__(
         self,
         home: Path,
-        parts: Sequence[Component],
+        components: Sequence[Component],
         url: str,
         lock: HomeLock,
-        report: Report = lambda part, words: None,
-        refresh: Callable[[PlatformState], None] = lambda state: None,
+        on_report: Report = lambda component, message: None,
+        on_state: Callable[[PlatformState], None] = lambda state: None,
+        policy: RestartPolicy | None = None,
     ) -> None:
         self.home = home
         self.url = url
         self._lock = lock
-        self._tell = report
-        self._refresh = refresh
+        self._on_report = on_report
+        self._on_state = on_state
+        self._policy = policy or RestartPolicy()
         # A plain number: an Event has a lock, which a signal handler must not wait for.
         self._stop_requests = 0
         self._started_at = time.time()
         self._identity = identify(os.getpid())
-        self._written: tuple[ComponentState, ...] = ()
-        self._next_state = 0.0
-        self._next_rotation = 0.0
-        self._file_trouble: str | None = None
-        self._pool = ThreadPoolExecutor(max_workers=2 * len(parts) + 2, thread_name_prefix="part")
-        self._watches = {part.name: self._watch(part, self._pool) for part in parts}
+        self._written_components: tuple[ComponentState, ...] = ()
+        self._next_state_write_at = 0.0
+        self._next_rotation_at = 0.0
+        self._last_file_error: str | None = None
+        self._pool = ThreadPoolExecutor(max_workers=2 * len(components) + 2, thread_name_prefix="component")
+        self._watchers = {
+            component.name: self._create_watcher(component, self._pool) for component in components
+        }
 
     def request_stop(self) -> None:
-        """Stop everything in order; asked again, kill what is still there. Safe in a signal handler."""
+        """Stop all components in order; a second request kills them. Safe in a signal handler."""
         self._stop_requests += 1
 
     def run(self) -> None:
-        """Keep the parts up until `request_stop`. Raises ComponentFailed when the platform cannot come up."""
+        """Keep all components up until `request_stop`. Raises ComponentFailed if one cannot start."""
         try:
             while self._stop_requests == 0:
                 now = time.monotonic()
-                for watch in self._watches.values():
-                    watch.tick(now, self._needs_up(watch.part))
-                self._housekeeping(now)
-                for watch in self._watches.values():
-                    if watch.given_up:
-                        raise ComponentFailed(watch.given_up)
-                time.sleep(TICK_S)
+                for watcher in self._watchers.values():
+                    watcher.tick(now, self._dependencies_up(watcher.component))
+                self._write_state_and_rotate_logs(now)
+                for watcher in self._watchers.values():
+                    if watcher.fatal_failure:
+                        raise ComponentFailed(watcher.fatal_failure)
+                time.sleep(TICK_INTERVAL_S)
         finally:
-            self._take_down()
+            self._stop_all()
 
     @property
     def state(self) -> PlatformState:
         assert self._identity is not None
-        rows = tuple(w.row() for w in self._watches.values() if not isinstance(w, OneShotTaskWatcher))
-        return PlatformState(self._identity, str(self.home), self.url, time.time(), self._started_at, rows)
+        components = tuple(
+            watcher.component_state()
+            for watcher in self._watchers.values()
+            if not isinstance(watcher, OneShotTaskWatcher)
+        )
+        return PlatformState(
+            self._identity, str(self.home), self.url, time.time(), self._started_at, components
+        )
 
-    def _watch(self, part: Component, pool: Executor) -> ComponentWatcher:
-        match part:
+    def _create_watcher(self, component: Component, pool: Executor) -> ComponentWatcher:
+        match component:
             case Program():
-                return ProgramWatcher(part, self.home / "run", pool, self._report)
+                return ProgramWatcher(component, self.home / "run", pool, self._report, self._policy)
             case ExternalServer():
-                return ExternalServerWatcher(part, pool, self._report)
+                return ExternalServerWatcher(component, pool, self._report, self._policy)
             case OneShotTask():
-                return OneShotTaskWatcher(part, pool, self._report)
+                return OneShotTaskWatcher(component, pool, self._report, self._policy)
             case _:
-                raise TypeError(f"{part.name} is of a kind that cannot be watched")
+                raise TypeError(f"No watcher exists for {component.name}, a {type(component).__name__}")
 
-    def _needs_up(self, part: Component) -> bool:
-        """Whether all it needs is up; a need that is not part of this platform is somebody else's matter."""
-        needed = (self._watches[name] for name in part.needs if name in self._watches)
-        return all(watch.state is State.UP for watch in needed)
+    def _dependencies_up(self, component: Component) -> bool:
+        """Return whether all its dependencies are up, ignoring those that this supervisor does not run."""
+        dependencies = (self._watchers[name] for name in component.depends_on if name in self._watchers)
+        return all(watcher.state is RunState.UP for watcher in dependencies)
 
-    def _report(self, part: str, words: str) -> None:
-        self._tell(part, words)
-        with self._files_may_fail(), (self.home / "logs" / "supervisor.log").open("a") as log:
-            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}\n")
+    def _report(self, component: str, message: str) -> None:
+        self._on_report(component, message)
+        with self._report_file_errors(), (self.home / "logs" / "supervisor.log").open("a") as log:
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n")
 
     @contextmanager
-    def _files_may_fail(self) -> Iterator[None]:
-        """A full disk must not end the supervisor, which repairs everything else once there is room again."""
+    def _report_file_errors(self) -> Iterator[None]:
+        """Report a failed write instead of raising: on a full disk the supervisor must keep working."""
         try:
             yield
         except OSError as error:
-            words = from_os_error("keeping its own files", error, self.home)
-            if words != self._file_trouble:
-                self._tell("supervisor", words)
-            self._file_trouble = words
+            message = explain_os_error("write the supervisor's files", error, self.home)
+            if message != self._last_file_error:
+                self._on_report("supervisor", message)
+            self._last_file_error = message
 
-    def _housekeeping(self, now: float) -> None:
+    def _write_state_and_rotate_logs(self, now: float) -> None:
         state = self.state
-        if state.parts != self._written or now >= self._next_state:
-            with self._files_may_fail():
+        if state.components != self._written_components or now >= self._next_state_write_at:
+            with self._report_file_errors():
                 write_state(self.home, state)
-            self._written = state.parts
-            self._next_state = now + STATE_S
-            self._refresh(state)
-        if now >= self._next_rotation:
-            with self._files_may_fail():
+            self._written_components = state.components
+            self._next_state_write_at = now + STATE_WRITE_INTERVAL_S
+            self._on_state(state)
+        if now >= self._next_rotation_at:
+            with self._report_file_errors():
                 for log in (self.home / "logs").glob("*.log"):
                     logs.rotate(log)
-            self._next_rotation = now + ROTATE_S
+            self._next_rotation_at = now + LOG_ROTATION_INTERVAL_S
 
-    def _take_down(self) -> None:
-        """Stop the parts level by level, those that nobody needs first, and wait for each level."""
-        programs = [watch for watch in self._watches.values() if isinstance(watch, ProgramWatcher)]
+    def _stop_all(self) -> None:
+        """Stop the programs level by level, starting with those that no other one depends on."""
+        programs = [watcher for watcher in self._watchers.values() if isinstance(watcher, ProgramWatcher)]
         while programs:
-            needed = {name for watch in programs for name in self._all_needs(watch.part)}
-            level = [watch for watch in programs if watch.part.name not in needed]
-            ending = {future for watch in level if (future := watch.begin_stop())}
-            while ending:
-                ending = wait(ending, timeout=0.1).not_done
-                with self._files_may_fail():
+            needed = {name for watcher in programs for name in self._all_dependencies(watcher.component)}
+            level = [watcher for watcher in programs if watcher.component.name not in needed]
+            pending_stops = {future for watcher in level if (future := watcher.begin_stop())}
+            while pending_stops:
+                pending_stops = wait(pending_stops, timeout=0.1).not_done
+                with self._report_file_errors():
                     write_state(self.home, self.state)
-                self._refresh(self.state)
+                self._on_state(self.state)
                 if self._stop_requests > 1:
-                    for watch in programs:
-                        watch.kill()
-            for watch in level:
-                watch.stopped()
-                programs.remove(watch)
-        self._refresh(self.state)
+                    for watcher in programs:
+                        watcher.kill()
+            for watcher in level:
+                watcher.finish_stop()
+                programs.remove(watcher)
+        self._on_state(self.state)
         self._pool.shutdown(wait=True)
         state_path(self.home).unlink(missing_ok=True)
         self._lock.close()
 
-    def _all_needs(self, part: Component) -> set[str]:
-        direct = {name for name in part.needs if name in self._watches}
-        return direct.union(*(self._all_needs(self._watches[name].part) for name in direct))
+    def _all_dependencies(self, component: Component) -> set[str]:
+        direct = {name for name in component.depends_on if name in self._watchers}
+        return direct.union(*(self._all_dependencies(self._watchers[name].component) for name in direct))
