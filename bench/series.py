@@ -118,18 +118,18 @@ def load_statement(table: TierTable, end_s: int, first: int, buckets: int, queue
     columns += [f"rand({n}) % 20" for n, _ in enumerate(QUEUE.counters)]
     for n, _ in enumerate(table_gauges(QUEUE, table.rollup), start=20):
         columns += [f"toNullable(toUInt64(1000 + rand({n}) % 50))"]
-        columns += [packed_maximum.observation(f"rand({n}) % 1000", f"toUnixTimestamp({moment})", "number")]
+        columns += [packed_maximum.pack_observation(f"rand({n}) % 1000", f"toUnixTimestamp({moment})", "number")]
     state = QUANTILE_FUNCTION.replace("(", "State(", 1)
     for n, _ in enumerate(QUEUE.samples, start=40):
         values = f"arrayMap(i -> toUInt64((rand({n}) + i * 7919) % 5000), range({samples}))"
         columns += [str(samples), f"arraySum({values})", f"arrayMax({values})"]
         digest = f"initializeAggregation('{state}', {values})"
         columns += [digest]
-        if table.tier.percentiles:
+        if table.tier.stores_percentiles:
             found = [f"finalizeAggregation({digest})[{place}]" for place in (1, 2, 3)]
             columns += [
                 f"if(toUnixTimestamp({moment}) + {width + UNWRITTEN_S} > {end_s}, 0, "
-                f"{packed_maximum.percentiles(str(samples), found)})"
+                f"{packed_maximum.pack_percentiles(str(samples), found)})"
             ]
     return f"INSERT INTO {table.name} SELECT {', '.join(columns)} FROM numbers({queues * buckets})"
 
@@ -168,7 +168,7 @@ def settle(warehouse: Warehouse, timeout_s: float = 300.0) -> None:
 
 def put_together(warehouse: Warehouse, end_s: int, progress: Progress) -> None:
     """Do at once what ClickHouse does by itself when a day of minutes or hours has passed by an hour."""
-    tables = ", ".join(f"'{table.name}'" for table in tier_tables(QUEUE) if table.tier.one_file)
+    tables = ", ".join(f"'{table.name}'" for table in tier_tables(QUEUE) if table.tier.merges_days)
     many = warehouse.query(
         "SELECT table, partition FROM system.parts WHERE active AND database = currentDatabase() "
         f"AND table IN ({tables}) AND partition < toString(toDate({end_s} - 3600, 'UTC')) "
@@ -235,7 +235,7 @@ def summary(
 
 
 def run(rows: int, repeats: int, results_in: Path, console: Console) -> dict[str, Any]:
-    """Load, measure, print and write; the document that was written."""
+    """LoadMonitor, measure, print and write; the document that was written."""
     queues = max(round(rows / BUCKETS["5s"]), 1)
     home = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     home.chmod(0o755)

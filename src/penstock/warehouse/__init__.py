@@ -1,4 +1,4 @@
-"""ClickHouse: client, migrations made from metric definitions, tier routing and series.
+"""ClickHouse: the client, the schema and its migrations, the tiers, and the series read from them.
 
-The only package that imports the ClickHouse driver. It never talks to PostgreSQL or Redis.
+No other package imports the ClickHouse driver. This one never uses PostgreSQL or Redis.
 """

@@ -1,4 +1,4 @@
-"""A connection to ClickHouse over HTTP: made on first use, shared by threads, speaking our errors."""
+"""An HTTP client for ClickHouse that connects on first use and raises Penstock errors."""
 
 from __future__ import annotations
 
@@ -13,40 +13,44 @@ from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError,
 from urllib3.exceptions import HTTPError
 
 from penstock.errors import PenstockError, WarehouseUnavailable
-from penstock.warehouse.series.native_format import Column, columns
+from penstock.warehouse.series.native_format import Column, parse_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Row = dict[str, Any]
+"""One row of a result, by column name."""
+
 TRANSIENT_CODES = frozenset({159, 202, 209, 210, 236, 241, 242, 243, 252, 319, 425, 439, 999})
-"""Server errors that pass by themselves: time-outs, too many queries or parts, no memory or disk, shutting
-down, a keeper that is away. https://github.com/ClickHouse/ClickHouse/blob/master/src/Common/ErrorCodes.cpp"""
+"""Server errors after which a retry may succeed: timeouts, too many queries or parts, no memory or disk,
+shutdown, Keeper unreachable.
+https://github.com/ClickHouse/ClickHouse/blob/master/src/Common/ErrorCodes.cpp"""
 
 MISSING_CODES = frozenset({60, 81})
-"""There is no such table or database: the migrations have not run yet."""
+"""Unknown table and unknown database: the migrations have not run yet."""
 
-INSERT_ONCE = {
+INSERT_ONCE_SETTINGS = {
     "async_insert": 0,
     "insert_deduplicate": 1,
     "deduplicate_blocks_in_dependent_materialized_views": 1,
-    # A batch that holds more days than usual must not be refused for ever.
+    # ClickHouse would otherwise reject a batch that spans many days on every retry.
     "throw_on_max_partitions_per_insert_block": 0,
 }
-"""What an insert needs so that the same token is taken once, by the table and by its views. All of it is said
-explicitly, because the defaults differ between versions and can be changed per user."""
+"""Settings with which the table and its views accept each deduplication token once. All are explicit, because
+the defaults differ between ClickHouse versions and between users."""
 
 
 class WarehouseRefused(PenstockError):
-    """ClickHouse answered, and said no; the detail has its words."""
+    """ClickHouse rejected a request; a retry would fail too. The detail quotes the server's message."""
 
     code = "warehouse_refused"
-    title = "ClickHouse refused a request"
+    title = "Request rejected"
 
 
 class Warehouse:
     """One ClickHouse database. Safe to share between threads.
 
-    Every method raises WarehouseUnavailable when it may succeed later, and WarehouseRefused when not.
+    Every method raises WarehouseUnavailable if a retry may succeed, and WarehouseRefused if it cannot.
     """
 
     def __init__(self, url: str, timeout_s: float = 60.0) -> None:
@@ -55,47 +59,48 @@ class Warehouse:
         self._client: Client | None = None
         self._lock = threading.Lock()
 
-    def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """The rows, each by column name. Parameters are bound by the server: `{name:Type}`."""
+    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
+        """Return the rows. The server binds the parameters, written `{name:Type}` in the SQL."""
         try:
-            result = self._connected().query(sql, parameters=dict(parameters or {}))
+            result = self._connect().query(sql, parameters=dict(parameters or {}))
         except (ClickHouseError, HTTPError, OSError) as error:
-            raise self._translated(error) from error
+            raise self._to_penstock_error(error) from error
         return [dict(zip(result.column_names, row, strict=True)) for row in result.result_rows]
 
-    def query_columns(self, sql: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Column]:
-        """The same by column, for many rows of numbers; see `native.columns`."""
+    def query_columns(self, sql: str, parameters: Mapping[str, object] | None = None) -> dict[str, Column]:
+        """Return numeric columns by name, for large results; see `native_format.parse_columns`."""
         try:
-            return columns(self._connected().raw_query(sql, dict(parameters or {}), fmt="Native"))
+            return parse_columns(self._connect().raw_query(sql, dict(parameters or {}), fmt="Native"))
         except (ClickHouseError, HTTPError, OSError) as error:
-            raise self._translated(error) from error
+            raise self._to_penstock_error(error) from error
 
-    def query_arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        """The rows as Arrow columns, for results too large to be Python objects."""
+    def query_arrow(self, sql: str, parameters: Mapping[str, object] | None = None) -> pa.Table:
+        """Return an Arrow table, for results too large to be Python objects."""
         try:
-            return self._connected().query_arrow(sql, parameters=dict(parameters or {}), use_strings=True)
+            return self._connect().query_arrow(sql, parameters=dict(parameters or {}), use_strings=True)
         except (ClickHouseError, HTTPError, OSError) as error:
-            raise self._translated(error) from error
+            raise self._to_penstock_error(error) from error
 
-    def command(self, sql: str, settings: Mapping[str, Any] | None = None) -> None:
+    def command(self, sql: str, settings: Mapping[str, int] | None = None) -> None:
+        """Execute a statement that returns no rows."""
         try:
-            self._connected().command(sql, settings=dict(settings or {}))
+            self._connect().command(sql, settings=dict(settings or {}))
         except (ClickHouseError, HTTPError, OSError) as error:
-            raise self._translated(error) from error
+            raise self._to_penstock_error(error) from error
 
     def insert_once(self, table: str, rows: pa.Table, token: str) -> None:
-        """Insert rows that count once however often this is called with the same token.
+        """Insert rows once, however often this is called with the same token.
 
-        The token alone decides: other rows under a token that was used are dropped.
+        ClickHouse compares only the token: it drops different rows that arrive under a used token.
         """
         try:
-            client = self._connected()
-            settings: dict[str, Any] = {**INSERT_ONCE, "insert_deduplication_token": token}
-            if "deduplicate_insert" in client.server_settings:  # since 26.2 it overrides insert_deduplicate
+            client = self._connect()
+            settings: dict[str, int | str] = {**INSERT_ONCE_SETTINGS, "insert_deduplication_token": token}
+            if "deduplicate_insert" in client.server_settings:  # overrides insert_deduplicate since 26.2
                 settings["deduplicate_insert"] = "enable"
             client.insert_arrow(table, rows, settings=settings)
         except (ClickHouseError, HTTPError, OSError) as error:
-            raise self._translated(error) from error
+            raise self._to_penstock_error(error) from error
 
     def close(self) -> None:
         with self._lock:
@@ -103,7 +108,7 @@ class Warehouse:
         if client is not None:
             client.close()
 
-    def _connected(self) -> Client:
+    def _connect(self) -> Client:
         with self._lock:
             if self._client is None:
                 self._client = clickhouse_connect.get_client(
@@ -111,23 +116,25 @@ class Warehouse:
                     connect_timeout=3,
                     send_receive_timeout=int(self._timeout_s),
                     query_retries=0,
-                    autogenerate_session_id=False,  # a session would serialise the threads
+                    autogenerate_session_id=False,  # a session would serialize the threads
                     compress=False,
                 )
             return self._client
 
-    def _translated(self, error: Exception) -> PenstockError:
+    def _to_penstock_error(self, error: Exception) -> PenstockError:
         code = getattr(error, "code", None)
-        transport = code is None and (
+        is_transport_error = code is None and (
             isinstance(error, OperationalError | HTTPError | OSError) or type(error) is DatabaseError
         )
-        if transport or code in TRANSIENT_CODES:
-            return WarehouseUnavailable(f"ClickHouse at {self._address()} does not answer: {error}")
+        if is_transport_error or code in TRANSIENT_CODES:
+            return WarehouseUnavailable(f"ClickHouse at {self._address()} is unreachable: {error}")
         if code in MISSING_CODES:
             return WarehouseUnavailable(
-                f"ClickHouse at {self._address()} has no tables yet: run `penstock migrate` ({error})"
+                f"ClickHouse at {self._address()} has no Penstock tables. Run `penstock migrate`. ({error})"
             )
-        return WarehouseRefused(f"ClickHouse at {self._address()} refused: {error}", server_code=code)
+        return WarehouseRefused(
+            f"ClickHouse at {self._address()} rejected the request: {error}", server_code=code
+        )
 
     def _address(self) -> str:
         parts = urlsplit(self.url)
@@ -135,8 +142,8 @@ class Warehouse:
 
 
 def connect(url: str, timeout_s: float = 60.0) -> Warehouse:
-    """A connection to the database that `url` names: `http://user:password@host:8123/database`.
+    """Return a client for a database: `http://user:password@host:8123/database`.
 
-    Nothing is sent yet, so this succeeds while ClickHouse is away.
+    The client connects on first use, so this succeeds while ClickHouse is unreachable.
     """
     return Warehouse(url, timeout_s)

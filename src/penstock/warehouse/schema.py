@@ -1,17 +1,18 @@
-"""The ClickHouse tables of a metric, made from its definition.
+"""Build the DDL of a metric's ClickHouse tables from its definition.
 
-Per metric there is a landing table that stores nothing, and one table per tier that a materialized view fills
-from the landing table. So one insert reaches every tier, under one deduplication token, and a tier never
-depends on another. Nothing is averaged on the way: sums, maxima, last values and digests merge without error.
-Percentiles beside a digest (`percentiles`) are the only columns that no view fills.
+Each metric has a landing table that stores nothing, and one table per tier that a materialized view fills
+from the landing table. One insert therefore reaches every tier under one deduplication token, and no tier
+depends on another. No column holds an average: sums, maxima, last values and digests merge without error.
+Only the `<sample>_percentiles` columns are not filled by a view; see `closed_percentiles`.
 
 The landing row is the contract with the pipeline: the dimensions, `at` (the bucket's start), `events`,
 `newest_ms` (the newest event's time), `seen_ms` and `seen_id` (time and stream id of the last
 observation of a gauge), the counters, `<gauge>_max` and `<gauge>_last` (null: not observed), and
 each sample as an array.
 
-A rollup (`queue_environment_5s` beside `queue_5s`) is filled from the same landing table in the same way, so
-it too gets every event once. Its tables hold the rollup's gauges, the metric's own tables the rest.
+The tables of a rollup (`queue_environment_5s` next to `queue_5s`) are filled from the same landing table in
+the same way, so they also count every event once. They hold the rollup's gauges; the metric's own tables hold
+the other gauges.
 """
 
 from __future__ import annotations
@@ -27,22 +28,26 @@ QUANTILES = (0.5, 0.95, 0.99)
 QUANTILE_FUNCTION = f"quantilesTDigestArray({', '.join(map(str, QUANTILES))})"
 
 DEDUPLICATION_WINDOW = 1_000
-"""Tokens each table remembers. A batch is only ever repeated right after a crash, so few would do."""
+"""Deduplication tokens kept per table. The pipeline repeats only its last batch, after a crash."""
 
-ONE_FILE_BYTES = 1 << 40
-"""A part of a day never gets this large."""
+MIN_WIDE_PART_BYTES = 1 << 40
+"""No part of a day reaches this size, so every part is compact: one file for all columns."""
 
-ONE_PART_AFTER_S = 3600
-"""When a day has got nothing new for so long, ClickHouse puts its parts together."""
+MERGE_DAY_AFTER_S = 3600
+"""ClickHouse merges the parts of a day that has received no rows for this long."""
 
-SET_ASIDE = "set_aside"
-FRESHNESS = "freshness"
+SET_ASIDE_TABLE = "set_aside"
+"""Events that the pipeline could not count, with the reason."""
+
+FRESHNESS_TABLE = "freshness"
+"""The time of the newest event of each metric."""
+
 TIME_CODEC = "CODEC(Delta, ZSTD(1))"
 
 
 @dataclass(frozen=True, slots=True)
 class TierTable:
-    """One table that an insert into the landing table fills; `rollup` is None for the metric's own."""
+    """A table that a view fills from the landing table. `rollup` is None for the metric's own tables."""
 
     name: str
     tier: Tier
@@ -58,18 +63,18 @@ def tier_table(definition: MetricDefinition, tier: Tier, rollup: str | None = No
 
 
 def tier_tables(definition: MetricDefinition) -> tuple[TierTable, ...]:
-    """All tables that hold the metric's events, fine to coarse, the metric's own before its rollups."""
+    """Return all tier tables, fine to coarse, the metric's own before those of its rollups."""
     rollups: list[str | None] = [None, *(rollup.name for rollup in definition.rollups)]
     return tuple(
         TierTable(tier_table(definition, tier, rollup), tier, rollup) for rollup in rollups for tier in TIERS
     )
 
 
-def shared_statements() -> list[str]:
-    """The tables that all metrics share."""
+def shared_table_statements() -> list[str]:
+    """Return the statements that create the tables shared by all metrics."""
     return [
         _table(
-            SET_ASIDE,
+            SET_ASIDE_TABLE,
             [
                 "metric LowCardinality(String)",
                 "reason LowCardinality(String)",
@@ -84,7 +89,7 @@ def shared_statements() -> list[str]:
             ttl="at + INTERVAL 31 DAY",
         ),
         _table(
-            FRESHNESS,
+            FRESHNESS_TABLE,
             ["metric LowCardinality(String)", "newest_ms SimpleAggregateFunction(max, UInt64)"],
             engine="AggregatingMergeTree",
             order_by="metric",
@@ -92,8 +97,8 @@ def shared_statements() -> list[str]:
     ]
 
 
-def statements(definition: MetricDefinition) -> list[str]:
-    """Everything one metric needs, in an order that works, each statement safe to repeat."""
+def metric_statements(definition: MetricDefinition) -> list[str]:
+    """Return the statements that create a metric's tables and views, in order. Each is safe to repeat."""
     tables = tier_tables(definition)
     return [
         _landing(definition),
@@ -104,15 +109,15 @@ def statements(definition: MetricDefinition) -> list[str]:
 
 
 def copy_statements(definition: MetricDefinition, suffix: str) -> list[str]:
-    """The same landing table, tier tables and views again, under names that end in `suffix`.
+    """Return the statements that create a second set of the metric's tables, with names ending in `suffix`.
 
-    For computing tiers anew beside the live ones. The copies keep everything until they are dropped, and
-    filling them does not touch the metric's freshness.
+    A rebuild fills these copies while the live tables stay in use. The copies have no TTL, and filling them
+    does not change the metric's freshness.
     """
     tables = tier_tables(definition)
     return [
         _landing(definition, suffix),
-        *(_tier(definition, table, suffix, forgets=False) for table in tables),
+        *(_tier(definition, table, suffix, expires=False) for table in tables),
         *(_view(definition, table, suffix) for table in tables),
     ]
 
@@ -133,7 +138,7 @@ def _landing(definition: MetricDefinition, suffix: str = "") -> str:
     return f"CREATE TABLE IF NOT EXISTS {landing_table(definition)}{suffix}\n{_block(columns)}\nENGINE = Null"
 
 
-def _tier(definition: MetricDefinition, table: TierTable, suffix: str = "", *, forgets: bool = True) -> str:
+def _tier(definition: MetricDefinition, table: TierTable, suffix: str = "", *, expires: bool = True) -> str:
     dimensions = _dimensions(definition, table)
     columns = [
         *(f"`{dimension.name}` {_dimension_type(dimension)}" for dimension in dimensions),
@@ -154,7 +159,7 @@ def _tier(definition: MetricDefinition, table: TierTable, suffix: str = "", *, f
             f"{sample.name}_max SimpleAggregateFunction(max, UInt64)",
             f"{sample.name}_digest AggregateFunction({QUANTILE_FUNCTION}, Array(UInt64))",
         ]
-        if table.tier.percentiles:
+        if table.tier.stores_percentiles:
             columns.append(f"{sample.name}_percentiles {packed_maximum.TYPE}")
     return _table(
         table.name + suffix,
@@ -162,19 +167,19 @@ def _tier(definition: MetricDefinition, table: TierTable, suffix: str = "", *, f
         engine="AggregatingMergeTree",
         order_by=", ".join(key_columns(definition, table)),
         partition_by="toDate(bucket)",
-        ttl=f"bucket + INTERVAL {table.tier.days} DAY" if forgets else None,
-        more_settings=(f"index_granularity = {table.tier.granule}", *one_file_settings(table.tier)),
+        ttl=f"bucket + INTERVAL {table.tier.days} DAY" if expires else None,
+        more_settings=(f"index_granularity = {table.tier.granule_rows}", *_merge_settings(table.tier)),
     )
 
 
-def one_file_settings(tier: Tier) -> list[str]:
-    """What makes a series of many days quick: few parts and few files to open."""
-    if not tier.one_file:
+def _merge_settings(tier: Tier) -> list[str]:
+    """Settings that keep a series of many days fast: few parts and few files to open."""
+    if not tier.merges_days:
         return []
     return [
-        f"min_age_to_force_merge_seconds = {ONE_PART_AFTER_S}",
+        f"min_age_to_force_merge_seconds = {MERGE_DAY_AFTER_S}",
         "min_age_to_force_merge_on_partition_only = 1",
-        f"min_bytes_for_wide_part = {ONE_FILE_BYTES}",
+        f"min_bytes_for_wide_part = {MIN_WIDE_PART_BYTES}",
     ]
 
 
@@ -186,28 +191,28 @@ def _view(definition: MetricDefinition, table: TierTable, suffix: str = "") -> s
 
 
 def view_query(definition: MetricDefinition, table: TierTable, suffix: str = "") -> str:
-    """What the table's view selects from the landing table.
+    """Return the SELECT with which the table's view reads the landing table.
 
-    A migration changes a view by `ALTER TABLE … MODIFY QUERY`, so that it is never missing while rows land.
+    A migration changes a view with `ALTER TABLE … MODIFY QUERY`, so the view exists whenever rows land.
     """
     gauges = table_gauges(definition, table.rollup)
     dimensions = _names(_dimensions(definition, table))
-    # Columns are qualified because an alias named like a column would shadow it.
+    # Columns are qualified, because an alias with a column's name would shadow the column.
     columns = [
         *dimensions,
         f"toStartOfInterval(landing.at, INTERVAL {table.tier.width_s} SECOND, 'UTC') AS bucket",
         "sum(landing.events) AS events",
-        _seen(definition, gauges),
+        _last_observation_time(definition, gauges),
         *(f"sum(landing.{counter.name}) AS {counter.name}" for counter in definition.counters),
     ]
     for gauge in gauges:
         last = f"landing.{gauge.name}_last"
-        seen = packed_maximum.observation(
+        observation = packed_maximum.pack_observation(
             f"assumeNotNull({last})", "toUnixTimestamp(landing.at)", "assumeNotNull(landing.seen_id)"
         )
         columns += [
             f"max(landing.{gauge.name}_max) AS {gauge.name}_max",
-            f"max(if(isNull({last}), {packed_maximum.NOTHING}, {seen})) AS {gauge.name}_last",
+            f"max(if(isNull({last}), {packed_maximum.EMPTY}, {observation})) AS {gauge.name}_last",
         ]
     for sample in definition.samples:
         columns += [
@@ -216,22 +221,22 @@ def view_query(definition: MetricDefinition, table: TierTable, suffix: str = "")
             f"max(arrayMax(landing.{sample.name})) AS {sample.name}_max",
             f"{_state(QUANTILE_FUNCTION)}(landing.{sample.name}) AS {sample.name}_digest",
         ]
-    # An event that speaks for the whole has no row of its own among the parts.
-    parts = [f"`{definition.first_omitted_dimension(rollup).name}`" for rollup in definition.rollups]
-    filled = " AND ".join(f"landing.{name} != ''" for name in parts if name in dimensions)
+    # An event that describes only a rollup has no row in the metric's own tables.
+    omitted = [f"`{definition.first_omitted_dimension(rollup).name}`" for rollup in definition.rollups]
+    condition = " AND ".join(f"landing.{name} != ''" for name in omitted if name in dimensions)
     return (
         f"SELECT\n    {_lines(columns)}\nFROM {landing_table(definition)}{suffix} AS landing\n"
-        + (f"WHERE {filled}\n" if filled else "")
+        + (f"WHERE {condition}\n" if condition else "")
         + f"GROUP BY {', '.join((*dimensions, 'bucket'))}"
     )
 
 
 def table_gauges(definition: MetricDefinition, rollup: str | None) -> tuple[Measure, ...]:
-    """The gauges in the tables of the metric itself, or in those of one of its rollups."""
+    """Return the gauges in the metric's own tables, or in those of one of its rollups."""
     return definition.own_gauges if rollup is None else _rollup(definition, rollup).gauges
 
 
-def _seen(definition: MetricDefinition, gauges: tuple[Measure, ...]) -> str:
+def _last_observation_time(definition: MetricDefinition, gauges: tuple[Measure, ...]) -> str:
     if not definition.rollups:
         return "max(landing.seen_ms) AS seen_ms"
     observed = " OR ".join(f"isNotNull(landing.{gauge.name}_last)" for gauge in gauges) or "false"
@@ -243,7 +248,7 @@ def _rollup(definition: MetricDefinition, name: str) -> Rollup:
 
 
 def key_columns(definition: MetricDefinition, table: TierTable) -> list[str]:
-    """What a row of the table belongs to; rows that agree in all of it are one."""
+    """Return the sorting key of a table. ClickHouse merges rows with equal keys."""
     return [*_names(_dimensions(definition, table)), "bucket"]
 
 
@@ -256,7 +261,7 @@ def _dimensions(definition: MetricDefinition, table: TierTable) -> list[Dimensio
 
 def _freshness_view(definition: MetricDefinition) -> str:
     return (
-        f"CREATE MATERIALIZED VIEW IF NOT EXISTS {definition.name}_freshness_view\nTO {FRESHNESS} AS\n"
+        f"CREATE MATERIALIZED VIEW IF NOT EXISTS {definition.name}_freshness_view\nTO {FRESHNESS_TABLE} AS\n"
         f"SELECT\n    '{definition.name}' AS metric,\n    max(landing.newest_ms) AS newest_ms\n"
         f"FROM {landing_table(definition)} AS landing"
     )

@@ -1,13 +1,13 @@
-"""Numbered changes of the ClickHouse schema, each applied once and recorded with its checksum.
+"""Apply numbered migrations of the ClickHouse schema, each once, and record their checksums.
 
-A migration is a file `sql/NNNN_name.sql` whose text never changes again. What they add up to is what
-`schema` makes of the metric definitions; a test compares the two, so a definition that changed without a
-migration does not pass. To write the next file, start from what `python -m penstock.warehouse.schema_migrations`
-prints: the whole schema as the definitions have it now.
+A migration is a file `sql/NNNN_name.sql` whose text never changes. All migrations together produce the schema
+that `schema` derives from the metric definitions. A test compares the two and fails if a definition changes
+without a migration. To write the next file, start from the output of
+`python -m penstock.warehouse.schema_migrations`: the current schema as the definitions declare it.
 
-ClickHouse has no transactional DDL. Every step can be repeated, and a migration is recorded after its
-last one, so a starter that died half-way is completed by the next. Two starters at once are kept apart by a
-lock the caller holds; without it they would do the same work twice, with the same result.
+ClickHouse has no transactional DDL. Every step is safe to repeat, and a migration is recorded after its last
+step, so the next start completes a migration that was interrupted. The caller holds a lock against concurrent
+migrations; without it two processes would do the same work twice, with the same result.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from urllib.parse import urlsplit, urlunsplit
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import MigrationError
 from penstock.warehouse.clickhouse_client import Warehouse, connect
-from penstock.warehouse.cluster import for_cluster
-from penstock.warehouse.schema import shared_statements, statements
+from penstock.warehouse.cluster import rewrite_for_cluster
+from penstock.warehouse.schema import metric_statements, shared_table_statements
 
-LONGEST_STEP_S = 6 * 3600.0
-"""A step may carry over all there is."""
+STEP_TIMEOUT_S = 6 * 3600.0
+"""A step may copy all rows of a table."""
 
-RECORD = "schema_migrations"
-UNLESS = "-- unless:"
-_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+MIGRATIONS_TABLE = "schema_migrations"
+UNLESS_PREFIX = "-- unless:"
+_FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MigrationStep:
+    """One statement. It is skipped if the query `unless` returns a row."""
+
     statement: str
     unless: str | None = None
 
@@ -55,88 +57,93 @@ class Migration:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
-    def steps(self) -> list[Step]:
-        """Statements end with a semicolon at the end of a line; `--` lines are for readers.
+    def steps(self) -> list[MigrationStep]:
+        """The statements, which end with a semicolon at the end of a line. Lines that start with `--` are
+        comments.
 
-        One line is for us: `-- unless: QUERY` leaves the next statement out if the query finds a row. It is
-        for statements that cannot be repeated by themselves.
+        One comment has a meaning: `-- unless: QUERY` skips the next statement if the query returns a row. It
+        makes statements repeatable that otherwise are not.
         """
-        found, lines, unless = [], [], None
+        steps, lines, unless = [], [], None
         for line in self.text.splitlines():
-            if line.startswith(UNLESS):
-                unless = line.removeprefix(UNLESS).strip()
+            if line.startswith(UNLESS_PREFIX):
+                unless = line.removeprefix(UNLESS_PREFIX).strip()
             elif not line.startswith("--"):
                 lines.append(line)
                 if line.rstrip().endswith(";"):
-                    found.append(Step("\n".join(lines).strip().removesuffix(";").rstrip(), unless))
+                    steps.append(MigrationStep("\n".join(lines).strip().removesuffix(";").rstrip(), unless))
                     lines, unless = [], None
-        return found
+        return steps
 
     @property
     def statements(self) -> list[str]:
         return [step.statement for step in self.steps]
 
 
-def known_migrations() -> list[Migration]:
-    """The migrations this version knows, in order."""
-    found = []
+def load_migrations() -> list[Migration]:
+    """Return the migrations of this version, in order."""
+    migrations = []
     for file in resources.files("penstock.warehouse").joinpath("sql").iterdir():
-        if matched := _NAME.fullmatch(file.name):
-            found.append(Migration(int(matched[1]), matched[2], file.read_text()))
-    return sorted(found, key=lambda migration: migration.number)
+        if matched := _FILE_NAME.fullmatch(file.name):
+            migrations.append(Migration(int(matched[1]), matched[2], file.read_text()))
+    return sorted(migrations, key=lambda migration: migration.number)
 
 
 def migrate(url: str, cluster: str = "") -> list[str]:
-    """Bring the database that `url` names up to date; returns what was applied, empty if nothing was due.
+    """Migrate a database and return the names of the migrations applied, if any.
 
-    Creates the database if need be. With the name of a `cluster`, on all its nodes. Raises MigrationError,
-    having changed nothing, when a recorded migration differs from the one known here or the database is
-    ahead of this version.
+    Creates the database if it does not exist; with `cluster`, migrates all nodes of the cluster. Raises
+    MigrationError before any change if a recorded migration differs from the one in this version, or if the
+    database has migrations that this version lacks.
     """
-    warehouse = connect(url, LONGEST_STEP_S)
+    warehouse = connect(url, STEP_TIMEOUT_S)
     try:
         _ensure_database(url, cluster)
-        return apply(warehouse, known_migrations(), cluster)
+        return apply_migrations(warehouse, load_migrations(), cluster)
     finally:
         warehouse.close()
 
 
-def apply(warehouse: Warehouse, migrations: Iterable[Migration], cluster: str = "") -> list[str]:
-    """Apply those of `migrations` that are not recorded yet, in order.
+def apply_migrations(warehouse: Warehouse, migrations: Iterable[Migration], cluster: str = "") -> list[str]:
+    """Apply the migrations that are not recorded yet, in order.
 
-    An empty database gets the whole schema at once, as the definitions have it, and all are recorded: what
-    they add up to is the same, and no table has to be changed on the way. So does a cluster that has none of
-    them recorded, where what is there already is of the same form.
+    An empty database gets the current schema directly, and all migrations are recorded as applied: the result
+    is the same, and no table has to be changed on the way. A cluster without recorded migrations is treated
+    the same way, because its existing tables already have the current structure.
     """
 
     def command(statement: str) -> None:
-        warehouse.command(for_cluster(statement, cluster) if cluster else statement)
+        warehouse.command(rewrite_for_cluster(statement, cluster) if cluster else statement)
 
     command(
-        f"CREATE TABLE IF NOT EXISTS {RECORD} (number UInt32, name String, checksum String, "
+        f"CREATE TABLE IF NOT EXISTS {MIGRATIONS_TABLE} (number UInt32, name String, checksum String, "
         "applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = ReplacingMergeTree ORDER BY number"
     )
     if cluster:
-        warehouse.command(f"SYSTEM SYNC REPLICA {RECORD}")
+        warehouse.command(f"SYSTEM SYNC REPLICA {MIGRATIONS_TABLE}")
     recorded = {
         int(row["number"]): (str(row["name"]), str(row["checksum"]))
-        for row in warehouse.query(f"SELECT number, name, checksum FROM {RECORD} FINAL ORDER BY number")
+        for row in warehouse.query(
+            f"SELECT number, name, checksum FROM {MIGRATIONS_TABLE} FINAL ORDER BY number"
+        )
     }
     planned = list(migrations)
-    _check(recorded, planned)
-    at_once = not recorded and (bool(cluster) or (planned == known_migrations() and _is_empty(warehouse)))
-    if at_once:
-        for statement in Migration(0, "everything", render()).statements:
+    _check_recorded(recorded, planned)
+    creates_current_schema = not recorded and (
+        bool(cluster) or (planned == load_migrations() and _is_empty(warehouse))
+    )
+    if creates_current_schema:
+        for statement in Migration(0, "everything", render_schema()).statements:
             command(statement)
     applied = []
     for migration in planned:
         if migration.number in recorded:
             continue
-        for step in [] if at_once else migration.steps:
+        for step in [] if creates_current_schema else migration.steps:
             if step.unless is None or not warehouse.query(step.unless):
                 command(step.statement)
         warehouse.command(
-            f"INSERT INTO {RECORD} (number, name, checksum) "
+            f"INSERT INTO {MIGRATIONS_TABLE} (number, name, checksum) "
             f"VALUES ({migration.number}, '{migration.name}', '{migration.checksum}')",
             {"async_insert": 0},
         )
@@ -144,35 +151,35 @@ def apply(warehouse: Warehouse, migrations: Iterable[Migration], cluster: str = 
     return applied
 
 
-def render(definitions: Iterable[MetricDefinition] = DEFINITIONS, cluster: str = "") -> str:
-    """The whole schema as the definitions have it, in the form of a migration file; or for a cluster."""
-    every = shared_statements()
+def render_schema(definitions: Iterable[MetricDefinition] = DEFINITIONS, cluster: str = "") -> str:
+    """Return the current schema in the form of a migration file, for one server or for a cluster."""
+    statements = shared_table_statements()
     for definition in definitions:
-        every += statements(definition)
+        statements += metric_statements(definition)
     if cluster:
-        every = [for_cluster(statement, cluster) for statement in every]
-    return "".join(f"{statement};\n\n" for statement in every).rstrip("\n") + "\n"
+        statements = [rewrite_for_cluster(statement, cluster) for statement in statements]
+    return "".join(f"{statement};\n\n" for statement in statements).rstrip("\n") + "\n"
 
 
-def _check(recorded: dict[int, tuple[str, str]], planned: list[Migration]) -> None:
-    known = {migration.number: migration for migration in planned}
+def _check_recorded(recorded: dict[int, tuple[str, str]], planned: list[Migration]) -> None:
+    planned_by_number = {migration.number: migration for migration in planned}
     for number, (name, checksum) in recorded.items():
-        if number not in known:
+        if number not in planned_by_number:
             raise MigrationError(
-                f"ClickHouse has migration {number:04}_{name}, which this version does not know: "
-                "a newer Penstock has used this database. Run that version, or use another database."
+                f"ClickHouse has migration {number:04}_{name}, which this version lacks: "
+                "a newer Penstock has migrated this database. Run that version, or use another database."
             )
-        if known[number].checksum != checksum:
+        if planned_by_number[number].checksum != checksum:
             raise MigrationError(
-                f"migration {known[number].label} is not the one that ClickHouse recorded as applied: a "
-                "released migration must never change. Restore the file, and put the change in a new one."
+                f"migration {planned_by_number[number].label} differs from the one recorded in ClickHouse. A "
+                "released migration must never change: restore the file and add a new migration."
             )
 
 
 def _is_empty(warehouse: Warehouse) -> bool:
     return not warehouse.query(
-        "SELECT 1 FROM system.tables WHERE database = currentDatabase() AND name != {record:String} LIMIT 1",
-        {"record": RECORD},
+        "SELECT 1 FROM system.tables WHERE database = currentDatabase() AND name != {table:String} LIMIT 1",
+        {"table": MIGRATIONS_TABLE},
     )
 
 
@@ -183,18 +190,24 @@ def _ensure_database(url: str, cluster: str) -> None:
         return
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise MigrationError(
-            f"{name!r} cannot be the name of a ClickHouse database; use letters, digits and _"
+            f"{name!r} is not a valid name of a ClickHouse database. Use letters, digits and _."
         )
     server = connect(urlunsplit(parts._replace(path="")))
     try:
         if not server.query("SELECT 1 FROM system.databases WHERE name = {name:String}", {"name": name}):
             statement = f"CREATE DATABASE IF NOT EXISTS {name}"
-            server.command(for_cluster(statement, cluster) if cluster else statement)
+            server.command(rewrite_for_cluster(statement, cluster) if cluster else statement)
     finally:
         server.close()
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Print the schema as the metric definitions have it.")
-    parser.add_argument("--cluster", default="", help="the name of a ClickHouse cluster; one server without")
-    print(render(cluster=parser.parse_args().cluster), end="")
+    parser = argparse.ArgumentParser(
+        description="Print the current schema, as the metric definitions declare it."
+    )
+    parser.add_argument(
+        "--cluster",
+        default="",
+        help="name of a ClickHouse cluster; without it, the schema of a single server",
+    )
+    print(render_schema(cluster=parser.parse_args().cluster), end="")

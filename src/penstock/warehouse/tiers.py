@@ -1,4 +1,4 @@
-"""The tiers: how finely and for how long a metric is kept, and which one answers a question."""
+"""The tiers of a metric: bucket width and retention of each, and the tier that answers a request."""
 
 from __future__ import annotations
 
@@ -9,40 +9,43 @@ DAY_S = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One table per metric, with a row per dimensions and `width_s` seconds, kept for `days` days.
+    """One table per metric: a row per bucket of `width_s` seconds and dimension values, kept for `days` days.
 
-    `granule` is how many rows ClickHouse reads at least: about what one thing has in one day, because digests
-    make a row large and its neighbours belong to others. `percentiles`: those of its buckets are written
-    down when they have passed, because a series has too many to work them out of digests. `one_file`: a day
-    that has passed is put together in one part, with one file for all its columns, because a series reads
-    many days, and opening files is most of what a day costs.
+    `granule_rows` is the least number of rows that ClickHouse reads. It is about one queue's rows of one day,
+    because digests make a row large and the neighbouring rows belong to other queues.
+
+    With `stores_percentiles` the pipeline stores the percentiles of a bucket once the bucket has closed,
+    because a series of this tier has too many buckets to compute them from digests.
+
+    With `merges_days` ClickHouse merges a closed day into one part with one file for all columns, because a
+    series reads many days, and opening files is most of the cost of a day.
     """
 
     name: str
     width_s: int
     days: int
-    granule: int
-    percentiles: bool = True
-    one_file: bool = True
+    granule_rows: int
+    stores_percentiles: bool = True
+    merges_days: bool = True
 
     @property
     def retention_s(self) -> int:
         return self.days * DAY_S
 
 
-FINE = Tier("5s", 5, 2, granule=1024, percentiles=False, one_file=False)
-MINUTE = Tier("1m", 60, 31, granule=256)
-HOUR = Tier("1h", 3600, 400, granule=128)
+FINE = Tier("5s", 5, 2, granule_rows=1024, stores_percentiles=False, merges_days=False)
+MINUTE = Tier("1m", 60, 31, granule_rows=256)
+HOUR = Tier("1h", 3600, 400, granule_rows=128)
 
 TIERS = (FINE, MINUTE, HOUR)
-"""From fine to coarse. Each width divides the next, and each tier holds all the events of the one before."""
+"""From fine to coarse. Each width divides the next one, and every tier counts all events."""
 
 
-def route(period_s: float, age_s: float) -> Tier:
-    """The tier for a window of `period_s` seconds that began `age_s` seconds ago.
+def choose_tier(period_s: float, age_s: float) -> Tier:
+    """Return the tier for a window of `period_s` seconds that starts `age_s` seconds ago.
 
-    Up to 2 hours in 5-second points, up to 7 days in minutes, hours beyond: few enough points for a chart.
-    An old window goes to a coarser tier when the fine one has forgotten it.
+    Windows up to 2 hours have 5-second points, up to 7 days minutes, and longer ones hours: few enough points
+    for a chart. A window older than the retention of its tier goes to a coarser one.
     """
     if period_s <= 2 * 3600 and age_s <= FINE.retention_s:
         return FINE

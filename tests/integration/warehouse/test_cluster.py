@@ -15,9 +15,9 @@ import pytest
 
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.warehouse.clickhouse_client import Warehouse
-from penstock.warehouse.cluster import for_cluster
+from penstock.warehouse.cluster import rewrite_for_cluster
 from penstock.warehouse.schema import tier_tables
-from penstock.warehouse.schema_migrations import RECORD, Migration, known_migrations, render
+from penstock.warehouse.schema_migrations import MIGRATIONS_TABLE, Migration, load_migrations, render_schema
 
 CLUSTER = "metrics"
 ON_CLUSTER = f" ON CLUSTER '{CLUSTER}'"
@@ -43,18 +43,18 @@ sys.stdout.flush()
 
 
 def schema() -> list[str]:
-    return Migration(1, "everything", render(cluster=CLUSTER)).statements
+    return Migration(1, "everything", render_schema(cluster=CLUSTER)).statements
 
 
 def test_every_statement_is_one_that_clickhouse_understands(warehouse: Warehouse) -> None:
-    later = [for_cluster(step.statement, CLUSTER) for m in known_migrations() for step in m.steps]
+    later = [rewrite_for_cluster(step.statement, CLUSTER) for m in load_migrations() for step in m.steps]
     for statement in [*schema(), *later]:
         [row] = warehouse.query("SELECT formatQuery({sql:String}) AS formatted", {"sql": statement})
         assert f"ON CLUSTER {CLUSTER}" in row["formatted"].replace("'", "").replace("`", ""), statement
 
 
 def test_it_is_the_schema_of_one_server_but_for_replication() -> None:
-    alone = Migration(1, "everything", render()).statements
+    alone = Migration(1, "everything", render_schema()).statements
     for ours, theirs in zip(alone, schema(), strict=True):
         back = theirs.replace(ON_CLUSTER, "")
         back = re.sub(r"Replicated(\w*MergeTree)\('[^']*', '{replica}'\)", r"\1", back)
@@ -76,8 +76,9 @@ def test_every_table_that_stores_something_is_replicated_on_a_path_of_its_own() 
 
 def test_clickhouse_makes_the_tables(tmp_path: Path) -> None:
     (tmp_path / "config.xml").write_text(CONFIG)
-    record = for_cluster(
-        f"CREATE TABLE IF NOT EXISTS {RECORD} (n UInt32) ENGINE = ReplacingMergeTree ORDER BY n", "x"
+    record = rewrite_for_cluster(
+        f"CREATE TABLE IF NOT EXISTS {MIGRATIONS_TABLE} (n UInt32) ENGINE = ReplacingMergeTree ORDER BY n",
+        "x",
     )
     statements = [statement.replace(ON_CLUSTER, "") for statement in schema()]
     statements.append(record.replace(" ON CLUSTER 'x'", ""))
@@ -101,9 +102,9 @@ def test_clickhouse_makes_the_tables(tmp_path: Path) -> None:
         assert "replicated_deduplication_window = 1000" in tables[table.name]["create_table_query"]
         assert tables[f"{table.name}_view"]["engine"] == "MaterializedView"
     assert tables["queue_landing"]["engine"] == "Null"
-    assert tables[RECORD]["engine"] == "ReplicatedReplacingMergeTree"
+    assert tables[MIGRATIONS_TABLE]["engine"] == "ReplicatedReplacingMergeTree"
 
 
 def test_a_statement_nobody_thought_of_is_refused() -> None:
     with pytest.raises(ValueError, match="not known how"):
-        for_cluster("RENAME TABLE a TO b", CLUSTER)
+        rewrite_for_cluster("RENAME TABLE a TO b", CLUSTER)

@@ -12,7 +12,7 @@ import pytest
 from penstock.definitions import Dimension, Measure, MetricDefinition
 from penstock.errors import InvalidRequest
 from penstock.warehouse.clickhouse_client import Warehouse
-from penstock.warehouse.schema import landing_table, statements
+from penstock.warehouse.schema import landing_table, metric_statements
 from penstock.warehouse.series.metric_series import metric_series
 from tests.integration.warehouse.landing import landing_schema
 
@@ -39,7 +39,7 @@ def row(at_s: float, bakery: str, loaves: int, *, shelf: str = "", heat: int | N
 
 @pytest.fixture(scope="module")
 def ovens(warehouse: Warehouse) -> Warehouse:
-    for statement in statements(OVEN):
+    for statement in metric_statements(OVEN):
         warehouse.command(statement)
     return warehouse
 

@@ -16,7 +16,14 @@ from penstock.errors import MigrationError, WarehouseUnavailable
 from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema import tier_tables
-from penstock.warehouse.schema_migrations import RECORD, Migration, apply, known_migrations, migrate, render
+from penstock.warehouse.schema_migrations import (
+    MIGRATIONS_TABLE,
+    Migration,
+    apply_migrations,
+    load_migrations,
+    migrate,
+    render_schema,
+)
 from penstock.warehouse.series.queue_series import environment_series, queue_series
 from tests.integration.warehouse.landing import land, landing_row, landing_schema
 
@@ -47,9 +54,9 @@ def described(warehouse: Warehouse) -> dict[str, object]:
         "tables": {
             table["name"]: {key: str(value).replace(f"{database}.", "") for key, value in table.items()}
             for table in tables
-            if table["name"] != RECORD
+            if table["name"] != MIGRATIONS_TABLE
         },
-        "columns": [column for column in columns if column["table"] != RECORD],
+        "columns": [column for column in columns if column["table"] != MIGRATIONS_TABLE],
     }
 
 
@@ -58,12 +65,12 @@ def test_migrations_one_by_one_give_what_the_definitions_ask_for(
 ) -> None:
     connect(empty_url.rpartition("/")[0]).command(f"CREATE DATABASE {urlsplit(empty_url).path[1:]}")
     stepwise = connect(empty_url)
-    for count in range(1, len(known_migrations()) + 1):
-        assert len(apply(stepwise, known_migrations()[:count])) == 1
+    for count in range(1, len(load_migrations()) + 1):
+        assert len(apply_migrations(stepwise, load_migrations()[:count])) == 1
     at_once = connect(empty_url + "_at_once")
     stepwise.command(f"CREATE DATABASE {urlsplit(at_once.url).path[1:]}")
     request.addfinalizer(lambda: stepwise.command(f"DROP DATABASE {urlsplit(at_once.url).path[1:]}"))
-    for statement in Migration(1, "everything", render(DEFINITIONS)).statements:
+    for statement in Migration(1, "everything", render_schema(DEFINITIONS)).statements:
         at_once.command(statement)
     assert described(stepwise) == described(at_once)
     tables = sum(len(tier_tables(definition)) for definition in DEFINITIONS)
@@ -72,7 +79,7 @@ def test_migrations_one_by_one_give_what_the_definitions_ask_for(
 
 
 def test_migrating_again_does_nothing(empty_url: str) -> None:
-    assert migrate(empty_url) == [migration.label for migration in known_migrations()]
+    assert migrate(empty_url) == [migration.label for migration in load_migrations()]
     before = described(connect(empty_url))
     assert migrate(empty_url) == []
     assert described(connect(empty_url)) == before
@@ -82,9 +89,9 @@ def test_a_migration_that_was_cut_short_is_completed(empty_url: str) -> None:
     migrate(empty_url)
     warehouse = connect(empty_url)
     complete = described(warehouse)
-    warehouse.command(f"TRUNCATE TABLE {RECORD}")
+    warehouse.command(f"TRUNCATE TABLE {MIGRATIONS_TABLE}")
     warehouse.command("DROP VIEW queue_1h_view")
-    assert migrate(empty_url) == [migration.label for migration in known_migrations()]
+    assert migrate(empty_url) == [migration.label for migration in load_migrations()]
     assert described(warehouse) == complete
 
 
@@ -95,38 +102,38 @@ def test_a_first_start_that_was_cut_short_is_completed(empty_url: str, made: int
     complete = described(warehouse)
     warehouse.command(f"DROP DATABASE {urlsplit(empty_url).path[1:]} SYNC")
     connect(empty_url.rpartition("/")[0]).command(f"CREATE DATABASE {urlsplit(empty_url).path[1:]}")
-    for statement in Migration(0, "everything", render()).statements[:made]:
+    for statement in Migration(0, "everything", render_schema()).statements[:made]:
         warehouse.command(statement)
-    assert migrate(empty_url) == [migration.label for migration in known_migrations()]
+    assert migrate(empty_url) == [migration.label for migration in load_migrations()]
     assert described(warehouse) == complete
 
 
 def test_numbers_follow_each_other_from_one() -> None:
-    numbers = [migration.number for migration in known_migrations()]
+    numbers = [migration.number for migration in load_migrations()]
     assert numbers == list(range(1, len(numbers) + 1))
 
 
 def test_a_changed_migration_is_refused(empty_url: str) -> None:
     migrate(empty_url)
-    changed = [replace(migration, text=migration.text + "\n-- more") for migration in known_migrations()]
+    changed = [replace(migration, text=migration.text + "\n-- more") for migration in load_migrations()]
     with pytest.raises(MigrationError, match="must never change"):
-        apply(connect(empty_url), changed)
+        apply_migrations(connect(empty_url), changed)
 
 
 def test_no_migration_leaves_a_view_missing() -> None:
-    for migration in known_migrations():
+    for migration in load_migrations():
         assert not any("DROP VIEW" in statement for statement in migration.statements)
 
 
 @pytest.mark.parametrize("cut_after", [2, 3, 4, 8])
 def test_what_was_measured_survives_migrations_cut_short_at_any_step(empty_url: str, cut_after: int) -> None:
-    old = known_migrations()[:1]
+    old = load_migrations()[:1]
     warehouse = connect(empty_url)
     connect(empty_url.rpartition("/")[0]).command(f"CREATE DATABASE {urlsplit(empty_url).path[1:]}")
-    apply(warehouse, old)
+    apply_migrations(warehouse, old)
     land_as_it_was(warehouse, *(landing_row(time.time() - 60 * n, enqueued=n, depth=n) for n in range(3)))
-    [last] = known_migrations()[2:3]
-    apply(warehouse, known_migrations()[:2])
+    [last] = load_migrations()[2:3]
+    apply_migrations(warehouse, load_migrations()[:2])
     for step in last.steps[:cut_after]:
         if step.unless is None or not warehouse.query(step.unless):
             warehouse.command(step.statement)
@@ -143,14 +150,14 @@ def test_what_was_measured_survives_migrations_cut_short_at_any_step(empty_url: 
 def test_last_values_and_percentiles_are_carried_over(empty_url: str, cut_after: int) -> None:
     connect(empty_url.rpartition("/")[0]).command(f"CREATE DATABASE {urlsplit(empty_url).path[1:]}")
     warehouse = connect(empty_url)
-    apply(warehouse, known_migrations()[:3])
+    apply_migrations(warehouse, load_migrations()[:3])
     start = int(time.time()) // 3600 * 3600 - 3600
     first_row = landing_row(start + 61, depth=7, running=0, env_depth=3, wait_ms=(5, 10, 900))
     land_as_it_was(warehouse, first_row)
     rows = landing_row(start + 62, depth=4, wait_ms=(1,)), landing_row(start + 121, wait_ms=(8,))
     land_as_it_was(warehouse, *rows)
-    of_table = len(known_migrations()[3].steps) // len(tier_tables(QUEUE))
-    for step in known_migrations()[3].steps[: of_table + cut_after]:  # one table, and a part of the next
+    of_table = len(load_migrations()[3].steps) // len(tier_tables(QUEUE))
+    for step in load_migrations()[3].steps[: of_table + cut_after]:  # one table, and a part of the next
         if step.unless is None or not warehouse.query(step.unless):
             warehouse.command(step.statement)
     migrate(empty_url)
@@ -173,10 +180,10 @@ def test_delayed_tasks_are_known_from_their_migration_on_and_nothing_that_lands_
 ) -> None:
     connect(empty_url.rpartition("/")[0]).command(f"CREATE DATABASE {urlsplit(empty_url).path[1:]}")
     warehouse = connect(empty_url)
-    apply(warehouse, known_migrations()[:5])
+    apply_migrations(warehouse, load_migrations()[:5])
     start = int(time.time()) // 3600 * 3600 - 3600
     land_as_it_was(warehouse, landing_row(start, enqueued=1, depth=7, env_depth=7, delayed=9, env_delayed=9))
-    [adding] = known_migrations()[5:6]
+    [adding] = load_migrations()[5:6]
     for number, step in enumerate(adding.steps, start=1):  # as one that was killed after each of its steps
         warehouse.command(step.statement)
         warehouse.command(step.statement)
@@ -201,7 +208,7 @@ def test_delayed_tasks_are_known_from_their_migration_on_and_nothing_that_lands_
 def test_a_database_ahead_of_the_code_is_refused(empty_url: str) -> None:
     migrate(empty_url)
     warehouse = connect(empty_url)
-    apply(warehouse, [*known_migrations(), Migration(9999, "from_the_future", "SELECT 1;")])
+    apply_migrations(warehouse, [*load_migrations(), Migration(9999, "from_the_future", "SELECT 1;")])
     with pytest.raises(MigrationError, match="a newer Penstock"):
         migrate(empty_url)
 

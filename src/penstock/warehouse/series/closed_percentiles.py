@@ -47,7 +47,7 @@ def write_percentiles(
 
     With a `suffix`, in the copies of the tables whose names end in it.
     """
-    if not tier.percentiles or not definition.samples:
+    if not tier.stores_percentiles or not definition.samples:
         return
     step = CHUNK_BUCKETS * tier.width_s
     for table in tier_tables(definition):
@@ -66,7 +66,7 @@ def statement(
     key = ", ".join(key_columns(definition, table))
     columns = [f"{name}_percentiles" for name in samples]
     changed = [
-        f"{packed_maximum.percentiles_count(f'max({name}_percentiles)')} != sum({name}_count)"
+        f"{packed_maximum.unpack_percentiles_count(f'max({name}_percentiles)')} != sum({name}_count)"
         for name in samples
     ]
     rows = f"FROM {table.name}{suffix} WHERE {between(since_s, until_s)}"
@@ -80,6 +80,6 @@ def statement(
 def worked_out(sample: str) -> str:
     """A bucket's percentiles from the digests of its rows."""
     merged = f"{QUANTILE_FUNCTION.replace('(', 'Merge(', 1)}({sample}_digest)"
-    return packed_maximum.percentiles(
+    return packed_maximum.pack_percentiles(
         f"sum({sample}_count)", [f"{merged}[{place}]" for place in range(1, len(QUANTILES) + 1)]
     )

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.clock import iso, to_utc
 from penstock.definitions import MetricDefinition
 from penstock.warehouse.clickhouse_client import Warehouse
-from penstock.warehouse.schema import FRESHNESS, SET_ASIDE
+from penstock.warehouse.schema import FRESHNESS_TABLE, SET_ASIDE_TABLE
 from penstock.warehouse.series.window import Window
 
 LOST, REPLACED = "trimmed", "stream_replaced"
@@ -45,10 +45,10 @@ class Completeness:
 def read_completeness(warehouse: Warehouse, definition: MetricDefinition, window: Window) -> Completeness:
     """One round trip."""
     found = warehouse.query_columns(
-        f"SELECT (SELECT max(newest_ms) FROM {FRESHNESS} WHERE metric = {{metric:String}}) AS newest, "
+        f"SELECT (SELECT max(newest_ms) FROM {FRESHNESS_TABLE} WHERE metric = {{metric:String}}) AS newest, "
         f"sumIf(events, reason = '{LOST}') AS lost, "
         f"sumIf(events, reason NOT IN ('{LOST}', '{REPLACED}')) AS rejected, "
-        f"countIf(reason = '{REPLACED}') AS replaced FROM {SET_ASIDE} WHERE metric = {{metric:String}} "
+        f"countIf(reason = '{REPLACED}') AS replaced FROM {SET_ASIDE_TABLE} WHERE metric = {{metric:String}} "
         f"AND at >= toDateTime({window.start_s}, 'UTC') AND at < toDateTime({window.end_s}, 'UTC')",
         {"metric": definition.name},
     )

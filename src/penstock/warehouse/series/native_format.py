@@ -31,7 +31,7 @@ _AGGREGATED = re.compile(r"SimpleAggregateFunction\(\w+, (.+)\)")
 _NULLABLE = re.compile(r"Nullable\((\w+)\)")
 
 
-def columns(answer: bytes) -> dict[str, Column]:
+def parse_columns(answer: bytes) -> dict[str, Column]:
     """The columns by name, of all blocks together; none if the server sent none. A column of numbers that are
     several words has a row of words for each. NULL is read as 0."""
     blocks: dict[str, list[Column]] = {}

@@ -14,28 +14,28 @@ import numpy as np
 from penstock.warehouse.series.native_format import Column
 
 TYPE = "SimpleAggregateFunction(max, UInt256)"
-NOTHING = "toUInt256(0)"
+EMPTY = "toUInt256(0)"
 _WORD = 64
 
 
-def observation(value: str, at_s: str, seen_id: str) -> str:
+def pack_observation(value: str, at_s: str, seen_id: str) -> str:
     """A value seen in the bucket that starts at `at_s`; within it the order of the stream decides."""
     return f"{_up(at_s, 2)} + {_up(seen_id, 1)} + {value}"
 
 
-def observed_value(packed: str, absent: str) -> str:
+def unpack_observed_value(packed: str, absent: str) -> str:
     """The value of an observation, or `absent` if there is none."""
     return f"if({packed} = 0, {absent}, toInt64({packed}))"
 
 
-def percentiles(count: str, found: Sequence[str]) -> str:
+def pack_percentiles(count: str, found: Sequence[str]) -> str:
     """Percentiles (three at most) of so many samples, in hundredths: nobody is shown more of them."""
     hundredths = [f"toUInt64(round(toFloat64({value}) * 100))" for value in found]
     lower = [_up(value, place) for place, value in enumerate(hundredths)]
-    return f"if({count} = 0, {NOTHING}, {' + '.join((_up(count, 3), *lower))})"
+    return f"if({count} = 0, {EMPTY}, {' + '.join((_up(count, 3), *lower))})"
 
 
-def percentiles_count(packed: str) -> str:
+def unpack_percentiles_count(packed: str) -> str:
     """How many samples the percentiles speak for."""
     return f"toUInt64(bitShiftRight({packed}, {3 * _WORD}))"
 

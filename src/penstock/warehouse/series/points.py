@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.definitions import MetricDefinition
 from penstock.warehouse.clickhouse_client import Warehouse
-from penstock.warehouse.schema import FRESHNESS, table_gauges, tier_table
+from penstock.warehouse.schema import FRESHNESS_TABLE, table_gauges, tier_table
 from penstock.warehouse.series.beside import beside
 from penstock.warehouse.series.cache import Remembered, thing
 from penstock.warehouse.series.last_known import LOOK_BACK, Before, look_back_s, look_further, newest_known
@@ -68,7 +68,7 @@ def read_points(
     the newest, or in one more.
     """
     # A wider point has several buckets, and percentiles of parts do not make those of the whole.
-    written = window.tier.percentiles and window.step_s == window.tier.width_s
+    written = window.tier.stores_percentiles and window.step_s == window.tier.width_s
     known_ways = readings(definition, selection, written=written)
     gauges = [gauge.name for gauge in table_gauges(definition, selection.rollup)]
     names = [name for name in known_ways if wanted is None or name in wanted]
@@ -185,7 +185,7 @@ def _start_of(step_s: int) -> str:
 def newest_event(warehouse: Warehouse, definition: MetricDefinition) -> float | None:
     """The time of the newest event of this metric, in seconds since the epoch."""
     [row] = warehouse.query(
-        f"SELECT max(newest_ms) AS newest FROM {FRESHNESS} WHERE metric = {{metric:String}}",
+        f"SELECT max(newest_ms) AS newest FROM {FRESHNESS_TABLE} WHERE metric = {{metric:String}}",
         {"metric": definition.name},
     )
     return row["newest"] / 1000 if row["newest"] else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from penstock.errors import InvalidRequest
-from penstock.warehouse.tiers import FINE, HOUR, TIERS, Tier, route
+from penstock.warehouse.tiers import FINE, HOUR, TIERS, Tier, choose_tier
 
 MOST_POINTS = 11_000
 """More than any row of the routing needs (7 days in minutes: 10,080), and more than a chart can show."""
@@ -65,7 +65,7 @@ def window(
         since = until - length
     if length > HOUR.retention_s:
         raise InvalidRequest(f"the window is longer than {HOUR.days} days, and nothing older is kept")
-    tier = route(length, now_s - since)
+    tier = choose_tier(length, now_s - since)
     step = tier.width_s
     if resolution is not None:
         step = _duration(resolution, "resolution", RESOLUTION_FORMS)
