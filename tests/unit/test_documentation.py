@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.api.app import make_app
+from penstock.api.app import create_app
 from penstock.config import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ def test_a_reference_page_is_what_the_code_says(name: str) -> None:
 
 def test_every_route_is_in_the_api_reference() -> None:
     text = (ROOT / "docs" / "reference" / "api.md").read_text()
-    paths = make_app(Settings()).openapi()["paths"]
+    paths = create_app(Settings()).openapi()["paths"]
     missing = [path for path in paths if path not in text]
     assert missing == []
 

@@ -1,1 +1,1 @@
-"""The HTTP face: routes, schemas, problem details. It translates; decisions live in the broker."""
+"""The HTTP API: routes, schemas, problem details. It translates requests; decisions live in the broker."""

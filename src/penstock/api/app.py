@@ -1,4 +1,4 @@
-"""The ASGI application."""
+"""Build the ASGI application."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ from penstock.config import Settings
 from penstock.errors import PenstockError
 
 
-def make_app(settings: Settings) -> FastAPI:
-    """The application for these settings. Servers are connected to when it starts, lazily."""
+def create_app(settings: Settings) -> FastAPI:
+    """The application for these settings. It connects to no server before it starts, and then lazily."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with open_services(settings) as opened:
-            app.state.services = opened
+        async with open_services(settings) as services:
+            app.state.services = services
             yield
 
-    # The documentation page comes with its own files: it works offline.
+    # FastAPIOffline serves the files of the documentation page itself, so the page works offline.
     app = FastAPIOffline(redoc_url=None, title="Penstock", version=__version__, lifespan=lifespan)
     app.state.guards = Guards(settings)
-    app.add_exception_handler(PenstockError, problems.on_penstock_error)
-    app.add_exception_handler(HTTPException, problems.on_http_exception)
-    app.add_exception_handler(RequestValidationError, problems.on_validation_error)
-    app.add_exception_handler(Exception, problems.on_unexpected)
+    app.add_exception_handler(PenstockError, problems.handle_penstock_error)
+    app.add_exception_handler(HTTPException, problems.handle_http_exception)
+    app.add_exception_handler(RequestValidationError, problems.handle_validation_error)
+    app.add_exception_handler(Exception, problems.handle_unexpected_error)
     app.router.routes.extend([*push_pop.ROUTES, *ack_and_transaction.ROUTES])
     for module in (
         *(configure, queues, groups, message_admin, traces, operations),
@@ -68,11 +68,11 @@ def make_app(settings: Settings) -> FastAPI:
         *(analytics, worker_health),
     ):
         app.include_router(module.router)
-    app.add_route("/", _page, include_in_schema=False)
+    app.add_route("/", _console_page, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=console.STATIC), name="static")
-    openapi.describe(app)
+    openapi.add_hot_routes(app)
     return app
 
 
-async def _page(request: Request) -> Response:
+async def _console_page(request: Request) -> Response:
     return FileResponse(console.STATIC / "index.html", headers={"Cache-Control": "no-cache"})

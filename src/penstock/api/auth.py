@@ -1,8 +1,8 @@
-"""Who may look at dead letters and act on them.
+"""Access control of the dead-letter routes.
 
-Tokens are settings. While none is set, only callers on this machine are let in: that is local use, where
-nothing else of the API asks for a token either. Secrets are compared in a time that does not tell how much of
-one was right.
+Tokens are settings. While none is set, only callers on this machine are admitted: that is local use, where
+the rest of the API needs no token either. Secrets are compared in a time that does not depend on how many
+of their characters match.
 """
 
 from __future__ import annotations
@@ -18,81 +18,91 @@ from penstock.errors import ConfigError, Forbidden, Unauthorized
 
 CHANNEL_HEADER = "X-Broker-Channel-Token"
 CONSUMER_HEADER = "X-Broker-Consumer-Token"
-EVERY = "*"
+ANY_NAME = "*"
 
 
 class Tokens:
-    """Secrets by what they are for: `name=secret[,name=secret]`. The name `*` stands for every name."""
+    """Secrets by the name they are valid for: `name=secret[,name=secret]`. The name `*` stands for all."""
 
     def __init__(self, setting: str, text: str) -> None:
         self.setting = f"{PREFIX}{setting.upper()}"
         self._secrets: dict[str, list[bytes]] = {}
-        for entry in filter(None, (part.strip() for part in text.split(","))):
+        for entry in filter(None, (entry.strip() for entry in text.split(","))):
             name, equals, secret = entry.partition("=")
             if not (name and equals and secret):
                 raise ConfigError(
-                    f"{self.setting} must be name=secret[,name=secret], without spaces around ="
+                    f"{self.setting} must be name=secret[,name=secret], without spaces around =."
                 )
             self._secrets.setdefault(name, []).append(secret.encode())
 
     def __bool__(self) -> bool:
         return bool(self._secrets)
 
-    def all(self) -> list[bytes]:
+    def all_secrets(self) -> list[bytes]:
         return [secret for secrets in self._secrets.values() for secret in secrets]
 
-    def of(self, name: str) -> list[bytes]:
-        return self._secrets.get(name, []) + self._secrets.get(EVERY, [])
+    def secrets_for(self, name: str) -> list[bytes]:
+        return self._secrets.get(name, []) + self._secrets.get(ANY_NAME, [])
 
 
 class Guards:
-    """Asked by routes before they do anything: Unauthorized without a token, Forbidden with a wrong one."""
+    """Checks that routes call first. They raise Unauthorized without a token, Forbidden with a wrong one."""
 
     def __init__(self, settings: Settings) -> None:
-        self._ours = Tokens("dlq_tokens", settings.dlq_tokens)
-        self._channels = Tokens("dlq_channel_tokens", settings.dlq_channel_tokens)
-        self._consumers = Tokens("dlq_consumer_tokens", settings.dlq_consumer_tokens)
+        self._broker_tokens = Tokens("dlq_tokens", settings.dlq_tokens)
+        self._channel_tokens = Tokens("dlq_channel_tokens", settings.dlq_channel_tokens)
+        self._consumer_tokens = Tokens("dlq_consumer_tokens", settings.dlq_consumer_tokens)
 
     def check(self, request: Request, *, remote: bool = False) -> None:
-        """One of our tokens, as `Authorization: Bearer`. `remote`: without any set, all may come."""
+        """Require a token of this broker as `Authorization: Bearer`.
+
+        While no token is set, admit callers on this machine, and with `remote` all callers.
+        """
         self.check_caller(_host(request), request.headers.get("authorization", ""), remote=remote)
 
     def check_caller(self, host: str | None, authorization: str, *, remote: bool = False) -> None:
-        """The same, of a request that was not made into one yet. A socket of this machine has no host."""
-        if not self._ours:
+        """The same check without a Request object. A caller over a Unix socket has no host."""
+        if not self._broker_tokens:
             if not remote:
-                _require_local(host, self._ours.setting)
+                _require_local(host, self._broker_tokens.setting)
             return
-        kind, _, given = authorization.partition(" ")
-        if kind.lower() != "bearer" or not given.strip():
-            raise Unauthorized("send a token of this broker as Authorization: Bearer …", challenge="Bearer")
-        if not _matches(given.strip(), self._ours.all()):
-            raise Forbidden(f"this token is none of those in {self._ours.setting}")
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise Unauthorized(
+                "The request has no token. Send a token of this broker as Authorization: Bearer …",
+                challenge="Bearer",
+            )
+        if not _matches_any(token.strip(), self._broker_tokens.all_secrets()):
+            raise Forbidden(f"The token is not one of those in {self._broker_tokens.setting}.")
 
     def check_consumer(self, request: Request, queue: str, group: str) -> None:
-        """The token of the queue and the token of the group, each in its header."""
-        if not self._channels and not self._consumers:
-            _require_local(_host(request), f"{self._channels.setting} and {self._consumers.setting}")
+        """Require the token of the queue and the token of the group, each in its own header."""
+        if not self._channel_tokens and not self._consumer_tokens:
+            _require_local(
+                _host(request), f"{self._channel_tokens.setting} and {self._consumer_tokens.setting}"
+            )
             return
         for tokens, name, header in (
-            (self._channels, queue, CHANNEL_HEADER),
-            (self._consumers, group, CONSUMER_HEADER),
+            (self._channel_tokens, queue, CHANNEL_HEADER),
+            (self._consumer_tokens, group, CONSUMER_HEADER),
         ):
-            given = request.headers.get(header)
-            if not given:
-                raise Unauthorized(f"send the token of {name!r} in the header {header}", challenge=header)
-            if not _matches(given, tokens.of(name)):
-                raise Forbidden(f"the token in {header} is not one of {name!r}; {tokens.setting} lists them")
+            token = request.headers.get(header)
+            if not token:
+                raise Unauthorized(
+                    f"The request has no token of {name!r}. Send it in the header {header}.", challenge=header
+                )
+            if not _matches_any(token, tokens.secrets_for(name)):
+                raise Forbidden(f"The token in {header} is not one of {name!r}. {tokens.setting} lists them.")
 
 
-def guards(request: Request) -> Guards:
-    found: Guards = request.app.state.guards
-    return found
+def get_guards(request: Request) -> Guards:
+    guards: Guards = request.app.state.guards
+    return guards
 
 
-def _matches(given: str, secrets: Iterable[bytes]) -> bool:
-    # Every one is compared: how long it takes must not tell which one came close.
-    return sum(hmac.compare_digest(given.encode(), secret) for secret in secrets) > 0
+def _matches_any(token: str, secrets: Iterable[bytes]) -> bool:
+    # All secrets are compared: the duration must not reveal which one matched.
+    return sum(hmac.compare_digest(token.encode(), secret) for secret in secrets) > 0
 
 
 def _host(request: Request) -> str | None:
@@ -101,8 +111,10 @@ def _host(request: Request) -> str | None:
 
 def _require_local(host: str | None, setting: str) -> None:
     try:
-        local = host is None or ip_address(host).is_loopback
+        is_local = host is None or ip_address(host).is_loopback
     except ValueError:
-        local = False
-    if not local:
-        raise Forbidden(f"without tokens this is for callers on the broker's machine only: set {setting}")
+        is_local = False
+    if not is_local:
+        raise Forbidden(
+            f"Without tokens this route only serves callers on the broker's machine. Set {setting}."
+        )

@@ -15,7 +15,7 @@ PROBLEM = {
 }
 
 
-def describe(app: FastAPI) -> None:
+def add_hot_routes(app: FastAPI) -> None:
     """Make `app.openapi()` tell of the hot routes too."""
     generated = app.openapi
 

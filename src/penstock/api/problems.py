@@ -1,13 +1,13 @@
-"""Errors as RFC 9457 problem details.
+"""Turn errors into RFC 9457 problem details.
 
-The body also carries `error`, the sentence that clients of the older wire contract read.
+The body also has `error`, a copy of `detail` for clients of the older wire contract.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 from fastapi.exceptions import RequestValidationError
@@ -15,15 +15,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.errors import PenstockError
+from penstock.errors import InvalidRequest, PenstockError
 
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 
 
-def problem(
-    status: int, title: str, detail: str, code: str, headers: dict[str, str] | None = None, **fields: Any
+def problem_response(
+    status: int,
+    title: str,
+    detail: str,
+    code: str,
+    headers: Mapping[str, str] | None = None,
+    fields: Mapping[str, object] | None = None,
 ) -> Response:
     body = {
         "type": f"urn:penstock:error:{code}",
@@ -32,12 +37,12 @@ def problem(
         "detail": detail,
         "code": code,
         "error": detail,
-        **fields,
+        **(fields or {}),
     }
     return Response(msgspec.json.encode(body), status, headers, media_type=MEDIA_TYPE)
 
 
-async def on_penstock_error(request: Request, error: Exception) -> Response:
+async def handle_penstock_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PenstockError)
     return from_penstock_error(error)
 
@@ -48,32 +53,37 @@ def from_penstock_error(error: PenstockError) -> Response:
         headers = {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}
     if error.status == 401:
         headers = {"WWW-Authenticate": error.fields.get("challenge", "Bearer")}
-    return problem(error.status, error.title, error.detail, error.code, headers, **error.fields)
+    return problem_response(error.status, error.title, error.detail, error.code, headers, error.fields)
 
 
-async def on_http_exception(request: Request, error: Exception) -> Response:
+async def handle_http_exception(request: Request, error: Exception) -> Response:
+    """The response to a request that matches no route, or that Starlette rejects."""
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+    title = {404: "Not found", 405: "Method not allowed"}.get(error.status_code, "Request rejected")
     detail = error.detail
     if error.status_code == 404:
-        detail = f"there is nothing at {request.method} {request.url.path}; /docs lists the routes"
-    return problem(
-        error.status_code, "The request cannot be answered", detail, code, dict(error.headers or {})
-    )
+        detail = f"No route matches {request.method} {request.url.path}. /docs lists the routes."
+    return problem_response(error.status_code, title, detail, code, dict(error.headers or {}))
 
 
-async def on_unexpected(request: Request, error: Exception) -> Response:
+async def handle_unexpected_error(request: Request, error: Exception) -> Response:
     return from_unexpected_error(error, request.url.path)
 
 
 def from_unexpected_error(error: Exception, path: str) -> Response:
     logger.error("unexpected error in %s", path, exc_info=error)
-    return problem(500, "Something went wrong", "an unexpected error; the broker's log has it", "internal")
+    return problem_response(
+        500, "Internal error", "An unexpected error occurred. The broker's log has the details.", "internal"
+    )
 
 
-async def on_validation_error(request: Request, error: Exception) -> Response:
+async def handle_validation_error(request: Request, error: Exception) -> Response:
+    """The response to a path or query parameter that FastAPI rejects: the first invalid one."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][1:])
-    detail = f"{where}: {first['msg']}, not {first.get('input')!r}"
-    return problem(422, "The request is not valid", detail, "invalid_request", field=where)
+    field = ".".join(str(name) for name in first["loc"][1:])
+    detail = f"{field}: {first['msg']}, not {first.get('input')!r}"
+    return problem_response(
+        InvalidRequest.status, InvalidRequest.title, detail, InvalidRequest.code, fields={"field": field}
+    )

@@ -1,4 +1,4 @@
-"""Run the application on a port until told to stop."""
+"""Run the application on a port until it is stopped."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from penstock.api.app import make_app
+from penstock.api.app import create_app
 from penstock.api.http.fast_protocol import FastHttpProtocol
 from penstock.broker.self_metrics.worker_slot import clear_slots
 from penstock.config import Settings, as_environment, load_settings
 
-GARBAGE_AFTER = 20_000
-"""So many objects more than were given up: then those that hold each other are looked for."""
+GC_THRESHOLD = 20_000
+"""Run the cyclic garbage collector after so many more allocations than deallocations."""
 
-OPTIONS: dict[str, Any] = {
+SERVER_OPTIONS: dict[str, Any] = {
     "http": FastHttpProtocol,
     "access_log": False,
     "proxy_headers": False,
@@ -27,37 +27,37 @@ OPTIONS: dict[str, Any] = {
     "timeout_keep_alive": 75,
     "timeout_graceful_shutdown": 10,
 }
-"""How the server treats its connections."""
+"""Options of uvicorn for connections and headers."""
 
 
 def serve(settings: Settings) -> None:
-    """Blocks; SIGTERM or SIGINT finishes what is in flight and returns.
+    """Serve until SIGTERM or SIGINT, finish the requests in flight, and return.
 
-    With several workers each is a process of its own, and all share the port; one that dies is replaced.
-    They are told their settings through the environment.
+    Each of several workers is a process of its own, and all share the port; a worker that dies is replaced.
+    Workers receive their settings through the environment.
     """
     os.environ.update(as_environment(settings))
     clear_slots(settings)
     uvicorn.run(
-        "penstock.api.server:make_app_from_environment",
+        "penstock.api.server:create_app_from_environment",
         factory=True,
         host=settings.host,
         port=settings.port,
         workers=settings.workers,
         log_level=settings.log_level,
-        **OPTIONS,
+        **SERVER_OPTIONS,
     )
 
 
-def make_app_from_environment() -> FastAPI:
-    """The application for the settings in force: what each worker process runs."""
+def create_app_from_environment() -> FastAPI:
+    """The application of one worker process, with the settings of its environment."""
     settings = load_settings()
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    app = make_app(settings)
-    # What was made so far stays, and requests leave next to no cycles behind: look for them rarely.
+    app = create_app(settings)
+    # The objects created so far stay, and requests create next to no reference cycles: collect rarely.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GARBAGE_AFTER)
+    gc.set_threshold(GC_THRESHOLD)
     return app

@@ -69,7 +69,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         visibility_ms=settings.visibility_ms,
         idempotency_hours=settings.idempotency_hours,
     )
-    queue_metrics = QueueMetrics(emitter, database, share=run_queues.share_environment)
+    queue_metrics = QueueMetrics(emitter, database, share=run_queues.exchange_environment_gauges)
     queue_names = QueueNameRegistry(database, run_queues)
     journal = None
     if settings.journal_mb:

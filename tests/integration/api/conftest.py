@@ -8,7 +8,7 @@ import httpx
 import pytest_asyncio
 from fastapi import FastAPI
 
-from penstock.api.app import make_app
+from penstock.api.app import create_app
 from penstock.config import Settings
 from tests.waiting import wait_until_async
 
@@ -28,7 +28,7 @@ async def settings(database_url: str, redis_url: str, clickhouse_url: str, tmp_p
 
 @pytest_asyncio.fixture
 async def app(settings: Settings) -> AsyncIterator[FastAPI]:
-    made = make_app(settings)
+    made = create_app(settings)
     async with made.router.lifespan_context(made):
         yield made
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from penstock.api.app import make_app
+from penstock.api.app import create_app
 from penstock.config import Settings
 from tests.integration.api.calls import ack, configure, pop, popped, problem, push
 from tests.waiting import wait_until_async
@@ -73,7 +73,7 @@ async def test_a_body_that_is_no_json_gets_400(client: httpx.AsyncClient) -> Non
 
 
 async def test_encryption_without_a_key_is_refused(settings: Settings) -> None:
-    app = make_app(settings.model_copy(update={"encryption_keys": ""}))
+    app = create_app(settings.model_copy(update={"encryption_keys": ""}))
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as keyless:
@@ -131,7 +131,7 @@ async def test_who_waits_for_a_deleted_queue_gets_what_the_new_one_has(
 async def test_another_broker_learns_of_options_and_deletion(
     client: httpx.AsyncClient, settings: Settings
 ) -> None:
-    other: FastAPI = make_app(settings)
+    other: FastAPI = create_app(settings)
     async with other.router.lifespan_context(other):
         transport = httpx.ASGITransport(other, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://other") as neighbour:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from penstock.api.app import make_app
+from penstock.api.app import create_app
 from penstock.broker.dead_letters import job_runner
 from penstock.config import Settings
 from penstock.errors import ConfigError
@@ -273,7 +273,7 @@ async def guarded(
     app: FastAPI, settings: Settings, host: str = "127.0.0.1"
 ) -> AsyncIterator[httpx.AsyncClient]:
     """The same services behind other settings, and a caller elsewhere."""
-    behind = make_app(settings)
+    behind = create_app(settings)
     behind.state.services = app.state.services
     transport = httpx.ASGITransport(behind, raise_app_exceptions=False, client=(host, 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as opened:
@@ -355,7 +355,7 @@ async def test_a_consumer_needs_the_tokens_of_channel_and_consumer(app: FastAPI,
 
 def test_tokens_that_cannot_be_read_are_refused_at_the_start() -> None:
     with pytest.raises(ConfigError, match="PENSTOCK_DLQ_TOKENS must be name=secret"):
-        make_app(Settings(dlq_tokens="s3cret"))
+        create_app(Settings(dlq_tokens="s3cret"))
 
 
 async def test_the_description_tells_of_bodies(client: httpx.AsyncClient) -> None:

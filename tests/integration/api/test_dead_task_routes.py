@@ -8,7 +8,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from penstock.api.app import make_app
+from penstock.api.app import create_app
 from penstock.config import Settings
 from tests.integration.api.calls import get, problem, push
 from tests.integration.api.test_dead_letter_routes import ended, work
@@ -111,7 +111,7 @@ async def test_tasks_of_several_run_queues_are_refused(client: httpx.AsyncClient
 
 
 async def test_without_redis_durable_counts_are_told_and_what_is_missing(settings: Settings) -> None:
-    away = make_app(settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"}))
+    away = create_app(settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"}))
     transport = httpx.ASGITransport(away)
     async with (
         away.router.lifespan_context(away),

@@ -17,10 +17,10 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from penstock.api.app import make_app
+from penstock.api.app import create_app
 from penstock.api.http import fast_protocol
 from penstock.api.http.fast_protocol import FastHttpProtocol, FastRequestCycle
-from penstock.api.server import OPTIONS
+from penstock.api.server import SERVER_OPTIONS
 from penstock.broker.messages import NewMessage
 from penstock.broker.overload.load import Decision
 from penstock.config import Settings
@@ -44,8 +44,8 @@ class Served:
 
 @asynccontextmanager
 async def serving(settings: Settings, **options: Any) -> AsyncIterator[Served]:
-    app = make_app(settings)
-    config = uvicorn.Config(app, port=0, log_level="warning", **(OPTIONS | options))
+    app = create_app(settings)
+    config = uvicorn.Config(app, port=0, log_level="warning", **(SERVER_OPTIONS | options))
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     running = asyncio.create_task(server._serve())

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from redis import Redis
 
-from penstock.api.app import make_app
+from penstock.api.app import create_app
 from penstock.config import Settings
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import any_free_port
@@ -62,7 +62,7 @@ def queue() -> str:
 @pytest_asyncio.fixture
 async def without_clickhouse(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
     away = settings.model_copy(update={"clickhouse_url": f"http://127.0.0.1:{any_free_port()}/default"})
-    made = make_app(away)
+    made = create_app(away)
     async with made.router.lifespan_context(made):
         transport = httpx.ASGITransport(made, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as opened:

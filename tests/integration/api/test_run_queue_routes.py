@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from penstock.api.app import make_app
+from penstock.api.app import create_app
 from penstock.config import Settings
 from tests.integration.api.calls import configure, get, pop, problem, push
 from tests.waiting import wait_until_async
@@ -314,7 +314,7 @@ async def test_an_empty_queue_can_be_deleted_and_its_name_used_for_messages(
 async def test_without_redis_run_queues_say_so_and_durable_queues_go_on(
     settings: Settings, queue: str
 ) -> None:
-    away = make_app(settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"}))
+    away = create_app(settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"}))
     transport = httpx.ASGITransport(away, raise_app_exceptions=False)
     async with (
         away.router.lifespan_context(away),

@@ -109,7 +109,7 @@ async def test_a_job_can_be_left_alone_and_cancelled(url: str) -> None:
 async def test_refusals_are_told_in_the_brokers_words(url: str) -> None:
     for words, token, said in (
         (("ls",), "", "--token"),
-        (("ls",), "wrong", "none of those"),
+        (("ls",), "wrong", "not one of those"),
         (("purge", "--yes"), "s3cret", "name what is meant"),
         (("show", "7"), "s3cret", "there is no dead letter 7"),
     ):

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import uvicorn
 
-from penstock.api.app import make_app
-from penstock.api.server import OPTIONS
+from penstock.api.app import create_app
+from penstock.api.server import SERVER_OPTIONS
 from penstock.client import ClientSettings
 from penstock.config import Settings
 from tests.waiting import wait_until_async
@@ -42,7 +42,7 @@ async def serving(
 
 @asynccontextmanager
 async def _running(settings: Settings, port: int) -> AsyncIterator[str]:
-    server = uvicorn.Server(uvicorn.Config(make_app(settings), port=port, log_level="error", **OPTIONS))
+    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=port, log_level="error", **SERVER_OPTIONS))
     running = asyncio.create_task(server._serve())
 
     async def started() -> bool:

@@ -61,7 +61,7 @@ class BoundedQueueSamples:
         self.delayed[(state.queue,)] = state.delayed
         if state.limit is not None:
             self.limit[(state.queue,)] = state.limit
-        self.tasks |= {(state.queue, event): count for event, count in state.counted.items()}
+        self.tasks |= {(state.queue, event): count for event, count in state.totals.items()}
 
     def table(self) -> SampleTable:
         return {
@@ -98,6 +98,6 @@ async def _durable_queues(services: Services) -> list[QueueGauges]:
 
 async def _run_queues(services: Services) -> list[QueueState]:
     try:
-        return await asyncio.wait_for(services.run_queues.queues(DEFAULT_SCOPE), TIMEOUT_S)
+        return await asyncio.wait_for(services.run_queues.list_queues(DEFAULT_SCOPE), TIMEOUT_S)
     except (TimeoutError, PenstockError):
         return []

@@ -301,7 +301,7 @@ class FastHttpProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Stop once in-flight requests are finished. Long polls are woken so that they do not delay it."""
         self.services.broker.parked_pops.wake_all_for_shutdown()
-        self.services.run_queues.let_go()
+        self.services.run_queues.wake_all_for_shutdown()
         super().shutdown()
 
     def _hot_handler(self) -> Handler | None:

@@ -49,7 +49,9 @@ def deferred_response(
     if accepted.count(None) == len(accepted):
         return None
     last = max((operation for operation in accepted if operation is not None), key=lambda o: o.lane_position)
-    body = DeferredBody("queued", last.operation_id, last.lane_position, last.reason, last.estimated_wait_s, items)
+    body = DeferredBody(
+        "queued", last.operation_id, last.lane_position, last.reason, last.estimated_wait_s, items
+    )
     return HotResponse(202, encode(body))
 
 

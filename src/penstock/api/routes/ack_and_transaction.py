@@ -33,8 +33,7 @@ from penstock.broker.messages import AckOutcome, AckRequest, MessageLease, NewMe
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.ack import TransactionResult
 from penstock.clock import iso
-from penstock.durable.faults import TransactionFailed
-from penstock.errors import InvalidRequest, LeaseLost
+from penstock.errors import InvalidRequest, LeaseLost, TransactionFailed
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
 
@@ -181,10 +180,10 @@ async def transaction(request: Request) -> Response:
         result = await services.broker.transaction(DEFAULT_SCOPE, messages, settlements)
         _fill(steps, result)
     except TransactionFailed as failure:
-        culprit = [s for s in steps if s.type == failure.part][failure.item]
+        culprit = [s for s in steps if s.type == failure.kind][failure.item]
         reason = REASONS.get(failure.reason, failure.reason)
         answer.success = False
-        answer.error = f"operations[{culprit.index}] ({failure.part}) failed: {reason}; nothing was changed"
+        answer.error = f"operations[{culprit.index}] ({failure.kind}) failed: {reason}; nothing was changed"
         for step in steps:
             step.error = reason if step is culprit else "not carried out"
         status = 409
@@ -199,7 +198,7 @@ async def _settlements(
     silent = [_number("partitionId", a.partitionId) for a in acks if a.leaseId is None]
     holders: dict[int, MessageLease] = {}
     if silent and leases:
-        holders = await services.broker.acks.leases_of(silent, leases)
+        holders = await services.broker.acks.find_leases(silent, leases)
     settlements = []
     for operation in acks:
         lease = _lease(operation.leaseId) if operation.leaseId else None
@@ -214,7 +213,7 @@ async def _settlements(
 
 
 def _fill(steps: list[TransactionStep], result: TransactionResult) -> None:
-    pushed, settled = iter(result.pushed), iter(result.settled)
+    pushed, settled = iter(result.push_results), iter(result.ack_outcomes)
     for step in steps:
         step.success = True
         if step.type == "push":

@@ -14,7 +14,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.auth import guards
+from penstock.api.auth import get_guards
 from penstock.api.http.parameters import MAX_ID, Limit, Offset, parse_time
 from penstock.api.http.request_parsing import check_name, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
@@ -67,7 +67,7 @@ async def purge(request: Request) -> Response:
 @router.get("/jobs")
 async def list_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
     """Jobs on dead letters, the latest first; finished ones are kept for 31 days."""
-    guards(request).check(request, remote=True)
+    get_guards(request).check(request, remote=True)
     rows = await jobs.listed(get_services(request).database, DEFAULT_SCOPE, limit=limit, offset=offset)
     return {"jobs": [told(row) for row in rows], "pagination": {"limit": limit, "offset": offset}}
 
@@ -75,19 +75,19 @@ async def list_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) ->
 @router.get("/jobs/{job_id}")
 async def get_job(request: Request, job_id: uuid.UUID) -> dict[str, Any]:
     """How far a job has come."""
-    guards(request).check(request, remote=True)
+    get_guards(request).check(request, remote=True)
     return told(await get_services(request).broker.dead_letters.job(DEFAULT_SCOPE, job_id))
 
 
 @router.post("/jobs/{job_id}/cancel")
 async def cancel_job(request: Request, job_id: uuid.UUID) -> dict[str, Any]:
     """Stop a job: what it has done stays done. One that has ended is told as it is."""
-    guards(request).check(request)
+    get_guards(request).check(request)
     return told(await get_services(request).broker.dead_letters.cancel(DEFAULT_SCOPE, job_id))
 
 
 async def _work(request: Request, kind: str) -> Response:
-    guards(request).check(request)
+    get_guards(request).check(request)
     body = await read_json(request, _work_body)
     which, letter_ids, task_ids = selection(body)
     if body.ratePerSecond is not None and not 1 <= body.ratePerSecond <= MOST_A_SECOND:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.auth import guards
+from penstock.api.auth import get_guards
 from penstock.api.http.parameters import MAX_ID, Group, Limit, Offset, Partition, Queue, Text, Timestamp
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.schemas.dead_letter_views import (
@@ -64,7 +64,7 @@ async def list_dead_letters(
     never match. With such a text, at most 10,000 letters of each queue are looked at; `nextCursor` goes on
     behind them.
     """
-    guards(request).check(request, remote=True)
+    get_guards(request).check(request, remote=True)
     services = get_services(request)
     which = Filter(queue, group, partition, start, end, error or None, error_group, payload or None)
     if (tasks := await run_queue(services, queue)) is not None:
@@ -105,7 +105,7 @@ async def dead_status(
     offset: Offset = 0,
 ) -> dict[str, Any]:
     """How many dead letters each queue and group has, and since when the oldest is dead."""
-    guards(request).check(request, remote=True)
+    get_guards(request).check(request, remote=True)
     page = await status_page(get_services(request), limit, offset, queue=queue, group=group, ages=True)
     return {
         "groups": [
@@ -137,7 +137,7 @@ async def error_groups(
 
     `trend` has the letters that are dead now by the hour in which they died, the running hour last.
     """
-    guards(request).check(request, remote=True)
+    get_guards(request).check(request, remote=True)
     services = get_services(request)
     if queue is not None and (tasks := await run_queue(services, queue)) is not None:
         found, complete = await tasks.groups(DEFAULT_SCOPE, queue, hours)
@@ -165,7 +165,7 @@ async def error_groups(
 @router.get("/letters/{letter_id}")
 async def get_letter(request: Request, letter_id: LetterId) -> Response:
     """One dead letter with its payload, its error and its lineage."""
-    guards(request).check(request, remote=True)
+    get_guards(request).check(request, remote=True)
     services = get_services(request)
     if is_task(letter_id):
         return json_response(task_letter(await tasks_of(services).task(DEFAULT_SCOPE, letter_id)))
@@ -176,7 +176,7 @@ async def get_letter(request: Request, letter_id: LetterId) -> Response:
 @router.delete("/letters/{letter_id}")
 async def delete_letter(request: Request, letter_id: LetterId) -> dict[str, Any]:
     """Delete one dead letter, whatever its attempts. The message stays in the log as it was."""
-    guards(request).check(request)
+    get_guards(request).check(request)
     services = get_services(request)
     if is_task(letter_id):
         await change_task(services, "purge", letter_id)
@@ -188,7 +188,7 @@ async def delete_letter(request: Request, letter_id: LetterId) -> dict[str, Any]
 @router.post("/letters/{letter_id}/requeue")
 async def requeue_letter(request: Request, letter_id: LetterId) -> dict[str, Any]:
     """Push one dead message again, to the end of its partition, for the group that had given up on it."""
-    guards(request).check(request)
+    get_guards(request).check(request)
     services = get_services(request)
     if is_task(letter_id):
         task = await change_task(services, "requeue", letter_id)

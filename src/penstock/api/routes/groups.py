@@ -180,7 +180,7 @@ def summary(row: Any, now_s: float) -> dict[str, Any]:
 
 async def _delete(request: Request, group: str, queue: str | None, delete_metadata: bool) -> dict[str, Any]:
     work = get_services(request).broker.groups
-    forget = work.delete if delete_metadata else work.start_over
+    forget = work.delete if delete_metadata else work.reset
     partitions = await forget(DEFAULT_SCOPE, group, queue)
     return {
         "success": True,

@@ -213,7 +213,7 @@ def _record(record: StoredMessage, transaction_id: str) -> dict[str, Any]:
             "errorMessage": row["error"],
             "failedAt": iso(row["failed_at"]),
         }
-        for row in record.letters
+        for row in record.dead_letters
     ]
     chosen = [state for state in states if state["name"] == QUEUE_MODE] or states
     told = chosen[0] if len(chosen) == 1 else {"status": None if chosen else "pending"}

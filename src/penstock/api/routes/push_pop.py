@@ -29,11 +29,10 @@ from penstock.api.schemas.message_bodies import (
 from penstock.api.services import Services, get_services
 from penstock.broker.messages import NewMessage, PopResult, PushResult
 from penstock.broker.overload.load import Decision
-from penstock.broker.queues.name_registry import RUN_QUEUE
+from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR
 from penstock.broker.queues.pop import PopOptions
 from penstock.clock import iso_of
-from penstock.durable.faults import GroupGone
-from penstock.errors import InvalidRequest, QueueFull, WrongState
+from penstock.errors import GroupDeleted, InvalidRequest, QueueFull, WrongState
 from penstock.model import DEFAULT_PARTITION, DEFAULT_SCOPE, QUEUE_MODE
 
 LONGEST_WAIT_MS = 300_000
@@ -50,7 +49,7 @@ class _Push:
 
     def answer(self, results: Sequence[PushResult]) -> HotResponse:
         if results and not self.failed and all(result.status == "failed" for result in results):
-            kind = WrongState if results[0].error == RUN_QUEUE else QueueFull
+            kind = WrongState if results[0].error == RUN_QUEUE_ERROR else QueueFull
             raise kind(results[0].error or "", queue=self.messages[0].queue)
         answer = [PushItemResult(index, "failed", error=detail) for index, detail in self.failed.items()]
         answer += map(_push_result, self.indexes, self.messages, results)
@@ -191,7 +190,7 @@ def start_pop(
         return _pop_answer(popped)
 
     async def rescue(error: Exception) -> HotResponse:
-        if not isinstance(error, GroupGone):
+        if not isinstance(error, GroupDeleted):
             raise error
         services.broker.id_cache.invalidate_queue(DEFAULT_SCOPE, queue)
         return await _popped(services, queue, group, options, reply.client_disconnected)

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.auth import guards
+from penstock.api.auth import get_guards
 from penstock.api.http.parameters import Group, Limit, Offset, Queue
 from penstock.api.http.response import HotResponse
 from penstock.api.routes.dead_letter_jobs import accepted
@@ -29,7 +29,7 @@ router = APIRouter(tags=["dead letters"])
 @router.get("/dlq-status")
 async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0) -> Response:
     """A page of how many dead letters each consumer has, by name. Costs the same at any number of letters."""
-    guards(request).check(request)
+    get_guards(request).check(request)
     return (await status(get_services(request), limit, offset)).to_response()
 
 
@@ -61,7 +61,7 @@ async def status(services: Services, limit: int, offset: int) -> HotResponse:
 @router.delete("/channel/{channelId}/consumer/{consumerId}/dlq", status_code=202)
 async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) -> Response:
     """Delete all dead letters of a consumer, chunk by chunk. 202 with the job."""
-    guards(request).check_consumer(request, channelId, consumerId)
+    get_guards(request).check_consumer(request, channelId, consumerId)
     services = get_services(request)
     which = Filter(queue=channelId, group=consumerId)
     if await run_queue(services, channelId, acting=True) is not None:
@@ -80,7 +80,7 @@ async def delete_job(
     request: Request, channelId: Queue, consumerId: Group, jobId: LetterId
 ) -> dict[str, Any]:
     """Delete one dead letter of a consumer, whatever its attempts."""
-    guards(request).check_consumer(request, channelId, consumerId)
+    get_guards(request).check_consumer(request, channelId, consumerId)
     services = get_services(request)
     if is_task(jobId) and consumerId == QUEUE_MODE:
         await change_task(services, "purge", jobId, channelId)

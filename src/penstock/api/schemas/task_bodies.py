@@ -1,84 +1,91 @@
-"""Bodies of the run queues' routes, read and written without building dictionaries.
+"""Request and response bodies of the run queue routes, decoded and encoded without dictionaries.
 
-What does not fit is refused by name and place, and so is a field nobody knows: a misspelt `delayMs` must not
+An invalid value is rejected with its field name, and so is an unknown field: a misspelt `delayMs` must not
 run a task at once.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from penstock.clock import iso, to_utc
 from penstock.errors import InvalidRequest, PenstockError
+from penstock.runqueue.limits import (
+    MAX_ATTEMPTS,
+    MAX_BURST,
+    MAX_CONCURRENCY,
+    MAX_DELAY_MS,
+    MAX_ITEMS_PER_CALL,
+    MAX_NAME_LENGTH,
+    MAX_PRIORITY,
+    MAX_TASKS_PER_DEQUEUE,
+    MAX_VISIBILITY_MS,
+    MIN_VISIBILITY_MS,
+)
 from penstock.runqueue.task_model import (
-    HIGHEST_PRIORITY,
-    LARGEST_LIMIT,
-    LONGEST_DELAY_MS,
-    LONGEST_NAME,
-    MOST_ATTEMPTS,
-    Enqueued,
+    EnqueueResult,
     Lease,
     Nack,
     NewTask,
-    Outcome,
     RunningTask,
-    Settled,
     Task,
+    TaskChange,
+    TaskOutcome,
 )
 
-MOST_TASKS = 10_000
-MOST_DEQUEUED = 1_000
-LONGEST_WAIT_MS = 300_000
-LARGEST_TOKEN = 2**53
+MAX_WAIT_MS = 300_000
+MAX_TOKEN = 2**53
 
-DelayMs = Annotated[int, Meta(ge=0, le=LONGEST_DELAY_MS)]
-VisibilityMs = Annotated[int, Meta(ge=100, le=86_400_000)]
-Token = Annotated[int, Meta(ge=0, le=LARGEST_TOKEN)]
-Key = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
-Ids = Annotated[list[str], Meta(min_length=1, max_length=MOST_TASKS)]
+DelayMs = Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)]
+VisibilityMs = Annotated[int, Meta(ge=MIN_VISIBILITY_MS, le=MAX_VISIBILITY_MS)]
+Token = Annotated[int, Meta(ge=0, le=MAX_TOKEN)]
+IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+# `check_concurrency_limit` refuses 0, because its message says to pause the queue.
+Concurrency = Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)]
+TaskIds = Annotated[list[str], Meta(min_length=1, max_length=MAX_ITEMS_PER_CALL)]
 
 
 class TaskBody(Struct, forbid_unknown_fields=True):
     payload: Raw
-    priority: Annotated[int, Meta(ge=0, le=HIGHEST_PRIORITY)] = 0
+    priority: Annotated[int, Meta(ge=0, le=MAX_PRIORITY)] = 0
     delayMs: DelayMs = 0
-    ttlMs: Annotated[int, Meta(ge=1, le=LONGEST_DELAY_MS)] | None = None
-    idempotencyKey: Key | None = None
-    maxAttempts: Annotated[int, Meta(ge=1, le=MOST_ATTEMPTS)] = 3
+    ttlMs: Annotated[int, Meta(ge=1, le=MAX_DELAY_MS)] | None = None
+    idempotencyKey: IdempotencyKey | None = None
+    maxAttempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] = 3
 
 
 class EnqueueBody(TaskBody, forbid_unknown_fields=True):
-    """One task with its fields right here, or `tasks` with many."""
+    """The fields of one task, or `tasks` with many."""
 
     payload: Raw | UnsetType = UNSET  # type: ignore[assignment]
-    tasks: Annotated[list[TaskBody], Meta(min_length=1, max_length=MOST_TASKS)] | UnsetType = UNSET
+    tasks: Annotated[list[TaskBody], Meta(min_length=1, max_length=MAX_ITEMS_PER_CALL)] | UnsetType = UNSET
 
 
 class DequeueBody(Struct, forbid_unknown_fields=True):
-    limit: Annotated[int, Meta(ge=1, le=MOST_DEQUEUED)] = 1
+    limit: Annotated[int, Meta(ge=1, le=MAX_TASKS_PER_DEQUEUE)] = 1
     visibilityMs: VisibilityMs | None = None
-    waitMs: Annotated[int, Meta(ge=0, le=LONGEST_WAIT_MS)] = 0
-    worker: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
+    waitMs: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 0
+    worker: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)] = ""
 
 
-class AckBody(Struct, forbid_unknown_fields=True):
+class TaskLeaseBody(Struct, forbid_unknown_fields=True):
     token: Token
 
 
-class NackBody(AckBody, forbid_unknown_fields=True):
+class NackBody(TaskLeaseBody, forbid_unknown_fields=True):
     error: str = ""
     retry: bool = True
     delayMs: DelayMs | None = None
 
 
-class HeartbeatBody(AckBody, forbid_unknown_fields=True):
+class HeartbeatBody(TaskLeaseBody, forbid_unknown_fields=True):
     visibilityMs: VisibilityMs | None = None
 
 
-class LeaseItem(AckBody, forbid_unknown_fields=True, kw_only=True):
+class LeaseItem(TaskLeaseBody, forbid_unknown_fields=True, kw_only=True):
     id: str
 
 
@@ -87,11 +94,11 @@ class NackItem(NackBody, forbid_unknown_fields=True, kw_only=True):
 
 
 class LeasesBody(Struct, forbid_unknown_fields=True):
-    tasks: Annotated[list[LeaseItem], Meta(max_length=MOST_TASKS)]
+    tasks: Annotated[list[LeaseItem], Meta(max_length=MAX_ITEMS_PER_CALL)]
 
 
 class NacksBody(Struct, forbid_unknown_fields=True):
-    tasks: Annotated[list[NackItem], Meta(max_length=MOST_TASKS)]
+    tasks: Annotated[list[NackItem], Meta(max_length=MAX_ITEMS_PER_CALL)]
 
 
 class HeartbeatsBody(LeasesBody, forbid_unknown_fields=True):
@@ -99,18 +106,18 @@ class HeartbeatsBody(LeasesBody, forbid_unknown_fields=True):
 
 
 class LimitsBody(Struct, forbid_unknown_fields=True):
-    concurrency: Annotated[int, Meta(ge=1, le=LARGEST_LIMIT)] | None
-    """null: no limit; what shall start nothing is paused"""
+    concurrency: Concurrency | None
+    """null: no limit. 0 is refused: pause the queue to start none of its tasks."""
 
 
 class EnvironmentLimitsBody(LimitsBody, forbid_unknown_fields=True):
-    burst: Annotated[float, Meta(ge=1, le=100)] = 1.0
+    burst: Annotated[float, Meta(ge=1, le=MAX_BURST)] = 1.0
 
 
-class DeadBody(Struct, forbid_unknown_fields=True):
-    """These, or all of them."""
+class DeadTasksBody(Struct, forbid_unknown_fields=True):
+    """Which dead tasks of a queue: `ids`, or `all`."""
 
-    ids: Ids | UnsetType = UNSET
+    ids: TaskIds | UnsetType = UNSET
     all: bool = False
 
 
@@ -133,62 +140,102 @@ class DequeuedTask(Struct):
     heldUntil: str
 
 
-class EnqueueAnswer(Struct):
+class EnqueueResponse(Struct):
     tasks: list[EnqueuedTask]
 
 
-class DequeueAnswer(Struct):
+class DequeueResponse(Struct):
     tasks: list[DequeuedTask]
 
 
-class SettledTask(Struct):
+class TaskChangeResponse(Struct):
     id: str
     state: str | None
-    """null when the task is finished and gone"""
+    """null when the task is finished and deleted"""
     dueAt: str | None
 
 
-class Outcomes(Struct):
-    results: list[dict[str, Any]]
+class ChangedTask(Struct):
+    """The result of an item that was executed."""
+
+    id: str
+    success: bool
+    state: str | None
+    dueAt: str | None
 
 
-enqueue_body = msgspec.json.Decoder(EnqueueBody)
-dequeue_body = msgspec.json.Decoder(DequeueBody)
-ack_body = msgspec.json.Decoder(AckBody)
-nack_body = msgspec.json.Decoder(NackBody)
-heartbeat_body = msgspec.json.Decoder(HeartbeatBody)
-leases_body = msgspec.json.Decoder(LeasesBody)
-nacks_body = msgspec.json.Decoder(NacksBody)
-heartbeats_body = msgspec.json.Decoder(HeartbeatsBody)
-limits_body = msgspec.json.Decoder(LimitsBody)
-environment_limits_body = msgspec.json.Decoder(EnvironmentLimitsBody)
-dead_body = msgspec.json.Decoder(DeadBody)
+class RejectedTask(Struct):
+    """The result of an item that was rejected; it changed nothing."""
+
+    id: str
+    success: bool
+    code: str
+    error: str
 
 
-def new_tasks(body: EnqueueBody) -> list[NewTask]:
+class TaskResults(Struct):
+    results: list[ChangedTask | RejectedTask]
+
+
+class TaskDetail(Struct):
+    id: str
+    queue: str
+    state: str
+    priority: int
+    attempts: int
+    maxAttempts: int
+    enqueuedAt: str
+    eligibleAt: str
+    startedAt: str | None
+    dueAt: str | None
+    ttlMs: int | None
+    worker: str
+    error: str
+    deadAt: str | None
+    payload: Raw
+
+
+enqueue_decoder = msgspec.json.Decoder(EnqueueBody)
+dequeue_decoder = msgspec.json.Decoder(DequeueBody)
+lease_decoder = msgspec.json.Decoder(TaskLeaseBody)
+nack_decoder = msgspec.json.Decoder(NackBody)
+heartbeat_decoder = msgspec.json.Decoder(HeartbeatBody)
+leases_decoder = msgspec.json.Decoder(LeasesBody)
+nacks_decoder = msgspec.json.Decoder(NacksBody)
+heartbeats_decoder = msgspec.json.Decoder(HeartbeatsBody)
+limits_decoder = msgspec.json.Decoder(LimitsBody)
+environment_limits_decoder = msgspec.json.Decoder(EnvironmentLimitsBody)
+dead_tasks_decoder = msgspec.json.Decoder(DeadTasksBody)
+
+
+def to_new_tasks(body: EnqueueBody) -> list[NewTask]:
     if isinstance(body.tasks, list):
         if body.payload is not UNSET:
-            raise InvalidRequest("send one task's payload or tasks, not both", field="tasks")
-        return [_new_task(task) for task in body.tasks]
+            raise InvalidRequest(
+                "Send either payload for one task or tasks for many, not both.", field="tasks"
+            )
+        return [_to_new_task(task) for task in body.tasks]
     if body.payload is UNSET:
-        raise InvalidRequest("the body has no task: send its payload, or tasks with many", field="payload")
-    return [_new_task(body)]
+        raise InvalidRequest(
+            "The body has no task. Send payload for one task or tasks for many.", field="payload"
+        )
+    return [_to_new_task(body)]
 
 
-def _new_task(body: TaskBody) -> NewTask:
+def _to_new_task(body: TaskBody) -> NewTask:
     return NewTask(
         bytes(body.payload), body.priority, body.delayMs, body.ttlMs, body.idempotencyKey, body.maxAttempts
     )
 
 
-def enqueued(results: list[Enqueued]) -> EnqueueAnswer:
-    return EnqueueAnswer(
+def enqueue_response(results: list[EnqueueResult]) -> EnqueueResponse:
+    return EnqueueResponse(
         [EnqueuedTask(result.id, "duplicate" if result.duplicate else "queued") for result in results]
     )
 
 
-def dequeued(tasks: list[RunningTask]) -> DequeueAnswer:
-    return DequeueAnswer(
+def dequeue_response(tasks: list[RunningTask]) -> DequeueResponse:
+    return DequeueResponse(
         [
             DequeuedTask(
                 task.id,
@@ -198,61 +245,63 @@ def dequeued(tasks: list[RunningTask]) -> DequeueAnswer:
                 task.attempt,
                 task.max_attempts,
                 task.priority,
-                at(task.enqueued_ms),
-                at(task.started_ms),
-                at(task.deadline_ms),
+                iso_from_ms(task.enqueued_ms),
+                iso_from_ms(task.started_ms),
+                iso_from_ms(task.deadline_ms),
             )
             for task in tasks
         ]
     )
 
 
-def settled(result: Settled) -> SettledTask:
-    return SettledTask(result.id, result.state, moment(result.due_ms))
+def task_change_response(change: TaskChange) -> TaskChangeResponse:
+    return TaskChangeResponse(change.id, change.state, iso_from_ms_or_none(change.due_ms))
 
 
-def outcomes(ids: list[str], results: list[Outcome]) -> Outcomes:
-    """One result each, in order; what was refused says why, and changed nothing."""
-    return Outcomes([_outcome(task_id, result) for task_id, result in zip(ids, results, strict=True)])
+def task_results(ids: list[str], outcomes: list[TaskOutcome]) -> TaskResults:
+    """One result per id, in order. A rejected item has the reason, and changed nothing."""
+    return TaskResults(
+        [_task_result(task_id, outcome) for task_id, outcome in zip(ids, outcomes, strict=True)]
+    )
 
 
-def _outcome(task_id: str, result: Outcome) -> dict[str, Any]:
-    if isinstance(result, PenstockError):
-        return {"id": task_id, "success": False, "code": result.code, "error": result.detail}
-    return {"id": task_id, "success": True, "state": result.state, "dueAt": moment(result.due_ms)}
+def _task_result(task_id: str, outcome: TaskOutcome) -> ChangedTask | RejectedTask:
+    if isinstance(outcome, PenstockError):
+        return RejectedTask(task_id, False, outcome.code, outcome.detail)
+    return ChangedTask(task_id, True, outcome.state, iso_from_ms_or_none(outcome.due_ms))
 
 
-def described(task: Task) -> dict[str, Any]:
-    return {
-        "id": task.id,
-        "queue": task.queue,
-        "state": task.state,
-        "priority": task.priority,
-        "attempts": task.attempts,
-        "maxAttempts": task.max_attempts,
-        "enqueuedAt": at(task.enqueued_ms),
-        "eligibleAt": at(task.eligible_ms),
-        "startedAt": moment(task.started_ms),
-        "dueAt": moment(task.due_ms),
-        "ttlMs": task.ttl_ms,
-        "worker": task.worker,
-        "error": task.error,
-        "deadAt": moment(task.dead_ms),
-        "payload": Raw(task.payload or b"null"),
-    }
+def task_detail(task: Task) -> TaskDetail:
+    return TaskDetail(
+        id=task.id,
+        queue=task.queue,
+        state=task.state,
+        priority=task.priority,
+        attempts=task.attempts,
+        maxAttempts=task.max_attempts,
+        enqueuedAt=iso_from_ms(task.enqueued_ms),
+        eligibleAt=iso_from_ms(task.eligible_ms),
+        startedAt=iso_from_ms_or_none(task.started_ms),
+        dueAt=iso_from_ms_or_none(task.due_ms),
+        ttlMs=task.ttl_ms,
+        worker=task.worker,
+        error=task.error,
+        deadAt=iso_from_ms_or_none(task.dead_ms),
+        payload=Raw(task.payload or b"null"),
+    )
 
 
-def leases(body: LeasesBody) -> list[Lease]:
+def to_leases(body: LeasesBody) -> list[Lease]:
     return [Lease(item.id, item.token) for item in body.tasks]
 
 
-def nack_of(task_id: str, body: NackBody) -> Nack:
+def to_nack(task_id: str, body: NackBody) -> Nack:
     return Nack(Lease(task_id, body.token), body.error, body.retry, body.delayMs)
 
 
-def at(ms: int) -> str:
-    return iso(to_utc(ms / 1000))
+def iso_from_ms(time_ms: int) -> str:
+    return iso(to_utc(time_ms / 1000))
 
 
-def moment(ms: int | None) -> str | None:
-    return None if ms is None else at(ms)
+def iso_from_ms_or_none(time_ms: int | None) -> str | None:
+    return None if time_ms is None else iso_from_ms(time_ms)
