@@ -136,7 +136,7 @@ async def in_database(url: str, statement: str, repeats: int, **settings: str) -
         await connection.close()
 
 
-UNCOUNTED = "ALTER TABLE dead_letters DISABLE TRIGGER dead_letters_come"
+UNCOUNTED = "ALTER TABLE dead_letters DISABLE TRIGGER dead_letters_count_inserts"
 UNGROUPED = """CREATE OR REPLACE FUNCTION error_pattern_v1(p_error text) RETURNS text
                LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT '' $$"""
 STATUS = "SELECT * FROM dead_letter_status_v1('default', 'default', 'default', NULL, NULL, 1000, 0, false)"

@@ -15,9 +15,9 @@ import pytest
 
 from penstock.durable import consumer_groups, log
 from penstock.durable import stored_messages as single
-from penstock.durable.faults import TransactionFailed
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
 from penstock.durable.pool import Database
+from penstock.errors import TransactionFailed
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.durable.queue_model import DeadLetter, Given, Lease, Options, QueueModel, Settling
 from tests.integration.durable.under_test import as_segment, delivered
@@ -256,7 +256,7 @@ class PairedQueue:
     def refuse(self, work: Coroutine[Any, Any, Any], part: str, item: int, reason: str) -> None:
         with pytest.raises(TransactionFailed) as caught:
             self.run(work)
-        assert (caught.value.part, caught.value.item, caught.value.reason) == (part, item, reason)
+        assert (caught.value.kind, caught.value.item, caught.value.reason) == (part, item, reason)
 
     def extend(self, number: int, ms: int) -> None:
         if not self.handles:
@@ -449,7 +449,7 @@ class PairedQueue:
         for row in rows:
             position = self.model.groups[consumers[row["group_id"]]][names[row["partition_id"]]]
             assert row["cursor"] == position.cursor
-            done = {offset for r in row["done"] for offset in range(r.lower, r.upper)}
+            done = {offset for r in row["finished"] for offset in range(r.lower, r.upper)}
             assert done == position.beyond
             if position.head is not None:
                 assert row["ready_at"] is not None, "messages wait and nobody would ever look"

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-UNANSWERED = "the lease ran out without an answer"
+UNANSWERED = "the lease expired without an ack"
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import pytest
 from penstock.durable import catalog, consumer_groups, log, options, stored_messages
 from penstock.durable.dead_letters import dead_letter_changes, dead_letter_counts, jobs
 from penstock.durable.dead_letters.dead_letter_queries import Filter
-from penstock.durable.faults import GroupGone
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
 from penstock.durable.pool import Database
+from penstock.errors import GroupDeleted
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
 
@@ -71,7 +71,7 @@ class Load:
                     rows = await log.pop(
                         self.database, ids.group_id, [PopRequest(lease_id, 10, 4)], lease_ms=200
                     )
-                except GroupGone:
+                except GroupDeleted:
                     continue
                 for row in rows:
                     for key in row["transaction_ids"] or ():
@@ -172,6 +172,6 @@ async def test_operators_and_traffic_get_along(database: Database, deleting: boo
     assert wrong == [], "so are what was pushed, and the dead letters"
     stuck = await database.fetch(
         """SELECT p.* FROM positions p JOIN partitions t ON t.id = p.partition_id
-           WHERE p.ready_at IS NULL AND p.cursor < t.next_offset OR p.done @> p.cursor"""
+           WHERE p.ready_at IS NULL AND p.cursor < t.next_offset OR p.finished @> p.cursor"""
     )
     assert stuck == [], "whatever is left can be popped, and no cursor stands on something finished"

@@ -201,7 +201,7 @@ async def test_a_closed_chunk_is_left_alone_while_a_push_to_it_is_under_way(queu
         await session.fetch("SELECT prepare_chunk_v1(1, '1 hour')")
         for _ in range(2):
             await session.fetch(
-                "UPDATE chunk_stages SET waits_for = '{}' WHERE stage IN ('spare', 'announced')"
+                "UPDATE chunk_stages SET blocking_transactions = '{}' WHERE stage IN ('spare', 'announced')"
             )
             await session.fetch("SELECT open_chunk_v1()")
         await session.fetch("SELECT close_chunks_v1()")
@@ -404,7 +404,7 @@ async def test_a_reader_that_stays_keeps_its_chunk_and_holds_up_no_push(queue: Q
         await let_go_of_all(queue)
         async with connection.transaction():
             await connection.fetch("SELECT count(*) FROM log")
-            await session.fetch("UPDATE chunk_stages SET stage = 'doomed', waits_for = '{}' WHERE chunk = 1")
+            await session.fetch("UPDATE chunk_stages SET stage = 'doomed', blocking_transactions = '{}' WHERE chunk = 1")
             slowest = await slowest_push(queue, dropping(session, queue))
             assert slowest < 2, "a push never waits for longer than the drop does"
             assert 1 in await stages(session)

@@ -149,7 +149,7 @@ class Worker:
             await dead_letter_counts.group(session)
             return
         await session.fetch(
-            """WITH upkeep AS (UPDATE dead_upkeep SET grouped_to = 0, ungrouped_to = coalesce(
+            """WITH upkeep AS (UPDATE dead_letter_maintenance SET backfilled_to_id = 0, backfill_end_id = coalesce(
                                    (SELECT max(id) FROM dead_letters), 0)),
                     old AS (UPDATE dead_letters SET error_key = NULL WHERE id IN (
                                 SELECT id FROM dead_letters WHERE error_key IS NOT NULL

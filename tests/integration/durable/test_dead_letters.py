@@ -90,7 +90,7 @@ async def test_letters_from_before_there_were_groups_are_grouped_step_by_step(
     await queue.database.fetch(
         "UPDATE dead_tallies SET error_key = '00000000-0000-0000-0000-000000000000', hour = '-infinity'"
     )
-    await queue.database.fetch("UPDATE dead_upkeep SET grouped_to = 0, ungrouped_to = 5")
+    await queue.database.fetch("UPDATE dead_letter_maintenance SET backfilled_to_id = 0, backfill_end_id = 5")
     await dead_letter_counts.fold(queue.database)
     assert [row["pattern"] for row in await groups(queue)] == [None]
     assert await dead_letter_counts.group(queue.database)
@@ -312,7 +312,7 @@ async def test_a_job_purges_what_matches_and_nothing_else(queue: QueueUnderTest)
     await kill_waiting(queue, group="h")
     job = await run_job(queue, "purge", Filter(group="g", error="ODD"), now=AFTER)
     assert (job["state"], job["changed"], job["total"], job["total_is_exact"]) == ("done", 5, 5, True)
-    assert job["looked_at"] == 10
+    assert job["scanned"] == 10
     left = await queue.database.fetch("SELECT error, group_id FROM dead_letters")
     assert (len(left), {row["error"] for row in left[:5]}) == (15, {"even"})
     assert (await run_job(queue, "purge", Filter(partition="p0"), now=AFTER))["changed"] == 2 + 4

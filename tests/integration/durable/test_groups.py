@@ -10,8 +10,8 @@ import pytest
 
 from penstock.durable import consumer_groups, log
 from penstock.durable.consumer_groups import Moved
-from penstock.durable.faults import GroupGone
 from penstock.durable.pool import Database
+from penstock.errors import GroupDeleted
 from penstock.model import DEFAULT_SCOPE, Scope
 from tests.integration.durable.under_test import QueueUnderTest
 
@@ -214,7 +214,7 @@ async def test_a_deleted_group_is_gone_and_can_come_back_elsewhere(queue: QueueU
     delivery = await queue.pop()
     ids = await queue.group()
     assert await consumer_groups.delete_group(queue.database, ids.group_id) == 1
-    with pytest.raises(GroupGone):
+    with pytest.raises(GroupDeleted):
         await log.pop(queue.database, ids.group_id, [log.PopRequest(delivery.lease_id, 1)], lease_ms=1000)
     await queue.group("g", "new")
     assert await counted(queue) == 0

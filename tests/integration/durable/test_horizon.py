@@ -80,7 +80,7 @@ async def test_time_in_which_nothing_was_written_does_not_count(database: Databa
     async with session(database.url) as forgetful, forgetful.transaction(isolation="repeatable_read"):
         await forgetful.execute("SELECT 1")
         later = datetime.now(UTC) + timedelta(hours=1)
-        await database.fetch("UPDATE xid_clock SET at = $1", later - MINUTE)
+        await database.fetch("UPDATE xid_clock SET read_at = $1", later - MINUTE)
         assert await horizon(database, MINUTE, later) == []
 
 

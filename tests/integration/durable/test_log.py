@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from penstock.durable import log
-from penstock.durable.faults import TransactionFailed
 from penstock.durable.log import Ack, PopRequest, Segment
 from penstock.durable.pool import Database
+from penstock.errors import TransactionFailed
 from penstock.ids import new_id
 from tests.integration.durable.under_test import QueueUnderTest
 
@@ -208,7 +208,7 @@ async def test_a_message_that_kills_its_consumer_dies_without_its_neighbours(que
         await queue.ack(delivery)
     assert finished == ["a", "b", "c"]
     assert [(payload, error) for payload, error, _ in await queue.dead()] == [
-        ("bad", "the lease ran out without an answer")
+        ("bad", "the lease expired without an ack")
     ]
 
 
@@ -352,7 +352,7 @@ async def test_a_transaction_whose_lease_is_lost_does_nothing_and_names_the_item
     queue.later(1_000)
     with pytest.raises(TransactionFailed) as caught:
         await queue.transaction(["out"], delivery, partition="next")
-    assert (caught.value.part, caught.value.item, caught.value.reason) == ("ack", 0, "lease_lost")
+    assert (caught.value.kind, caught.value.item, caught.value.reason) == ("ack", 0, "lease_lost")
     assert (await queue.pop(partition="next")).payloads == []
     assert (await queue.pop(partition="Default")).payloads == ["in"]
 

@@ -79,7 +79,7 @@ async def test_a_database_from_the_future_is_refused(empty_url: str) -> None:
 
 
 async def test_a_server_that_is_away_is_said_in_words() -> None:
-    with pytest.raises(DatabaseUnavailable, match="did not answer"):
+    with pytest.raises(DatabaseUnavailable, match="did not respond"):
         await migrate("postgresql://penstock@127.0.0.1:1/none")
 
 

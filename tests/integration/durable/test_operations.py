@@ -12,9 +12,9 @@ import pytest
 
 from penstock.durable import catalog, deferred_operations, log, stored_messages
 from penstock.durable.deferred_operations import AckOperation, Depth, PushOperation
-from penstock.durable.faults import TransactionFailed
 from penstock.durable.log import Ack, Segment
 from penstock.durable.pool import Database
+from penstock.errors import TransactionFailed
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.durable.under_test import Delivery, QueueUnderTest

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from penstock.durable.faults import SchemaOutdated
-from penstock.durable.pool import MOST_AT_HAND, Database, _is_open
-from penstock.errors import DatabaseUnavailable
+from penstock.durable.pool import MAX_HOT_CONNECTIONS, Database, _is_open
+from penstock.errors import DatabaseUnavailable, SchemaOutdated
 from tests.waiting import wait_until_async
 
 PID = "SELECT pg_backend_pid() AS pid"
@@ -62,11 +61,11 @@ async def test_those_who_find_all_connections_busy_get_one_when_it_is_free(small
 
 
 async def test_only_so_many_stay_at_hand(database_url: str) -> None:
-    database = Database(database_url, size=MOST_AT_HAND + 3)
+    database = Database(database_url, size=MAX_HOT_CONNECTIONS + 3)
     try:
-        await asyncio.gather(*(database.fetch("SELECT pg_sleep(0.1)") for _ in range(MOST_AT_HAND + 3)))
-        assert len(database._at_hand) == MOST_AT_HAND
-        assert database.connections == (MOST_AT_HAND + 3, 0)
+        await asyncio.gather(*(database.fetch("SELECT pg_sleep(0.1)") for _ in range(MAX_HOT_CONNECTIONS + 3)))
+        assert len(database._hot_connections) == MAX_HOT_CONNECTIONS
+        assert database.connections == (MAX_HOT_CONNECTIONS + 3, 0)
     finally:
         await database.close()
 
@@ -76,7 +75,7 @@ async def test_a_connection_that_ended_meanwhile_is_replaced(small: Database, da
     await database.fetch("SELECT pg_terminate_backend($1)", first)
 
     async def noticed() -> bool:
-        return not _is_open(small._at_hand[0])
+        return not _is_open(small._hot_connections[0])
 
     await wait_until_async(noticed, 10, "the connection is closed")
     assert await pid(small) != first
@@ -94,7 +93,7 @@ async def test_a_call_that_is_cancelled_leaves_its_connection_to_the_pool(small:
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert small._at_hand == []
+    assert small._hot_connections == []
     async with asyncio.timeout(10):
         assert await pid(small) == first, "its query was ended"
 

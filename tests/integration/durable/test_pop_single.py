@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.durable import log
-from penstock.durable.faults import GroupGone
 from penstock.durable.log import Ack, Segment
 from penstock.durable.pool import Database
+from penstock.errors import GroupDeleted
 from penstock.ids import new_id
 from tests.integration.durable.under_test import START, QueueUnderTest
 
@@ -82,7 +82,7 @@ async def test_what_outlived_its_time_is_told(queue: QueueUnderTest) -> None:
 
 
 async def test_a_group_that_is_gone_is_told(queue: QueueUnderTest) -> None:
-    with pytest.raises(GroupGone):
+    with pytest.raises(GroupDeleted):
         await log.pop_single(queue.database, 10**12, [new_id()], lease_ms=1_000)
 
 

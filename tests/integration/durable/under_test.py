@@ -163,7 +163,7 @@ def as_segment(row: Any) -> dict[str, Any]:
         "message_ids": [row["message_id"]] if row["message_id"] else [],
         "transaction_ids": [row["transaction_id"]],
         "payloads": [row["payload"]],
-        "done": [],
+        "finished": [],
         "attempts": json.dumps({offset: row["attempts"]}),
     }
 
@@ -173,7 +173,7 @@ def delivered(row: Any) -> list[tuple[int, int, str, bytes, int]]:
     found = []
     for at, message_id in enumerate(row["message_ids"]):
         offset = row["first_offset"] + at
-        if any(r.lower <= offset < r.upper for r in row["done"]):
+        if any(r.lower <= offset < r.upper for r in row["finished"]):
             continue
         keys = row["transaction_ids"]
         key = (keys[at] if keys else None) or str(message_id)

@@ -1,12 +1,12 @@
--- ack_v1: settle messages under their leases.
--- completed: finished. dlq: dead letter now. failed: a failed attempt; retried, or a dead letter past the
--- queue's retry limit. retry: given back without counting an attempt.
--- A message is settled once under a lease: the first word counts, also within one call.
--- An item whose lease is not the one in force, or has run out, or does not hold the message any more, fails
--- alone with a reason and changes nothing.
--- Returns a row per position and outcome, with the numbers of its items from 1.
--- Locks: position rows by partition and group, whatever order the items come in; then tallies by queue and
--- group.
+-- ack_v1: ack messages under their leases.
+-- Statuses: `completed` finishes the message. `dlq` moves it to the dead letters. `failed` counts a failed attempt: the
+-- message is retried, or moved to the dead letters past the queue's retry limit. `retry` releases the message without
+-- counting an attempt.
+-- Only the first ack of a message under a lease counts, also within one call.
+-- An item fails alone and changes nothing if its lease is not the one in force, has expired, or no longer holds the
+-- message; its outcome says why.
+-- Returns: a row per position and outcome, with its item numbers (1-based).
+-- Locks: position rows by partition and group, in any order of the items; then tallies by queue and group.
 CREATE OR REPLACE FUNCTION ack_v1(
     p_partition_ids bigint[], p_group_ids bigint[], p_lease_ids uuid[], p_transaction_ids text[],
     p_statuses text[], p_errors text[], p_now timestamptz DEFAULT NULL
@@ -15,30 +15,30 @@ CREATE OR REPLACE FUNCTION ack_v1(
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_now      timestamptz;
-    v_position record;
-    v_items    int[];
-    v_outcomes text[];
-    v_offsets  bigint[];
-    v_errors   text[];
-    v_released boolean;
-    v_others   bigint[];
+    v_now                 timestamptz;
+    v_position            record;
+    v_items               int[];
+    v_outcomes            text[];
+    v_offsets             bigint[];
+    v_errors              text[];
+    v_released            boolean;
+    v_mixed_partition_ids bigint[];
 BEGIN
     IF 'completed' = ALL (p_statuses)
        AND (SELECT count(DISTINCT k) FROM unnest(p_partition_ids) k) = cardinality(p_partition_ids) THEN
         RETURN QUERY
-        WITH settled AS MATERIALIZED (
+        WITH acked AS MATERIALIZED (
             SELECT * FROM ack_completed_v1(p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids, p_now)
         )
         SELECT ARRAY[i.item], 'completed', q.id, q.name, t.name, g.name, true, i.run_ms
-        FROM settled s CROSS JOIN LATERAL unnest(s.items, s.run_ms) AS i (item, run_ms)
+        FROM acked s CROSS JOIN LATERAL unnest(s.items, s.run_ms) AS i (item, run_ms)
         JOIN partitions t ON t.id = p_partition_ids[i.item]
         JOIN queues q ON q.id = t.queue_id
         JOIN groups g ON g.id = p_group_ids[i.item]
         WHERE s.outcome IS NULL
         UNION ALL
         SELECT s.items, s.outcome, s.queue_id, s.queue, s.partition, s.group_name, s.lease_released, s.run_ms[1]
-        FROM settled s WHERE s.outcome IS NOT NULL;
+        FROM acked s WHERE s.outcome IS NOT NULL;
         RETURN;
     END IF;
 
@@ -47,12 +47,12 @@ BEGIN
     ORDER BY p.partition_id, p.group_id FOR UPDATE;
     v_now := coalesce(p_now, clock_timestamp());
 
-    -- Nearly everything is completed, and goes in one statement; a position that also has anything else
-    -- is settled by itself below.
-    v_others := array(SELECT DISTINCT k.partition_id
+    -- Nearly all acks are `completed`, and one statement handles them. A position that also has another status is
+    -- handled on its own below.
+    v_mixed_partition_ids := array(SELECT DISTINCT k.partition_id
                       FROM unnest(p_partition_ids, p_statuses) AS k (partition_id, status)
                       WHERE k.status <> 'completed');
-    IF cardinality(v_others) = 0 THEN
+    IF cardinality(v_mixed_partition_ids) = 0 THEN
         RETURN QUERY
         SELECT * FROM ack_batch_completed_v1(array(SELECT generate_series(1, cardinality(p_partition_ids))),
                                   p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids, v_now);
@@ -66,15 +66,15 @@ BEGIN
                array_agg(k.transaction_id) AS transaction_ids
         FROM unnest(p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids)
              WITH ORDINALITY AS k (partition_id, group_id, lease_id, transaction_id, item)
-        WHERE k.partition_id <> ALL (v_others)
+        WHERE k.partition_id <> ALL (v_mixed_partition_ids)
     ) k CROSS JOIN LATERAL ack_batch_completed_v1(k.items, k.partition_ids, k.group_ids, k.lease_ids,
                                        k.transaction_ids, v_now) c
     WHERE k.items IS NOT NULL;
 
     FOR v_position IN
         SELECT k.partition_id, k.group_id, k.lease_id, array_agg(k.item::int ORDER BY k.item) AS items,
-               p.lease_from, p.lease_to, p.leased_at, p.attempts, p.cursor, p.done + p.returned AS settled,
-               p.lease_id = k.lease_id AND p.lease_expires_at > v_now AS held,
+               p.lease_from, p.lease_to, p.leased_at, p.attempts, p.cursor, p.finished + p.returned AS acked_offsets,
+               p.lease_id = k.lease_id AND p.lease_expires_at > v_now AS is_leased,
                t.name AS partition, g.name AS group_name, q.name AS queue, q.id AS queue_id,
                q.retry_limit, q.dead_after_limit
         FROM unnest(p_partition_ids, p_group_ids, p_lease_ids)
@@ -83,11 +83,11 @@ BEGIN
         LEFT JOIN partitions t ON t.id = p.partition_id
         LEFT JOIN queues q ON q.id = t.queue_id
         LEFT JOIN groups g ON g.id = p.group_id
-        WHERE k.partition_id = ANY (v_others)
+        WHERE k.partition_id = ANY (v_mixed_partition_ids)
         GROUP BY k.partition_id, k.group_id, k.lease_id, p.partition_id, p.group_id, t.id, q.id, g.id
         ORDER BY k.partition_id, k.group_id
     LOOP
-        IF v_position.held IS NOT TRUE THEN
+        IF v_position.is_leased IS NOT TRUE THEN
             RETURN QUERY SELECT v_position.items, 'lease_lost', v_position.queue_id, v_position.queue,
                                 v_position.partition, v_position.group_name, false, NULL::bigint;
             CONTINUE;
@@ -114,7 +114,7 @@ BEGIN
                 FROM segments_v1(v_position.partition_id, v_position.lease_from, v_position.lease_to) s
                 CROSS JOIN LATERAL unnest(s.message_ids) WITH ORDINALITY AS m (id, n)
                 WHERE s.first_offset + m.n > v_position.cursor
-                  AND NOT v_position.settled @> s.first_offset + m.n - 1
+                  AND NOT v_position.acked_offsets @> s.first_offset + m.n - 1
             ) held ON held.transaction_id = p_transaction_ids[i]
         ) o;
 

@@ -1,5 +1,6 @@
--- ack_batch_completed_v1: ack_v1 for items that all say completed: the same effects, for any number of positions in
--- one statement. p_items numbers the items for the answer. Runs under the caller's locks.
+-- ack_batch_completed_v1: run ack_v1 for items that are all `completed`, any number of positions in one statement.
+-- Runs under the caller's locks. p_items numbers the items for the result.
+-- Returns: as ack_v1.
 CREATE OR REPLACE FUNCTION ack_batch_completed_v1(
     p_items int[], p_partition_ids bigint[], p_group_ids bigint[], p_lease_ids uuid[],
     p_transaction_ids text[], p_now timestamptz
@@ -9,79 +10,79 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH given AS MATERIALIZED (
+    WITH items_in AS MATERIALIZED (
         SELECT * FROM unnest(p_items, p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids)
                       AS k (item, partition_id, group_id, lease_id, transaction_id)
-    ), held AS MATERIALIZED (
-        SELECT p.partition_id, p.group_id, p.lease_id, p.cursor, p.lease_from, p.lease_to, p.done, p.returned,
+    ), leased_positions AS MATERIALIZED (
+        SELECT p.partition_id, p.group_id, p.lease_id, p.cursor, p.lease_from, p.lease_to, p.finished, p.returned,
                p.attempts, p.leased_at, t.name AS partition, t.queue_id, q.name AS queue, q.delay_ms,
                g.name AS group_name
-        FROM (SELECT DISTINCT k.partition_id, k.group_id, k.lease_id FROM given k) k
+        FROM (SELECT DISTINCT k.partition_id, k.group_id, k.lease_id FROM items_in k) k
         JOIN positions p ON p.partition_id = k.partition_id AND p.group_id = k.group_id
                         AND p.lease_id = k.lease_id AND p.lease_expires_at > p_now
         JOIN partitions t ON t.id = p.partition_id
         JOIN queues q ON q.id = t.queue_id
         JOIN groups g ON g.id = p.group_id
-    ), leased AS (
+    ), leased_messages AS (
         SELECT h.partition_id, h.group_id, s.first_offset + m.n - 1 AS message_offset,
                coalesce(s.transaction_ids[m.n], m.id::text) AS transaction_id
-        FROM held h
+        FROM leased_positions h
         CROSS JOIN LATERAL segments_v1(h.partition_id, h.lease_from, h.lease_to) s
         CROSS JOIN LATERAL unnest(s.message_ids) WITH ORDINALITY AS m (id, n)
-        WHERE s.first_offset + m.n > h.cursor AND NOT h.done + h.returned @> s.first_offset + m.n - 1
+        WHERE s.first_offset + m.n > h.cursor AND NOT h.finished + h.returned @> s.first_offset + m.n - 1
     ), matched AS MATERIALIZED (
-        SELECT k.item, k.partition_id, k.group_id, h.lease_id IS NOT NULL AS is_held,
+        SELECT k.item, k.partition_id, k.group_id, h.lease_id IS NOT NULL AS is_leased,
                CASE WHEN row_number() OVER (PARTITION BY l.partition_id, l.group_id, l.message_offset
                                             ORDER BY k.item) = 1 THEN l.message_offset END AS message_offset
-        FROM given k
-        LEFT JOIN held h ON h.partition_id = k.partition_id AND h.group_id = k.group_id
+        FROM items_in k
+        LEFT JOIN leased_positions h ON h.partition_id = k.partition_id AND h.group_id = k.group_id
                         AND h.lease_id = k.lease_id
-        LEFT JOIN leased l ON h.lease_id IS NOT NULL AND l.partition_id = k.partition_id
+        LEFT JOIN leased_messages l ON h.lease_id IS NOT NULL AND l.partition_id = k.partition_id
                           AND l.group_id = k.group_id AND l.transaction_id = k.transaction_id
-    ), finished AS (
+    ), completed AS (
         SELECT m.partition_id, m.group_id,
                range_agg(int8range(m.message_offset, m.message_offset + 1)) AS ranges
         FROM matched m WHERE m.message_offset IS NOT NULL GROUP BY m.partition_id, m.group_id
-    ), joined AS (
-        SELECT h.*, h.done + f.ranges AS all_done
-        FROM held h JOIN finished f ON f.partition_id = h.partition_id AND f.group_id = h.group_id
-    ), moved AS (
-        SELECT j.*, coalesce((SELECT upper(r) FROM unnest(j.all_done) r WHERE r @> j.cursor), j.cursor) AS head
-        FROM joined j
-    ), settled AS MATERIALIZED (
+    ), merged AS (
+        SELECT h.*, h.finished + f.ranges AS all_finished
+        FROM leased_positions h JOIN completed f ON f.partition_id = h.partition_id AND f.group_id = h.group_id
+    ), advanced AS (
+        SELECT j.*, coalesce((SELECT upper(r) FROM unnest(j.all_finished) r WHERE r @> j.cursor), j.cursor) AS head
+        FROM merged j
+    ), new_state AS MATERIALIZED (
         SELECT m.*, m.head < m.lease_to
-                    AND NOT (m.all_done + m.returned @> int8range(m.head, m.lease_to)) AS is_open
-        FROM moved m
-    ), updated AS (
+                    AND NOT (m.all_finished + m.returned @> int8range(m.head, m.lease_to)) AS is_open
+        FROM advanced m
+    ), position_rows AS (
         UPDATE positions p SET
             cursor = s.head,
-            done = s.all_done * int8multirange(int8range(s.head, NULL)),
+            finished = s.all_finished * int8multirange(int8range(s.head, NULL)),
             returned = CASE WHEN s.is_open THEN s.returned ELSE '{}' END,
             attempts = CASE WHEN s.attempts = '{}' THEN s.attempts
-                            ELSE prune_attempts_v1(s.attempts, s.all_done, s.head) END,
+                            ELSE prune_attempts_v1(s.attempts, s.all_finished, s.head) END,
             lease_id = CASE WHEN s.is_open THEN p.lease_id END,
             ready_at = CASE
                 WHEN s.is_open THEN p.ready_at
                 WHEN NOT isempty(s.returned) THEN retry_ready_at_v1(s.queue_id, p_now)
-                -- As message_created_at_v1; the test of last_offset must not be a condition, or a drained
-                -- partition would be searched to its beginning.
+                -- As message_created_at_v1. The test of last_offset must not be a WHERE condition, or the query would
+                -- search a drained partition to its beginning.
                 ELSE coalesce((SELECT CASE WHEN l.last_offset >= s.head THEN l.created_at END FROM log l
                                WHERE l.partition_id = s.partition_id AND l.first_offset <= s.head
                                ORDER BY l.first_offset DESC LIMIT 1)
                               + s.delay_ms * interval '1 millisecond', p_now) END
-        FROM settled s WHERE p.partition_id = s.partition_id AND p.group_id = s.group_id
-    ), counted AS (
+        FROM new_state s WHERE p.partition_id = s.partition_id AND p.group_id = s.group_id
+    ), tally_rows AS (
         INSERT INTO tallies AS t (queue_id, group_id, slot, messages)
-        SELECT s.queue_id, s.group_id, tally_slot_v1(), sum(s.head - s.cursor) FROM settled s
+        SELECT s.queue_id, s.group_id, tally_slot_v1(), sum(s.head - s.cursor) FROM new_state s
         WHERE s.head > s.cursor GROUP BY s.queue_id, s.group_id ORDER BY s.queue_id, s.group_id
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = t.messages + excluded.messages
     )
     SELECT a.items, a.outcome, h.queue_id, h.queue, h.partition, h.group_name,
            coalesce(NOT s.is_open, false), (extract(epoch FROM p_now - h.leased_at) * 1000)::bigint
-    FROM (SELECT array_agg(m.item) AS items, m.partition_id, m.group_id, m.is_held,
-                 CASE WHEN NOT m.is_held THEN 'lease_lost' WHEN m.message_offset IS NULL THEN 'not_leased'
+    FROM (SELECT array_agg(m.item) AS items, m.partition_id, m.group_id, m.is_leased,
+                 CASE WHEN NOT m.is_leased THEN 'lease_lost' WHEN m.message_offset IS NULL THEN 'not_leased'
                       ELSE 'completed' END AS outcome
           FROM matched m GROUP BY 2, 3, 4, 5) a
-    LEFT JOIN held h ON a.is_held AND h.partition_id = a.partition_id AND h.group_id = a.group_id
-    LEFT JOIN settled s ON a.is_held AND s.partition_id = a.partition_id AND s.group_id = a.group_id;
+    LEFT JOIN leased_positions h ON a.is_leased AND h.partition_id = a.partition_id AND h.group_id = a.group_id
+    LEFT JOIN new_state s ON a.is_leased AND s.partition_id = a.partition_id AND s.group_id = a.group_id;
 END $$;

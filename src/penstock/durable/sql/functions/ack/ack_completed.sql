@@ -1,10 +1,9 @@
--- ack_completed_v1: ack_v1 for items that all say completed, when the caller knows the names of what they belong to.
--- First come the plainest acks: a lease of one message at the cursor, of a position where nothing was finished out
--- of order, given back or failed. Nearly all acks of consumers that take one message at a time are that, and most of
--- the cost of ack_batch_completed_v1 is in setting up what they do not need. The others, whatever is the matter with them, are
--- left to it.
--- Returns a row with the numbers of the plain items (NULL if there are none) and how long each message was held, and
--- nothing else: they are completed and their leases are released. Then rows for the others as ack_v1 has them.
+-- ack_completed_v1: run ack_v1 for items that are all `completed`, for a caller that knows their queue and group names.
+-- Fast path: a lease of one message at the cursor, in a position without out-of-order, returned or failed messages.
+-- Nearly all acks of consumers that pop one message at a time take it; most of the cost of ack_batch_completed_v1 is
+-- preparation that they do not need. ack_batch_completed_v1 handles all other items.
+-- Returns: first a row with the item numbers of the fast path (NULL if there are none) and the time each message was
+-- held; these are completed and their leases released. Then rows for the other items, as in ack_v1.
 -- Locks: position rows by partition and group; then tallies by queue and group.
 CREATE OR REPLACE FUNCTION ack_completed_v1(
     p_partition_ids bigint[], p_group_ids bigint[], p_lease_ids uuid[], p_transaction_ids text[],
@@ -14,33 +13,33 @@ CREATE OR REPLACE FUNCTION ack_completed_v1(
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    WITH held AS MATERIALIZED (
-        SELECT k.item, k.transaction_id, p.ctid AS place, p.partition_id, p.group_id, p.cursor,
+    WITH locked AS MATERIALIZED (
+        SELECT k.item, k.transaction_id, p.ctid AS row_id, p.partition_id, p.group_id, p.cursor,
                CASE WHEN p.lease_id = k.lease_id AND p.lease_from = p.cursor AND p.lease_to = p.cursor + 1
-                         AND isempty(p.done) AND isempty(p.returned) AND p.attempts = '{}'
-                    THEN p.lease_expires_at END AS until
+                         AND isempty(p.finished) AND isempty(p.returned) AND p.attempts = '{}'
+                    THEN p.lease_expires_at END AS fast_lease_expires_at
         FROM unnest(p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids)
              WITH ORDINALITY AS k (partition_id, group_id, lease_id, transaction_id, item)
         JOIN positions p ON p.partition_id = k.partition_id AND p.group_id = k.group_id
         ORDER BY p.partition_id, p.group_id FOR UPDATE OF p
-    ), plain AS (
-        SELECT h.item, h.place, h.group_id, h.cursor, m.next_at + CASE
-                   -- Few queues have a delay, and which ones do is asked once for all items. By key, not by a join,
-                   -- which a plan made for few queues would do by reading all of them.
+    ), fast AS (
+        SELECT h.item, h.row_id, h.group_id, h.cursor, m.next_ready_at + CASE
+                   -- Few queues have a delay, so the query reads once for all items which ones do. It looks them up by
+                   -- key: a join could get a plan made for few queues that reads all of them.
                    WHEN h.group_id = ANY (ARRAY(
                        SELECT g.id FROM groups g WHERE g.id = ANY (p_group_ids)
                        AND (SELECT q.delay_ms FROM queues q WHERE q.id = g.queue_id) > 0))
                    THEN (SELECT q.delay_ms FROM queues q
                          WHERE q.id = (SELECT g.queue_id FROM groups g WHERE g.id = h.group_id))
-                   ELSE 0 END * interval '1 millisecond' AS next_at
-        FROM held h
+                   ELSE 0 END * interval '1 millisecond' AS next_ready_at
+        FROM locked h
         CROSS JOIN LATERAL (
-            -- One look at the log for the message and the one after it, which mostly are segments of their own. The
-            -- segment that starts before is only looked for where they are not: that reads half a page of the index.
+            -- One read of the log for the message and the next one, which mostly are segments of their own. Only if
+            -- they are not, the query looks for the segment that starts before: that reads half a page of the index.
             SELECT bool_or(h.transaction_id = coalesce(
                        l.transaction_ids[h.cursor - l.first_offset + 1],
-                       l.message_ids[h.cursor - l.first_offset + 1]::text)) AS is_it,
-                   max(l.created_at) FILTER (WHERE l.last_offset > h.cursor) AS next_at
+                       l.message_ids[h.cursor - l.first_offset + 1]::text)) AS is_match,
+                   max(l.created_at) FILTER (WHERE l.last_offset > h.cursor) AS next_ready_at
             FROM (SELECT l.first_offset, l.last_offset, l.created_at, l.message_ids, l.transaction_ids FROM log l
                   WHERE l.partition_id = h.partition_id AND l.first_offset BETWEEN h.cursor AND h.cursor + 1
                   UNION ALL
@@ -49,22 +48,22 @@ BEGIN
                    ORDER BY l.first_offset DESC LIMIT 1)
                   LIMIT 2) l
         ) m
-        WHERE h.until > coalesce(p_now, clock_timestamp()) AND m.is_it
-    ), settled AS (
+        WHERE h.fast_lease_expires_at > coalesce(p_now, clock_timestamp()) AND m.is_match
+    ), acked AS (
         UPDATE positions p SET cursor = s.cursor + 1, lease_id = NULL,
-               ready_at = coalesce(s.next_at, p_now, clock_timestamp())
-        -- By its place: locked here, a row cannot move. One that was changed before it could be locked is not found
-        -- there, and left to the others.
-        FROM plain s WHERE p.ctid = s.place
+               ready_at = coalesce(s.next_ready_at, p_now, clock_timestamp())
+        -- By ctid: the row is locked, so its ctid cannot change. A row that changed before it was locked is not found
+        -- at that ctid; the batch below handles it.
+        FROM fast s WHERE p.ctid = s.row_id
         RETURNING s.item, s.group_id,
                   (extract(epoch FROM coalesce(p_now, clock_timestamp()) - p.leased_at) * 1000)::bigint AS run_ms
-    ), counted AS (
+    ), tally_rows AS (
         INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
         SELECT (SELECT g.queue_id FROM groups g WHERE g.id = s.group_id), s.group_id, tally_slot_v1(), count(*)
-        FROM settled s GROUP BY s.group_id ORDER BY 1, 2
+        FROM acked s GROUP BY s.group_id ORDER BY 1, 2
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
     )
-    SELECT array_agg(s.item::int), array_agg(s.run_ms) INTO items, run_ms FROM settled s;
+    SELECT array_agg(s.item::int), array_agg(s.run_ms) INTO items, run_ms FROM acked s;
     RETURN NEXT;
     IF cardinality(items) = cardinality(p_partition_ids) THEN
         RETURN;

@@ -1,6 +1,6 @@
--- lock_tallies_v1: take the tallies that settling these positions will write, by queue and group.
--- For whoever settles in more than one statement: two backends may share a slot, and would otherwise come to
--- the same tallies in different orders. Tallies come before dead letters.
+-- lock_tallies_v1: lock the tallies that acks of these positions will write, by queue and group.
+-- For callers that ack in more than one statement: two backends may share a slot, and would otherwise lock the same
+-- tallies in different orders. Lock tallies before dead letters.
 CREATE OR REPLACE FUNCTION lock_tallies_v1(p_partition_ids bigint[], p_group_ids bigint[]) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO tallies AS y (queue_id, group_id, slot, messages)

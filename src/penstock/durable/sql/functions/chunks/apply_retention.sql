@@ -1,28 +1,28 @@
--- apply_retention_v1: let go of what queues no longer keep, looking at up to p_limit partitions with an id above p_after.
--- Moves a partition's low_offset, never back, and the positions below it; the rows go with their chunk.
--- A partition is left alone until its oldest message is past its time by a fiftieth of it, five minutes at most:
--- so a busy one is not touched in every round.
--- Returns the last partition looked at, in every row (no row: there is none above p_after), and of each queue
--- and group what was let go of before it was finished; group 0 where the queue has no group.
--- Locks: partitions, then positions, each in the order of their ids, and only where something is let go of.
--- Holds the queues, which keeps a group that is being made meanwhile from starting below.
+-- apply_retention_v1: drop messages that queues no longer keep, in up to p_limit partitions with an id above p_after.
+-- Moves a partition's low_offset, never back, and the positions below it; the rows are dropped with their chunk.
+-- It leaves a partition alone until its oldest message is past its time by a fiftieth of that time, at most five
+-- minutes. So it does not change a busy partition in every round.
+-- Returns: in every row the last partition read (no row if there is none above p_after), and per queue and group the
+-- messages dropped before they were finished; group 0 if the queue has no group.
+-- Locks: partitions, then positions, each in the order of their ids, and only where messages are dropped. The queues
+-- (shared), so that a group created meanwhile does not start below low_offset.
 CREATE OR REPLACE FUNCTION apply_retention_v1(p_after bigint, p_limit int, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (last_partition_id bigint, queue_id bigint, group_id bigint, messages bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_now      timestamptz := coalesce(p_now, clock_timestamp());
-    v_last     bigint;
-    v_due      bigint[];
-    v_offsets  bigint[];
-    v_finished bigint[];
+    v_now              timestamptz := coalesce(p_now, clock_timestamp());
+    v_last             bigint;
+    v_partition_ids    bigint[];
+    v_offsets          bigint[];
+    v_finished_offsets bigint[];
 BEGIN
-    WITH looked AS MATERIALIZED (
+    WITH candidates AS MATERIALIZED (
         SELECT t.id, t.low_offset, least(
                    CASE WHEN q.retention_enabled THEN nullif(q.retention_ms, 0) END,
                    CASE WHEN q.retention_enabled THEN nullif(q.completed_retention_ms, 0) END,
                    CASE WHEN NOT q.has_group THEN nullif(q.ttl_ms, 0) END,
-                   CASE WHEN NOT q.has_group THEN nullif(q.max_wait_ms, 0) END) AS kept_ms
+                   CASE WHEN NOT q.has_group THEN nullif(q.max_wait_ms, 0) END) AS retention_ms
         FROM partitions t
         JOIN (SELECT q.*, EXISTS (SELECT 1 FROM groups g WHERE g.queue_id = q.id) AS has_group FROM queues q) q
           ON q.id = t.queue_id
@@ -33,53 +33,54 @@ BEGIN
     )
     SELECT max(l.id), array_agg(l.id) FILTER (
                WHERE coalesce(message_created_at_v1(l.id, l.low_offset), '-infinity')
-                   <= v_now - (l.kept_ms + least(l.kept_ms / 50, 300000)) * interval '1 millisecond')
-    INTO v_last, v_due FROM looked l;
+                   <= v_now - (l.retention_ms + least(l.retention_ms / 50, 300000)) * interval '1 millisecond')
+    INTO v_last, v_partition_ids FROM candidates l;
     IF v_last IS NULL THEN
         RETURN;
     END IF;
     RETURN QUERY SELECT v_last, NULL::bigint, NULL::bigint, 0::bigint;
 
-    -- Most of the work without locks: what an age says does not change any more. What the groups have finished
-    -- may, so that is looked at again.
+    -- Most of the work runs without locks: the bound by age does not change any more. The cursors of the groups may
+    -- move, so they are read again under the locks.
     SELECT array_agg(k.partition_id), array_agg(k.kept_from), array_agg(k.finished_kept_from)
-    INTO v_due, v_offsets, v_finished
-    FROM retention_bounds_v1(v_due, v_now) k WHERE greatest(k.kept_from, k.finished_kept_from) > k.low_offset;
-    IF v_due IS NULL THEN
+    INTO v_partition_ids, v_offsets, v_finished_offsets
+    FROM retention_bounds_v1(v_partition_ids, v_now) k WHERE greatest(k.kept_from, k.finished_kept_from) > k.low_offset;
+    IF v_partition_ids IS NULL THEN
         RETURN;
     END IF;
-    PERFORM lock_queues_v1(array_agg(t.queue_id), false) FROM partitions t WHERE t.id = ANY (v_due);
-    PERFORM 1 FROM partitions t WHERE t.id = ANY (v_due) ORDER BY t.id FOR NO KEY UPDATE;
-    PERFORM 1 FROM positions p WHERE p.partition_id = ANY (v_due)
+    PERFORM lock_queues_v1(array_agg(t.queue_id), false) FROM partitions t WHERE t.id = ANY (v_partition_ids);
+    PERFORM 1 FROM partitions t WHERE t.id = ANY (v_partition_ids) ORDER BY t.id FOR NO KEY UPDATE;
+    PERFORM 1 FROM positions p WHERE p.partition_id = ANY (v_partition_ids)
     ORDER BY p.partition_id, p.group_id FOR UPDATE;
 
-    SELECT array_agg(d.id), array_agg(d.kept_from) INTO v_due, v_offsets FROM (
+    SELECT array_agg(d.id), array_agg(d.kept_from) INTO v_partition_ids, v_offsets FROM (
         SELECT t.id, t.low_offset, greatest(k.kept_from, CASE WHEN k.finished_kept_from IS NOT NULL THEN (
                    SELECT least(k.finished_kept_from, min(p.cursor)) FROM positions p
                    WHERE p.partition_id = t.id HAVING min(p.cursor) IS NOT NULL) END) AS kept_from
-        FROM unnest(v_due, v_offsets, v_finished) AS k (id, kept_from, finished_kept_from)
+        FROM unnest(v_partition_ids, v_offsets, v_finished_offsets) AS k (id, kept_from, finished_kept_from)
         JOIN partitions t ON t.id = k.id
     ) d WHERE d.kept_from > d.low_offset;
-    IF v_due IS NULL THEN
+    IF v_partition_ids IS NULL THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT v_last, p.queue_id, p.group_id, p.messages FROM advance_past_v1(v_due, v_offsets, v_now) p;
     RETURN QUERY
-    WITH kept AS MATERIALIZED (
+    SELECT v_last, p.queue_id, p.group_id, p.messages FROM advance_past_v1(v_partition_ids, v_offsets, v_now) p;
+    RETURN QUERY
+    WITH bounds AS MATERIALIZED (
         SELECT t.id, t.queue_id, t.low_offset, k.kept_from
-        FROM unnest(v_due, v_offsets) AS k (id, kept_from) JOIN partitions t ON t.id = k.id
-    ), raised AS (
-        UPDATE partitions t SET low_offset = k.kept_from FROM kept k WHERE t.id = k.id
-    ), counted AS (
+        FROM unnest(v_partition_ids, v_offsets) AS k (id, kept_from) JOIN partitions t ON t.id = k.id
+    ), partition_rows AS (
+        UPDATE partitions t SET low_offset = k.kept_from FROM bounds k WHERE t.id = k.id
+    ), tally_rows AS (
         INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
-        SELECT k.queue_id, -1, tally_slot_v1(), sum(k.kept_from - k.low_offset) FROM kept k
+        SELECT k.queue_id, -1, tally_slot_v1(), sum(k.kept_from - k.low_offset) FROM bounds k
         GROUP BY k.queue_id ORDER BY k.queue_id
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
-    ), forgotten AS (
-        DELETE FROM deleted_messages d USING kept k WHERE d.partition_id = k.id AND d.message_offset < k.kept_from
-    ), unremembered AS (
-        DELETE FROM lineages l USING kept k WHERE l.partition_id = k.id AND l.message_offset < k.kept_from
+    ), deleted_marks AS (
+        DELETE FROM deleted_messages d USING bounds k WHERE d.partition_id = k.id AND d.message_offset < k.kept_from
+    ), deleted_lineages AS (
+        DELETE FROM lineages l USING bounds k WHERE l.partition_id = k.id AND l.message_offset < k.kept_from
     )
-    SELECT v_last, k.queue_id, 0::bigint, sum(k.kept_from - k.low_offset)::bigint FROM kept k
+    SELECT v_last, k.queue_id, 0::bigint, sum(k.kept_from - k.low_offset)::bigint FROM bounds k
     WHERE NOT EXISTS (SELECT 1 FROM groups g WHERE g.queue_id = k.queue_id) GROUP BY k.queue_id;
 END $$;

@@ -1,6 +1,7 @@
--- chunks_v1: every chunk with its stage, size on disk, and of a counted one what it holds and what of that is
--- still kept, in bytes of messages. What a partition no longer keeps, and what belongs to a deleted one, is not.
--- Cost follows the number of partitions per chunk, never messages.
+-- chunks_v1: list the chunks with their stage, size on disk, and bytes held and kept.
+-- Returns: held_bytes and kept_bytes are bytes of messages, NULL unless the chunk is counted. Messages below a
+-- partition's low_offset and messages of deleted partitions are held but not kept.
+-- Cost: follows the number of partitions per chunk, never messages.
 CREATE OR REPLACE FUNCTION chunks_v1()
 RETURNS TABLE (chunk int, stage text, opened_at timestamptz, size_bytes bigint, held_bytes bigint, kept_bytes bigint)
 LANGUAGE sql STABLE AS $$

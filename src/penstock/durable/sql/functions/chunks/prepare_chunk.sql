@@ -1,8 +1,9 @@
--- prepare_chunk_v1: make and attach the tables of the next chunk when the open one is due to be closed: it has
--- p_bytes, or is p_age old and has a sixteenth of that. It is never due before it holds a third of the log: every
--- look into the log goes through all chunks, so there must be few of them, however much is kept.
--- Returns the new chunk, NULL if none is due or one is there already. Nobody pushes to it before open_chunk_v1.
--- Locks: attaching takes SHARE UPDATE EXCLUSIVE on `log` and `message_keys`, which no push, pop or ack waits for.
+-- prepare_chunk_v1: create and attach the tables of the next chunk if the open chunk is large or old enough.
+-- The open chunk is large enough with p_bytes, and old enough at p_age with a sixteenth of p_bytes. It is never
+-- replaced before it holds a third of the log: every read of the log goes through all chunks, so there must be few of
+-- them, independent of how much is kept. Pushes do not use the new chunk before open_chunk_v1.
+-- Returns: the new chunk; NULL if the open one stays or a new one already exists.
+-- Locks: SHARE UPDATE EXCLUSIVE on `log` and `message_keys` to attach the tables: no push, pop or ack waits for it.
 CREATE OR REPLACE FUNCTION prepare_chunk_v1(p_bytes bigint, p_age interval, p_now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql AS $$
@@ -11,7 +12,7 @@ DECLARE
     v_next  int;
     v_bytes bigint;
     v_total bigint;
-    v_part  text;
+    v_table text;
 BEGIN
     LOCK TABLE chunk_stages IN SHARE ROW EXCLUSIVE MODE;
     SELECT * INTO v_open FROM chunks ORDER BY id DESC LIMIT 1;
@@ -29,23 +30,24 @@ BEGIN
     END IF;
 
     v_next := v_open.id + 1;
-    FOREACH v_part IN ARRAY ARRAY['log', 'message_keys'] LOOP
+    FOREACH v_table IN ARRAY ARRAY['log', 'message_keys'] LOOP
         EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING STORAGE INCLUDING COMPRESSION)',
-                       v_part || '_' || v_next, v_part)
-            -- Stored as the open one is: whatever was set there, for its overflow table too.
+                       v_table || '_' || v_next, v_table)
+            -- With the storage parameters of the open chunk, also those of its TOAST table.
             || (SELECT coalesce(' WITH (' || string_agg(
-                           format('%s = %L', split_part(o.option, '=', 1), split_part(o.option, '=', 2)), ', ') || ')', '')
+                           format('%s = %L', split_part(o.option, '=', 1), split_part(o.option, '=', 2)), ', ')
+                       || ')', '')
                 FROM (SELECT unnest(c.reloptions) AS option FROM pg_class c
-                      WHERE c.oid = (v_part || '_' || v_open.id)::regclass
+                      WHERE c.oid = (v_table || '_' || v_open.id)::regclass
                       UNION ALL
                       SELECT 'toast.' || unnest(t.reloptions) FROM pg_class c JOIN pg_class t ON t.oid = c.reltoastrelid
-                      WHERE c.oid = (v_part || '_' || v_open.id)::regclass) o);
-        EXECUTE (SELECT coalesce(format('ALTER TABLE %I ', v_part || '_' || v_next) || string_agg(
+                      WHERE c.oid = (v_table || '_' || v_open.id)::regclass) o);
+        EXECUTE (SELECT coalesce(format('ALTER TABLE %I ', v_table || '_' || v_next) || string_agg(
                      format('ALTER COLUMN %I SET STATISTICS %s', a.attname, a.attstattarget), ', '), 'SELECT 1')
                  FROM pg_attribute a
-                 WHERE a.attrelid = v_part::regclass AND a.attnum > 0 AND a.attstattarget >= 0);
+                 WHERE a.attrelid = v_table::regclass AND a.attnum > 0 AND a.attstattarget >= 0);
         EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES IN (%s)',
-                       v_part, v_part || '_' || v_next, v_next);
+                       v_table, v_table || '_' || v_next, v_next);
     END LOOP;
     INSERT INTO chunk_stages (chunk, stage) VALUES (v_next, 'spare');
     RETURN v_next;

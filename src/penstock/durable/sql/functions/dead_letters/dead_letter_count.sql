@@ -1,5 +1,6 @@
--- dead_letter_count_v1: how many dead letters a queue has, or one group of it; exact, and at a cost that does not follow
--- their number: what is folded, plus what is not folded yet.
+-- dead_letter_count_v1: count the dead letters of a queue, or of one of its groups.
+-- Returns: the exact number: the folded counts plus the changes that are not folded yet.
+-- Cost: independent of the number of dead letters.
 CREATE OR REPLACE FUNCTION dead_letter_count_v1(p_queue_id bigint, p_group_id bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE sql STABLE AS $$
     SELECT (coalesce((SELECT sum(c.messages) FROM dead_counts c

@@ -1,25 +1,26 @@
--- dead_letter_error_groups_v1: an environment's dead letters grouped by what they died of, the most frequent first; of a queue or
--- group if named. `hours` are the counts of the last p_hours hours, the running one last: letters that are dead now,
--- by the hour in which they died. Every row tells how many groups there are.
--- Cost follows the groups of errors, the queues and groups they are in, and p_hours; of letters a few are looked up.
+-- dead_letter_error_groups_v1: list a page of an environment's error groups, the most frequent first.
+-- An error group has the dead letters whose errors have the same pattern. p_queue and p_group are filters.
+-- Returns: `hours` has the counts of the last p_hours hours, the current one last: present dead letters by the hour in
+-- which they died. `total`, in every row, is the number of error groups.
+-- Cost: follows the error groups, their queues and groups, and p_hours; it reads only a few dead letters.
 CREATE OR REPLACE FUNCTION dead_letter_error_groups_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_group text, p_hours int, p_limit int,
     p_offset int, p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (error_key uuid, pattern text, messages bigint, queues text[], groups text[], first_at timestamptz,
                  last_at timestamptz, hours bigint[], example text, total bigint)
 LANGUAGE sql STABLE AS $$
-    WITH moment AS (
+    WITH clock AS (
         SELECT date_bin('1 hour', coalesce(p_now, clock_timestamp()), '2000-01-01T00:00:00Z') AS hour
-    ), places AS MATERIALIZED (
+    ), queue_groups AS MATERIALIZED (
         SELECT DISTINCT c.queue_id, c.group_id, q.name AS queue, g.name AS group_name
         FROM (SELECT queue_id, group_id FROM dead_counts UNION SELECT queue_id, group_id FROM dead_tallies) c
         JOIN queues q ON q.id = c.queue_id
         LEFT JOIN groups g ON g.id = c.group_id
         WHERE q.environment_id = environment_id_v1(p_organization, p_project, p_environment)
           AND (p_queue IS NULL OR q.name = p_queue) AND (p_group IS NULL OR g.name = p_group)
-    ), counted AS MATERIALIZED (
+    ), error_counts AS MATERIALIZED (
         SELECT w.queue_id, w.group_id, w.queue, w.group_name, c.error_key, sum(c.messages) AS messages
-        FROM places w
+        FROM queue_groups w
         JOIN (SELECT queue_id, group_id, error_key, messages FROM dead_error_counts
               UNION ALL SELECT queue_id, group_id, error_key, messages FROM dead_tallies) c
           ON c.queue_id = w.queue_id AND c.group_id = w.group_id
@@ -27,11 +28,11 @@ LANGUAGE sql STABLE AS $$
     ), page AS MATERIALIZED (
         SELECT c.error_key, sum(c.messages)::bigint AS messages, array_agg(DISTINCT c.queue) AS queues,
                array_agg(DISTINCT c.group_name) AS groups, count(*) OVER () AS total
-        FROM counted c GROUP BY c.error_key
+        FROM error_counts c GROUP BY c.error_key
         ORDER BY sum(c.messages) DESC, c.error_key LIMIT p_limit OFFSET p_offset
     ), trend AS MATERIALIZED (
         SELECT h.error_key, h.hour, sum(h.messages)::bigint AS messages
-        FROM moment m CROSS JOIN places w
+        FROM clock m CROSS JOIN queue_groups w
         CROSS JOIN LATERAL (
             SELECT k.error_key, k.hour, k.messages FROM dead_hours k
             WHERE k.queue_id = w.queue_id AND k.group_id = w.group_id
@@ -41,19 +42,19 @@ LANGUAGE sql STABLE AS $$
             WHERE y.queue_id = w.queue_id AND y.group_id = w.group_id
               AND y.hour > m.hour - p_hours * interval '1 hour' AND y.hour <= m.hour) h
         GROUP BY h.error_key, h.hour
-    ), drawn AS MATERIALIZED (
+    ), hourly AS MATERIALIZED (
         SELECT p.error_key, array_agg(coalesce(t.messages, 0) ORDER BY h.n) AS hours
-        FROM page p CROSS JOIN moment m CROSS JOIN generate_series(1, p_hours) AS h (n)
+        FROM page p CROSS JOIN clock m CROSS JOIN generate_series(1, p_hours) AS h (n)
         LEFT JOIN trend t ON t.error_key = p.error_key AND t.hour = m.hour - (p_hours - h.n) * interval '1 hour'
         GROUP BY p.error_key
-    ), seen AS MATERIALIZED (
-        SELECT c.error_key, min(o.failed_at) AS first_at, max(n.failed_at) AS last_at,
+    ), examples AS MATERIALIZED (
+        SELECT c.error_key, min(oldest.failed_at) AS first_at, max(n.failed_at) AS last_at,
                (array_agg(n.error ORDER BY n.failed_at DESC))[1] AS example
-        FROM page p JOIN counted c ON c.error_key = p.error_key
+        FROM page p JOIN error_counts c ON c.error_key = p.error_key
         CROSS JOIN LATERAL (
             SELECT d.failed_at FROM dead_letters d
             WHERE d.queue_id = c.queue_id AND d.group_id = c.group_id AND d.error_key = c.error_key
-            ORDER BY d.failed_at LIMIT 1) o
+            ORDER BY d.failed_at LIMIT 1) oldest
         CROSS JOIN LATERAL (
             SELECT d.failed_at, d.error FROM dead_letters d
             WHERE d.queue_id = c.queue_id AND d.group_id = c.group_id AND d.error_key = c.error_key
@@ -65,8 +66,8 @@ LANGUAGE sql STABLE AS $$
                 THEN coalesce(e.pattern, error_pattern_v1(s.example)) END,
            p.messages, p.queues, p.groups, s.first_at, s.last_at, w.hours, s.example, p.total
     FROM page p
-    JOIN drawn w ON w.error_key = p.error_key
-    LEFT JOIN seen s ON s.error_key = p.error_key
+    JOIN hourly w ON w.error_key = p.error_key
+    LEFT JOIN examples s ON s.error_key = p.error_key
     LEFT JOIN dead_errors e ON e.key = p.error_key
     ORDER BY p.messages DESC, p.error_key
 $$;

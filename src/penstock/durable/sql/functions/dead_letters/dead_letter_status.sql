@@ -1,7 +1,8 @@
--- dead_letter_status_v1: a page of an environment's queues and groups that have had dead letters, by name, with how many
--- there are now and since when the oldest is dead; of a queue or group if named. A group that was deleted has no
--- name. Every row tells how many rows there are.
--- Cost follows the number of queues and groups with dead letters, and what is not folded yet; never letters.
+-- dead_letter_status_v1: list a page of an environment's queues and groups that have had dead letters, by name.
+-- p_queue and p_group are filters. A group that was deleted has no name.
+-- Returns: the present number of dead letters and, with p_ages, since when the oldest is dead. `total`, in every row,
+-- is the number of rows.
+-- Cost: follows the queues and groups with dead letters and the changes not folded yet, never dead letters.
 CREATE OR REPLACE FUNCTION dead_letter_status_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_group text, p_limit int, p_offset int,
     p_ages boolean

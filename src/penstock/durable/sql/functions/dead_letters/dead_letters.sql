@@ -1,24 +1,25 @@
--- dead_letters_v1: a page of an environment's dead letters, the latest first; of a queue, group or partition if named,
--- of a span of time, of one group of errors, and with a text in the error or in the payload. p_before_at and
--- p_before_id are where the page before ended. A letter of a group that was deleted has no group name. Sealed payloads
--- do not match a text.
--- With a text, at most p_look letters of each queue are looked at. If there are more, a row without a message tells
--- down to which letter all were looked at.
--- Cost follows the number of queues asked for, and the page or p_look.
+-- dead_letters_v1: list a page of an environment's dead letters, the latest first.
+-- Filters: queue, group, partition, a time range, one error group, and a text in the error or in the payload. Encrypted
+-- payloads do not match a text. p_before_at and p_before_id are the end of the previous page. A dead letter of a
+-- deleted group has no group name.
+-- With a text filter it scans at most p_scan_limit dead letters of each queue. If there are more, it also returns a row
+-- without a message: the last dead letter down to which all were scanned.
+-- Cost: follows the number of queues, and the page or p_scan_limit.
 CREATE OR REPLACE FUNCTION dead_letters_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_group text, p_partition text,
     p_from timestamptz, p_to timestamptz, p_error text, p_error_key uuid, p_payload text,
-    p_before_at timestamptz, p_before_id bigint, p_look int, p_limit int, p_offset int
+    p_before_at timestamptz, p_before_id bigint, p_scan_limit int, p_limit int, p_offset int
 ) RETURNS TABLE (id bigint, queue text, partition_id bigint, partition text, group_name text, message_offset bigint,
                  message_id uuid, transaction_id text, trace_id uuid, payload bytea, error text, attempts int,
                  created_at timestamptz, failed_at timestamptz, error_key uuid, deaths int, earlier_attempts int,
                  first_created_at timestamptz, first_transaction_id text)
 LANGUAGE sql STABLE AS $$
-    WITH given AS MATERIALIZED (
+    WITH search AS MATERIALIZED (
         SELECT coalesce(p_from, '-infinity') AS start, least(p_to, p_before_at) AS before,
-               convert_to(p_payload, 'UTF8') AS payload, p_error IS NOT NULL OR p_payload IS NOT NULL AS searches,
-               CASE WHEN p_error IS NOT NULL OR p_payload IS NOT NULL THEN p_look ELSE p_limit + p_offset END AS look
-    ), places AS MATERIALIZED (
+               convert_to(p_payload, 'UTF8') AS payload, p_error IS NOT NULL OR p_payload IS NOT NULL AS has_text,
+               CASE WHEN p_error IS NOT NULL OR p_payload IS NOT NULL THEN p_scan_limit
+                    ELSE p_limit + p_offset END AS scan_limit
+    ), queue_groups AS MATERIALIZED (
         SELECT q.id AS queue_id, q.name AS queue, g.id AS group_id, t.id AS partition_id
         FROM queues q
         LEFT JOIN groups g ON g.queue_id = q.id AND (g.name = p_group OR p_group IS NULL AND p_error_key IS NOT NULL)
@@ -26,49 +27,49 @@ LANGUAGE sql STABLE AS $$
         WHERE q.environment_id = environment_id_v1(p_organization, p_project, p_environment)
           AND (p_queue IS NULL OR q.name = p_queue)
           AND (p_group IS NULL OR g.id IS NOT NULL) AND (p_partition IS NULL OR t.id IS NOT NULL)
-    ), looked AS MATERIALIZED (
-        SELECT w.queue, w.queue_id AS place_queue, w.group_id AS place_group, d.*
-        FROM places w CROSS JOIN given
+    ), scanned AS MATERIALIZED (
+        SELECT w.queue, w.queue_id AS scanned_queue_id, w.group_id AS scanned_group_id, d.*
+        FROM queue_groups w CROSS JOIN search
         CROSS JOIN LATERAL (
             (SELECT * FROM dead_letters d
              WHERE p_group IS NULL AND p_error_key IS NULL AND d.queue_id = w.queue_id
-               AND d.failed_at >= given.start AND d.failed_at <= coalesce(given.before, 'infinity')
+               AND d.failed_at >= search.start AND d.failed_at <= coalesce(search.before, 'infinity')
                AND (p_to IS NULL OR d.failed_at < p_to)
                AND (p_before_at IS NULL OR (d.failed_at, d.id) < (p_before_at, p_before_id))
                AND d.partition_id = coalesce(w.partition_id, d.partition_id)
-             ORDER BY d.failed_at DESC, d.id DESC LIMIT given.look)
+             ORDER BY d.failed_at DESC, d.id DESC LIMIT search.scan_limit)
             UNION ALL
             (SELECT * FROM dead_letters d
              WHERE p_group IS NOT NULL AND p_error_key IS NULL AND d.queue_id = w.queue_id AND d.group_id = w.group_id
-               AND d.failed_at >= given.start AND d.failed_at <= coalesce(given.before, 'infinity')
+               AND d.failed_at >= search.start AND d.failed_at <= coalesce(search.before, 'infinity')
                AND (p_to IS NULL OR d.failed_at < p_to)
                AND (p_before_at IS NULL OR (d.failed_at, d.id) < (p_before_at, p_before_id))
                AND d.partition_id = coalesce(w.partition_id, d.partition_id)
-             ORDER BY d.failed_at DESC, d.id DESC LIMIT given.look)
+             ORDER BY d.failed_at DESC, d.id DESC LIMIT search.scan_limit)
             UNION ALL
             (SELECT * FROM dead_letters d
              WHERE p_error_key IS NOT NULL AND d.queue_id = w.queue_id AND d.group_id = w.group_id
                AND d.error_key = p_error_key
-               AND d.failed_at >= given.start AND d.failed_at <= coalesce(given.before, 'infinity')
+               AND d.failed_at >= search.start AND d.failed_at <= coalesce(search.before, 'infinity')
                AND (p_to IS NULL OR d.failed_at < p_to)
                AND (p_before_at IS NULL OR (d.failed_at, d.id) < (p_before_at, p_before_id))
                AND d.partition_id = coalesce(w.partition_id, d.partition_id)
-             ORDER BY d.failed_at DESC, d.id DESC LIMIT given.look)
+             ORDER BY d.failed_at DESC, d.id DESC LIMIT search.scan_limit)
         ) d
-    ), horizon AS MATERIALIZED (
-        -- Where one place was not looked through, the others are not told of what is older than that.
-        SELECT h.failed_at, h.id FROM given CROSS JOIN (
-            SELECT DISTINCT ON (l.place_queue, l.place_group) l.failed_at, l.id,
-                   count(*) OVER (PARTITION BY l.place_queue, l.place_group) AS letters
-            FROM looked l ORDER BY l.place_queue, l.place_group, l.failed_at, l.id) h
-        WHERE given.searches AND h.letters >= given.look
+    ), scan_end AS MATERIALIZED (
+        -- If one queue was not scanned to its end, the page has no older dead letters of the other queues either.
+        SELECT h.failed_at, h.id FROM search CROSS JOIN (
+            SELECT DISTINCT ON (l.scanned_queue_id, l.scanned_group_id) l.failed_at, l.id,
+                   count(*) OVER (PARTITION BY l.scanned_queue_id, l.scanned_group_id) AS scanned_count
+            FROM scanned l ORDER BY l.scanned_queue_id, l.scanned_group_id, l.failed_at, l.id) h
+        WHERE search.has_text AND h.scanned_count >= search.scan_limit
         ORDER BY h.failed_at DESC, h.id DESC LIMIT 1
     ), page AS MATERIALIZED (
-        SELECT l.* FROM looked l CROSS JOIN given LEFT JOIN horizon ON true
-        WHERE (horizon.id IS NULL OR (l.failed_at, l.id) >= (horizon.failed_at, horizon.id))
+        SELECT l.* FROM scanned l CROSS JOIN search LEFT JOIN scan_end ON true
+        WHERE (scan_end.id IS NULL OR (l.failed_at, l.id) >= (scan_end.failed_at, scan_end.id))
           AND (p_error IS NULL OR position(lower(p_error) IN lower(coalesce(l.error, ''))) > 0)
-          AND (given.payload IS NULL OR length(l.payload) > 0 AND get_byte(l.payload, 0) <> 1
-                                        AND position(given.payload IN l.payload) > 0)
+          AND (search.payload IS NULL OR length(l.payload) > 0 AND get_byte(l.payload, 0) <> 1
+                                        AND position(search.payload IN l.payload) > 0)
         ORDER BY l.failed_at DESC, l.id DESC LIMIT p_limit OFFSET p_offset
     )
     (SELECT d.id, d.queue, d.partition_id, t.name, g.name, d.message_offset, d.message_id, d.transaction_id,
@@ -81,5 +82,5 @@ LANGUAGE sql STABLE AS $$
     UNION ALL
     SELECT h.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, h.failed_at, NULL, NULL, NULL,
            NULL, NULL
-    FROM horizon h
+    FROM scan_end h
 $$;

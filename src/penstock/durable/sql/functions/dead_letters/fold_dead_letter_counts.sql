@@ -1,43 +1,44 @@
--- fold_dead_letter_counts_v1: add up to p_limit rows of dead_tallies to the counts they change; how many there were.
--- A number that turns negative stays so, for the recount to report. Called by one session at a time.
--- Locks: none that a death, a requeue or a purge waits for.
+-- fold_dead_letter_counts_v1: add up to p_limit rows of dead_tallies to the counts they change.
+-- A count that becomes negative stays negative, so that the recount reports it. Run by one session at a time.
+-- Returns: the number of rows folded.
+-- Locks: none that a new dead letter, a requeue or a purge waits for.
 CREATE OR REPLACE FUNCTION fold_dead_letter_counts_v1(p_limit int) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     v_folded bigint;
 BEGIN
-    WITH gone AS (
+    WITH removed AS (
         DELETE FROM dead_tallies WHERE id IN (
             SELECT y.id FROM dead_tallies y ORDER BY y.id LIMIT p_limit FOR UPDATE SKIP LOCKED)
         RETURNING queue_id, group_id, error_key, hour, messages
-    ), known AS MATERIALIZED (
-        SELECT y.* FROM gone y WHERE EXISTS (SELECT 1 FROM queues q WHERE q.id = y.queue_id)
-    ), named AS (
-        -- The words are those of any letter of the group; if there is none left, nobody will ask for them.
+    ), foldable AS MATERIALIZED (
+        SELECT y.* FROM removed y WHERE EXISTS (SELECT 1 FROM queues q WHERE q.id = y.queue_id)
+    ), patterns AS (
+        -- Any dead letter of the error group gives the pattern. If none is left, the pattern is not needed.
         INSERT INTO dead_errors (key, pattern)
         SELECT k.error_key, error_pattern_v1(d.error)
-        FROM (SELECT DISTINCT ON (y.error_key) y.queue_id, y.group_id, y.error_key FROM known y
+        FROM (SELECT DISTINCT ON (y.error_key) y.queue_id, y.group_id, y.error_key FROM foldable y
               WHERE y.messages > 0 AND NOT EXISTS (SELECT 1 FROM dead_errors e WHERE e.key = y.error_key)) k
         CROSS JOIN LATERAL (
             SELECT d.error FROM dead_letters d
             WHERE d.queue_id = k.queue_id AND d.group_id = k.group_id AND d.error_key = k.error_key LIMIT 1) d
         ON CONFLICT DO NOTHING
-    ), totals AS (
+    ), count_rows AS (
         INSERT INTO dead_counts AS c (queue_id, group_id, messages)
-        SELECT y.queue_id, y.group_id, sum(y.messages) FROM known y GROUP BY y.queue_id, y.group_id
+        SELECT y.queue_id, y.group_id, sum(y.messages) FROM foldable y GROUP BY y.queue_id, y.group_id
         ON CONFLICT (queue_id, group_id) DO UPDATE SET messages = c.messages + excluded.messages
-    ), errors AS (
+    ), error_rows AS (
         INSERT INTO dead_error_counts AS c (queue_id, group_id, error_key, messages)
-        SELECT y.queue_id, y.group_id, y.error_key, sum(y.messages) FROM known y
+        SELECT y.queue_id, y.group_id, y.error_key, sum(y.messages) FROM foldable y
         GROUP BY y.queue_id, y.group_id, y.error_key
         ON CONFLICT (queue_id, group_id, error_key) DO UPDATE SET messages = c.messages + excluded.messages
-    ), hours AS (
+    ), hour_rows AS (
         INSERT INTO dead_hours AS c (queue_id, group_id, hour, error_key, messages)
-        SELECT y.queue_id, y.group_id, y.hour, y.error_key, sum(y.messages) FROM known y
+        SELECT y.queue_id, y.group_id, y.hour, y.error_key, sum(y.messages) FROM foldable y
         GROUP BY y.queue_id, y.group_id, y.hour, y.error_key
         ON CONFLICT (queue_id, group_id, hour, error_key) DO UPDATE SET messages = c.messages + excluded.messages
     )
-    SELECT count(*) INTO v_folded FROM gone;
+    SELECT count(*) INTO v_folded FROM removed;
     DELETE FROM dead_error_counts c WHERE c.messages = 0;
     DELETE FROM dead_hours c WHERE c.messages = 0;
     RETURN v_folded;

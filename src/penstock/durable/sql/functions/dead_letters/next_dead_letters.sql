@@ -1,36 +1,37 @@
--- next_dead_letters_v1: the next letters a job is about: up to p_limit, after where it stands, looking at up to p_look; by queue,
--- group and time of death. Returns their ids, how many were looked at, where the job stands behind them, and whether
--- there are no more.
--- Sealed payloads do not match a text: they would have to be opened first.
--- Cost follows p_look and the number of queues and groups, never the letters that are left.
+-- next_dead_letters_v1: find the next dead letters of a job after its cursor, by queue, group and time of death.
+-- Finds up to p_limit and scans up to p_scan_limit. Encrypted payloads do not match a text: that would require
+-- decrypting them first.
+-- Returns: their ids, the number of dead letters scanned, the job's cursor after them, and whether there are no more.
+-- Cost: follows p_scan_limit and the number of queues and groups, never the remaining dead letters.
 CREATE OR REPLACE FUNCTION next_dead_letters_v1(
-    p_job jobs, p_limit int, p_look int, OUT ids bigint[], OUT looked_at bigint, OUT at_queue_id bigint,
-    OUT at_group_id bigint, OUT at_failed_at timestamptz, OUT at_id bigint, OUT ended boolean
+    p_job jobs, p_limit int, p_scan_limit int, OUT ids bigint[], OUT scanned bigint, OUT cursor_queue_id bigint,
+    OUT cursor_group_id bigint, OUT cursor_failed_at timestamptz, OUT cursor_dead_letter_id bigint, OUT ended boolean
 )
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
-    v_place   record;
-    v_found   record;
-    v_payload bytea := convert_to(p_job.payload, 'UTF8');
+    v_queue_group record;
+    v_batch       record;
+    v_payload     bytea := convert_to(p_job.payload, 'UTF8');
 BEGIN
     ids := '{}';
-    looked_at := 0;
-    at_queue_id := p_job.at_queue_id;
-    at_group_id := p_job.at_group_id;
-    at_failed_at := p_job.at_failed_at;
-    at_id := p_job.at_id;
-    IF p_job.letter_ids IS NOT NULL THEN
+    scanned := 0;
+    cursor_queue_id := p_job.cursor_queue_id;
+    cursor_group_id := p_job.cursor_group_id;
+    cursor_failed_at := p_job.cursor_failed_at;
+    cursor_dead_letter_id := p_job.cursor_dead_letter_id;
+    IF p_job.dead_letter_ids IS NOT NULL THEN
         SELECT array_agg(k.id ORDER BY k.id) INTO ids FROM (
-            SELECT DISTINCT i AS id FROM unnest(p_job.letter_ids) i WHERE i > p_job.at_id ORDER BY i LIMIT p_limit) k;
+            SELECT DISTINCT i AS id FROM unnest(p_job.dead_letter_ids) i
+            WHERE i > p_job.cursor_dead_letter_id ORDER BY i LIMIT p_limit) k;
         ended := ids IS NULL;
-        looked_at := coalesce(cardinality(ids), 0);
-        at_id := coalesce(ids[cardinality(ids)], p_job.at_id);
+        scanned := coalesce(cardinality(ids), 0);
+        cursor_dead_letter_id := coalesce(ids[cardinality(ids)], p_job.cursor_dead_letter_id);
         ids := array(SELECT d.id FROM dead_letters d JOIN queues q ON q.id = d.queue_id
                      WHERE d.id = ANY (ids) AND q.environment_id = p_job.environment_id ORDER BY d.id);
         RETURN;
     END IF;
-    FOR v_place IN
+    FOR v_queue_group IN
         SELECT DISTINCT c.queue_id, c.group_id, t.id AS partition_id
         FROM (SELECT queue_id, group_id FROM dead_counts UNION SELECT queue_id, group_id FROM dead_tallies) c
         JOIN queues q ON q.id = c.queue_id
@@ -39,44 +40,44 @@ BEGIN
         WHERE q.environment_id = p_job.environment_id AND (p_job.queue IS NULL OR q.name = p_job.queue)
           AND (p_job.group_name IS NULL OR g.name = p_job.group_name)
           AND (p_job.partition IS NULL OR t.id IS NOT NULL)
-          AND (c.queue_id, c.group_id) >= (p_job.at_queue_id, p_job.at_group_id)
+          AND (c.queue_id, c.group_id) >= (p_job.cursor_queue_id, p_job.cursor_group_id)
         ORDER BY c.queue_id, c.group_id
     LOOP
-        IF (v_place.queue_id, v_place.group_id) <> (at_queue_id, at_group_id) THEN
-            at_queue_id := v_place.queue_id;
-            at_group_id := v_place.group_id;
-            at_failed_at := '-infinity';
-            at_id := 0;
+        IF (v_queue_group.queue_id, v_queue_group.group_id) <> (cursor_queue_id, cursor_group_id) THEN
+            cursor_queue_id := v_queue_group.queue_id;
+            cursor_group_id := v_queue_group.group_id;
+            cursor_failed_at := '-infinity';
+            cursor_dead_letter_id := 0;
         END IF;
         SELECT coalesce(array_agg(c.id ORDER BY c.failed_at, c.id) FILTER (WHERE c.matches), '{}') AS ids,
-               count(*) AS looked_at, (array_agg(c.failed_at ORDER BY c.failed_at DESC, c.id DESC))[1] AS failed_at,
+               count(*) AS scanned, (array_agg(c.failed_at ORDER BY c.failed_at DESC, c.id DESC))[1] AS failed_at,
                (array_agg(c.id ORDER BY c.failed_at DESC, c.id DESC))[1] AS id
-        INTO v_found
+        INTO v_batch
         FROM (
             SELECT l.*, count(*) FILTER (WHERE l.matches) OVER (ORDER BY l.failed_at, l.id) AS n
             FROM (
                 SELECT d.id, d.failed_at,
-                       d.partition_id = coalesce(v_place.partition_id, d.partition_id)
+                       d.partition_id = coalesce(v_queue_group.partition_id, d.partition_id)
                        AND (p_job.error_key IS NULL OR d.error_key = p_job.error_key)
                        AND (p_job.error IS NULL OR position(lower(p_job.error) IN lower(coalesce(d.error, ''))) > 0)
                        AND (v_payload IS NULL
                             OR length(d.payload) > 0 AND get_byte(d.payload, 0) <> 1
                                AND position(v_payload IN d.payload) > 0) AS matches
                 FROM dead_letters d
-                WHERE d.queue_id = v_place.queue_id AND d.group_id = v_place.group_id
-                  AND d.failed_at >= greatest(at_failed_at, p_job.failed_from) AND d.failed_at < p_job.failed_before
-                  AND (d.failed_at, d.id) > (at_failed_at, at_id)
-                ORDER BY d.failed_at, d.id LIMIT p_look - looked_at
+                WHERE d.queue_id = v_queue_group.queue_id AND d.group_id = v_queue_group.group_id
+                  AND d.failed_at >= greatest(cursor_failed_at, p_job.failed_from) AND d.failed_at < p_job.failed_before
+                  AND (d.failed_at, d.id) > (cursor_failed_at, cursor_dead_letter_id)
+                ORDER BY d.failed_at, d.id LIMIT p_scan_limit - scanned
             ) l
         ) c
         WHERE c.n < p_limit - cardinality(ids) OR c.matches AND c.n = p_limit - cardinality(ids);
-        IF v_found.looked_at > 0 THEN
-            ids := ids || v_found.ids;
-            looked_at := looked_at + v_found.looked_at;
-            at_failed_at := v_found.failed_at;
-            at_id := v_found.id;
+        IF v_batch.scanned > 0 THEN
+            ids := ids || v_batch.ids;
+            scanned := scanned + v_batch.scanned;
+            cursor_failed_at := v_batch.failed_at;
+            cursor_dead_letter_id := v_batch.id;
         END IF;
-        IF cardinality(ids) >= p_limit OR looked_at >= p_look THEN
+        IF cardinality(ids) >= p_limit OR scanned >= p_scan_limit THEN
             ended := false;
             RETURN;
         END IF;

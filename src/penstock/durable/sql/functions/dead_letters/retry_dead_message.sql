@@ -1,9 +1,10 @@
--- retry_dead_message_v1: push a dead message again, to the end of its partition, and delete its dead letters; all or
--- nothing. With p_group_id only that group's letter goes. The message gets a new id, keeps its trace id, and its
--- lineage is noted.
--- Returns queued with the new offset; and without an effect: not_dead, queue_full, or operations_waiting if those
--- of the partition's lane have to come first.
--- Locks: those of push_v1, the partition's row first, so that two retries follow each other; then the letters.
+-- retry_dead_message_v1: push a dead message again to the end of its partition and delete its dead letters.
+-- All or nothing. With p_group_id it deletes that group's dead letter only. The message gets a new id and keeps its
+-- trace id; its lineage is recorded.
+-- Returns: `queued` with the new offset. Without an effect: `not_dead`, `queue_full`, or `operations_waiting` if
+-- operations of the partition's lane must run first.
+-- Locks: those of push_v1, the partition's row first, so that two retries run one after the other; then the dead
+-- letters.
 CREATE OR REPLACE FUNCTION retry_dead_message_v1(
     p_partition_id bigint, p_transaction_id text, p_group_id bigint, p_message_id uuid, p_payload bytea,
     p_now timestamptz DEFAULT NULL, OUT outcome text, OUT message_offset bigint

@@ -1,7 +1,7 @@
--- create_group_v1: the id of a group of a queue, made with a position in every partition if it is missing.
--- Every position starts as ready: a push that is under way cannot see it yet, so only a pop, which looks
--- under the partition's lock, may find it empty.
--- The caller holds the queue alone.
+-- create_group_v1: ensure that a group of a queue exists, with a position in every partition.
+-- Every position starts as ready: a push that is running cannot see it yet, so only a pop, which reads under the
+-- partition's lock, may find it empty. The caller has the queue locked (exclusive).
+-- Returns: the group's id.
 CREATE OR REPLACE FUNCTION create_group_v1(p_queue_id bigint, p_group text, p_subscription text) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,5 +1,6 @@
--- delete_group_v1: delete a consumer group of a queue; in how many partitions it had a position.
--- Its dead letters stay. Locks: holds the queue alone; partitions by id, positions by partition, its row.
+-- delete_group_v1: delete a consumer group of a queue. Its dead letters stay.
+-- Returns: the number of partitions in which it had a position.
+-- Locks: the queue (exclusive); partitions by id, positions by partition, the group's row.
 CREATE OR REPLACE FUNCTION delete_group_v1(p_group_id bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE

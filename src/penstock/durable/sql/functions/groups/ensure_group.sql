@@ -1,8 +1,9 @@
--- ensure_group_v1: the id of a group, made with a position in every partition of its queue. The queue is
--- made too if it is missing: a consumer may come before the first producer.
--- A new group starts at p_subscription: all that is kept, new (what is pushed from now on), or a moment.
+-- ensure_group_v1: ensure that a group exists, with a position in every partition of its queue.
+-- Creates the queue too if it is missing: a consumer may come before the first producer. A new group starts at
+-- p_subscription: `all` (the first message kept), `new` (messages pushed from now on), or a timestamp.
+-- Returns: the ids of queue and group, and the queue's lease time and encryption.
 -- Raises: PK004 the queue was deleted meanwhile; try again.
--- Locks: a new group holds its queue alone, so that a partition made meanwhile is not missed.
+-- Locks: for a new group its queue (exclusive), so that a partition created meanwhile is not missed.
 CREATE OR REPLACE FUNCTION ensure_group_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_group text,
     p_subscription text DEFAULT 'all'

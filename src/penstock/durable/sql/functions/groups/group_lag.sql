@@ -1,5 +1,6 @@
--- group_lag_v1: in how many partitions a group has something unfinished, and when the oldest of it was pushed.
--- One index probe per such partition, whatever the number of messages.
+-- group_lag_v1: count the partitions in which a group has unfinished messages.
+-- Returns: `behind` is that number; `oldest_at` is when the oldest unfinished message was pushed.
+-- Cost: one index probe per such partition, independent of the number of messages.
 CREATE OR REPLACE FUNCTION group_lag_v1(p_group_id bigint) RETURNS TABLE (behind bigint, oldest_at timestamptz)
 LANGUAGE sql STABLE AS $$
     SELECT count(*), min(h.created_at)

@@ -1,5 +1,6 @@
--- group_partitions_v1: a page of a group's positions by partition name. `unfinished` counts what is left, oldest_at
--- when the first of it was pushed; a lease is told while it is in force.
+-- group_partitions_v1: list a page of a group's positions by partition name.
+-- Returns: `unfinished` counts the remaining messages; `oldest_at` is when the first of them was pushed. The lease
+-- columns are NULL unless the lease is in force.
 CREATE OR REPLACE FUNCTION group_partitions_v1(
     p_group_id bigint, p_limit int, p_offset int, p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (partition_id bigint, partition text, cursor bigint, next_offset bigint, unfinished bigint,
@@ -7,7 +8,7 @@ CREATE OR REPLACE FUNCTION group_partitions_v1(
 LANGUAGE sql STABLE AS $$
     WITH page AS MATERIALIZED (
         SELECT p.*, t.name, t.next_offset, greatest(p.cursor, t.low_offset) AS head, count(*) OVER () AS total,
-               p.lease_id IS NOT NULL AND p.lease_expires_at > coalesce(p_now, clock_timestamp()) AS held
+               p.lease_id IS NOT NULL AND p.lease_expires_at > coalesce(p_now, clock_timestamp()) AS is_leased
         FROM groups g
         JOIN partitions t ON t.queue_id = g.queue_id
         JOIN positions p ON p.partition_id = t.id AND p.group_id = g.id
@@ -16,6 +17,6 @@ LANGUAGE sql STABLE AS $$
     )
     SELECT p.partition_id, p.name, p.head, p.next_offset, p.next_offset - p.head,
            CASE WHEN p.head < p.next_offset THEN message_created_at_v1(p.partition_id, p.head) END,
-           CASE WHEN p.held THEN p.leased_at END, CASE WHEN p.held THEN p.lease_expires_at END, p.total
+           CASE WHEN p.is_leased THEN p.leased_at END, CASE WHEN p.is_leased THEN p.lease_expires_at END, p.total
     FROM page p ORDER BY p.name
 $$;

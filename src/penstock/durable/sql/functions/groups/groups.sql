@@ -1,6 +1,7 @@
--- groups_v1: a page of consumer groups by name and queue: what each has left, since when, and what it holds.
--- Depth is what nobody has begun, running what is under live leases; oldest_at is when the oldest unfinished
--- message was pushed. Cost follows the groups of the page and the partitions they are behind in.
+-- groups_v1: list a page of consumer groups by name and queue, with their backlog and leases.
+-- Returns: `depth` counts messages that were not started, `running` those under live leases; `behind` is the number of
+-- partitions with unfinished messages; `oldest_at` is when the oldest unfinished message was pushed.
+-- Cost: follows the groups of the page and the partitions in which they have unfinished messages.
 CREATE OR REPLACE FUNCTION groups_v1(
     p_organization text, p_project text, p_environment text, p_group text, p_queue text, p_limit int,
     p_offset int, p_now timestamptz DEFAULT NULL

@@ -1,5 +1,5 @@
--- lagging_positions_v1: the positions of an environment whose oldest unfinished message was pushed before p_before, the
--- oldest first. One index probe per position that has something unfinished.
+-- lagging_positions_v1: list positions whose oldest unfinished message was pushed before p_before, the oldest first.
+-- Cost: one index probe per position of the environment that has unfinished messages.
 CREATE OR REPLACE FUNCTION lagging_positions_v1(
     p_organization text, p_project text, p_environment text, p_before timestamptz, p_limit int, p_offset int
 ) RETURNS TABLE (group_name text, queue text, partition text, partition_id bigint, unfinished bigint,

@@ -1,10 +1,10 @@
--- seek_group_v1: move a group to a place in up to p_limit of its queue's partitions, those with an id above p_after;
--- with p_partition_id, in that one. The place is `all` (the first message kept), `new` (behind the last one), or
--- a moment (the first message pushed then or later).
--- The group begins anew there: its leases end, so that acks under them change nothing, and what it had finished
--- out of order, given back or failed is forgotten. Its total follows its cursors, so depth stays exact.
--- Returns how many partitions were looked at and moved, by how many messages forward and back, and the last id.
--- Locks: the partitions' rows by id, so that no push comes in between; then the positions by partition.
+-- seek_group_v1: move a group to another offset in up to p_limit partitions of its queue with an id above p_after.
+-- With p_partition_id it moves that partition only. p_target is `all` (the first message kept), `new` (after the last
+-- message), or a timestamp (the first message pushed then or later).
+-- The group starts anew there: its leases end, so that acks under them have no effect, and messages finished out of
+-- order, returned or failed are forgotten. Its total follows its cursors, so depth stays exact.
+-- Returns: the number of partitions read and moved, the messages moved forward and back, and the last partition id.
+-- Locks: partition rows by id, so that no push runs meanwhile; then the positions by partition.
 CREATE OR REPLACE FUNCTION seek_group_v1(
     p_group_id bigint, p_target text, p_partition_id bigint, p_after bigint, p_limit int
 ) RETURNS TABLE (partitions bigint, moved bigint, forward bigint, back bigint, last_id bigint)
@@ -25,32 +25,33 @@ BEGIN
 
     RETURN QUERY
     WITH starts AS MATERIALIZED (
-        SELECT p.partition_id, p.cursor AS was, t.next_offset, CASE p_target
+        SELECT p.partition_id, p.cursor AS old_cursor, t.next_offset, CASE p_target
                    WHEN 'all' THEN t.low_offset
                    WHEN 'new' THEN t.next_offset
                    ELSE offset_at_time_v1(t.id, p_target::timestamptz) END AS start
         FROM partitions t JOIN positions p ON p.partition_id = t.id AND p.group_id = p_group_id
         WHERE t.id = ANY (v_ids)
-    ), places AS MATERIALIZED (
+    ), targets AS MATERIALIZED (
         SELECT s.*, d.offsets,
                coalesce((SELECT upper(r) FROM unnest(d.offsets) r WHERE r @> s.start), s.start) AS head
         FROM starts s CROSS JOIN LATERAL (SELECT deleted_offsets_v1(s.partition_id, s.start) AS offsets) d
-    ), placed AS (
+    ), position_rows AS (
         UPDATE positions p SET
-            cursor = w.head, done = w.offsets * int8multirange(int8range(w.head, NULL)), returned = '{}',
+            cursor = w.head, finished = w.offsets * int8multirange(int8range(w.head, NULL)), returned = '{}',
             attempts = '{}', redeliver_singly_until = 0, lease_id = NULL, leased_at = NULL, lease_expires_at = NULL,
             lease_from = NULL, lease_to = NULL,
             ready_at = CASE WHEN w.head < w.next_offset THEN
                 message_created_at_v1(p.partition_id, w.head) + v_queue.delay_ms * interval '1 millisecond' END
-        FROM places w WHERE p.group_id = p_group_id AND p.partition_id = w.partition_id
-    ), counted AS (
+        FROM targets w WHERE p.group_id = p_group_id AND p.partition_id = w.partition_id
+    ), tally_rows AS (
         INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
-        SELECT v_queue.id, p_group_id, tally_slot_v1(), sum(w.head - w.was) FROM places w HAVING sum(w.head - w.was) <> 0
+        SELECT v_queue.id, p_group_id, tally_slot_v1(), sum(w.head - w.old_cursor) FROM targets w
+        HAVING sum(w.head - w.old_cursor) <> 0
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
     )
-    SELECT count(*), count(*) FILTER (WHERE w.head <> w.was),
-           coalesce(sum(w.head - w.was) FILTER (WHERE w.head > w.was), 0)::bigint,
-           coalesce(sum(w.was - w.head) FILTER (WHERE w.head < w.was), 0)::bigint,
+    SELECT count(*), count(*) FILTER (WHERE w.head <> w.old_cursor),
+           coalesce(sum(w.head - w.old_cursor) FILTER (WHERE w.head > w.old_cursor), 0)::bigint,
+           coalesce(sum(w.old_cursor - w.head) FILTER (WHERE w.head < w.old_cursor), 0)::bigint,
            v_ids[cardinality(v_ids)]
-    FROM places w;
+    FROM targets w;
 END $$;

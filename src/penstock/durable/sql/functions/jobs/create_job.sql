@@ -1,10 +1,11 @@
--- create_job_v1: note a job on dead letters, for whoever has time. What it will find is told as far as it is known at
--- once: exactly, if no more than a queue and a group is named; else what there is among the first p_look letters.
--- With p_dry nothing is noted. Returns the job.
+-- create_job_v1: create a job on dead letters, for any broker to run.
+-- Its total is exact if the filters are at most a queue and a group; otherwise it counts matches among the first
+-- p_scan_limit dead letters. With p_dry_run the job is not stored.
+-- Returns: the job.
 CREATE OR REPLACE FUNCTION create_job_v1(
     p_id uuid, p_organization text, p_project text, p_environment text, p_kind text, p_queue text, p_group text,
     p_partition text, p_from timestamptz, p_before timestamptz, p_error text, p_error_key uuid, p_payload text,
-    p_letter_ids bigint[], p_rate int, p_look int, p_dry boolean, p_now timestamptz DEFAULT NULL
+    p_dead_letter_ids bigint[], p_rate int, p_scan_limit int, p_dry_run boolean, p_now timestamptz DEFAULT NULL
 ) RETURNS jobs
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -13,7 +14,7 @@ DECLARE
     v_next record;
 BEGIN
     v_job.id := p_id;
-    IF NOT p_dry THEN
+    IF NOT p_dry_run THEN
         INSERT INTO environments (organization, project, name) VALUES (p_organization, p_project, p_environment)
         ON CONFLICT DO NOTHING;
     END IF;
@@ -28,31 +29,31 @@ BEGIN
     v_job.error := p_error;
     v_job.error_key := p_error_key;
     v_job.payload := p_payload;
-    v_job.letter_ids := p_letter_ids;
+    v_job.dead_letter_ids := p_dead_letter_ids;
     v_job.run_queue := false;
     v_job.rate := p_rate;
-    v_job.looked_at := 0;
+    v_job.scanned := 0;
     v_job.changed := 0;
-    v_job.at_queue_id := 0;
-    v_job.at_group_id := 0;
-    v_job.at_failed_at := '-infinity';
-    v_job.at_id := 0;
+    v_job.cursor_queue_id := 0;
+    v_job.cursor_group_id := 0;
+    v_job.cursor_failed_at := '-infinity';
+    v_job.cursor_dead_letter_id := 0;
     v_job.created_at := v_now;
     v_job.total_is_exact := true;
     IF v_job.environment_id IS NULL THEN
         v_job.total := 0;
         RETURN v_job;
     END IF;
-    IF coalesce(p_partition, p_error, p_payload, p_error_key::text, p_letter_ids::text) IS NULL
+    IF coalesce(p_partition, p_error, p_payload, p_error_key::text, p_dead_letter_ids::text) IS NULL
        AND p_from IS NULL AND p_before IS NULL THEN
         SELECT coalesce(sum(s.messages), 0) INTO v_job.total
         FROM dead_letter_status_v1(p_organization, p_project, p_environment, p_queue, p_group, NULL, 0, false) s;
     ELSE
-        SELECT * INTO v_next FROM next_dead_letters_v1(v_job, p_look, p_look);
+        SELECT * INTO v_next FROM next_dead_letters_v1(v_job, p_scan_limit, p_scan_limit);
         v_job.total := cardinality(v_next.ids);
-        v_job.total_is_exact := v_next.ended OR p_letter_ids IS NOT NULL;
+        v_job.total_is_exact := v_next.ended OR p_dead_letter_ids IS NOT NULL;
     END IF;
-    IF NOT p_dry THEN
+    IF NOT p_dry_run THEN
         INSERT INTO jobs SELECT (v_job).*;
     END IF;
     RETURN v_job;

@@ -1,4 +1,4 @@
--- deleted_offsets_v1: the offsets from p_from on that were taken out of a partition.
+-- deleted_offsets_v1: read the offsets at or above p_from that were deleted from a partition.
 CREATE OR REPLACE FUNCTION deleted_offsets_v1(p_partition_id bigint, p_from bigint) RETURNS int8multirange
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(range_agg(int8range(d.message_offset, d.message_offset + 1)), '{}')

@@ -1,13 +1,14 @@
--- find_message_v1: the offset of the message with a transaction id in a partition; NULL if there is none.
--- An id that a client chose is in message_keys. One that the broker made is a UUIDv7: its time is close to when the
--- message was pushed, and push times never run backwards, so only segments from that time are looked at. The
--- second look allows for clocks that differ and pushes that waited, up to ten seconds and 5,000 segments.
+-- find_message_v1: find the offset of the message with a transaction id in a partition.
+-- Transaction ids chosen by clients are in message_keys. An id made by the broker is a UUIDv7: its time is close to the
+-- push, and push times never go backwards, so the function only reads segments from that time on. A second search
+-- allows for clock differences and delayed pushes, up to ten seconds and 5,000 segments.
+-- Returns: the offset; NULL if there is no such message.
 CREATE OR REPLACE FUNCTION find_message_v1(p_partition_id bigint, p_transaction_id text) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    v_offset bigint;
-    v_moment timestamptz;
-    v_look   record;
+    v_offset     bigint;
+    v_created_at timestamptz;
+    v_search     record;
 BEGIN
     SELECT m.message_offset INTO v_offset FROM message_keys m
     WHERE m.partition_id = p_partition_id AND m.key = md5(p_transaction_id)::uuid;
@@ -17,17 +18,17 @@ BEGIN
     IF p_transaction_id !~ '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$' THEN
         RETURN NULL;
     END IF;
-    v_moment := to_timestamp(
+    v_created_at := to_timestamp(
         ('x' || left(replace(p_transaction_id, '-', ''), 12))::bit(48)::bigint / 1000.0);
-    FOR v_look IN
+    FOR v_search IN
         SELECT * FROM (VALUES (interval '50 milliseconds', 500), (interval '10 seconds', 5000)) AS k (slack, segments)
     LOOP
         SELECT s.first_offset + array_position(s.message_ids, p_transaction_id::uuid) - 1 INTO v_offset
         FROM (
             SELECT l.first_offset, l.message_ids, l.transaction_ids FROM log l
             WHERE l.partition_id = p_partition_id
-              AND l.first_offset >= offset_at_time_v1(p_partition_id, v_moment - v_look.slack)
-            ORDER BY l.first_offset LIMIT v_look.segments
+              AND l.first_offset >= offset_at_time_v1(p_partition_id, v_created_at - v_search.slack)
+            ORDER BY l.first_offset LIMIT v_search.segments
         ) s
         WHERE p_transaction_id::uuid = ANY (s.message_ids)
           AND s.transaction_ids[array_position(s.message_ids, p_transaction_id::uuid)] IS NULL

@@ -1,4 +1,5 @@
--- message_created_at_v1: when the message at an offset was pushed; NULL if there is none.
+-- message_created_at_v1: read when the message at an offset was pushed.
+-- Returns: NULL if there is no such message.
 CREATE OR REPLACE FUNCTION message_created_at_v1(p_partition_id bigint, p_offset bigint) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN l.last_offset >= p_offset THEN l.created_at END FROM log l

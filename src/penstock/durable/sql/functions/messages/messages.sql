@@ -1,9 +1,9 @@
--- messages_v1: a page of a queue's messages, newest first within each partition, partitions by id; of one partition
--- if named. A message's status is that for the given group: pending, processing (under a live lease), completed, or
--- dead_letter; a group that is not there yet has everything pending. p_status picks those that are pending,
--- processing or completed; a page of the completed has dead ones among them.
--- The page starts after p_skip messages, or below offset p_below of partition p_from. Deleted ones are left out.
--- Cost follows partitions and the page: which offsets have a status is arithmetic on positions, not a search.
+-- messages_v1: list a page of a queue's messages, newest first within each partition, partitions by id.
+-- p_partition_id restricts it to one partition. The status is that of p_group_id: `pending`, `processing` (under a live
+-- lease), `completed` or `dead_letter`; for a group that does not exist every message is pending. p_status filters by
+-- pending, processing or completed; a page of completed messages includes dead ones.
+-- The page starts after p_skip messages, or below offset p_below of partition p_from. Deleted messages are left out.
+-- Cost: follows partitions and the page: statuses are computed from positions by arithmetic, not by a search.
 CREATE OR REPLACE FUNCTION messages_v1(
     p_queue_id bigint, p_partition_id bigint, p_group_id bigint, p_status text, p_from bigint, p_below bigint,
     p_skip bigint, p_limit int, p_now timestamptz DEFAULT NULL
@@ -15,36 +15,36 @@ LANGUAGE sql STABLE AS $$
         SELECT d.partition_id, range_agg(int8range(d.message_offset, d.message_offset + 1)) AS offsets
         FROM partitions t JOIN deleted_messages d ON d.partition_id = t.id
         WHERE t.queue_id = p_queue_id GROUP BY d.partition_id
-    ), places AS (
+    ), partition_offsets AS (
         SELECT t.id, t.name, p.attempts, p.lease_expires_at,
                int8multirange(int8range(t.low_offset, t.next_offset)) - coalesce(d.offsets, '{}') AS kept,
-               coalesce(int8multirange(int8range(NULL, p.cursor)) + p.done, '{}') AS finished,
+               coalesce(int8multirange(int8range(NULL, p.cursor)) + p.finished, '{}') AS finished,
                CASE WHEN p.lease_id IS NOT NULL AND p.lease_expires_at > coalesce(p_now, clock_timestamp())
-                    THEN int8multirange(int8range(p.lease_from, p.lease_to)) - p.returned ELSE '{}' END AS held
+                    THEN int8multirange(int8range(p.lease_from, p.lease_to)) - p.returned ELSE '{}' END AS leased
         FROM partitions t
         LEFT JOIN positions p ON p.partition_id = t.id AND p.group_id = p_group_id
         LEFT JOIN deleted d ON d.partition_id = t.id
         WHERE t.queue_id = p_queue_id AND t.id = coalesce(p_partition_id, t.id)
           AND t.id >= coalesce(p_from, t.id)
-    ), spans AS MATERIALIZED (
+    ), matching AS MATERIALIZED (
         SELECT w.*, CASE p_status
-                   WHEN 'pending' THEN w.kept - w.finished - w.held
-                   WHEN 'processing' THEN w.kept * w.held - w.finished
+                   WHEN 'pending' THEN w.kept - w.finished - w.leased
+                   WHEN 'processing' THEN w.kept * w.leased - w.finished
                    WHEN 'completed' THEN w.kept * w.finished
                    ELSE w.kept END
                * CASE WHEN w.id = p_from THEN int8multirange(int8range(NULL, p_below))
-                      ELSE int8multirange(int8range(NULL, NULL)) END AS span
-        FROM places w
-    ), pieces AS (
+                      ELSE int8multirange(int8range(NULL, NULL)) END AS offsets
+        FROM partition_offsets w
+    ), ranges AS (
         SELECT s.id, upper(r) AS hi, upper(r) - lower(r) AS size,
-               sum(upper(r) - lower(r)) OVER (ORDER BY s.id, lower(r) DESC)::bigint AS upto,
+               sum(upper(r) - lower(r)) OVER (ORDER BY s.id, lower(r) DESC)::bigint AS running_total,
                sum(upper(r) - lower(r)) OVER ()::bigint AS total
-        FROM spans s CROSS JOIN LATERAL unnest(s.span) r
+        FROM matching s CROSS JOIN LATERAL unnest(s.offsets) r
     ), page AS MATERIALIZED (
-        SELECT k.id, k.total, k.hi - greatest(p_skip - (k.upto - k.size), 0) AS hi,
-               k.hi - least(p_skip + p_limit - (k.upto - k.size), k.size) AS lo
-        FROM pieces k WHERE k.upto > p_skip AND k.upto - k.size < p_skip + p_limit
-    ), found AS (
+        SELECT k.id, k.total, k.hi - greatest(p_skip - (k.running_total - k.size), 0) AS hi,
+               k.hi - least(p_skip + p_limit - (k.running_total - k.size), k.size) AS lo
+        FROM ranges k WHERE k.running_total > p_skip AND k.running_total - k.size < p_skip + p_limit
+    ), page_messages AS (
         SELECT k.id, k.total, s.first_offset + n - 1 AS message_offset, s.message_ids[n] AS message_id,
                coalesce(s.transaction_ids[n], s.message_ids[n]::text) AS transaction_id, s.trace_ids[n] AS trace_id,
                s.payloads[n] AS payload, s.created_at
@@ -53,17 +53,17 @@ LANGUAGE sql STABLE AS $$
         CROSS JOIN LATERAL generate_subscripts(s.message_ids, 1) n
     )
     SELECT f.id, s.name, f.message_offset, f.message_id, f.transaction_id, f.trace_id, f.payload, f.created_at,
-           CASE WHEN x.dead THEN 'dead_letter'
+           CASE WHEN x.is_dead THEN 'dead_letter'
                 WHEN s.finished @> f.message_offset THEN 'completed'
-                WHEN s.held @> f.message_offset THEN 'processing'
+                WHEN s.leased @> f.message_offset THEN 'processing'
                 ELSE 'pending' END,
            coalesce((s.attempts ->> f.message_offset::text)::int, 0),
-           CASE WHEN NOT s.finished @> f.message_offset AND s.held @> f.message_offset THEN s.lease_expires_at END,
+           CASE WHEN NOT s.finished @> f.message_offset AND s.leased @> f.message_offset THEN s.lease_expires_at END,
            f.total
-    FROM found f
-    JOIN spans s ON s.id = f.id
+    FROM page_messages f
+    JOIN matching s ON s.id = f.id
     CROSS JOIN LATERAL (SELECT EXISTS (
         SELECT 1 FROM dead_letters d WHERE d.partition_id = f.id AND d.group_id = p_group_id
-        AND d.message_offset = f.message_offset) AS dead) x
+        AND d.message_offset = f.message_offset) AS is_dead) x
     ORDER BY f.id, f.message_offset DESC
 $$;

@@ -1,6 +1,7 @@
--- offset_at_time_v1: the first offset of a partition pushed at or after a moment; the next one if there is none.
--- Push times never run backwards within a partition, so halving finds it: some twenty probes per million.
-CREATE OR REPLACE FUNCTION offset_at_time_v1(p_partition_id bigint, p_moment timestamptz) RETURNS bigint
+-- offset_at_time_v1: find the first offset of a partition that was pushed at or after p_time.
+-- Returns: the offset; the partition's next offset if there is none.
+-- Cost: push times never go backwards within a partition, so a binary search finds it: about twenty probes per million.
+CREATE OR REPLACE FUNCTION offset_at_time_v1(p_partition_id bigint, p_time timestamptz) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_low     bigint;
@@ -12,7 +13,7 @@ BEGIN
     WHILE v_low < v_high LOOP
         v_middle := (v_low + v_high) / 2;
         v_created := message_created_at_v1(p_partition_id, v_middle);
-        IF v_created IS NULL OR v_created < p_moment THEN
+        IF v_created IS NULL OR v_created < p_time THEN
             v_low := v_middle + 1;
         ELSE
             v_high := v_middle;

@@ -1,5 +1,5 @@
--- segments_v1: the stored segments that overlap offsets [p_from, p_to) of a partition, cut to that range.
--- Two index probes per chunk and then only the rows asked for, however long the log is.
+-- segments_v1: read the stored segments that overlap offsets [p_from, p_to) of a partition, cut to that range.
+-- Cost: two index probes per chunk, then only the rows of the range, independent of the length of the log.
 CREATE OR REPLACE FUNCTION segments_v1(p_partition_id bigint, p_from bigint, p_to bigint)
 RETURNS TABLE (first_offset bigint, last_offset bigint, created_at timestamptz, message_ids uuid[],
                transaction_ids text[], trace_ids uuid[], payloads bytea[])

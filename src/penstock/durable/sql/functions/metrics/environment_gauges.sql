@@ -1,7 +1,7 @@
--- environment_gauges_v1: depth, messages under live leases and the oldest waiting message of whole environments.
--- Depth and running are sums over the queues, as queue_gauges_v1 has them; an environment without queues has 0.
--- One row per environment, in any order. Cost follows the queues, their groups and live leases, never messages
--- or partitions.
+-- environment_gauges_v1: read depth, running messages and the oldest waiting message of whole environments.
+-- Depth and running are sums over the queues, as in queue_gauges_v1; an environment without queues has 0.
+-- Returns: one row per environment, in any order.
+-- Cost: follows the queues, their groups and live leases, never messages or partitions.
 CREATE OR REPLACE FUNCTION environment_gauges_v1(
     p_organizations text[], p_projects text[], p_environments text[], p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (organization text, project text, environment text, depth bigint, running bigint,

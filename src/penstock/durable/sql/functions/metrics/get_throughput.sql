@@ -1,7 +1,9 @@
--- get_throughput: what all brokers did together, per bucket (a multiple of a minute) from p_from until before p_to.
--- Rates are over the seconds that some process covers, so the running minute and one in which brokers started or died
--- read right. A bucket that nothing covers has no row: nothing is known of it. Averages are sums over counts.
--- Cost follows the number of processes and minutes. Names are qualified: people call it from any session.
+-- get_throughput: report the activity of all brokers together, per bucket (a multiple of a minute).
+-- Covers p_from until before p_to. Rates are over the seconds that at least one process covers, so they are right for
+-- the current minute and for minutes in which brokers started or died. Averages are sums over counts.
+-- Names are qualified, because people call it from any session.
+-- Returns: no row for a bucket that no process covers: its activity is unknown.
+-- Cost: follows the number of processes and minutes.
 CREATE OR REPLACE FUNCTION get_throughput(
     p_from timestamptz, p_to timestamptz, p_bucket interval DEFAULT interval '1 minute'
 ) RETURNS TABLE (
@@ -14,7 +16,7 @@ CREATE OR REPLACE FUNCTION get_throughput(
     lag_count bigint, lag_sum_ms bigint, avg_lag_ms double precision, max_lag_ms bigint
 )
 LANGUAGE sql STABLE AS $$
-    WITH summed AS (
+    WITH buckets AS (
         SELECT date_bin(p_bucket, m.bucket_at, timestamptz 'epoch') AS bucket_at,
                count(DISTINCT (m.hostname, m.worker, m.pid, m.started_at)) AS workers,
                penstock.covered_seconds_v1(range_agg(tstzrange(m.covered_from, m.covered_to))) AS covered_s,
@@ -30,12 +32,12 @@ LANGUAGE sql STABLE AS $$
         WHERE m.bucket_at >= date_bin(p_bucket, p_from, timestamptz 'epoch') AND m.bucket_at < p_to
         GROUP BY 1
     )
-    SELECT s.bucket_at, s.workers, s.covered_s,
-           s.push_requests, s.push_messages, s.pop_requests, s.pop_messages, s.ack_requests, s.ack_messages,
-           s.transaction_requests, s.transaction_messages, s.database_errors, s.dead_letters,
-           s.push_messages / nullif(s.covered_s, 0), s.pop_messages / nullif(s.covered_s, 0),
-           s.ack_messages / nullif(s.covered_s, 0), s.transaction_requests / nullif(s.covered_s, 0),
-           s.lag_count, s.lag_sum_ms, s.lag_sum_ms / nullif(s.lag_count, 0)::double precision,
-           CASE WHEN s.lag_count > 0 THEN s.max_lag_ms END
-    FROM summed s ORDER BY s.bucket_at
+    SELECT b.bucket_at, b.workers, b.covered_s,
+           b.push_requests, b.push_messages, b.pop_requests, b.pop_messages, b.ack_requests, b.ack_messages,
+           b.transaction_requests, b.transaction_messages, b.database_errors, b.dead_letters,
+           b.push_messages / nullif(b.covered_s, 0), b.pop_messages / nullif(b.covered_s, 0),
+           b.ack_messages / nullif(b.covered_s, 0), b.transaction_requests / nullif(b.covered_s, 0),
+           b.lag_count, b.lag_sum_ms, b.lag_sum_ms / nullif(b.lag_count, 0)::double precision,
+           CASE WHEN b.lag_count > 0 THEN b.max_lag_ms END
+    FROM buckets b ORDER BY b.bucket_at
 $$;

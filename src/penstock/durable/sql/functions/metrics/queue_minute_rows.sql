@@ -1,5 +1,5 @@
--- queue_minute_rows_v1: the minute rows of an environment's queues, or of one, from p_from until before p_to.
--- Two branches, so that the rows of one queue are found by their index.
+-- queue_minute_rows_v1: read the minute rows of an environment's queues, or of one queue, from p_from until before
+-- p_to. Two branches, so that the rows of one queue are found by their index.
 CREATE OR REPLACE FUNCTION queue_minute_rows_v1(
     p_organization text, p_project text, p_environment text, p_from timestamptz, p_to timestamptz,
     p_queue text, p_group text

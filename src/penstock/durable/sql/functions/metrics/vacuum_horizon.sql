@@ -1,15 +1,15 @@
--- vacuum_horizon_v1: who keeps dead rows of this database from being removed, and has done so for longer than p_longer:
--- sessions by their transaction id or snapshot, prepared transactions, replication slots, standbys that report
--- what their queries see. Oldest first.
--- How long is told by xid_clock: since the transaction id that is held was new, at the latest, and not longer
--- than the transaction runs. Without a recent reading of that clock it is the transaction's start, which a user
--- without pg_read_all_stats sees of its own sessions only.
+-- vacuum_horizon_v1: list holders that have kept dead rows of this database from being removed for longer than
+-- p_longer. Holders are sessions (by their transaction id or snapshot), prepared transactions, replication slots, and
+-- standbys that report the snapshots of their queries. Oldest first.
+-- xid_clock gives the duration: since the held transaction id was new, at the latest, and not longer than the
+-- transaction runs. Without a recent reading of xid_clock it is the transaction's start, which a user without
+-- pg_read_all_stats sees of its own sessions only.
 CREATE OR REPLACE FUNCTION vacuum_horizon_v1(p_longer interval, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (kind text, name text, pid int, username text, application text, client text,
                held_since timestamptz, xmin_age bigint)
 LANGUAGE sql STABLE AS $$
     WITH clock AS (
-        SELECT coalesce(p_now, clock_timestamp()) AS now, max(x.at) AS last_reading,
+        SELECT coalesce(p_now, clock_timestamp()) AS now, max(x.read_at) AS last_reading,
                pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next_xid
         FROM xid_clock x
     ), holders AS (
@@ -33,15 +33,15 @@ LANGUAGE sql STABLE AS $$
         FROM pg_replication_slots s WHERE coalesce(s.xmin, s.catalog_xmin) IS NOT NULL
     ), dated AS (
         SELECT h.*, c.now, c.last_reading, (
-                   SELECT x.at FROM xid_clock x WHERE x.next_xid::text::bigint > c.next_xid - h.xmin_age
-                   ORDER BY x.at LIMIT 1) AS new_at
+                   SELECT x.read_at FROM xid_clock x WHERE x.next_xid::text::bigint > c.next_xid - h.xmin_age
+                   ORDER BY x.read_at LIMIT 1) AS xid_new_at
         FROM holders h CROSS JOIN clock c
-    ), judged AS (
-        SELECT d.*, CASE WHEN d.new_at IS NOT NULL THEN greatest(d.began_at, d.new_at)
+    ), held AS (
+        SELECT d.*, CASE WHEN d.xid_new_at IS NOT NULL THEN greatest(d.began_at, d.xid_new_at)
                          WHEN d.last_reading > d.now - interval '5 minutes' THEN d.now
                          ELSE coalesce(d.began_at, d.now) END AS held_since
         FROM dated d
     )
-    SELECT j.kind, j.name, j.pid, j.username, j.application, j.client, j.held_since, j.xmin_age::bigint
-    FROM judged j WHERE j.held_since <= j.now - p_longer ORDER BY j.held_since, j.xmin_age DESC
+    SELECT h.kind, h.name, h.pid, h.username, h.application, h.client, h.held_since, h.xmin_age::bigint
+    FROM held h WHERE h.held_since <= h.now - p_longer ORDER BY h.held_since, h.xmin_age DESC
 $$;

@@ -1,6 +1,7 @@
--- worker_health_v1: how broker processes were, per bucket from p_from until before p_to, and per process with p_each:
--- a host's name, a worker's number and a pid then, NULLs otherwise. p_hostname and p_worker narrow it down.
--- Averages of what was looked at once a second are per process; `*_sum` columns are what they follow from.
+-- worker_health_v1: report the health of broker processes per bucket, from p_from until before p_to.
+-- With p_each there is a row per process with its hostname, worker number and pid; otherwise these are NULL.
+-- p_hostname and p_worker are filters.
+-- Returns: averages of the once-a-second samples are per process; the `*_sum` columns are their numerators.
 CREATE OR REPLACE FUNCTION worker_health_v1(
     p_from timestamptz, p_to timestamptz, p_bucket interval, p_each boolean, p_hostname text, p_worker int
 ) RETURNS TABLE (
@@ -19,23 +20,23 @@ CREATE OR REPLACE FUNCTION worker_health_v1(
     resident_bytes_sum bigint, resident_bytes_max bigint, pending jsonb
 )
 LANGUAGE sql STABLE AS $$
-    WITH chosen AS (
+    WITH selected AS (
         SELECT m.*, date_bin(p_bucket, m.bucket_at, timestamptz 'epoch') AS bucket,
-               CASE WHEN p_each THEN m.hostname END AS of_host, CASE WHEN p_each THEN m.worker END AS of_worker,
-               CASE WHEN p_each THEN m.pid END AS of_pid, CASE WHEN p_each THEN m.started_at END AS of_start
+               CASE WHEN p_each THEN m.hostname END AS group_host, CASE WHEN p_each THEN m.worker END AS group_worker,
+               CASE WHEN p_each THEN m.pid END AS group_pid, CASE WHEN p_each THEN m.started_at END AS group_start
         FROM worker_metrics m
         WHERE m.bucket_at >= date_bin(p_bucket, p_from, timestamptz 'epoch') AND m.bucket_at < p_to
           AND m.hostname = coalesce(p_hostname, m.hostname) AND m.worker = coalesce(p_worker, m.worker)
-    ), waiting AS (
-        SELECT c.bucket, c.of_host, c.of_worker, c.of_pid, c.of_start, w.key,
+    ), pending_sums AS (
+        SELECT c.bucket, c.group_host, c.group_worker, c.group_pid, c.group_start, w.key,
                sum((w.value ->> 'sum')::bigint) AS summed, max((w.value ->> 'max')::bigint) AS highest
-        FROM chosen c CROSS JOIN LATERAL jsonb_each(c.pending) w GROUP BY 1, 2, 3, 4, 5, 6
-    ), operations AS (
-        SELECT w.bucket, w.of_host, w.of_worker, w.of_pid, w.of_start,
+        FROM selected c CROSS JOIN LATERAL jsonb_each(c.pending) w GROUP BY 1, 2, 3, 4, 5, 6
+    ), pending_by_bucket AS (
+        SELECT w.bucket, w.group_host, w.group_worker, w.group_pid, w.group_start,
                jsonb_object_agg(w.key, jsonb_build_object('sum', w.summed, 'max', w.highest)) AS pending
-        FROM waiting w GROUP BY 1, 2, 3, 4, 5
+        FROM pending_sums w GROUP BY 1, 2, 3, 4, 5
     )
-    SELECT c.bucket, c.of_host, c.of_worker, c.of_pid, c.of_start,
+    SELECT c.bucket, c.group_host, c.group_worker, c.group_pid, c.group_start,
            count(DISTINCT (c.hostname, c.worker, c.pid, c.started_at)),
            covered_seconds_v1(range_agg(tstzrange(c.covered_from, c.covered_to))),
            sum(extract(epoch FROM c.covered_to - c.covered_from))::double precision, sum(c.samples)::bigint,
@@ -51,9 +52,9 @@ LANGUAGE sql STABLE AS $$
            sum(c.parked_pops_sum)::bigint, max(c.parked_pops_max),
            sum(c.spilled_sum)::bigint, max(c.spilled_max),
            sum(c.resident_bytes_sum)::bigint, max(c.resident_bytes_max),
-           (SELECT o.pending FROM operations o
-            WHERE (o.bucket, o.of_host, o.of_worker, o.of_pid, o.of_start)
-                  IS NOT DISTINCT FROM (c.bucket, c.of_host, c.of_worker, c.of_pid, c.of_start))
-    FROM chosen c GROUP BY c.bucket, c.of_host, c.of_worker, c.of_pid, c.of_start
-    ORDER BY c.bucket, c.of_host, c.of_worker, c.of_start
+           (SELECT o.pending FROM pending_by_bucket o
+            WHERE (o.bucket, o.group_host, o.group_worker, o.group_pid, o.group_start)
+                  IS NOT DISTINCT FROM (c.bucket, c.group_host, c.group_worker, c.group_pid, c.group_start))
+    FROM selected c GROUP BY c.bucket, c.group_host, c.group_worker, c.group_pid, c.group_start
+    ORDER BY c.bucket, c.group_host, c.group_worker, c.group_start
 $$;

@@ -1,5 +1,5 @@
--- drain_pushes_v1: carry out the next pushes of lanes that the caller holds.
--- Returns a row per partition: how many operations, and how many messages were added.
+-- drain_pushes_v1: execute the next pushes of lanes that the caller has locked.
+-- Returns: a row per partition with the number of operations and of messages added.
 -- Raises: PK005 a queue is full.
 -- Locks: partition rows by id, then those of push_v1.
 CREATE OR REPLACE FUNCTION drain_pushes_v1(p_lanes bigint[], p_operations int, p_now timestamptz)
@@ -8,29 +8,30 @@ RETURNS TABLE (operations int, organization text, project text, environment text
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_spilled int[];
-    v_ids     uuid[];
-    v_of      bigint[];   -- each operation's partition
-    v_lengths int[];      -- and number of items
-    v_lanes   bigint[];   -- the partitions once, in the order of the items
-    v_counts  int[];      -- their operations
-    v_items   record;
-    v_pushed  record;
+    v_lane_lengths  int[];      -- the number of operations in each lane before the drain
+    v_ids           uuid[];
+    v_partition_ids bigint[];   -- the partition of each operation
+    v_lengths       int[];      -- the number of items of each operation
+    v_lanes         bigint[];   -- the distinct partitions, in the order of the items
+    v_counts        int[];      -- the number of operations of each lane
+    v_items         record;
+    v_pushed        record;
 BEGIN
     PERFORM 1 FROM partitions WHERE id = ANY (p_lanes) ORDER BY id FOR NO KEY UPDATE;
-    SELECT array_agg(o.id ORDER BY o.partition_id, o.place), array_agg(o.partition_id ORDER BY o.partition_id, o.place),
-           array_agg(o.items ORDER BY o.partition_id, o.place)
-    INTO v_ids, v_of, v_lengths
+    SELECT array_agg(o.id ORDER BY o.partition_id, o.sequence),
+           array_agg(o.partition_id ORDER BY o.partition_id, o.sequence),
+           array_agg(o.items ORDER BY o.partition_id, o.sequence)
+    INTO v_ids, v_partition_ids, v_lengths
     FROM next_operations_v1('push', p_lanes, p_operations) o;
     IF v_ids IS NULL THEN
-        -- Their queues were deleted.
-        PERFORM leave_lanes_v1('push', p_lanes, array_fill(0, ARRAY[cardinality(p_lanes)]));
+        -- The queues were deleted.
+        PERFORM remove_from_lanes_v1('push', p_lanes, array_fill(0, ARRAY[cardinality(p_lanes)]));
         RETURN;
     END IF;
     SELECT array_agg(k.partition_id ORDER BY k.partition_id), array_agg(k.operations ORDER BY k.partition_id),
            array_agg(p.deferred_pushes ORDER BY k.partition_id)
-    INTO v_lanes, v_counts, v_spilled
-    FROM (SELECT u AS partition_id, count(*)::int AS operations FROM unnest(v_of) u GROUP BY u) k
+    INTO v_lanes, v_counts, v_lane_lengths
+    FROM (SELECT u AS partition_id, count(*)::int AS operations FROM unnest(v_partition_ids) u GROUP BY u) k
     JOIN partitions p ON p.id = k.partition_id;
     SELECT array_agg(k.message_id ORDER BY w.n, k.i) AS message_ids, array_agg(k.payload ORDER BY w.n, k.i) AS payloads,
            CASE WHEN bool_or(k.transaction_id IS NOT NULL) THEN array_agg(k.transaction_id ORDER BY w.n, k.i) END
@@ -42,38 +43,39 @@ BEGIN
     CROSS JOIN LATERAL unnest(o.message_ids, o.transaction_ids, o.trace_ids, o.payloads) WITH ORDINALITY
                AS k (message_id, transaction_id, trace_id, payload, i);
 
-    -- A lane's own pushes pass where those of others must join it; nobody sees it empty before this is done.
+    -- push_v1 refuses partitions with a non-empty lane, so the lane is marked empty for this push. The row lock keeps
+    -- other transactions from seeing it.
     UPDATE partitions p SET deferred_pushes = 0 WHERE p.id = ANY (v_lanes);
     SELECT * INTO v_pushed FROM push_v1(
-        v_lanes, array(SELECT sum(l.length)::int FROM unnest(v_of, v_lengths) AS l (partition_id, length)
+        v_lanes, array(SELECT sum(l.length)::int FROM unnest(v_partition_ids, v_lengths) AS l (partition_id, length)
                        GROUP BY l.partition_id ORDER BY l.partition_id),
         v_items.message_ids, v_items.transaction_ids, v_items.trace_ids, v_items.payloads, p_now);
     UPDATE partitions p SET deferred_pushes = s.deferred_pushes
-    FROM unnest(v_lanes, v_spilled) AS s (partition_id, deferred_pushes) WHERE p.id = s.partition_id;
+    FROM unnest(v_lanes, v_lane_lengths) AS s (partition_id, deferred_pushes) WHERE p.id = s.partition_id;
     IF v_pushed.refused_items IS NOT NULL THEN
         RAISE EXCEPTION 'the queue is full: it has reached its maxSize' USING ERRCODE = 'PK005';
     END IF;
 
-    WITH done AS MATERIALIZED (
+    WITH completed_operations AS MATERIALIZED (
         SELECT w.id, w.partition_id, w.length, sum(w.length) OVER (ORDER BY w.n) AS hi
-        FROM unnest(v_ids, v_of, v_lengths) WITH ORDINALITY AS w (id, partition_id, length, n)
-    ), repeated AS (
+        FROM unnest(v_ids, v_partition_ids, v_lengths) WITH ORDINALITY AS w (id, partition_id, length, n)
+    ), duplicates_by_operation AS (
         SELECT w.id, jsonb_object_agg(d.item - (w.hi - w.length) - 1, d.original) AS duplicates
-        FROM done w JOIN unnest(v_pushed.duplicate_items, v_pushed.duplicate_ids) AS d (item, original)
+        FROM completed_operations w JOIN unnest(v_pushed.duplicate_items, v_pushed.duplicate_ids) AS d (item, original)
                       ON d.item > w.hi - w.length AND d.item <= w.hi
         GROUP BY w.id
     )
     UPDATE operations o SET status = 'completed', finished_at = clock_timestamp(), payloads = NULL, error = NULL,
            result = jsonb_build_object('duplicates', coalesce(r.duplicates, '{}'))
-    FROM done w LEFT JOIN repeated r ON r.id = w.id WHERE o.id = w.id;
-    PERFORM leave_lanes_v1('push', array_agg(l), array_agg(coalesce(v_counts[array_position(v_lanes, l)], 0)))
+    FROM completed_operations w LEFT JOIN duplicates_by_operation r ON r.id = w.id WHERE o.id = w.id;
+    PERFORM remove_from_lanes_v1('push', array_agg(l), array_agg(coalesce(v_counts[array_position(v_lanes, l)], 0)))
     FROM unnest(p_lanes) l;
 
     RETURN QUERY
     WITH lengths AS (
         SELECT l.partition_id, sum(l.length) AS messages,
                sum(sum(l.length)) OVER (ORDER BY l.partition_id) AS hi
-        FROM unnest(v_of, v_lengths) AS l (partition_id, length) GROUP BY l.partition_id
+        FROM unnest(v_partition_ids, v_lengths) AS l (partition_id, length) GROUP BY l.partition_id
     )
     SELECT c.operations, e.organization, e.project, e.name, q.id, q.name, k.partition_id, '', 'pushed',
            (k.messages - (SELECT count(*) FROM unnest(v_pushed.duplicate_items) d

@@ -1,4 +1,6 @@
--- lock_operation_v1: the operation, locked like a drain would lock it; all NULL if there is none.
+-- lock_operation_v1: lock an operation in the order a drain does.
+-- Returns: the operation; all columns NULL if it does not exist.
+-- Locks: its lane, then the partition's row, then the operation.
 CREATE OR REPLACE FUNCTION lock_operation_v1(p_id uuid) RETURNS operations
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,5 +1,6 @@
--- operations_v1: a page of an environment's operations, the oldest first, after an id; of a queue or status if named.
--- Those that wait or failed are found by indexes of their own: what is done is kept for a while, and may be a lot.
+-- operations_v1: list a page of an environment's operations after the id p_after, the oldest first.
+-- p_queue and p_status are filters. Pending and failed operations have indexes of their own: completed operations are
+-- kept for a while, and there may be many.
 CREATE OR REPLACE FUNCTION operations_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_status text, p_after uuid, p_limit int
 ) RETURNS TABLE (id uuid, kind text, status text, reason text, priority smallint, queue text, partition text,

@@ -1,6 +1,6 @@
--- extend_leases_v1: let leases run until at least p_ms from now; they never get shorter.
--- Returns the new end per lease, in the order given; NULL for one that is not in force any more.
--- Locks: position rows by partition.
+-- extend_leases_v1: extend leases to at least p_ms from now; a lease never gets shorter.
+-- Returns: the new end per lease, in the order of the arguments; NULL for a lease that is no longer in force.
+-- Locks: position rows by partition and group.
 CREATE OR REPLACE FUNCTION extend_leases_v1(
     p_group_ids bigint[], p_lease_ids uuid[], p_ms bigint[], p_now timestamptz DEFAULT NULL
 ) RETURNS timestamptz[]
@@ -15,23 +15,23 @@ BEGIN
       AND p.lease_expires_at > coalesce(p_now, clock_timestamp())
     ORDER BY p.partition_id, p.group_id FOR UPDATE;
     v_now := coalesce(p_now, clock_timestamp());
-    WITH wanted AS (
-        SELECT w.group_id, w.lease_id, w.n, v_now + w.ms * interval '1 millisecond' AS until
-        FROM unnest(p_group_ids, p_lease_ids, p_ms) WITH ORDINALITY AS w (group_id, lease_id, ms, n)
-    ), longest AS (
-        SELECT w.group_id, w.lease_id, max(w.until) AS until FROM wanted w GROUP BY w.group_id, w.lease_id
+    WITH requested AS (
+        SELECT r.group_id, r.lease_id, r.n, v_now + r.ms * interval '1 millisecond' AS expires_at
+        FROM unnest(p_group_ids, p_lease_ids, p_ms) WITH ORDINALITY AS r (group_id, lease_id, ms, n)
+    ), latest AS (
+        SELECT r.group_id, r.lease_id, max(r.expires_at) AS expires_at FROM requested r GROUP BY r.group_id, r.lease_id
     ), extended AS (
-        UPDATE positions p SET lease_expires_at = greatest(p.lease_expires_at, l.until),
-               ready_at = greatest(p.lease_expires_at, l.until)
-        FROM longest l
+        UPDATE positions p SET lease_expires_at = greatest(p.lease_expires_at, l.expires_at),
+               ready_at = greatest(p.lease_expires_at, l.expires_at)
+        FROM latest l
         WHERE p.group_id = l.group_id AND p.lease_id = l.lease_id AND p.ready_at > v_now
           AND p.lease_expires_at > v_now
         RETURNING p.group_id, p.lease_id, p.lease_expires_at
     )
-    SELECT array_agg(e.until ORDER BY w.n) INTO v_ends
-    FROM wanted w
-    LEFT JOIN (SELECT x.group_id, x.lease_id, min(x.lease_expires_at) AS until
+    SELECT array_agg(e.expires_at ORDER BY r.n) INTO v_ends
+    FROM requested r
+    LEFT JOIN (SELECT x.group_id, x.lease_id, min(x.lease_expires_at) AS expires_at
                FROM extended x GROUP BY x.group_id, x.lease_id) e
-           ON e.group_id = w.group_id AND e.lease_id = w.lease_id;
+           ON e.group_id = r.group_id AND e.lease_id = r.lease_id;
     RETURN v_ends;
 END $$;

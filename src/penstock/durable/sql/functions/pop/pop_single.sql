@@ -1,8 +1,9 @@
--- pop_single_v1: pop_v1 for requests of one message each, from whichever partition has waited longest.
--- Request r gets its message under p_lease_ids[r]. Nearly every such pop finds positions with nothing special
--- about them, and then is one small statement; anything else is left to pop_v1.
--- Returns a row per request that got something; message_id is NULL where the message was finished earlier and is not
--- for delivery. created_at is in seconds since the epoch. Rows for request 0 and what is raised are as in pop_v1.
+-- pop_single_v1: run pop_v1 for requests of one message each, from the partition that has waited longest.
+-- Request r gets its message under p_lease_ids[r]. Fast path: nearly every such pop finds positions without leases,
+-- failures or gaps, and one small statement serves it; pop_v1 handles all other cases.
+-- Returns: a row per request that got a message; message_id is NULL if the message was finished earlier and must not be
+-- delivered. created_at is in seconds since the epoch. Rows for request 0 are as in pop_v1.
+-- Raises: as pop_v1.
 -- Locks: position rows SKIP LOCKED; those of pop_v1.
 CREATE OR REPLACE FUNCTION pop_single_v1(
     p_group_id bigint, p_lease_ids uuid[], p_lease_ms bigint, p_now timestamptz DEFAULT NULL
@@ -13,17 +14,17 @@ CREATE OR REPLACE FUNCTION pop_single_v1(
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_until timestamptz := v_now + p_lease_ms * interval '1 millisecond';
-    -- As in pop_v1: a lease that a crash loses is nobody's.
-    v_off   text := set_config('synchronous_commit', 'off', true);
-    v_ones  int[];
+    v_now        timestamptz := coalesce(p_now, clock_timestamp());
+    v_expires_at timestamptz := v_now + p_lease_ms * interval '1 millisecond';
+    -- As in pop_v1: a server crash may lose this lease, and then the message is delivered again.
+    v_previous   text := set_config('synchronous_commit', 'off', true);
+    v_ones       int[];
 BEGIN
     RETURN QUERY
     WITH claimed AS MATERIALIZED (
         SELECT p.partition_id, t.name, p.cursor,
-               p.lease_id IS NULL AND p.redeliver_singly_until <= p.cursor AND isempty(p.done) AND p.attempts = '{}'
-               AND t.low_offset <= p.cursor AND p.cursor < t.next_offset AS is_plain
+               p.lease_id IS NULL AND p.redeliver_singly_until <= p.cursor AND isempty(p.finished) AND p.attempts = '{}'
+               AND t.low_offset <= p.cursor AND p.cursor < t.next_offset AS is_simple
         FROM positions p JOIN partitions t ON t.id = p.partition_id
         WHERE p.group_id = p_group_id AND p.ready_at <= v_now
           AND (SELECT q.ttl_ms = 0 AND q.max_wait_ms = 0 AND q.window_ms = 0 AND q.delay_ms = 0
@@ -31,17 +32,17 @@ BEGIN
         ORDER BY p.ready_at LIMIT cardinality(p_lease_ids) FOR UPDATE OF p SKIP LOCKED
     ), leased AS (
         UPDATE positions p SET
-            ready_at = v_until, lease_id = p_lease_ids[c.request], leased_at = v_now, lease_expires_at = v_until,
-            lease_from = c.cursor, lease_to = c.cursor + 1, returned = '{}'
+            ready_at = v_expires_at, lease_id = p_lease_ids[c.request], leased_at = v_now,
+            lease_expires_at = v_expires_at, lease_from = c.cursor, lease_to = c.cursor + 1, returned = '{}'
         FROM (SELECT c.*, row_number() OVER () AS request FROM claimed c
-              WHERE (SELECT bool_and(a.is_plain) FROM claimed a)) c
-        -- By its key: what is locked may be a newer version of the row than this statement sees at its place.
+              WHERE (SELECT bool_and(a.is_simple) FROM claimed a)) c
+        -- By key, not by ctid: the locked row may be a newer version than the one this statement's snapshot sees.
         WHERE p.partition_id = c.partition_id AND p.group_id = p_group_id
         RETURNING c.request, c.partition_id, c.name, c.cursor
     )
     SELECT l.request::int, l.cursor, l.cursor + 1, m.message_id::text, m.transaction_id, m.trace_id, m.payload,
            date_part('epoch', m.created_at), l.partition_id, l.name, 0
-    FROM leased l CROSS JOIN LATERAL message_at_v1(l.partition_id, l.cursor) m;
+    FROM leased l CROSS JOIN LATERAL message_at_offset_v1(l.partition_id, l.cursor) m;
     IF FOUND THEN
         RETURN;
     END IF;
@@ -49,7 +50,7 @@ BEGIN
     v_ones := array_fill(1, ARRAY[cardinality(p_lease_ids)]);
     RETURN QUERY
     SELECT p.request, p.leased_from, p.leased_to,
-           CASE WHEN NOT p.done @> p.first_offset THEN p.message_ids[1]::text END, p.transaction_ids[1],
+           CASE WHEN NOT p.finished @> p.first_offset THEN p.message_ids[1]::text END, p.transaction_ids[1],
            p.trace_ids[1], p.payloads[1], date_part('epoch', p.created_at), p.partition_id, p.partition,
            coalesce((p.attempts ->> p.first_offset::text)::int, 0)
     FROM pop_v1(p_group_id, p_lease_ids, v_ones, v_ones, NULL, p_lease_ms, false, v_now) p;

@@ -1,5 +1,6 @@
--- release_lease_v1: give back a lease as it was, because nobody received what it holds.
--- Nothing counts as an attempt; the position is ready at once. A lease that is not in force is left alone.
+-- release_lease_v1: release a lease whose messages no consumer received.
+-- It counts no attempt; the position is ready at once. A lease that is not in force is left alone.
+-- Returns: the number of positions released.
 -- Locks: position rows by partition.
 CREATE OR REPLACE FUNCTION release_lease_v1(p_group_id bigint, p_lease_id uuid, p_partition_ids bigint[])
 RETURNS int

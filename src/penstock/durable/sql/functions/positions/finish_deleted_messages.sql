@@ -1,5 +1,5 @@
--- finish_deleted_messages_v1: let a new group pass over what was taken out of its partitions before it came.
--- Runs in the transaction that makes the positions, before they are counted.
+-- finish_deleted_messages_v1: finish for a new group the messages that were deleted before it was created.
+-- Runs in the transaction that creates the positions, before they are counted.
 CREATE OR REPLACE FUNCTION finish_deleted_messages_v1(p_group_id bigint) RETURNS void
 LANGUAGE sql AS $$
     WITH deleted AS (
@@ -14,7 +14,7 @@ LANGUAGE sql AS $$
         SELECT d.*, coalesce((SELECT upper(r) FROM unnest(d.offsets) r WHERE r @> d.cursor), d.cursor) AS head
         FROM deleted d
     )
-    UPDATE positions p SET cursor = h.head, done = h.offsets * int8multirange(int8range(h.head, NULL)),
+    UPDATE positions p SET cursor = h.head, finished = h.offsets * int8multirange(int8range(h.head, NULL)),
            ready_at = coalesce(message_created_at_v1(p.partition_id, h.head) + h.delay_ms * interval '1 millisecond',
                                '-infinity')
     FROM heads h WHERE p.group_id = p_group_id AND p.partition_id = h.partition_id

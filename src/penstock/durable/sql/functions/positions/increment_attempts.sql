@@ -1,4 +1,5 @@
--- increment_attempts_v1: failed attempts by offset, with one more for p_offset.
+-- increment_attempts_v1: add one to the failed attempts of p_offset.
+-- Returns: the failed attempts by offset.
 CREATE OR REPLACE FUNCTION increment_attempts_v1(p_attempts jsonb, p_offset bigint) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT jsonb_set(p_attempts, ARRAY[p_offset::text],

@@ -1,7 +1,7 @@
--- reschedule_positions_v1: let the waiting positions of a queue follow its delay and window, which were the given ones.
--- A position becomes ready when its head is old enough by the delay in force; the window is looked at when it is
--- popped. A position that is ready later than both the old delay and the old window ask for waits for a retry,
--- and is not brought forward.
+-- reschedule_positions_v1: apply a queue's new delay and window to its waiting positions.
+-- p_old_delay_ms and p_old_window_ms are the options before the change. A position becomes ready when its head is older
+-- than the delay; pop_v1 checks the window. A position that is ready later than both the old delay and the old window
+-- require waits for a retry, and is not moved forward.
 -- Locks: the waiting positions of the queue by partition and group.
 CREATE OR REPLACE FUNCTION reschedule_positions_v1(p_queue_id bigint, p_old_delay_ms bigint, p_old_window_ms bigint)
 RETURNS void

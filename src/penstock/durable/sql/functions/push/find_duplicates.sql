@@ -1,5 +1,6 @@
--- find_duplicates_v1: the items whose transaction id their partition has already, or an earlier item brings.
--- Reads under the caller's partition locks, so the answer still holds when the caller writes.
+-- find_duplicates_v1: find items whose transaction id is stored in their partition or repeats an earlier item's id.
+-- Runs under the caller's partition locks, so the result still holds when the caller writes.
+-- Returns: per duplicate item (1-based) the id of the message it repeats.
 CREATE OR REPLACE FUNCTION find_duplicates_v1(
     p_partition_ids bigint[], p_lengths int[], p_message_ids uuid[], p_transaction_ids text[]
 ) RETURNS TABLE (item bigint, original uuid)

@@ -1,7 +1,9 @@
--- items_over_queue_limit_v1: the items (1-based) that would take their queue past its size limit, duplicates aside.
--- The size is what the slowest group has not finished; with no group, all that is kept.
--- Locks: one advisory lock per limited queue, by id, until the end of the transaction; so two pushes to
--- different partitions cannot both take the last place.
+-- items_over_queue_limit_v1: find the items that would take their queue past its size limit.
+-- Duplicates do not count. The size is the number of messages the slowest group has not finished; a queue without a
+-- group counts all messages it keeps.
+-- Returns: item numbers (1-based); NULL if every item fits.
+-- Locks: one advisory lock per queue with a limit, by id, until the end of the transaction. So two pushes to different
+-- partitions cannot both take the last free slot.
 CREATE OR REPLACE FUNCTION items_over_queue_limit_v1(p_partition_ids bigint[], p_lengths int[], p_duplicates int[])
 RETURNS int[]
 LANGUAGE plpgsql AS $$
@@ -19,17 +21,17 @@ BEGIN
             SELECT s.partition_id, s.length, sum(s.length) OVER (ORDER BY s.n) AS hi
             FROM unnest(p_partition_ids, p_lengths) WITH ORDINALITY AS s (partition_id, length, n)
         ), items AS (
-            SELECT q.id AS queue_id, i.item, row_number() OVER (PARTITION BY q.id ORDER BY i.item) AS place
+            SELECT q.id AS queue_id, i.item, row_number() OVER (PARTITION BY q.id ORDER BY i.item) AS queue_item_number
             FROM segments s
             JOIN partitions p ON p.id = s.partition_id
             JOIN queues q ON q.id = p.queue_id AND q.max_size > 0
             CROSS JOIN LATERAL generate_series(s.hi - s.length + 1, s.hi) AS i (item)
             WHERE i.item <> ALL (p_duplicates)
-        ), room AS (
-            SELECT q.id, q.max_size - queue_size_v1(q.id) AS places
+        ), capacity AS (
+            SELECT q.id, q.max_size - queue_size_v1(q.id) AS free_slots
             FROM queues q WHERE q.id IN (SELECT i.queue_id FROM items i)
         )
-        SELECT array_agg(i.item::int ORDER BY i.item) FROM items i JOIN room r ON r.id = i.queue_id
-        WHERE i.place > r.places
+        SELECT array_agg(i.item::int ORDER BY i.item) FROM items i JOIN capacity r ON r.id = i.queue_id
+        WHERE i.queue_item_number > r.free_slots
     );
 END $$;

@@ -1,11 +1,11 @@
--- push_v1: append messages to partitions; one segment per partition named.
--- The items come flat, in the order of p_partition_ids and p_lengths; a partition is named once. An item
--- without a transaction id of its own gets its message id.
--- Returns one row: the first offset per segment (NULL where the partition is gone, -1 where operations wait in its
--- lane: the segment must join them), the items left out as duplicates (1-based) with the id of the message they
--- repeat, and those left out because their queue is full.
--- Locks: partition rows by id, then queues that have a size limit, tallies by queue, and positions that
--- wait for a message.
+-- push_v1: append messages to partitions, one segment per partition.
+-- The items of all partitions are one flat list, in the order of p_partition_ids and p_lengths; each partition id
+-- occurs once. An item without a transaction id of its own uses its message id.
+-- Returns: one row. first_offsets has the first offset per segment: NULL if the partition does not exist, -1 if
+-- operations wait in its lane (the caller must defer the segment). duplicate_items are the skipped duplicates
+-- (1-based), duplicate_ids the messages they repeat. refused_items are the items that did not fit into their queue.
+-- Locks: partition rows by id, then queues that have a size limit, tallies by queue, and positions that wait for a
+-- message.
 CREATE OR REPLACE FUNCTION push_v1(
     p_partition_ids bigint[], p_lengths int[], p_message_ids uuid[], p_transaction_ids text[],
     p_trace_ids uuid[], p_payloads bytea[], p_now timestamptz DEFAULT NULL,
@@ -13,33 +13,33 @@ CREATE OR REPLACE FUNCTION push_v1(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_now    timestamptz;
-    v_chunk  int;
-    v_keyed  boolean := p_transaction_ids IS NOT NULL;
-    v_sized  boolean := EXISTS (SELECT 1 FROM partitions p JOIN queues q ON q.id = p.queue_id
-                                WHERE p.id = ANY (p_partition_ids) AND q.max_size > 0);
-    v_out    int[];
-    v_placed record;
+    v_now            timestamptz;
+    v_chunk          int;
+    v_has_keys       boolean := p_transaction_ids IS NOT NULL;
+    v_has_size_limit boolean := EXISTS (SELECT 1 FROM partitions p JOIN queues q ON q.id = p.queue_id
+                               WHERE p.id = ANY (p_partition_ids) AND q.max_size > 0);
+    v_skipped_items  int[];
+    v_segments       record;
 BEGIN
-    -- What is left out must be known before offsets are given out. Otherwise giving them out is the lock.
-    IF v_keyed OR v_sized THEN
+    -- Skipped items must be known before offsets are assigned. Otherwise assigning the offsets takes the lock.
+    IF v_has_keys OR v_has_size_limit THEN
         PERFORM 1 FROM partitions WHERE id = ANY (p_partition_ids) ORDER BY id FOR NO KEY UPDATE;
         IF EXISTS (SELECT 1 FROM partitions WHERE id = ANY (p_partition_ids) AND deferred_pushes > 0) THEN
             SELECT * INTO first_offsets, duplicate_items, duplicate_ids, refused_items
-            FROM push_to_free_lanes_v1(p_partition_ids, p_lengths, p_message_ids, p_transaction_ids, p_trace_ids,
-                                    p_payloads, p_now);
+            FROM push_to_empty_lanes_v1(p_partition_ids, p_lengths, p_message_ids, p_transaction_ids, p_trace_ids,
+                                       p_payloads, p_now);
             RETURN;
         END IF;
     END IF;
-    IF v_keyed THEN
+    IF v_has_keys THEN
         SELECT array_agg(d.item::int ORDER BY d.item), array_agg(d.original ORDER BY d.item)
         INTO duplicate_items, duplicate_ids
         FROM find_duplicates_v1(p_partition_ids, p_lengths, p_message_ids, p_transaction_ids) d;
     END IF;
-    IF v_sized THEN
+    IF v_has_size_limit THEN
         refused_items := items_over_queue_limit_v1(p_partition_ids, p_lengths, coalesce(duplicate_items, '{}'));
         IF refused_items IS NOT NULL AND duplicate_items IS NOT NULL THEN
-            -- What repeats a refused item is refused too: the message it repeats will not be there.
+            -- A duplicate of a refused item is refused too: the message it repeats does not exist.
             SELECT array_agg(d.item ORDER BY d.item) FILTER (WHERE r.item IS NULL),
                    array_agg(d.original ORDER BY d.item) FILTER (WHERE r.item IS NULL),
                    refused_items || coalesce(array_agg(d.item ORDER BY d.item) FILTER (WHERE r.item IS NOT NULL), '{}')
@@ -48,18 +48,18 @@ BEGIN
             LEFT JOIN unnest(refused_items) AS r (item) ON p_message_ids[r.item] = d.original;
         END IF;
     END IF;
-    v_out := coalesce(duplicate_items, '{}') || coalesce(refused_items, '{}');
-    IF cardinality(v_out) > 0 THEN
+    v_skipped_items := coalesce(duplicate_items, '{}') || coalesce(refused_items, '{}');
+    IF cardinality(v_skipped_items) > 0 THEN
         SELECT array_agg(k.message_id ORDER BY k.item),
-               CASE WHEN v_keyed THEN array_agg(k.transaction_id ORDER BY k.item) END,
+               CASE WHEN v_has_keys THEN array_agg(k.transaction_id ORDER BY k.item) END,
                CASE WHEN p_trace_ids IS NOT NULL THEN array_agg(k.trace_id ORDER BY k.item) END,
                array_agg(k.payload ORDER BY k.item)
         INTO p_message_ids, p_transaction_ids, p_trace_ids, p_payloads
         FROM unnest(p_message_ids, coalesce(p_transaction_ids, '{}'), coalesce(p_trace_ids, '{}'), p_payloads)
              WITH ORDINALITY AS k (message_id, transaction_id, trace_id, payload, item)
-        WHERE k.item <> ALL (v_out);
+        WHERE k.item <> ALL (v_skipped_items);
         SELECT array_agg((s.length - (
-                   SELECT count(*) FROM unnest(v_out) o WHERE o > s.hi - s.length AND o <= s.hi
+                   SELECT count(*) FROM unnest(v_skipped_items) o WHERE o > s.hi - s.length AND o <= s.hi
                ))::int ORDER BY s.n)
         INTO p_lengths
         FROM (SELECT l.length, l.n, sum(l.length) OVER (ORDER BY l.n) AS hi
@@ -69,8 +69,8 @@ BEGIN
     WITH segments AS MATERIALIZED (
         SELECT s.n, s.partition_id, s.length, sum(s.length) OVER (ORDER BY s.n) AS hi
         FROM unnest(p_partition_ids, p_lengths) WITH ORDINALITY AS s (partition_id, length, n)
-    ), placed AS (
-        -- One after the other by id, so that two pushes never wait for each other.
+    ), located AS (
+        -- In the order of ids, so that two pushes never wait for each other.
         UPDATE partitions p SET next_offset = p.next_offset + s.length,
                pushed_at = CASE WHEN s.length > 0 THEN coalesce(p_now, clock_timestamp()) ELSE p.pushed_at END
         FROM (SELECT * FROM segments ORDER BY partition_id) s WHERE p.id = s.partition_id AND p.deferred_pushes = 0
@@ -79,9 +79,9 @@ BEGIN
     SELECT array_agg(w.partition_id ORDER BY s.n) AS partition_ids, array_agg(w.queue_id ORDER BY s.n) AS queue_ids,
            array_agg(w.length ORDER BY s.n) AS lengths, array_agg(w.hi ORDER BY s.n) AS his,
            array_agg(w.first_offset ORDER BY s.n) AS first_offsets
-    INTO v_placed
-    FROM segments s LEFT JOIN placed w USING (n);
-    first_offsets := v_placed.first_offsets;
+    INTO v_segments
+    FROM segments s LEFT JOIN located w USING (n);
+    first_offsets := v_segments.first_offsets;
     IF array_position(first_offsets, NULL) IS NOT NULL THEN
         SELECT array_agg(CASE WHEN f.first_offset IS NULL AND p.id IS NOT NULL THEN -1 ELSE f.first_offset END
                          ORDER BY f.n)
@@ -89,35 +89,35 @@ BEGIN
         FROM unnest(p_partition_ids, first_offsets) WITH ORDINALITY AS f (partition_id, first_offset, n)
         LEFT JOIN partitions p ON p.id = f.partition_id;
     END IF;
-    -- Read under the locks, by statements of their own: time and chunk never run backwards within a partition.
+    -- Read under the locks, in separate statements: time and chunk never go backwards within a partition.
     v_now := coalesce(p_now, clock_timestamp());
     SELECT id INTO v_chunk FROM chunks ORDER BY id DESC LIMIT 1;
 
-    WITH placed AS MATERIALIZED (
-        SELECT * FROM unnest(v_placed.partition_ids, v_placed.queue_ids, v_placed.lengths, v_placed.his,
-                             v_placed.first_offsets) AS w (partition_id, queue_id, length, hi, first_offset)
+    WITH located AS MATERIALIZED (
+        SELECT * FROM unnest(v_segments.partition_ids, v_segments.queue_ids, v_segments.lengths, v_segments.his,
+                             v_segments.first_offsets) AS w (partition_id, queue_id, length, hi, first_offset)
         WHERE w.length > 0
-    ), written AS (
+    ), log_rows AS (
         INSERT INTO log (chunk, partition_id, first_offset, last_offset, created_at, message_ids,
                          transaction_ids, trace_ids, payloads)
         SELECT v_chunk, w.partition_id, w.first_offset, w.first_offset + w.length - 1, v_now,
                p_message_ids[w.hi - w.length + 1:w.hi], p_transaction_ids[w.hi - w.length + 1:w.hi],
                p_trace_ids[w.hi - w.length + 1:w.hi], p_payloads[w.hi - w.length + 1:w.hi]
-        FROM placed w
-    ), keyed AS (
+        FROM located w
+    ), key_rows AS (
         INSERT INTO message_keys (chunk, partition_id, key, message_offset)
         SELECT v_chunk, w.partition_id, md5(k.transaction_id)::uuid, w.first_offset + k.i - 1
-        FROM placed w
+        FROM located w
         CROSS JOIN LATERAL unnest(p_transaction_ids[w.hi - w.length + 1:w.hi])
                    WITH ORDINALITY AS k (transaction_id, i)
-        WHERE v_keyed AND k.transaction_id IS NOT NULL
-    ), counted AS (
+        WHERE v_has_keys AND k.transaction_id IS NOT NULL
+    ), tally_rows AS (
         INSERT INTO tallies AS t (queue_id, group_id, slot, messages)
-        SELECT w.queue_id, 0, tally_slot_v1(), sum(w.length) FROM placed w
+        SELECT w.queue_id, 0, tally_slot_v1(), sum(w.length) FROM located w
         GROUP BY w.queue_id ORDER BY w.queue_id
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = t.messages + excluded.messages
     )
     UPDATE positions p SET ready_at = v_now + q.delay_ms * interval '1 millisecond'
-    FROM placed w JOIN queues q ON q.id = w.queue_id
+    FROM located w JOIN queues q ON q.id = w.queue_id
     WHERE p.partition_id = w.partition_id AND p.ready_at IS NULL;
 END $$;

@@ -1,4 +1,5 @@
--- queue_size_v1: how many messages a queue holds: what its slowest group has not finished, or all it keeps.
+-- queue_size_v1: count the messages a queue holds.
+-- Returns: the messages its slowest group has not finished; in a queue without a group, all messages it keeps.
 CREATE OR REPLACE FUNCTION queue_size_v1(p_queue_id bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $$
     WITH totals AS (

@@ -1,7 +1,8 @@
--- transaction_v1: push and settle in one step: all of it or nothing.
--- The arguments are those of push_v1 and ack_v1; either part may be empty. A duplicate is left out and
--- told, as in any push. Anything that cannot be done raises, so nothing of the transaction remains:
--- Raises: PK003 with a JSON detail {"part": "push" or "ack", "item": n, "reason": ...}, n counting from 1.
+-- transaction_v1: push and ack messages in one step, all or nothing.
+-- The arguments are those of push_v1 and ack_v1; either half may be empty. A duplicate is skipped and returned, as in
+-- push_v1.
+-- Raises: PK003 if any item cannot be pushed or acked, so that nothing of the transaction remains. The detail is JSON:
+-- {"part": "push" or "ack", "item": n, "reason": ...}, n counts from 1.
 CREATE OR REPLACE FUNCTION transaction_v1(
     p_partition_ids bigint[], p_lengths int[], p_message_ids uuid[], p_transaction_ids text[],
     p_trace_ids uuid[], p_payloads bytea[], p_ack_partition_ids bigint[], p_ack_group_ids bigint[],

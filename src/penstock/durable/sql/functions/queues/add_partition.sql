@@ -1,7 +1,7 @@
--- add_partition_v1: a partition of a queue, made where missing even past the queue's number of partitions: for
--- messages that were accepted when that could not be asked.
+-- add_partition_v1: ensure that a partition exists, even past its queue's limit of partitions.
+-- For messages that the broker accepted while it could not check the limit. Creates the queue too if it is missing.
 -- Raises: PK004 the queue was deleted meanwhile; try again.
--- Locks: holds the queue, so that a group made meanwhile waits and is not missed.
+-- Locks: the queue (exclusive), so that a group created meanwhile waits and is not missed.
 CREATE OR REPLACE FUNCTION add_partition_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_partition text,
     OUT queue_id bigint, OUT partition_id bigint, OUT encrypted boolean
@@ -17,11 +17,11 @@ BEGIN
     IF NOT EXISTS (SELECT 1 FROM queues q WHERE q.id = v_queue.id) THEN
         RAISE EXCEPTION 'the queue was deleted meanwhile' USING ERRCODE = 'PK004';
     END IF;
-    WITH made AS (
+    WITH created AS (
         INSERT INTO partitions (queue_id, name) VALUES (v_queue.id, p_partition) ON CONFLICT DO NOTHING RETURNING id
     )
     INSERT INTO positions (partition_id, group_id)
-    SELECT made.id, g.id FROM made JOIN groups g ON g.queue_id = v_queue.id ON CONFLICT DO NOTHING;
+    SELECT created.id, g.id FROM created JOIN groups g ON g.queue_id = v_queue.id ON CONFLICT DO NOTHING;
     SELECT v_queue.id, p.id, v_queue.encrypted INTO queue_id, partition_id, encrypted
     FROM partitions p WHERE p.queue_id = v_queue.id AND p.name = p_partition;
 END $$;

@@ -1,10 +1,10 @@
--- configure_queue_v1: set options of a queue. A queue that is new is made, with its Default partition.
--- p_changes names columns of `queues` with their new values; a column it leaves out stays as it is.
--- Positions that wait follow a changed delay or window at once. A retry that is held back is not brought forward,
--- and a lease in force is left alone: what follows it obeys the new options.
--- Returns the queue's id, the id of its Default partition (NULL if it has none) and its row.
+-- configure_queue_v1: set options of a queue; create the queue with its Default partition if it is missing.
+-- p_changes maps columns of `queues` to their new values; columns it leaves out stay as they are.
+-- Waiting positions follow a changed delay or window at once. A delayed retry is not moved forward, and a lease in
+-- force stays as it is; the new options apply after it.
+-- Returns: the queue's id, the id of its Default partition (NULL if it has none) and its row.
 -- Raises: PK004 the queue was deleted meanwhile; try again.
--- Locks: holds the queue alone; its row, then the waiting positions by partition and group.
+-- Locks: the queue (exclusive); its row, then the waiting positions by partition and group.
 CREATE OR REPLACE FUNCTION configure_queue_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_changes jsonb
 ) RETURNS TABLE (queue_id bigint, partition_id bigint, queue jsonb)
@@ -12,11 +12,11 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_environment bigint := environment_id_v1(p_organization, p_project, p_environment);
-    v_new         boolean;
+    v_is_new      boolean;
     v_old         queues;
     v_row         queues;
 BEGIN
-    v_new := NOT EXISTS (SELECT 1 FROM queues q WHERE q.environment_id = v_environment AND q.name = p_queue);
+    v_is_new := NOT EXISTS (SELECT 1 FROM queues q WHERE q.environment_id = v_environment AND q.name = p_queue);
     v_environment := ensure_queues_v1(p_organization, p_project, p_environment, ARRAY[p_queue]);
     PERFORM lock_queues_v1(array_agg(q.id), true) FROM queues q
     WHERE q.environment_id = v_environment AND q.name = p_queue;
@@ -35,7 +35,7 @@ BEGIN
         retention_enabled = v_row.retention_enabled, retention_ms = v_row.retention_ms,
         completed_retention_ms = v_row.completed_retention_ms, encrypted = v_row.encrypted
     WHERE q.id = v_old.id;
-    IF v_new THEN
+    IF v_is_new THEN
         PERFORM ensure_partitions_v1(p_organization, p_project, p_environment, ARRAY[p_queue], ARRAY['Default']);
     END IF;
     IF (v_row.delay_ms, v_row.window_ms) <> (v_old.delay_ms, v_old.window_ms) THEN

@@ -1,9 +1,9 @@
--- ensure_partitions_v1: ids for queue and partition names, made where missing. A partition that would be
--- past its queue's limit is not made, and has no row in the answer.
--- A new partition gets a position in every group its queue has; so a group never has to look for one.
+-- ensure_partitions_v1: ensure that queues and partitions exist.
+-- A new partition gets a position in every group of its queue, so a group never has to search for new partitions.
+-- Returns: a row per partition. A partition past its queue's limit is not created and has no row.
 -- Raises: PK004 a queue was deleted meanwhile; try again.
--- Locks: holds the queues by id, so that a group made meanwhile waits and is not missed, and nothing is added to
--- what is being deleted; those with a limit alone.
+-- Locks: the queues by id, so that a group created meanwhile waits and is not missed, and nothing is added to a queue
+-- that is being deleted; exclusive for queues with a limit of partitions, else shared.
 CREATE OR REPLACE FUNCTION ensure_partitions_v1(
     p_organization text, p_project text, p_environment text, p_queues text[], p_partitions text[]
 ) RETURNS TABLE (queue text, partition text, queue_id bigint, partition_id bigint, encrypted boolean)
@@ -25,23 +25,23 @@ BEGIN
         RAISE EXCEPTION 'a queue was deleted meanwhile' USING ERRCODE = 'PK004';
     END IF;
 
-    WITH made AS (
+    WITH created AS (
         INSERT INTO partitions (queue_id, name)
         SELECT n.queue_id, n.partition
         FROM (SELECT q.id AS queue_id, w.partition, q.max_partitions,
-                     row_number() OVER (PARTITION BY q.id ORDER BY w.partition) AS place
+                     row_number() OVER (PARTITION BY q.id ORDER BY w.partition) AS new_number
               FROM (SELECT DISTINCT * FROM unnest(p_queues, p_partitions)) AS w (queue, partition)
               JOIN queues q ON q.id = ANY (v_ids) AND q.name = w.queue
               WHERE NOT EXISTS (SELECT 1 FROM partitions p WHERE p.queue_id = q.id AND p.name = w.partition)
              ) n
         WHERE n.max_partitions = 0
-           OR n.place <= n.max_partitions - (SELECT count(*) FROM partitions p WHERE p.queue_id = n.queue_id)
+           OR n.new_number <= n.max_partitions - (SELECT count(*) FROM partitions p WHERE p.queue_id = n.queue_id)
         ORDER BY n.queue_id, n.partition
         ON CONFLICT DO NOTHING
         RETURNING id, queue_id
     )
     INSERT INTO positions (partition_id, group_id)
-    SELECT made.id, g.id FROM made JOIN groups g ON g.queue_id = made.queue_id
+    SELECT created.id, g.id FROM created JOIN groups g ON g.queue_id = created.queue_id
     ON CONFLICT DO NOTHING;
 
     RETURN QUERY

@@ -1,5 +1,6 @@
--- ensure_queues_v1: make the queues that are missing; the environment's id.
+-- ensure_queues_v1: ensure that an environment and its queues exist.
 -- A queue called ns.task gets that namespace and task.
+-- Returns: the environment's id.
 CREATE OR REPLACE FUNCTION ensure_queues_v1(
     p_organization text, p_project text, p_environment text, p_queues text[]
 ) RETURNS bigint

@@ -1,4 +1,5 @@
--- environment_id_v1: the id of an environment; NULL if nothing was ever made in it.
+-- environment_id_v1: read the id of an environment.
+-- Returns: NULL if nothing was ever created in it.
 CREATE OR REPLACE FUNCTION environment_id_v1(p_organization text, p_project text, p_environment text)
 RETURNS bigint
 LANGUAGE sql STABLE PARALLEL SAFE AS $$

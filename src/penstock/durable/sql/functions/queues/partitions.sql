@@ -1,6 +1,7 @@
--- partitions_v1: a page of partitions by queue and name, of one queue or of a whole environment.
--- Pending is what the slowest group has not finished and does not hold under a live lease, running is what is held.
--- Cost follows the environment's partitions (for their total) and the page, never messages.
+-- partitions_v1: list a page of partitions of one queue or of a whole environment, by queue and name.
+-- Returns: `pending` counts messages that the slowest group has not finished and does not hold under a live lease;
+-- `running` counts messages under live leases.
+-- Cost: follows the environment's partitions (for the total) and the page, never messages.
 CREATE OR REPLACE FUNCTION partitions_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_search text, p_limit int,
     p_offset int, p_now timestamptz DEFAULT NULL
@@ -19,12 +20,12 @@ LANGUAGE sql STABLE AS $$
            coalesce(u.pending, t.next_offset - t.low_offset), coalesce(u.running, 0)::bigint, t.total
     FROM page t
     CROSS JOIN LATERAL (
-        SELECT max(t.next_offset - greatest(p.cursor, t.low_offset) - h.held) AS pending, sum(h.held) AS running
+        SELECT max(t.next_offset - greatest(p.cursor, t.low_offset) - l.leased) AS pending, sum(l.leased) AS running
         FROM positions p
         CROSS JOIN LATERAL (
             SELECT CASE WHEN p.lease_id IS NOT NULL AND p.lease_expires_at > coalesce(p_now, clock_timestamp())
-                        THEN p.lease_to - greatest(p.lease_from, p.cursor) ELSE 0 END AS held
-        ) h
+                        THEN p.lease_to - greatest(p.lease_from, p.cursor) ELSE 0 END AS leased
+        ) l
         WHERE p.partition_id = t.id
     ) u
     ORDER BY t.queue, t.name

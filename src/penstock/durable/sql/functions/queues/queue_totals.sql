@@ -1,6 +1,7 @@
--- queue_totals_v1: what queues hold: partitions, groups, messages ever pushed, messages kept, those their slowest
--- group has not begun, those under live leases, and dead letters.
--- Cost follows partitions, groups and live leases, never messages.
+-- queue_totals_v1: read totals of queues.
+-- Returns: partitions, groups, messages ever pushed, messages kept, messages that the slowest group has not started,
+-- messages under live leases, and dead letters.
+-- Cost: follows partitions, groups and live leases, never messages.
 CREATE OR REPLACE FUNCTION queue_totals_v1(p_queue_ids bigint[], p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (queue_id bigint, partitions bigint, groups bigint, pushed bigint, kept bigint, depth bigint,
                running bigint, dead bigint)

@@ -1,5 +1,6 @@
--- queues_v1: a page of an environment's queues by name, with what each holds and how far it has come.
--- Depth is that of the queue's slowest group; it costs the same however many messages there are.
+-- queues_v1: list a page of an environment's queues by name, with their totals.
+-- Returns: `depth` is that of the queue's slowest group.
+-- Cost: independent of the number of messages.
 CREATE OR REPLACE FUNCTION queues_v1(
     p_organization text, p_project text, p_environment text, p_search text, p_limit int, p_offset int
 ) RETURNS TABLE (id bigint, name text, namespace text, task text, created_at timestamptz,

@@ -1,4 +1,4 @@
--- traces_by_name_v1: a page of the traces of a name, the latest first, within a span of time.
+-- traces_by_name_v1: list a page of the traces with a name within a time range, the latest first.
 CREATE OR REPLACE FUNCTION traces_by_name_v1(
     p_organization text, p_project text, p_environment text, p_name text, p_from timestamptz, p_to timestamptz,
     p_limit int, p_offset int

@@ -1,6 +1,7 @@
--- queue_minutes_v1: what happened to the messages of queues, per bucket, queue and group, from p_from until before p_to.
--- p_queue and p_group narrow it down. Cost follows the rows of that time, or with p_queue those of the queue alone.
-CREATE OR REPLACE FUNCTION queue_minutes_v1(
+-- queue_minute_metrics_v1: sum the minute rows of queues per bucket, queue and group, from p_from until before p_to.
+-- p_queue and p_group are filters.
+-- Cost: follows the rows of that time; with p_queue those of the queue alone.
+CREATE OR REPLACE FUNCTION queue_minute_metrics_v1(
     p_organization text, p_project text, p_environment text, p_from timestamptz, p_to timestamptz,
     p_bucket interval, p_queue text, p_group text
 ) RETURNS TABLE (
@@ -14,6 +15,6 @@ LANGUAGE sql STABLE AS $$
            sum(m.failed)::bigint, sum(m.dead_letters)::bigint, sum(m.expired)::bigint,
            sum(m.lag_count)::bigint, sum(m.lag_sum_ms)::bigint, max(m.lag_max_ms)
     FROM queue_minute_rows_v1(p_organization, p_project, p_environment,
-                       date_bin(p_bucket, p_from, timestamptz 'epoch'), p_to, p_queue, p_group) m
+                              date_bin(p_bucket, p_from, timestamptz 'epoch'), p_to, p_queue, p_group) m
     GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 $$;

@@ -1,8 +1,9 @@
--- dead_letter_total_v1: how many dead letters there are to page through. Of queues and groups the running count is read;
--- with other filters it counts, up to p_most.
-CREATE OR REPLACE FUNCTION dead_letter_total_v1(
+-- count_matching_dead_letters_v1: count the dead letters that match filters, for paging.
+-- With only a queue and a group as filters it reads the running count, which is exact. With other filters it counts
+-- rows, up to p_max_count.
+CREATE OR REPLACE FUNCTION count_matching_dead_letters_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_group text, p_partition text,
-    p_from timestamptz, p_to timestamptz, p_most int
+    p_from timestamptz, p_to timestamptz, p_max_count int
 ) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -22,5 +23,5 @@ BEGIN
             WHERE q.environment_id = v_environment AND (p_queue IS NULL OR q.name = p_queue)
               AND (p_group IS NULL OR g.name = p_group) AND (p_partition IS NULL OR t.name = p_partition)
               AND d.failed_at >= coalesce(p_from, '-infinity') AND d.failed_at < coalesce(p_to, 'infinity')
-            LIMIT p_most) c);
+            LIMIT p_max_count) c);
 END $$;

@@ -1,7 +1,7 @@
--- log_transactions_v1: the transactions, other than this one, that use the log's tables now; with p_snapshots also
--- those that hold a snapshot of this database and so could still read what was just moved.
--- Each is named by its virtual transaction id, under which pg_locks lists it until it ends.
-CREATE OR REPLACE FUNCTION log_transactions_v1(p_snapshots boolean) RETURNS text[]
+-- transactions_using_log_v1: list the other transactions that use the tables of the log now.
+-- With p_snapshots also those that have a snapshot of this database and so could still read rows that were just moved.
+-- Returns: virtual transaction ids, under which pg_locks lists a transaction until it ends.
+CREATE OR REPLACE FUNCTION transactions_using_log_v1(p_snapshots boolean) RETURNS text[]
 LANGUAGE sql AS $$
     SELECT array(
         SELECT l.virtualtransaction FROM pg_locks l
