@@ -1,12 +1,12 @@
-"""Group commit: requests of one kind that arrive while the database is busy travel together.
+"""Batch concurrent requests into one database call (group commit).
 
-There is no waiting window. An idle batcher sends a request at once; while a batch is in flight the next
-one forms. Batches are bounded in items and bytes, and waiting in time. Items keep their order within a key;
-different keys do not wait for each other.
+There is no batching window: an idle batcher executes a request at once, and while a batch is in flight the
+next one forms. A batch is bounded in items and bytes, the wait for a batch in time. Items keep their order
+within a key, and keys do not wait for each other.
 
-A batch that the database refuses is halved until only the culprit fails, so one bad item never costs its
-neighbours. When the database is away every item of the batch gets that error, and nothing is retried
-here: the callers know whether they may.
+If the database rejects a batch, the batcher halves it until only the offending item fails, so one bad item
+never affects the others. If the database is unavailable, every item of the batch fails with that error. The
+batcher retries nothing; only its callers know whether a retry is safe.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ Received = TypeVar("Received", contravariant=True)
 
 
 class Receiver(Protocol[Received]):
-    """Where a result goes: a future, or something that needs none. It is told once, and must not raise."""
+    """The destination of one result: a future, or an object with the same three methods.
+
+    The batcher calls `set_result` or `set_exception` once; neither may raise.
+    """
 
     def done(self) -> bool:
-        """Whether nobody is left to receive anything."""
+        """Return True if the caller no longer expects a result."""
 
     def set_result(self, result: Received, /) -> None: ...
 
@@ -41,7 +44,7 @@ class Receiver(Protocol[Received]):
 
 @dataclass(slots=True)
 class BatchStats:
-    """What a batcher has done so far."""
+    """Counters of a batcher since it was created."""
 
     batches: int = 0
     requests: int = 0
@@ -56,32 +59,53 @@ class BatchStats:
         self.busy_s += busy_s
 
 
+class BatcherState(Protocol):
+    """The measurable side of a batcher, whatever its items and results are."""
+
+    @property
+    def stats(self) -> BatchStats: ...
+
+    @property
+    def pending(self) -> int: ...
+
+    @property
+    def in_flight(self) -> int: ...
+
+    def oldest_wait_s(self) -> float: ...
+
+    async def drain(self) -> None: ...
+
+
 @dataclass(slots=True)
 class _Entry(Generic[Item, Result]):
     item: Item
     items: int
-    size: int
+    size_bytes: int
     receiver: Receiver[Result]
-    since: float
+    queued_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class QueueTimeout:
-    """How long an item may wait for its batch, and what it gets instead if that is over: its caller has most
-    likely gone by then, and those behind it have not."""
+    """The longest time an item may wait for its batch, and the error it gets after that.
+
+    By then the caller has most likely given up, while the callers of later items have not.
+    """
 
     seconds: float
-    error: Callable[[], PenstockError]
+    create_error: Callable[[], PenstockError]
 
 
 @dataclass(slots=True)
-class _Lane(Generic[Item, Result]):
+class _KeyQueue(Generic[Item, Result]):
+    """The waiting items of one key, and the number of its batches in flight."""
+
     waiting: deque[_Entry[Item, Result]] = field(default_factory=deque)
     in_flight: int = 0
 
 
 class Batcher(Generic[Item, Result]):
-    """Collects items per key and hands them to `execute`, which returns one result per item."""
+    """Collect items per key and pass them to `execute`, which returns one result per item."""
 
     def __init__(
         self,
@@ -89,122 +113,127 @@ class Batcher(Generic[Item, Result]):
         *,
         max_items: int = 1_000,
         max_bytes: int = 8 * 1024 * 1024,
-        in_flight: int = 1,
+        max_in_flight: int = 1,
         queue_timeout: QueueTimeout | None = None,
-        abandoned: Callable[[Hashable, Item, Result], Awaitable[None]] | None = None,
+        on_abandoned: Callable[[Hashable, Item, Result], Awaitable[None]] | None = None,
     ) -> None:
         self._execute = execute
         self._max_items = max_items
         self._max_bytes = max_bytes
-        self._in_flight = in_flight
+        self._max_in_flight = max_in_flight
         self._queue_timeout = queue_timeout
-        self._abandoned = abandoned
-        self._lanes: dict[Hashable, _Lane[Item, Result]] = {}
+        self._on_abandoned = on_abandoned
+        self._queues: dict[Hashable, _KeyQueue[Item, Result]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._undoing: set[asyncio.Task[None]] = set()
+        self._abandon_tasks: set[asyncio.Task[None]] = set()
         self.pending = 0
-        """Requests that wait for their batch."""
+        """Number of requests that wait for their batch."""
         self.stats = BatchStats()
 
     @property
     def in_flight(self) -> int:
+        """Number of batches in flight."""
         return len(self._tasks)
 
     async def submit(self, key: Hashable, item: Item, *, items: int = 1, size: int = 0) -> Result:
-        """The item's result. Cancelling the caller does not cancel the item: its result is given to
-        `abandoned`, which can undo what nobody is left to receive."""
+        """Execute the item with its batch and return its result.
+
+        Cancelling the caller does not cancel the item. Its result goes to `on_abandoned`, which can undo it.
+        """
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.put(key, item, future, items=items, size=size)
         try:
             return await future
         except asyncio.CancelledError:
-            # The result may have come before the cancellation, and nobody took it.
+            # The result may have arrived just before the cancellation, and the caller did not get it.
             if future.done() and not future.cancelled() and future.exception() is None:
-                self.undo(key, item, future.result())
+                self.abandon(key, item, future.result())
             raise
 
     def put(
         self, key: Hashable, item: Item, receiver: Receiver[Result], *, items: int = 1, size: int = 0
     ) -> None:
-        """The same for who does not wait: the receiver is told, later than this returns."""
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane()
-        lane.waiting.append(_Entry(item, items, size, receiver, time.monotonic()))
+        """Queue the item without waiting: its result reaches the receiver after this call has returned."""
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _KeyQueue()
+        queue.waiting.append(_Entry(item, items, size, receiver, time.monotonic()))
         self.pending += 1
-        if lane.in_flight < self._in_flight:
-            self._start(key, lane)
+        if queue.in_flight < self._max_in_flight:
+            self._start(key, queue)
 
-    def undo(self, key: Hashable, item: Item, result: Result) -> None:
-        """Hand over what nobody is left to receive; no other request waits for that."""
-        if self._abandoned is not None:
-            task = asyncio.create_task(_logged(self._abandoned(key, item, result)))
-            self._undoing.add(task)
-            task.add_done_callback(self._undoing.discard)
+    def abandon(self, key: Hashable, item: Item, result: Result) -> None:
+        """Pass a result that has no caller any more to `on_abandoned`. No other request waits for it."""
+        if self._on_abandoned is not None:
+            task = asyncio.create_task(_log_failure(self._on_abandoned(key, item, result)))
+            self._abandon_tasks.add(task)
+            task.add_done_callback(self._abandon_tasks.discard)
 
-    def oldest_s(self) -> float:
-        """For how long the first in line has waited; 0 if none waits."""
-        firsts = [lane.waiting[0].since for lane in self._lanes.values() if lane.waiting]
-        return time.monotonic() - min(firsts) if firsts else 0.0
+    def oldest_wait_s(self) -> float:
+        """Return for how long the oldest pending request has waited; 0 if none is pending."""
+        oldest = [queue.waiting[0].queued_at for queue in self._queues.values() if queue.waiting]
+        return time.monotonic() - min(oldest) if oldest else 0.0
 
     async def drain(self) -> None:
-        """Wait until nothing is waiting, in flight or being given back."""
-        while self._tasks or self._undoing:
-            await asyncio.gather(*self._tasks, *self._undoing, return_exceptions=True)
+        """Wait until no request is pending, in flight or being abandoned."""
+        while self._tasks or self._abandon_tasks:
+            await asyncio.gather(*self._tasks, *self._abandon_tasks, return_exceptions=True)
 
-    def _start(self, key: Hashable, lane: _Lane[Item, Result]) -> None:
-        lane.in_flight += 1
-        task = asyncio.create_task(self._run(key, lane))
+    def _start(self, key: Hashable, queue: _KeyQueue[Item, Result]) -> None:
+        queue.in_flight += 1
+        task = asyncio.create_task(self._run(key, queue))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, key: Hashable, lane: _Lane[Item, Result]) -> None:
+    async def _run(self, key: Hashable, queue: _KeyQueue[Item, Result]) -> None:
         try:
-            while lane.waiting:
+            while queue.waiting:
                 if self._queue_timeout is not None:
-                    self._send_away(lane, self._queue_timeout)
-                if taken := self._take(lane):
-                    await self._settle(key, taken)
+                    self._expire_overdue(queue, self._queue_timeout)
+                if batch := self._take_batch(queue):
+                    await self._execute_batch(key, batch)
         finally:
-            lane.in_flight -= 1
-            if not lane.in_flight and not lane.waiting:
-                self._lanes.pop(key, None)
+            queue.in_flight -= 1
+            if not queue.in_flight and not queue.waiting:
+                self._queues.pop(key, None)
 
-    def _send_away(self, lane: _Lane[Item, Result], queue_timeout: QueueTimeout) -> None:
-        """Tell those who have waited too long."""
-        since = time.monotonic() - queue_timeout.seconds
-        while lane.waiting and lane.waiting[0].since < since:
+    def _expire_overdue(self, queue: _KeyQueue[Item, Result], queue_timeout: QueueTimeout) -> None:
+        """Fail the items that have waited longer than the timeout."""
+        oldest_allowed = time.monotonic() - queue_timeout.seconds
+        while queue.waiting and queue.waiting[0].queued_at < oldest_allowed:
             self.pending -= 1
-            self._fail([lane.waiting.popleft()], queue_timeout.error())
+            self._fail([queue.waiting.popleft()], queue_timeout.create_error())
 
-    def _take(self, lane: _Lane[Item, Result]) -> list[_Entry[Item, Result]]:
-        taken: list[_Entry[Item, Result]] = []
-        items = size = 0
-        while lane.waiting:
-            entry = lane.waiting[0]
-            if taken and (items + entry.items > self._max_items or size + entry.size > self._max_bytes):
+    def _take_batch(self, queue: _KeyQueue[Item, Result]) -> list[_Entry[Item, Result]]:
+        batch: list[_Entry[Item, Result]] = []
+        items = size_bytes = 0
+        while queue.waiting:
+            entry = queue.waiting[0]
+            if batch and (
+                items + entry.items > self._max_items or size_bytes + entry.size_bytes > self._max_bytes
+            ):
                 break
-            taken.append(lane.waiting.popleft())
+            batch.append(queue.waiting.popleft())
             items += entry.items
-            size += entry.size
-        self.pending -= len(taken)
-        return taken
+            size_bytes += entry.size_bytes
+        self.pending -= len(batch)
+        return batch
 
-    async def _settle(self, key: Hashable, entries: list[_Entry[Item, Result]]) -> None:
+    async def _execute_batch(self, key: Hashable, entries: list[_Entry[Item, Result]]) -> None:
         started = time.perf_counter()
         try:
             results = await self._execute(key, [entry.item for entry in entries])
         except PenstockError as error:
             self.stats.failures += 1
             self._fail(entries, error)
-        except Exception as error:  # noqa: BLE001 - narrowed down below, then handed to its caller
+        except Exception as error:  # noqa: BLE001 - the failing item is isolated below and gets the error
             self.stats.failures += 1
             if len(entries) == 1:
                 self._fail(entries, error)
             else:
                 middle = len(entries) // 2
-                await self._settle(key, entries[:middle])
-                await self._settle(key, entries[middle:])
+                await self._execute_batch(key, entries[:middle])
+                await self._execute_batch(key, entries[middle:])
         else:
             items = sum(entry.items for entry in entries)
             self.stats.add(len(entries), items, time.perf_counter() - started)
@@ -212,7 +241,7 @@ class Batcher(Generic[Item, Result]):
                 if not entry.receiver.done():
                     entry.receiver.set_result(result)
                 else:
-                    self.undo(key, entry.item, result)
+                    self.abandon(key, entry.item, result)
 
     @staticmethod
     def _fail(entries: list[_Entry[Item, Result]], error: Exception) -> None:
@@ -221,8 +250,8 @@ class Batcher(Generic[Item, Result]):
                 entry.receiver.set_exception(error)
 
 
-async def _logged(work: Awaitable[None]) -> None:
+async def _log_failure(work: Awaitable[None]) -> None:
     try:
         await work
     except Exception:
-        logger.exception("a result that nobody received was not given back")
+        logger.exception("Could not undo a result whose caller is gone.")

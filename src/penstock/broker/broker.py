@@ -17,15 +17,14 @@ from penstock.broker.overload.drain import Drain, DrainPlan
 from penstock.broker.overload.load import DEFAULTS, Decision, LoadMonitor, Threshold, thresholds
 from penstock.broker.overload.operation_actions import OperationActions
 from penstock.broker.queues.ack import Acks
-from penstock.broker.queues.admin import QueueAdmin
-from penstock.broker.queues.groups import GroupAdmin
+from penstock.broker.queues.admin import GroupAdmin, QueueAdmin
 from penstock.broker.queues.id_cache import IdCache
 from penstock.broker.queues.message_actions import MessageActions
 from penstock.broker.queues.name_registry import QueueNameRegistry
 from penstock.broker.queues.pop import Pops
 from penstock.broker.queues.push import Pushes
-from penstock.broker.wakeups import ParkedPops, PopWakeups
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
+from penstock.broker.wakeups import ParkedPops, PopWakeups
 from penstock.clock import Clock, system_clock
 from penstock.config import Settings
 from penstock.durable.notifications import News
@@ -138,9 +137,9 @@ class Broker:
 
         While PostgreSQL is away the journal decides about pushes; nothing else can be done then.
         """
-        if self.database.outage.lasts:
+        if self.database.outage.is_active:
             if kind != "push" or self.journal is None:
-                self.database.outage.check()
+                self.database.outage.raise_if_active()
             return Decision.EXECUTE
         decision = self.load.decide(kind)
         if decision is Decision.REFUSE:

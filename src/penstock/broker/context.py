@@ -1,4 +1,4 @@
-"""What the operations of one broker process share."""
+"""The objects that all operations of one broker process share."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.queues.id_cache import IdCache
-from penstock.broker.ready import PopWakeups
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
+from penstock.broker.wakeups import PopWakeups
 from penstock.durable.pool import Database
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerContext:
+    """Shared dependencies, passed to every operation of the broker."""
+
     database: Database
     id_cache: IdCache
     metrics: QueueMetrics

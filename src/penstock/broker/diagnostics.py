@@ -60,7 +60,7 @@ class Diagnostics:
     @property
     def outage_s(self) -> float:
         """How long PostgreSQL has been unreachable; 0 while it is reachable."""
-        return self._database.outage.since_s
+        return self._database.outage.duration_s
 
     async def vacuum_horizon_holders(self, longer_than_s: float) -> list[Holder]:
         """What has kept PostgreSQL from removing dead rows for longer than this, the oldest first."""

@@ -1,4 +1,4 @@
-"""What goes in and out of the broker, independent of HTTP."""
+"""Requests and results of the broker, independent of HTTP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import uuid_utils
 
 @dataclass(slots=True)
 class NewMessage:
-    """One item of a push."""
+    """One message to push."""
 
     queue: str
     partition: str
@@ -23,18 +23,17 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True)
 class DeferralReceipt:
-    """An operation that will be carried out: its place in its lane, why it was not carried out at once, and
-    how long it may take, if that is known."""
+    """Where a deferred operation waits, why the broker deferred it, and the estimated wait if it is known."""
 
     operation_id: str
-    place: int
+    lane_position: int
     reason: str
-    wait_s: float | None
+    estimated_wait_s: float | None
 
 
 @dataclass(slots=True)
 class PushResult:
-    """What became of one item of a push."""
+    """The result of one pushed message."""
 
     status: str
     """queued, duplicate or failed"""
@@ -42,13 +41,13 @@ class PushResult:
     message_id: str | None
     partition_id: int | None
     error: str | None = None
-    accepted: DeferralReceipt | None = None
-    """Of what is stored later."""
+    deferral: DeferralReceipt | None = None
+    """Set if the push was deferred."""
 
 
 @dataclass(slots=True)
 class Message:
-    """A message handed to a consumer."""
+    """A message delivered to a consumer."""
 
     message_id: str
     transaction_id: str
@@ -63,17 +62,17 @@ class Message:
 
 @dataclass(slots=True)
 class PopResult:
-    """The answer to a pop. `lease` is empty when nothing was leased."""
+    """The result of a pop. `lease` is empty if nothing was leased."""
 
     queue: str
     lease: str
     group: str
     messages: list[Message]
-    partitions: int
+    partition_count: int
 
 
-class Lease(NamedTuple):
-    """A lease as consumers hold it: the group's id and the lease's own, as `group.uuid` on the wire."""
+class MessageLease(NamedTuple):
+    """A lease as consumers send it, `group.uuid` on the wire: the id of the group and of the lease itself."""
 
     group_id: int
     lease_id: str
@@ -83,36 +82,38 @@ class Lease(NamedTuple):
 
     @staticmethod
     @lru_cache(maxsize=100)
-    def parse(text: str) -> Lease | None:
-        """The lease a client sent back, or None if the text is none."""
+    def parse(text: str) -> MessageLease | None:
+        """Parse the lease a client sent; None if the text is not a lease."""
         group, _, lease = text.partition(".")
         if not (group.isascii() and group.isdigit() and len(group) < 19):
             return None
         try:
-            return Lease(int(group), str(uuid_utils.UUID(lease)))
+            return MessageLease(int(group), str(uuid_utils.UUID(lease)))
         except ValueError:
             return None
 
 
 @dataclass(slots=True)
 class AckRequest:
-    """One ack: what a consumer says about one message."""
+    """The ack of one message. `status` is completed, failed, retry or dlq."""
 
     partition_id: int
     transaction_id: str
-    lease: Lease
+    lease: MessageLease
     status: str
     error: str | None = None
 
 
 @dataclass(slots=True)
 class AckOutcome:
+    """The result of one ack."""
+
     outcome: str
     queue: str | None
     partition: str | None
     lease_released: bool
-    accepted: DeferralReceipt | None = None
-    """Of what is settled later."""
+    deferral: DeferralReceipt | None = None
+    """Set if the ack was deferred."""
 
     @property
     def success(self) -> bool:

@@ -1,12 +1,13 @@
-"""Parked pops: woken by what makes a queue ready, never by asking the database.
+"""Wake waiting pops when their queue may have messages, so that they never poll the database.
 
-A pop that finds nothing parks here. A push, an ack that frees a partition, another broker's word, or the
-moment at which a lease or delay is known to end wakes as many as there may be work for. A pop that was
-woken and found something wakes one more, so work for many reaches many without waking all at once. A pop of
-one partition is woken for that partition only, and takes no wake-up from those who would take any.
+A pop that finds no message parks here. These events wake as many parked pops as there may be work for: a
+push, an ack that frees a partition, a notification from another broker, and the known end of a lease or a
+delay. A woken pop that finds a message wakes one more pop, so work for many pops reaches many without waking
+all of them at once. A pop of one partition wakes only for that partition, and it does not use up the wake-ups
+of pops of any partition.
 
-Waking between a pop's look at the database and its parking is not lost: the pop holds a `Watch` from
-before it looks, and the watch remembers.
+A wake-up between a pop's read of the database and its parking is not lost: the pop holds a `PopWatch` from
+before the read, and the watch records the wake-up.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
+from penstock.durable.notifications import News
 
-class Watch:
-    """One waiting pop. `signalled` remembers a wake-up that came while it was not parked."""
+
+class PopWatch:
+    """One waiting pop. `signalled` records a wake-up that came while the pop was not parked."""
 
     __slots__ = ("future", "group", "partition_id", "queue_ids", "signalled")
 
@@ -30,35 +33,38 @@ class Watch:
         self.future: asyncio.Future[None] | None = None
 
 
-Line = OrderedDict[Watch, None]
-"""Those who wait for the same, longest first."""
+WatchList = OrderedDict[PopWatch, None]
+"""Pops that wait for the same queue, group and partition, the longest waiting first."""
 
 
 class ParkedPops:
-    """All pops of one process that wait, by queue, group and partition."""
+    """All waiting pops of this process, by queue, group and partition."""
 
     def __init__(self) -> None:
-        self._lines: dict[int, dict[str, dict[int | None, Line]]] = {}  # partition None: any
+        # Partition None holds the pops of any partition.
+        self._watch_lists: dict[int, dict[str, dict[int | None, WatchList]]] = {}
         self._timers: dict[tuple[int, str, int | None], asyncio.TimerHandle] = {}
-        self._letting_go = False
+        self._shutting_down = False
         self.count = 0
 
     @contextmanager
-    def watch(self, queue_ids: Iterable[int], group: str, partition_id: int | None = None) -> Iterator[Watch]:
-        """Notice everything that makes these queues, or one partition, ready for this group, from now on."""
-        watch = Watch(tuple(queue_ids), group, partition_id)
+    def watch(
+        self, queue_ids: Iterable[int], group: str, partition_id: int | None = None
+    ) -> Iterator[PopWatch]:
+        """Record every wake-up of these queues, or of one partition, for this group from now on."""
+        watch = PopWatch(tuple(queue_ids), group, partition_id)
         for queue_id in watch.queue_ids:
-            lines = self._lines.setdefault(queue_id, {}).setdefault(group, {})
-            lines.setdefault(partition_id, OrderedDict())[watch] = None
+            watch_lists = self._watch_lists.setdefault(queue_id, {}).setdefault(group, {})
+            watch_lists.setdefault(partition_id, OrderedDict())[watch] = None
         try:
             yield watch
         finally:
             for queue_id in watch.queue_ids:
-                self._forget(queue_id, watch)
+                self._remove(queue_id, watch)
 
-    async def park(self, watch: Watch, timeout_s: float) -> bool:
-        """Wait until woken, or for `timeout_s`; whether it was woken."""
-        if not watch.signalled and not self._letting_go:
+    async def park(self, watch: PopWatch, timeout_s: float) -> bool:
+        """Wait for a wake-up for at most `timeout_s`; return True if one came."""
+        if not watch.signalled and not self._shutting_down:
             watch.future = asyncio.get_running_loop().create_future()
             self.count += 1
             try:
@@ -71,83 +77,97 @@ class ParkedPops:
                 self.count -= 1
                 watch.future = None
         watch.signalled = False
-        return not self._letting_go
+        return not self._shutting_down
 
     def wake(self, queue_id: int, count: int = 1, partition_ids: Collection[int] | None = None) -> None:
-        """The queue may have work for `count` pops of every group, in these partitions; None: in any."""
-        for lines in self._lines.get(queue_id, {}).values():
-            wanted = lines if partition_ids is None else (None, *partition_ids)
-            for partition_id in wanted:
-                if partition_id in lines:
-                    _call(lines[partition_id], count if partition_id is None else 1)
+        """Wake up to `count` pops of every group of the queue, for these partitions or for any (None)."""
+        for watch_lists in self._watch_lists.get(queue_id, {}).values():
+            keys = watch_lists if partition_ids is None else (None, *partition_ids)
+            for partition_id in keys:
+                if partition_id in watch_lists:
+                    _signal(watch_lists[partition_id], count if partition_id is None else 1)
 
-    def wake_like(self, watch: Watch) -> None:
-        """There may be something for another pop that waits for the same."""
+    def wake_next(self, watch: PopWatch) -> None:
+        """Wake one more pop that waits for the same as this watch."""
         for queue_id in watch.queue_ids:
-            self._wake_line(queue_id, watch.group, watch.partition_id)
+            self._wake_one(queue_id, watch.group, watch.partition_id)
 
     def wake_all(self) -> None:
-        """Anything may have happened: every pop looks again."""
-        for groups in self._lines.values():
-            for lines in groups.values():
-                for line in lines.values():
-                    _call(line, len(line))
+        """Wake every pop, because notifications may have been missed."""
+        for groups in self._watch_lists.values():
+            for watch_lists in groups.values():
+                for watch_list in watch_lists.values():
+                    _signal(watch_list, len(watch_list))
 
     def wake_all_for_shutdown(self) -> None:
-        """Nobody waits any more, now or later: the broker is about to stop."""
-        self._letting_go = True
+        """Wake every pop and let no pop park again: the broker is about to stop."""
+        self._shutting_down = True
         self.wake_all()
 
     def wake_in(self, queue_id: int, group: str, delay_s: float, partition_id: int | None = None) -> None:
-        """Something of this queue or partition becomes ready for this group after `delay_s`."""
+        """Wake one pop of the group after `delay_s`, when a message of the queue becomes ready."""
         loop = asyncio.get_running_loop()
         key = (queue_id, group, partition_id)
-        at = loop.time() + max(delay_s, 0.0)
-        known = self._timers.get(key)
-        if known is not None:
-            if known.when() <= at:
+        wake_at = loop.time() + max(delay_s, 0.0)
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= wake_at:
                 return
-            known.cancel()
-        self._timers[key] = loop.call_at(at, self._ring, key)
+            timer.cancel()
+        self._timers[key] = loop.call_at(wake_at, self._on_timer, key)
 
-    def _ring(self, key: tuple[int, str, int | None]) -> None:
+    def _on_timer(self, key: tuple[int, str, int | None]) -> None:
         self._timers.pop(key, None)
-        self._wake_line(*key)
+        self._wake_one(*key)
 
-    def _wake_line(self, queue_id: int, group: str, partition_id: int | None) -> None:
-        line = self._lines.get(queue_id, {}).get(group, {}).get(partition_id)
-        if line:
-            _call(line, 1)
+    def _wake_one(self, queue_id: int, group: str, partition_id: int | None) -> None:
+        watch_list = self._watch_lists.get(queue_id, {}).get(group, {}).get(partition_id)
+        if watch_list:
+            _signal(watch_list, 1)
 
-    def _forget(self, queue_id: int, watch: Watch) -> None:
-        groups = self._lines[queue_id]
-        lines = groups[watch.group]
-        line = lines[watch.partition_id]
-        line.pop(watch, None)
-        if line:
-            # What this one was woken for may be left for another.
+    def _remove(self, queue_id: int, watch: PopWatch) -> None:
+        groups = self._watch_lists[queue_id]
+        watch_lists = groups[watch.group]
+        watch_list = watch_lists[watch.partition_id]
+        watch_list.pop(watch, None)
+        if watch_list:
+            # The message that this watch was signalled for may still be there for another pop.
             if watch.signalled:
-                _call(line, 1)
+                _signal(watch_list, 1)
             return
-        del lines[watch.partition_id]
-        if not lines:
+        del watch_lists[watch.partition_id]
+        if not watch_lists:
             del groups[watch.group]
         if not groups:
-            del self._lines[queue_id]
+            del self._watch_lists[queue_id]
         timer = self._timers.pop((queue_id, watch.group, watch.partition_id), None)
         if timer is not None:
             timer.cancel()
 
 
-def _call(line: Line, count: int) -> None:
-    """Wake those `count` that wait longest; they go to the end of the line."""
-    for watch in tuple(line):
+def _signal(watch_list: WatchList, count: int) -> None:
+    """Wake the `count` pops that have waited longest and move them to the end of the list."""
+    for watch in tuple(watch_list):
         if watch.signalled:
             continue
         watch.signalled = True
-        line.move_to_end(watch)
+        watch_list.move_to_end(watch)
         if watch.future is not None and not watch.future.done():
             watch.future.set_result(None)
         count -= 1
         if not count:
             return
+
+
+class PopWakeups:
+    """Wake parked pops of this broker and of all other brokers."""
+
+    def __init__(self, parked_pops: ParkedPops, notifications: News | None = None) -> None:
+        self.parked_pops = parked_pops
+        self._notifications = notifications
+
+    def notify(self, queue_id: int, count: int = 1, partition_ids: Collection[int] | None = None) -> None:
+        """Wake up to `count` pops of every group of the queue, for these partitions or for any (None)."""
+        self.parked_pops.wake(queue_id, count, partition_ids)
+        if self._notifications is not None:
+            self._notifications.tell_ready(queue_id, count, partition_ids)

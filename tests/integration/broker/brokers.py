@@ -12,7 +12,7 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
-from penstock.broker.messages import Lease, NewMessage, PopResult, PushResult, AckRequest, AckOutcome
+from penstock.broker.messages import MessageLease, NewMessage, PopResult, PushResult, AckRequest, AckOutcome
 from penstock.broker.queues.pop import PopOptions
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.durable import log
@@ -97,7 +97,7 @@ def payloads(popped: PopResult) -> list[str]:
 
 
 async def ack(broker: Broker, popped: PopResult, status: str = "completed") -> list[AckOutcome]:
-    lease = Lease.parse(popped.lease)
+    lease = MessageLease.parse(popped.lease)
     assert lease is not None
     settlements = [AckRequest(m.partition_id, m.transaction_id, lease, status) for m in popped.messages]
     return await broker.ack(DEFAULT_SCOPE, settlements)

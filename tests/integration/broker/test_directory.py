@@ -7,8 +7,8 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.broker.messages import NewMessage
 from penstock.broker.queues.pop import PopOptions
-from penstock.durable.faults import TransactionFailed
 from penstock.durable.pool import Database
+from penstock.errors import TransactionFailed
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.broker.brokers import Brokers, ack, payloads, pop, push
 
@@ -55,7 +55,7 @@ async def test_a_transaction_on_a_deleted_queue_does_nothing_and_the_next_one_wo
     message = [NewMessage("q", "Default", b"new")]
     with pytest.raises(TransactionFailed) as caught:
         await broker.transaction(DEFAULT_SCOPE, message, [])
-    assert (caught.value.part, caught.value.item, caught.value.reason) == ("push", 0, "partition_gone")
+    assert (caught.value.kind, caught.value.item, caught.value.reason) == ("push", 0, "partition_gone")
     await broker.transaction(DEFAULT_SCOPE, message, [])
     assert payloads(await pop(broker)) == ["new"]
 
@@ -79,11 +79,11 @@ async def test_a_group_that_is_deleted_starts_anew(broker: Broker, database: Dat
 async def test_names_are_looked_up_once(brokers: Brokers, database: Database) -> None:
     broker = await brokers.start()
     await push(broker, "a")
-    group = await broker.id_cache.group(DEFAULT_SCOPE, "q", "g")
+    group = await broker.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")
     await database.fetch("ALTER FUNCTION ensure_partitions_v1 RENAME TO out_of_reach")
     await database.fetch("ALTER FUNCTION ensure_group_v1 RENAME TO out_of_reach_too")
     await push(broker, "b")
-    assert await broker.id_cache.group(DEFAULT_SCOPE, "q", "g") == group
+    assert await broker.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g") == group
 
 
 async def test_where_a_group_starts_is_decided_once(broker: Broker) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.encryption import KeyMissing, PayloadCipher
-from penstock.broker.messages import Lease, NewMessage, AckRequest
+from penstock.broker.messages import AckRequest, MessageLease, NewMessage
 from penstock.durable.pool import Database
 from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE
@@ -36,7 +36,7 @@ async def test_a_message_the_database_refuses_fails_alone(broker: Broker) -> Non
 async def test_an_ack_the_database_refuses_fails_alone(broker: Broker) -> None:
     await push(broker, *(f"{n}" for n in range(20)))
     popped = await pop(broker, batch=20)
-    lease = Lease.parse(popped.lease)
+    lease = MessageLease.parse(popped.lease)
     assert lease is not None
     settlements = [
         AckRequest(10**30 if n == 7 else message.partition_id, message.transaction_id, lease, "completed")
@@ -52,7 +52,7 @@ async def test_an_ack_the_database_refuses_fails_alone(broker: Broker) -> None:
     "text", ["99999999999999999999.{}", "-99999999999999999999.{}", "1e3.{}", ".{}", "{}"]
 )
 def test_a_lease_that_no_pop_can_have_given_is_none(text: str) -> None:
-    assert Lease.parse(text.format(uuid.uuid4())) is None
+    assert MessageLease.parse(text.format(uuid.uuid4())) is None
 
 
 async def test_when_the_database_is_away_everybody_is_told_and_it_comes_back_by_itself(
@@ -72,7 +72,7 @@ async def test_when_the_database_is_away_everybody_is_told_and_it_comes_back_by_
         cable.mend()
 
         async def is_over() -> bool:
-            return not broker.database.outage.lasts
+            return not broker.database.outage.is_active
 
         await wait_until_async(is_over, 10, "the outage is over")
         await push(broker, "after")

@@ -43,7 +43,7 @@ async def cut(cable: Cable, broker: Broker) -> None:
     cable.sever()
     with pytest.raises(DatabaseUnavailable):
         await pop(broker)
-    assert await broker.database.outage.confirmed()
+    assert await broker.database.outage.confirm()
 
 
 async def taken_over(broker: Broker) -> None:
@@ -62,7 +62,7 @@ async def test_pushes_go_to_the_journal_and_come_back_in_order(database_url: str
         await cut(cable, broker)
         results = [*await push(broker, "2", "3"), *await push(broker, "new", queue="not known before")]
         assert {result.status for result in results} == {"queued"}
-        assert {result.accepted and result.accepted.reason for result in results} == {"database_down"}
+        assert {result.deferral and result.deferral.reason for result in results} == {"database_down"}
         started = time.monotonic()
         for _ in range(20):
             with pytest.raises(DatabaseUnavailable):
@@ -135,7 +135,7 @@ async def test_what_was_under_way_goes_to_the_journal_only_if_its_repetition_can
         await wait_for_the_end(broker)
         keyed = NewMessage("q", "Default", b"keyed", transaction_id="k")
         [result] = await broker.push(DEFAULT_SCOPE, [keyed])
-        assert result.accepted is not None
+        assert result.deferral is not None
         monkeypatch.undo()
         cable.mend()
         await taken_over(broker)
@@ -144,7 +144,7 @@ async def test_what_was_under_way_goes_to_the_journal_only_if_its_repetition_can
 
 async def wait_for_the_end(broker: Broker) -> None:
     async def over() -> bool:
-        return not broker.database.outage.lasts
+        return not broker.database.outage.is_active
 
     await wait_until_async(over, 10, "the outage is over")
 
@@ -209,8 +209,8 @@ async def test_a_push_under_way_in_a_batch_is_rescued_when_postgresql_goes(
         with pytest.raises(DatabaseUnavailable) as failure:
             await told
         [result] = await broker.pushes.fall_back_to_journal(sent, failure.value)
-        assert result.accepted is not None
-        assert result.accepted.reason == "database_down"
+        assert result.deferral is not None
+        assert result.deferral.reason == "database_down"
         cable.mend()
         await taken_over(broker)
         assert payloads(await pop(broker, batch=10)) == ["first", "second"]

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.messages import Lease, NewMessage, AckRequest
+from penstock.broker.messages import MessageLease, NewMessage, AckRequest
 from penstock.durable.notifications import CHANNEL, News
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
@@ -68,7 +68,7 @@ async def test_what_one_frees_is_taken_by_a_pop_on_the_other(brokers: Brokers, d
     assert payloads(second) == ["b"]
     work = waiting(one)
     await parked(one, 1)
-    lease = Lease.parse(second.lease)
+    lease = MessageLease.parse(second.lease)
     assert lease is not None
     message = second.messages[0]
     settlement = AckRequest(message.partition_id, message.transaction_id, lease, "completed")
@@ -139,13 +139,13 @@ async def test_word_gathered_while_the_teller_is_cut_off_is_told_later(
 async def test_changed_options_reach_the_other(brokers: Brokers, database: Database) -> None:
     one, other = await pair(brokers, database)
     await push(other, "before")
-    assert not (await other.id_cache.group(DEFAULT_SCOPE, "q", "g")).lease_ms
+    assert not (await other.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")).lease_ms
     await database.fetch("UPDATE queues SET lease_ms = 1234 WHERE name = 'q'")
-    ids = await one.id_cache.group(DEFAULT_SCOPE, "q", "g")
+    ids = await one.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")
     one.notifications.tell_changed(ids.queue_id)
 
     async def known() -> bool:
-        return (await other.id_cache.group(DEFAULT_SCOPE, "q", "g")).lease_ms == 1234
+        return (await other.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")).lease_ms == 1234
 
     await wait_until_async(known, 10, "the other broker knows the new lease time")
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.broker.broker import Broker
-from penstock.broker.messages import Lease, NewMessage, AckRequest
+from penstock.broker.messages import AckRequest, MessageLease, NewMessage
 from penstock.broker.self_metrics.lag import Percentiles
 from penstock.broker.self_metrics.minute import MOST_QUEUES, Identity
 from penstock.broker.self_metrics.worker_events import WorkerEvents
@@ -79,7 +79,7 @@ async def test_requests_and_messages_are_counted_apart(
     await ack(broker, popped)
     await push(broker, "4")
     held = await pop(broker)
-    lease = Lease.parse(held.lease)
+    lease = MessageLease.parse(held.lease)
     assert lease is not None
     done = [AckRequest(m.partition_id, m.transaction_id, lease, "completed") for m in held.messages]
     await broker.transaction(DEFAULT_SCOPE, [NewMessage("q", "Default", b"5")], done)

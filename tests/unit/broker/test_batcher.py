@@ -75,7 +75,7 @@ async def test_what_arrives_while_a_batch_is_under_way_travels_together(
 
 
 async def test_two_batches_may_be_under_way_if_that_is_allowed(backend: Backend) -> None:
-    batcher = Batcher(backend.execute, in_flight=2)
+    batcher = Batcher(backend.execute, max_in_flight=2)
     backend.gate.clear()
     tasks = []
     for item in "abc":
@@ -93,7 +93,7 @@ async def test_keys_do_not_wait_for_each_other(batcher: Batcher[str, str], backe
     assert backend.batches == [["a"], ["b"]]
     backend.gate.set()
     await asyncio.gather(*tasks)
-    assert batcher._lanes == {}, "a key that is done with is forgotten"
+    assert batcher._queues == {}, "a key that is done with is forgotten"
 
 
 @pytest.mark.parametrize("limit", [{"max_items": 4}, {"max_bytes": 40}])
@@ -188,7 +188,7 @@ class Undone:
 
 async def test_the_result_of_a_caller_that_left_is_given_back(backend: Backend) -> None:
     undone = Undone()
-    batcher = Batcher(backend.execute, abandoned=undone)
+    batcher = Batcher(backend.execute, on_abandoned=undone)
     backend.gate.clear()
     first = submit(batcher, "first", key="k")
     await steps()
@@ -211,7 +211,7 @@ async def test_a_caller_that_leaves_the_moment_its_result_comes_loses_nothing(ba
         asyncio.get_running_loop().call_soon(callers[0].cancel)
         return [item.upper() for item in items]
 
-    batcher = Batcher(execute, abandoned=undone)
+    batcher = Batcher(execute, on_abandoned=undone)
     callers += submit(batcher, "a")
     with pytest.raises(asyncio.CancelledError):
         await callers[0]
@@ -225,7 +225,7 @@ async def test_trouble_while_giving_back_costs_nobody_else_anything(
 ) -> None:
     undone = Undone()
     undone.error = error
-    batcher = Batcher(backend.execute, abandoned=undone)
+    batcher = Batcher(backend.execute, on_abandoned=undone)
     backend.gate.clear()
     first = submit(batcher, "first")
     await steps()
@@ -243,7 +243,7 @@ async def test_trouble_while_giving_back_costs_nobody_else_anything(
 async def test_giving_back_does_not_hold_up_the_next_batch(backend: Backend) -> None:
     undone = Undone()
     undone.gate.clear()
-    batcher = Batcher(backend.execute, abandoned=undone)
+    batcher = Batcher(backend.execute, on_abandoned=undone)
     backend.gate.clear()
     [leaving] = submit(batcher, "leaving")
     await steps()
@@ -282,7 +282,7 @@ async def test_who_has_waited_too_long_is_told_and_those_behind_are_served(backe
     [late] = submit(batcher, "b")
 
     async def too_late() -> bool:
-        return batcher.oldest_s() > 0.06
+        return batcher.oldest_wait_s() > 0.06
 
     await wait_until_async(too_late, 5, "the second has waited too long")
     [fresh] = submit(batcher, "c")
@@ -292,7 +292,7 @@ async def test_who_has_waited_too_long_is_told_and_those_behind_are_served(backe
     with pytest.raises(DatabaseUnavailable, match="too late"):
         await late
     assert backend.batches == [["a"], ["c"]]
-    assert (batcher.pending, batcher.oldest_s()) == (0, 0.0)
+    assert (batcher.pending, batcher.oldest_wait_s()) == (0, 0.0)
 
 
 class Told:
@@ -318,7 +318,7 @@ async def test_who_does_not_wait_is_told(backend: Backend) -> None:
     async def abandoned(key: Hashable, item: str, result: str) -> None:
         given_back.append(result)
 
-    batcher = Batcher(backend.execute, abandoned=abandoned)
+    batcher = Batcher(backend.execute, on_abandoned=abandoned)
     backend.bad = {"x"}
     stays, fails, left = Told(), Told(), Told(gone=True)
     for item, receiver in (("a", stays), ("x", fails), ("b", left)):

@@ -35,7 +35,7 @@ class Batching:
     oldest: float = 0.0
     stats: BatchStats = field(default_factory=BatchStats)
 
-    def oldest_s(self) -> float:
+    def oldest_wait_s(self) -> float:
         return self.oldest
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from penstock.broker.wakeups import ParkedPops, Watch
+from penstock.broker.wakeups import ParkedPops, PopWatch
 
 
 class Parked:
@@ -147,7 +147,7 @@ async def test_the_woken_goes_to_the_end_of_the_line(waiters: ParkedPops) -> Non
     """Who was called and found nothing does not take the next call before those who were not called."""
     calls: list[str] = []
 
-    async def keep_looking(name: str, watch: Watch) -> None:
+    async def keep_looking(name: str, watch: PopWatch) -> None:
         while await waiters.park(watch, 60):
             calls.append(name)
 
@@ -185,7 +185,7 @@ async def test_a_pop_of_several_queues_is_woken_by_any_and_leaves_all(waiters: P
     waiters.wake(2)
     async with asyncio.timeout(5):
         assert await task
-    assert waiters._lines == {}
+    assert waiters._watch_lists == {}
 
 
 async def test_a_timer_rings_for_one_and_the_earliest_counts(waiters: ParkedPops, parked: Parked) -> None:
@@ -214,7 +214,7 @@ async def test_a_moment_that_has_passed_rings_at_once(waiters: ParkedPops, parke
 async def test_nothing_is_kept_of_pops_that_have_left(waiters: ParkedPops, parked: Parked) -> None:
     await parked.park(*(f"pop {n}" for n in range(50)))
     await parked.gone()
-    assert (waiters._lines, waiters._timers) == ({}, {})
+    assert (waiters._watch_lists, waiters._timers) == ({}, {})
 
 
 async def test_a_broker_about_to_stop_lets_all_go(waiters: ParkedPops) -> None:

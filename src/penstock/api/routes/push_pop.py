@@ -208,7 +208,7 @@ def pop_options(parameters: Mapping[str, str], partition: str | None = None) -> 
     return group, PopOptions(
         batch=request_parsing.parse_integer(parameters, "batch", 1, 1, 10_000),
         partition=partition,
-        partitions=request_parsing.parse_integer(parameters, "partitions", 1, 1, 1_000),
+        max_partitions=request_parsing.parse_integer(parameters, "partitions", 1, 1, 1_000),
         auto_ack=request_parsing.parse_boolean(parameters, "autoAck"),
         subscription=request_parsing.parse_subscription(parameters),
         wait_s=timeout_ms / 1000 if wait else 0.0,

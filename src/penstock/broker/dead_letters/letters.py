@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.broker.context import Workbench
+from penstock.broker.context import BrokerContext
 from penstock.broker.dead_letters.task_letters import DeadTasks
 from penstock.durable.dead_letters import dead_letter_changes, dead_letter_queries, jobs
 from penstock.durable.dead_letters.dead_letter_queries import Filter
@@ -24,8 +24,8 @@ class UnknownJob(PenstockError):
 
 
 class DeadLetters:
-    def __init__(self, bench: Workbench) -> None:
-        self._at = bench
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self.tasks: DeadTasks | None = None
         """Dead tasks of run queues, where there are run queues."""
         self.wake: Callable[[], None] = lambda: None
@@ -35,7 +35,7 @@ class DeadLetters:
         """Push one dead message again, for the group that gave up on it; its letter, and its new place."""
         letter = await self.letter(scope, letter_id)
         for _ in range(SEAL_ATTEMPTS):
-            rows = await dead_letter_changes.requeue(self._at.database, [letter_id])
+            rows = await dead_letter_changes.requeue(self._context.database, [letter_id])
             if not rows:
                 raise _unknown(letter_id)
             match rows[0]["outcome"]:
@@ -60,12 +60,12 @@ class DeadLetters:
     ) -> None:
         """Delete one dead letter, whatever its attempts. UnknownMessage if it is not there, or elsewhere."""
         if not await dead_letter_changes.delete(
-            self._at.database, scope, letter_id, queue=queue, group=group
+            self._context.database, scope, letter_id, queue=queue, group=group
         ):
             raise _unknown(letter_id)
 
     async def letter(self, scope: Scope, letter_id: int) -> Any:
-        found = await dead_letter_queries.letter(self._at.database, scope, letter_id)
+        found = await dead_letter_queries.letter(self._context.database, scope, letter_id)
         if found is None:
             raise _unknown(letter_id)
         return found
@@ -82,7 +82,7 @@ class DeadLetters:
     ) -> Any:
         """The job, to be carried out by any broker; with `dry` only what it would find."""
         job = await jobs.make(
-            self._at.database, scope, kind, which, letter_ids=letter_ids, rate=rate, dry=dry
+            self._context.database, scope, kind, which, letter_ids=letter_ids, rate=rate, dry=dry
         )
         if not dry:
             self.wake()
@@ -104,14 +104,14 @@ class DeadLetters:
         return job
 
     async def job(self, scope: Scope, job_id: uuid.UUID) -> Any:
-        return _known(job_id, await jobs.get(self._at.database, scope, job_id))
+        return _known(job_id, await jobs.get(self._context.database, scope, job_id))
 
     async def cancel(self, scope: Scope, job_id: uuid.UUID) -> Any:
         """Stop a job behind the chunk under way; one that has ended stays as it is."""
-        return _known(job_id, await jobs.cancel(self._at.database, scope, job_id))
+        return _known(job_id, await jobs.cancel(self._context.database, scope, job_id))
 
     async def take(self, owner: uuid.UUID) -> Any | None:
-        return await jobs.take(self._at.database, owner)
+        return await jobs.take(self._context.database, owner)
 
     async def advance(self, job: Any, owner: uuid.UUID, limit: int, look_at: int) -> Any:
         """Do one chunk of a job; the job afterwards. What has to be sealed first is, for the next chunk."""
@@ -120,29 +120,29 @@ class DeadLetters:
                 raise Busy("this process has no run queues")
             return await self.tasks.advance(job, owner, limit)
         done = await jobs.advance(
-            self._at.database, job["id"], owner, limit, look_at, job["kind"] == "requeue"
+            self._context.database, job["id"], owner, limit, look_at, job["kind"] == "requeue"
         )
-        for scope, queue_id, queue in await jobs.names(self._at.database, done.queued):
+        for scope, queue_id, queue in await jobs.names(self._context.database, done.queued):
             self.queued(scope, queue_id, queue, done.queued[queue_id])
         if done.unsealed:
             await self.seal(done.unsealed)
         return done.job
 
     async def let_go(self, job: Any, owner: uuid.UUID) -> None:
-        await jobs.let_go(self._at.database, job["id"], owner)
+        await jobs.let_go(self._context.database, job["id"], owner)
 
     async def fail(self, job: Any, owner: uuid.UUID, why: str) -> None:
-        await jobs.fail(self._at.database, job["id"], owner, why)
+        await jobs.fail(self._context.database, job["id"], owner, why)
 
     async def seal(self, letter_ids: Sequence[int]) -> None:
         """Seal letters at rest. Raises KeyMissing without a key."""
-        plain = await dead_letter_changes.payloads(self._at.database, letter_ids)
-        sealed = {letter_id: self._at.sealer.seal(payload) for letter_id, payload in plain.items()}
-        await dead_letter_changes.seal(self._at.database, sealed, plain)
+        plain = await dead_letter_changes.payloads(self._context.database, letter_ids)
+        sealed = {letter_id: self._context.cipher.encrypt(payload) for letter_id, payload in plain.items()}
+        await dead_letter_changes.seal(self._context.database, sealed, plain)
 
     def queued(self, scope: Scope, queue_id: int, queue: str, messages: int) -> None:
-        self._at.metrics.pushed(scope, queue_id, queue, messages)
-        self._at.ready.announce(queue_id, messages)
+        self._context.metrics.pushed(scope, queue_id, queue, messages)
+        self._context.wakeups.notify(queue_id, messages)
 
 
 def _unknown(letter_id: int) -> UnknownMessage:

@@ -23,7 +23,7 @@ from penstock.durable.pool import Database
 from penstock.errors import InvalidRequest, UnknownQueue, UnknownTask
 from penstock.model import QUEUE_MODE, Scope
 from penstock.runqueue.queue import RunQueues
-from penstock.runqueue.task_model import QueueState, Settled, Task, TaskState
+from penstock.runqueue.task_model import QueueState, TaskChange, Task, TaskState
 
 PAGE = 500
 LOOK_AT = 10_000
@@ -65,13 +65,13 @@ class DeadTasks:
 
     async def counts(self, scope: Scope) -> list[QueueState]:
         """The run queues that have dead tasks, by name."""
-        found = [state for state in await self._run_queues.queues(scope) if state.dead]
+        found = [state for state in await self._run_queues.list_queues(scope) if state.dead]
         return sorted(found, key=lambda state: state.queue)
 
     async def oldest(self, scope: Scope, queue: str) -> datetime | None:
         """When the first of a run queue's dead tasks died; None if there is none, or no such queue."""
         try:
-            page = await self._run_queues.dead_letters(scope, queue, limit=1)
+            page = await self._run_queues.list_dead_tasks(scope, queue, limit=1)
         except UnknownQueue:
             return None
         return died(page.tasks[0]) if page.tasks else None
@@ -86,7 +86,7 @@ class DeadTasks:
         looked_at = 0
         while True:
             size = min(PAGE, limit - len(matching))
-            page = await self._run_queues.dead_letters(scope, which.queue, limit=size, after=after)
+            page = await self._run_queues.list_dead_tasks(scope, which.queue, limit=size, after=after)
             matching += await self._matching(which, page.tasks)
             looked_at += len(page.tasks)
             after = page.next
@@ -95,7 +95,7 @@ class DeadTasks:
 
     async def task(self, scope: Scope, task_id: str) -> Task:
         """A dead task, or UnknownTask."""
-        task = await self._run_queues.task(scope, task_id)
+        task = await self._run_queues.get_task(scope, task_id)
         if task.state is not TaskState.DEAD:
             raise UnknownTask(f"task {task_id} is {task.state}, not dead", taskId=task_id)
         return task
@@ -104,7 +104,7 @@ class DeadTasks:
         """Let tasks run again (`requeue`) or delete them (`purge`); how many of them were dead."""
         call = self._run_queues.redrive if kind == "requeue" else self._run_queues.delete_dead
         outcomes = await call(scope, queue, task_ids) if task_ids else []
-        return sum(isinstance(outcome, Settled) for outcome in outcomes)
+        return sum(isinstance(outcome, TaskChange) for outcome in outcomes)
 
     async def groups(self, scope: Scope, queue: str, hours: int) -> tuple[list[ErrorGroup], bool]:
         """What tasks of a run queue died of, the most frequent first; whether all were looked at."""
@@ -131,14 +131,14 @@ class DeadTasks:
         check(which)
         assert which.queue is not None
         if which == Filter(queue=which.queue, group=which.group):
-            return (await self._run_queues.queue(scope, which.queue)).dead, True
+            return (await self._run_queues.get_queue(scope, which.queue)).dead, True
         found = await self.find(scope, which, limit=LOOK_AT)
         return len(found.tasks), found.next is None
 
     async def queue_of(self, scope: Scope, task_ids: Sequence[str]) -> str:
         """The run queue of tasks; InvalidRequest if they are of several, UnknownTask if none is there."""
         found = await asyncio.gather(
-            *(self._run_queues.task(scope, task_id) for task_id in task_ids), return_exceptions=True
+            *(self._run_queues.get_task(scope, task_id) for task_id in task_ids), return_exceptions=True
         )
         for failure in found:
             if isinstance(failure, BaseException) and not isinstance(failure, UnknownTask):
@@ -169,8 +169,8 @@ class DeadTasks:
             return await jobs.get(self._database, scope, job["id"])
         at_task = None
         if job["task_ids"] is not None:
-            chunk = job["task_ids"][job["looked_at"] : job["looked_at"] + limit]
-            looked_at, ended = len(chunk), job["looked_at"] + limit >= len(job["task_ids"])
+            chunk = job["task_ids"][job["scanned"] : job["scanned"] + limit]
+            looked_at, ended = len(chunk), job["scanned"] + limit >= len(job["task_ids"])
         else:
             which = Filter(
                 queue=job["queue"],
@@ -180,7 +180,7 @@ class DeadTasks:
                 error_key=job["error_key"],
                 payload=job["payload"],
             )
-            found = await self.find(scope, which, limit=limit, after=job["at_task"], look_at=PAGE)
+            found = await self.find(scope, which, limit=limit, after=job["task_cursor"], look_at=PAGE)
             chunk = [task.id for task in found.tasks]
             looked_at, at_task, ended = found.looked_at, found.next, found.next is None
         changed = await self.change(scope, job["kind"], job["queue"], chunk)

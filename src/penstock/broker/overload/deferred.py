@@ -43,11 +43,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(slots=True)
-class AcceptedAcks:
+class DeferredAcks:
     """What became of the acks of one operation; `refused` are those, from 0, whose lease is not in force."""
 
-    accepted: DeferralReceipt | None
-    refused: set[int]
+    receipt: DeferralReceipt | None
+    rejected: set[int]
 
 
 class DeferredWrites:
@@ -61,16 +61,16 @@ class DeferredWrites:
         self.pushes: Batcher[list[PushOperation], list[int | None]] = Batcher(
             self._execute_pushes, queue_timeout=load.queue_timeout(PUSH)
         )
-        self.acks: Batcher[list[AckOperation], list[AcceptedAcks]] = Batcher(self._execute_acks)
+        self.acks: Batcher[list[AckOperation], list[DeferredAcks]] = Batcher(self._execute_acks)
 
     @property
-    def in_journal(self) -> bool:
+    def uses_journal(self) -> bool:
         """Whether pushes have to go to the journal: PostgreSQL is away, or something waits there already."""
         if self.journal is None:
             return False
-        return self._context.database.outage.lasts or self.journal.has_records
+        return self._context.database.outage.is_active or self.journal.has_records
 
-    async def accept_pushes(
+    async def defer_pushes(
         self, segments: Mapping[PartitionName, Segment], reason: str
     ) -> list[DeferralReceipt | None]:
         """One operation per partition, at the end of its lane; None where the partition is gone."""
@@ -86,12 +86,12 @@ class DeferredWrites:
             for operation, place in zip(wanted, places, strict=True)
         ]
 
-    async def accept_acks(self, acks: Mapping[int, list[Ack]]) -> dict[int, AcceptedAcks]:
+    async def defer_acks(self, acks: Mapping[int, list[Ack]]) -> dict[int, DeferredAcks]:
         """One operation per partition, with what became of it."""
         wanted = [AckOperation(new_id(), partition_id, given) for partition_id, given in acks.items()]
         count = sum(map(len, acks.values()))
         results = await self.acks.submit(SYSTEM_BUSY, wanted, items=count)
-        self._load.accepted(ACK, sum(result.accepted is not None for result in results))
+        self._load.accepted(ACK, sum(result.receipt is not None for result in results))
         self.notify_work()
         return dict(zip(acks, results, strict=True))
 
@@ -121,7 +121,7 @@ class DeferredWrites:
             )
             for name, indexes in todo.items()
         ]
-        if not await self.journal.append(records, behind=not self._context.database.outage.lasts):
+        if not await self.journal.append(records, behind=not self._context.database.outage.is_active):
             return None
         position = self.journal.depth().records
         return {name: DeferralReceipt(str(ids[name]), position, DATABASE_DOWN, None) for name in todo}
@@ -149,16 +149,16 @@ class DeferredWrites:
 
     async def _execute_acks(
         self, key: Hashable, requests: Sequence[list[AckOperation]]
-    ) -> list[list[AcceptedAcks]]:
+    ) -> list[list[DeferredAcks]]:
         wanted = [operation for request in requests for operation in request]
         places, refused = await deferred_operations.spill_acks(self._context.database, wanted, str(key), HOLD_MS)
         wait_s = self._load.estimated_wait_s(ACK)
-        results: list[AcceptedAcks] = []
+        results: list[DeferredAcks] = []
         first = 0
         for operation, place in zip(wanted, places, strict=True):
             own = {item - first for item in refused if first <= item < first + len(operation.acks)}
             first += len(operation.acks)
             accepted = None if place is None else DeferralReceipt(str(operation.id), place, str(key), wait_s)
-            results.append(AcceptedAcks(accepted, own))
+            results.append(DeferredAcks(accepted, own))
         split = iter(results)
         return [[next(split) for _ in request] for request in requests]

@@ -18,13 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.broker.context import BrokerContext
-from penstock.broker.overload.deferred import DATABASE_DOWN, JournalRecord, DeferredWrites, record_decoder
+from penstock.broker.overload.deferred import DATABASE_DOWN, DeferredWrites, JournalRecord, record_decoder
 from penstock.config import Settings
 from penstock.durable import deferred_operations, log
 from penstock.durable.deferred_operations import ACK, PUSH, Drained, PushOperation, Undrainable
-from penstock.durable.faults import QueueGone
 from penstock.durable.log import PartitionName
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, QueueDeleted
 from penstock.model import Scope
 
 logger = logging.getLogger(__name__)
@@ -137,13 +136,13 @@ class Drain:
 
         try:
             await take_over()
-        except QueueGone:
+        except QueueDeleted:
             self._context.id_cache.invalidate_all()
             await take_over()
 
     async def _operation(self, record: JournalRecord) -> PushOperation:
         name, scope = PartitionName(record.queue, record.partition), Scope(*record.scope)
-        known = await self._context.id_cache.partitions(scope, [name])
+        known = await self._context.id_cache.resolve_partitions(scope, [name])
         ids = known.get(name) or await log.add_partition(self._context.database, scope, name)
         return PushOperation(record.operation_id, self._deferred_writes.segment(record, ids))
 

@@ -127,7 +127,7 @@ class _Line:
         elif self.batcher.pending and rate:
             self.rate = Smoothed(rate)
         self.served = served
-        self.first_s = self.batcher.oldest_s()
+        self.first_s = self.batcher.oldest_wait_s()
 
     @property
     def wait_s(self) -> float:

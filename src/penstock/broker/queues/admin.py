@@ -1,47 +1,55 @@
-"""Configuring and deleting queues, here and in what every broker remembers of them."""
+"""Configure and delete queues, and move and delete their consumer groups.
+
+Every change takes effect in this broker at once and in other brokers within moments, through notifications.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
+from typing import TypedDict
 
 from penstock.broker.context import BrokerContext
-from penstock.broker.queues.name_registry import RUN_QUEUE
-from penstock.durable import catalog, consumer_groups, options
+from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR
+from penstock.durable import catalog, consumer_groups, options, stored_messages
+from penstock.durable.consumer_groups import Moved
 from penstock.durable.notifications import News
 from penstock.durable.options import Configured
-from penstock.errors import WrongState
+from penstock.errors import UnknownGroup, UnknownPartition, WrongState
 from penstock.model import Scope
 
-EVERYONE = 100_000
-"""More pops than wait anywhere: all of them look again."""
+ALL_POPS = 100_000
+"""More pops than can be parked anywhere, to wake every one of them."""
 
 
 class QueueAdmin:
-    def __init__(self, context: BrokerContext, news: News) -> None:
+    """Configure and delete queues."""
+
+    def __init__(self, context: BrokerContext, notifications: News) -> None:
         self._context = context
-        self._news = news
+        self._notifications = notifications
 
     async def configure(
         self,
         scope: Scope,
         queue: str,
-        given: Mapping[str, object],
+        queue_options: Mapping[str, object],
         *,
         namespace: str | None = None,
         task: str | None = None,
     ) -> Configured:
-        """Set options of a queue, all or none; what is left out stays, a new queue has the defaults.
+        """Set options of a queue, all or none. Options that are left out keep their value.
 
-        In force here at once and in other brokers within moments: they are told, and messages that wait
-        follow. Raises InvalidRequest naming the option that cannot be, WrongState for encryption without
-        a key and for a run queue's name.
+        A queue that does not exist is created with the defaults. The new options also apply to messages that
+        already wait. Raises InvalidRequest with the invalid option, and WrongState for encryption without a
+        key and for the name of a run queue.
         """
-        changes: dict[str, int | bool | str] = {**options.columns(given)}
+        changes: dict[str, int | bool | str] = {**options.columns(queue_options)}
         if await self._context.id_cache.is_run_queue(scope, queue):
-            raise WrongState(RUN_QUEUE, queue=queue)
+            raise WrongState(RUN_QUEUE_ERROR, queue=queue)
         if changes.get("encrypted") and not self._context.cipher.can_encrypt:
             raise WrongState(
-                "encryptionEnabled needs a key, and this broker has none; set PENSTOCK_ENCRYPTION_KEYS",
+                "encryptionEnabled needs a key, and this broker has none. Set PENSTOCK_ENCRYPTION_KEYS.",
                 field="options.encryptionEnabled",
             )
         if namespace is not None:
@@ -49,21 +57,111 @@ class QueueAdmin:
         if task is not None:
             changes["task"] = task
         configured = await options.configure(self._context.database, scope, queue, changes)
-        self._changed(scope, configured.queue_id, queue)
+        self._publish_change(scope, configured.queue_id, queue)
         return configured
 
     async def delete(self, scope: Scope, queue: str) -> bool:
-        """Delete a queue with all it has; whether there was one. Pops that wait for it look again."""
-        found = await catalog.find_queue(self._context.database, scope, queue)
-        if found is None:
+        """Delete a queue with all its data; return False if it does not exist. Wakes its parked pops."""
+        row = await catalog.find_queue(self._context.database, scope, queue)
+        if row is None:
             return False
-        members = [row["name"] for row in await consumer_groups.groups_of(self._context.database, found.id)]
-        existed = await catalog.delete_queue(self._context.database, found.id)
-        self._changed(scope, found.id, queue)
-        self._context.metrics.gone(scope, found.id, queue, ["", *members])
+        group_rows = await consumer_groups.groups_of(self._context.database, row.id)
+        groups = [group["name"] for group in group_rows]
+        existed = await catalog.delete_queue(self._context.database, row.id)
+        self._publish_change(scope, row.id, queue)
+        self._context.metrics.gone(scope, row.id, queue, ["", *groups])
         return existed
 
-    def _changed(self, scope: Scope, queue_id: int, queue: str) -> None:
+    def _publish_change(self, scope: Scope, queue_id: int, queue: str) -> None:
         self._context.id_cache.invalidate_queue(scope, queue)
-        self._news.tell_changed(queue_id)
-        self._context.wakeups.notify(queue_id, EVERYONE)
+        self._notifications.tell_changed(queue_id)
+        self._context.wakeups.notify(queue_id, ALL_POPS)
+
+
+class _GroupRow(TypedDict):
+    """A consumer group of one queue, as `consumer_groups.find_groups` returns it."""
+
+    id: int
+    queue_id: int
+    queue: str
+    subscription: str
+    created_at: datetime
+
+
+class GroupAdmin:
+    """Move and delete consumer groups.
+
+    Every change ends the leases it affects: a consumer that held one gets LeaseLost for its acks, which
+    change nothing.
+    """
+
+    def __init__(self, context: BrokerContext, notifications: News) -> None:
+        self._context = context
+        self._notifications = notifications
+
+    async def seek(
+        self, scope: Scope, group: str, queue: str, target: str, partition: str | None = None
+    ) -> Moved:
+        """Move a group in a queue, or in one of its partitions: to `all`, `new` or an ISO 8601 time."""
+        [row] = await self._find(scope, group, queue)
+        partition_id = None
+        if partition is not None:
+            partition_id = await stored_messages.partition_id(
+                self._context.database, row["queue_id"], partition
+            )
+            if partition_id is None:
+                raise UnknownPartition(
+                    f"Queue {queue!r} has no partition {partition!r}. A push to the partition creates it.",
+                    partition=partition,
+                )
+        return await self._move(scope, row, target, partition_id)
+
+    async def subscribe(self, scope: Scope, group: str, start: datetime) -> list[str]:
+        """Move a group to a start time in every queue it consumes and save that time; return the queues."""
+        rows = await self._find(scope, group)
+        for row in rows:
+            await consumer_groups.subscribe(self._context.database, row["id"], start.isoformat())
+            await self._move(scope, row, start.isoformat())
+        return [row["queue"] for row in rows]
+
+    async def reset(self, scope: Scope, group: str, queue: str | None = None) -> int:
+        """Move a group back to its start in every queue, or in one; return the number of partitions."""
+        partitions = 0
+        for row in await self._find(scope, group, queue):
+            start = row["subscription"]
+            if start == "new":
+                start = row["created_at"].isoformat()
+            partitions += (await self._move(scope, row, start)).partitions
+        return partitions
+
+    async def delete(self, scope: Scope, group: str, queue: str | None = None) -> int:
+        """Delete a group in every queue, or in one; return the number of its positions."""
+        positions = 0
+        for row in await self._find(scope, group, queue):
+            positions += await consumer_groups.delete_group(self._context.database, row["id"])
+            self._context.id_cache.invalidate_queue(scope, row["queue"])
+            self._notifications.tell_changed(row["queue_id"])
+            self._context.metrics.touched(scope, row["queue_id"], row["queue"])
+            self._context.metrics.gone(scope, row["queue_id"], row["queue"], [group])
+        return positions
+
+    async def _find(self, scope: Scope, group: str, queue: str | None = None) -> list[_GroupRow]:
+        rows: list[_GroupRow] = await consumer_groups.find_groups(self._context.database, scope, group, queue)
+        if not rows:
+            raise unknown_group(group, queue)
+        return rows
+
+    async def _move(
+        self, scope: Scope, row: _GroupRow, target: str, partition_id: int | None = None
+    ) -> Moved:
+        moved = await consumer_groups.seek(self._context.database, row["id"], target, partition_id)
+        self._context.metrics.touched(scope, row["queue_id"], row["queue"])
+        self._context.wakeups.notify(row["queue_id"], ALL_POPS)
+        return moved
+
+
+def unknown_group(group: str, queue: str | None) -> UnknownGroup:
+    where = f" in queue {queue!r}" if queue is not None else ""
+    return UnknownGroup(
+        f"Consumer group {group!r} does not exist{where}. The first pop of a group creates it.", group=group
+    )

@@ -1,130 +1,173 @@
-"""Names to ids, remembered: what a push or pop needs to know before it can be batched.
+"""Cache the database ids of queues, partitions and groups, and the names that acks are counted under.
 
-Ids never change, so the only stale answer is one that was deleted; whoever finds out calls `forget`.
+`IdCache` maps names to ids, which a push or pop needs before it can join a batch. Ids never change, so an
+entry can only be stale because its queue or group was deleted; the caller that finds out invalidates the
+queue.
+
+`AckLabelCache` maps ids back to names, so that an ack does not read them from the database every time. An id
+is never reused and names never change: an entry may describe a deleted queue, but it is never wrong. Neither
+cache holds leases.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from penstock.broker.queues.name_registry import RUN_QUEUE, QueueNameRegistry
+from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR, QueueNameRegistry
 from penstock.durable import catalog, log
-from penstock.durable.log import GroupId, PartitionId, PartitionName
+from penstock.durable.log import Ack, Acked, GroupId, PartitionId, PartitionName
 from penstock.durable.pool import Database
 from penstock.model import Scope
 
-LIMIT = 200_000
-"""Names remembered of each kind; past that, start over rather than grow."""
+MAX_ENTRIES = 200_000
+"""Entries per cache. A full cache is cleared, so that it cannot grow without bound."""
 
 
 class IdCache:
+    """Resolve names to ids, creating queues, partitions and groups that do not exist yet."""
+
     def __init__(self, database: Database, names: QueueNameRegistry | None = None) -> None:
         self._database = database
         self._names = names
         self._partitions: dict[tuple[Scope, PartitionName], PartitionId] = {}
         self._groups: dict[tuple[Scope, str, str], GroupId] = {}
-        self._asking: WeakValueDictionary[tuple[Scope, str, str], asyncio.Lock] = WeakValueDictionary()
-        self._forgotten = 0
+        self._lookup_locks: WeakValueDictionary[tuple[Scope, str, str], asyncio.Lock] = WeakValueDictionary()
+        self._invalidations = 0
 
-    async def partitions(
+    async def resolve_partitions(
         self, scope: Scope, names: Iterable[PartitionName]
     ) -> dict[PartitionName, PartitionId]:
-        """Ids for the names, made where missing; without those past their queue's number of partitions, and
-        those whose queue's name is a run queue's."""
-        found: dict[PartitionName, PartitionId] = {}
+        """Return the ids of the partitions, creating missing ones.
+
+        The result leaves out partitions beyond their queue's maxPartitions and those of a run queue's name.
+        """
+        resolved: dict[PartitionName, PartitionId] = {}
         missing: list[PartitionName] = []
         for name in names:
-            known = self._partitions.get((scope, name))
-            if known is None:
+            ids = self._partitions.get((scope, name))
+            if ids is None:
                 missing.append(name)
             else:
-                found[name] = known
+                resolved[name] = ids
         if missing:
-            missing = await self._allowed(scope, missing)
-            forgotten = self._forgotten
-            made = await log.ensure_partitions(self._database, scope, missing)
-            if len(self._partitions) + len(made) > LIMIT:
+            missing = await self._without_run_queues(scope, missing)
+            invalidations = self._invalidations
+            created = await log.ensure_partitions(self._database, scope, missing)
+            if len(self._partitions) + len(created) > MAX_ENTRIES:
                 self._partitions.clear()
-            # An answer that is older than what made us forget must not be remembered.
-            if forgotten == self._forgotten:
-                self._partitions.update({(scope, name): ids for name, ids in made.items()})
-            found.update(made)
-        return found
+            # Rows read before an invalidation may be the stale ones: do not cache them.
+            if invalidations == self._invalidations:
+                self._partitions.update({(scope, name): ids for name, ids in created.items()})
+            resolved.update(created)
+        return resolved
 
-    async def group(self, scope: Scope, queue: str, group: str, subscription: str = "all") -> GroupId:
-        """The group's ids; the group, starting at `subscription`, and its queue are made where missing."""
+    async def resolve_group(self, scope: Scope, queue: str, group: str, subscription: str = "all") -> GroupId:
+        """Return the group's ids, creating its queue and the group, which starts at `subscription`."""
         key = (scope, queue, group)
-        known = self._groups.get(key)
-        if known is not None:
-            return known
-        # Consumers come in crowds: one asks, the others wait for its answer.
-        asking = self._asking.setdefault(key, asyncio.Lock())
-        async with asking:
-            known = self._groups.get(key)
-            if known is None:
+        ids = self._groups.get(key)
+        if ids is not None:
+            return ids
+        # Many consumers of a group start at once: one reads the ids, the others wait for it.
+        lookup_lock = self._lookup_locks.setdefault(key, asyncio.Lock())
+        async with lookup_lock:
+            ids = self._groups.get(key)
+            if ids is None:
                 if self._names is not None:
-                    await self._names.check_for_messages(scope, queue)
-                forgotten = self._forgotten
-                known = await log.ensure_group(self._database, scope, queue, group, subscription)
-                if len(self._groups) >= LIMIT:
+                    await self._names.ensure_not_run_queue(scope, queue)
+                invalidations = self._invalidations
+                ids = await log.ensure_group(self._database, scope, queue, group, subscription)
+                if len(self._groups) >= MAX_ENTRIES:
                     self._groups.clear()
-                if forgotten == self._forgotten:
-                    self._groups[key] = known
-        return known
+                if invalidations == self._invalidations:
+                    self._groups[key] = ids
+        return ids
 
-    def known_partitions(
+    def cached_partitions(
         self, scope: Scope, names: Iterable[PartitionName]
     ) -> dict[PartitionName, PartitionId] | None:
-        """Ids for the names if all of them are remembered."""
-        found: dict[PartitionName, PartitionId] = {}
+        """Return the ids of the partitions if all of them are cached."""
+        cached: dict[PartitionName, PartitionId] = {}
         for name in names:
-            known = self._partitions.get((scope, name))
-            if known is None:
+            ids = self._partitions.get((scope, name))
+            if ids is None:
                 return None
-            found[name] = known
-        return found
+            cached[name] = ids
+        return cached
 
-    def known_group(self, scope: Scope, queue: str, group: str) -> GroupId | None:
+    def cached_group(self, scope: Scope, queue: str, group: str) -> GroupId | None:
         return self._groups.get((scope, queue, group))
 
     async def is_run_queue(self, scope: Scope, queue: str) -> bool:
         return self._names is not None and await self._names.is_run_queue(scope, queue)
 
-    async def why_not(self, scope: Scope, name: PartitionName) -> str:
-        """Why a partition could not be made."""
+    async def refusal_reason(self, scope: Scope, name: PartitionName) -> str:
+        """Return the reason why a partition was not created."""
         if await self.is_run_queue(scope, name.queue):
-            return RUN_QUEUE
-        return "the queue has all the partitions it may have"
+            return RUN_QUEUE_ERROR
+        return "The queue has reached its maxPartitions. Use an existing partition or raise the limit."
 
-    async def _allowed(self, scope: Scope, names: list[PartitionName]) -> list[PartitionName]:
-        taken = {queue for queue in {n.queue for n in names} if await self.is_run_queue(scope, queue)}
-        return [name for name in names if name.queue not in taken]
+    async def _without_run_queues(self, scope: Scope, names: list[PartitionName]) -> list[PartitionName]:
+        run_queues = {queue for queue in {n.queue for n in names} if await self.is_run_queue(scope, queue)}
+        return [name for name in names if name.queue not in run_queues]
 
     def invalidate_queue(self, scope: Scope, queue: str) -> None:
-        """Drop what is remembered of a queue, because part of it turned out to be gone."""
-        self._forgotten += 1
+        """Drop all ids of a queue, because one of them turned out to be deleted."""
+        self._invalidations += 1
         for partition in [k for k in self._partitions if k[0] == scope and k[1].queue == queue]:
             del self._partitions[partition]
         for group in [k for k in self._groups if k[0] == scope and k[1] == queue]:
             del self._groups[group]
 
     def invalidate_queue_id(self, queue_id: int) -> None:
-        """The same by id, because the queue's options changed somewhere."""
-        self._forgotten += 1
+        """Drop all ids of a queue, because another broker changed its options."""
+        self._invalidations += 1
         for partition in [k for k, ids in self._partitions.items() if ids.queue_id == queue_id]:
             del self._partitions[partition]
         for group in [k for k, ids in self._groups.items() if ids.queue_id == queue_id]:
             del self._groups[group]
 
     def invalidate_all(self) -> None:
-        """Start over, because word of a change may have been missed."""
-        self._forgotten += 1
+        """Drop everything, because notifications of changes may have been missed."""
+        self._invalidations += 1
         self._partitions.clear()
         self._groups.clear()
 
-    async def matching(self, scope: Scope, namespace: str | None, task: str | None) -> dict[int, str]:
-        """The queues of a namespace and task, by id: higher priority first, then by name."""
+    async def matching_queues(self, scope: Scope, namespace: str | None, task: str | None) -> dict[int, str]:
+        """Return the queues of a namespace and task by id, higher priority first, then by name."""
         rows = await catalog.matching_queues(self._database, scope, namespace, task)
         return {row["id"]: row["name"] for row in rows}
+
+
+class AckLabels(NamedTuple):
+    """The names that an ack is counted under."""
+
+    queue_id: int
+    queue: str
+    partition: str
+    group: str
+
+
+class AckLabelCache:
+    """Labels by partition and group id, learned from the results of earlier acks."""
+
+    def __init__(self) -> None:
+        self._labels: dict[tuple[int, int], AckLabels] = {}
+
+    def find(self, acks: Sequence[Ack]) -> list[AckLabels] | None:
+        """Return the labels of each ack if all of them are cached."""
+        labels = self._labels
+        try:
+            return [labels[ack.partition_id, ack.group_id] for ack in acks]
+        except KeyError:
+            return None
+
+    def add(self, acks: Sequence[Ack], results: Sequence[Acked]) -> None:
+        """Cache the labels that the database returned for these acks."""
+        if len(self._labels) + len(acks) > MAX_ENTRIES:
+            self._labels.clear()
+        for ack, (_, queue_id, queue, partition, group, _, _) in zip(acks, results, strict=True):
+            if queue_id is not None and queue is not None and partition is not None and group is not None:
+                self._labels[ack.partition_id, ack.group_id] = AckLabels(queue_id, queue, partition, group)

@@ -1,13 +1,15 @@
-"""Single messages in an operator's hands: looked at, deleted, declared dead, pushed again."""
+"""Read, delete, dead-letter and retry single messages on behalf of an operator."""
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import TypedDict
 
 from penstock.broker.context import BrokerContext
 from penstock.broker.encryption import KeyMissing
+from penstock.broker.queues.admin import unknown_group
 from penstock.durable import consumer_groups, stored_messages
 from penstock.durable.dead_letters import dead_letter_queries
 from penstock.durable.stored_messages import Place
@@ -24,144 +26,193 @@ from penstock.ids import new_id
 from penstock.model import QUEUE_MODE, Scope
 
 
+class _MessageRow(TypedDict):
+    message_id: uuid.UUID
+    trace_id: uuid.UUID | None
+    payload: bytes
+    created_at: datetime
+
+
+class _GroupStateRow(TypedDict):
+    """The state of a message for one group, as `message_states_v1` returns it."""
+
+    group_name: str
+    status: str
+    attempts: int
+    lease_expires_at: datetime | None
+    error: str | None
+    failed_at: datetime | None
+
+
+class _DeadLetterRow(_MessageRow):
+    message_offset: int
+    group_id: int
+    group_name: str
+    attempts: int
+    error: str | None
+    failed_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message as it is kept, or what its dead letters have kept of it, and what it is to each group."""
+    """A message with its state for each group. If retention dropped it, `row` is one of its dead letters."""
 
     location: Place
     offset: int
-    row: Any
-    states: list[Any]
-    letters: list[Any]
+    row: _MessageRow
+    states: list[_GroupStateRow]
+    dead_letters: list[_DeadLetterRow]
 
 
 @dataclass(frozen=True, slots=True)
 class DecryptedPayload:
-    """A payload as it was pushed; without the key it was sealed with, only why it cannot be told."""
+    """A payload as it was pushed, or the problem that prevents its decryption."""
 
     payload: bytes | None
     problem: str | None = None
 
 
 class MessageActions:
+    """Actions on single messages, identified by partition id and transaction id."""
+
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
     def decrypt(self, payload: bytes) -> DecryptedPayload:
-        """The payload decrypted. One that cannot be is told apart, so that it never hides its neighbours."""
+        """Decrypt a payload. It returns a failure instead of raising, so one payload cannot hide a page."""
         try:
             return DecryptedPayload(self._context.cipher.decrypt(payload))
         except KeyMissing as error:
             return DecryptedPayload(None, error.detail)
 
     async def locate_partition(self, scope: Scope, partition_id: int) -> Place:
-        found = await stored_messages.place(self._context.database, scope, partition_id)
-        if found is None:
+        """Return the names of a partition and its queue. Raises UnknownPartition."""
+        location = await stored_messages.place(self._context.database, scope, partition_id)
+        if location is None:
             raise UnknownPartition(
-                f"there is no partition with id {partition_id}", partitionId=str(partition_id)
+                f"Partition {partition_id} does not exist. Use the partitionId of a push or pop result.",
+                partitionId=str(partition_id),
             )
-        return found
+        return location
 
     async def get(self, scope: Scope, partition_id: int, transaction_id: str) -> StoredMessage:
-        """The message, or UnknownMessage. One that retention has dropped lives on in its dead letters."""
-        place = await self.locate_partition(scope, partition_id)
-        letters = await dead_letter_queries.dead_letters_of(self._context.database, partition_id, transaction_id)
+        """Return a message. Raises UnknownMessage.
+
+        Dead letters keep a copy of their message, so one that retention dropped is still found through them.
+        """
+        location = await self.locate_partition(scope, partition_id)
+        dead_letters = await self._dead_letters(partition_id, transaction_id)
         offset = await stored_messages.find(self._context.database, partition_id, transaction_id)
-        row = None
-        states: list[Any] = []
+        row: _MessageRow | None = None
+        states: list[_GroupStateRow] = []
         if offset is not None:
             row = await stored_messages.message(self._context.database, partition_id, offset)
             states = await stored_messages.states(self._context.database, partition_id, offset)
         if row is None:
-            if not letters:
-                raise _unknown(transaction_id, place)
-            row, offset = letters[0], letters[0]["message_offset"]
+            if not dead_letters:
+                raise _unknown_message(transaction_id, location)
+            row, offset = dead_letters[0], dead_letters[0]["message_offset"]
         assert offset is not None
-        return StoredMessage(place, offset, row, states, letters)
+        return StoredMessage(location, offset, row, states, dead_letters)
 
     async def delete(self, scope: Scope, partition_id: int, transaction_id: str) -> Place:
-        """Take a message out for every group, with its payload and dead letters; order and ids stay."""
-        place = await self.locate_partition(scope, partition_id)
+        """Delete a message with its payload and dead letters for every group. Order and ids stay."""
+        location = await self.locate_partition(scope, partition_id)
         if not await stored_messages.delete(self._context.database, partition_id, transaction_id):
-            raise _unknown(transaction_id, place)
-        self._context.metrics.touched(scope, place.queue_id, place.queue)
-        self._context.wakeups.notify(place.queue_id)
-        return place
+            raise _unknown_message(transaction_id, location)
+        self._context.metrics.touched(scope, location.queue_id, location.queue)
+        self._context.wakeups.notify(location.queue_id)
+        return location
 
     async def declare_dead(
         self, scope: Scope, partition_id: int, transaction_id: str, group: str | None, error: str
     ) -> tuple[str, str]:
-        """Declare a message dead for a group; the group's name and `dead`, `already_dead` or `discarded`.
+        """Move a message to the dead letters of a group.
 
-        With no group named it is queue mode, or the only group there is.
+        Returns the group's name and `dead`, `already_dead` or `discarded`. Without a group it is queue mode,
+        or the only group of the queue.
         """
-        place = await self.locate_partition(scope, partition_id)
+        location = await self.locate_partition(scope, partition_id)
         offset = await stored_messages.find(self._context.database, partition_id, transaction_id)
         if offset is None:
-            raise _unknown(transaction_id, place)
-        name, group_id = await self._group(scope, place, group)
+            raise _unknown_message(transaction_id, location)
+        group_name, group_id = await self._find_group(location, group)
         outcome = await stored_messages.bury(self._context.database, partition_id, group_id, offset, error)
         if outcome == "gone":
-            raise UnknownGroup(f"consumer group {name!r} was deleted meanwhile", group=name)
+            raise UnknownGroup(
+                f"Consumer group {group_name!r} was deleted during the request.", group=group_name
+            )
         if outcome == "finished":
-            raise WrongState(f"group {name!r} has finished message {transaction_id!r} already", group=name)
+            raise WrongState(
+                f"Group {group_name!r} has already finished message {transaction_id!r}.", group=group_name
+            )
         if outcome != "already_dead":
-            self._context.metrics.buried(scope, place.queue_id, place.queue, name)
-            self._context.wakeups.notify(place.queue_id)
-        return name, outcome
+            self._context.metrics.buried(scope, location.queue_id, location.queue, group_name)
+            self._context.wakeups.notify(location.queue_id)
+        return group_name, outcome
 
     async def retry(
         self, scope: Scope, partition_id: int, transaction_id: str, group: str | None
     ) -> tuple[Place, uuid.UUID]:
-        """Push a dead message to the end of its partition and drop its dead letters; its place and new id.
+        """Push a dead message to the end of its partition and delete its dead letters.
 
-        It is a new message to every group of the queue. With a group named, only that group's letter goes.
+        Returns the partition and the new message id. The message is new to every group of the queue. With a
+        group, only that group's dead letter is deleted.
         """
-        place = await self.locate_partition(scope, partition_id)
-        letters = await dead_letter_queries.dead_letters_of(self._context.database, partition_id, transaction_id)
+        location = await self.locate_partition(scope, partition_id)
+        dead_letters = await self._dead_letters(partition_id, transaction_id)
         if group is not None:
-            letters = [letter for letter in letters if letter["group_name"] == group]
+            dead_letters = [letter for letter in dead_letters if letter["group_name"] == group]
         message_id = new_id()
         outcome = "not_dead"
-        if letters:
-            payload = self._context.cipher.decrypt(letters[0]["payload"])
-            if place.encrypted:
+        if dead_letters:
+            payload = self._context.cipher.decrypt(dead_letters[0]["payload"])
+            if location.encrypted:
                 payload = self._context.cipher.encrypt(payload)
-            group_id = letters[0]["group_id"] if group is not None else None
+            group_id = dead_letters[0]["group_id"] if group is not None else None
             outcome = await stored_messages.retry(
                 self._context.database, partition_id, transaction_id, group_id, message_id, payload
             )
         if outcome == "not_dead":
-            raise WrongState(f"message {transaction_id!r} is no dead letter; only those can be retried")
+            raise WrongState(
+                f"Message {transaction_id!r} is not a dead letter. Only dead letters can be retried."
+            )
         if outcome == "queue_full":
-            raise QueueFull(f"queue {place.queue!r} is full: it has reached its maxSize", queue=place.queue)
+            raise QueueFull(
+                f"Queue {location.queue!r} has reached its maxSize. Retry when messages are acked.",
+                queue=location.queue,
+            )
         if outcome == "operations_waiting":
             raise Overloaded
-        self._context.metrics.pushed(scope, place.queue_id, place.queue, 1)
-        self._context.wakeups.notify(place.queue_id)
-        return place, message_id
+        self._context.metrics.pushed(scope, location.queue_id, location.queue, 1)
+        self._context.wakeups.notify(location.queue_id)
+        return location, message_id
 
-    async def _group(self, scope: Scope, place: Place, group: str | None) -> tuple[str, int]:
-        rows = await consumer_groups.groups_of(self._context.database, place.queue_id)
-        known = {row["name"]: row["id"] for row in rows}
+    async def _dead_letters(self, partition_id: int, transaction_id: str) -> list[_DeadLetterRow]:
+        rows: list[_DeadLetterRow] = await dead_letter_queries.dead_letters_of(
+            self._context.database, partition_id, transaction_id
+        )
+        return rows
+
+    async def _find_group(self, location: Place, group: str | None) -> tuple[str, int]:
+        rows = await consumer_groups.groups_of(self._context.database, location.queue_id)
+        group_ids: dict[str, int] = {row["name"]: row["id"] for row in rows}
         if group is None:
-            if QUEUE_MODE not in known and len(known) > 1:
+            if QUEUE_MODE not in group_ids and len(group_ids) > 1:
                 raise InvalidRequest(
-                    f"queue {place.queue!r} has several groups; name the one in consumerGroup",
-                    groups=list(known),
+                    f"Queue {location.queue!r} has several groups. Name one of them in consumerGroup.",
+                    groups=list(group_ids),
                     field="consumerGroup",
                 )
-            group = next(iter(known)) if len(known) == 1 else QUEUE_MODE
-        if group not in known:
-            raise UnknownGroup(
-                f"there is no consumer group {group!r} of queue {place.queue!r}; it is made by its first pop",
-                group=group,
-            )
-        return group, known[group]
+            group = next(iter(group_ids)) if len(group_ids) == 1 else QUEUE_MODE
+        if group not in group_ids:
+            raise unknown_group(group, location.queue)
+        return group, group_ids[group]
 
 
-def _unknown(transaction_id: str, place: Place) -> UnknownMessage:
+def _unknown_message(transaction_id: str, location: Place) -> UnknownMessage:
     return UnknownMessage(
-        f"partition {place.partition!r} of queue {place.queue!r} keeps no message {transaction_id!r}",
+        f"Partition {location.partition!r} of queue {location.queue!r} keeps no message {transaction_id!r}. "
+        "It may have been deleted or dropped by retention.",
         transactionId=transaction_id,
     )

@@ -1,10 +1,10 @@
-"""One space of names: within an environment a name is a durable queue's or a run queue's, never both.
+"""Keep queue names unique: within an environment a name is a durable queue or a run queue, never both.
 
-The two keep their queues in different servers but share series, charts and alerts, which know a queue by its
-name. The check is made where a queue comes into being. It asks the other server, remembers the answer for a
-while, and lets pass what it cannot find out: messages never wait for Redis, nor tasks for PostgreSQL. So two
-that are made at the same moment, or while the other server is away, may end up with one name; neither loses
-anything but the separation of their charts.
+The two kinds live in different servers but share series, charts and alerts, which identify a queue by its
+name. The check runs when a queue is created. It asks the other server, caches the result for a while, and
+allows the name if the other server does not answer: messages never wait for Redis, and tasks never wait for
+PostgreSQL. So two queues created at the same time, or while the other server is down, may get the same name.
+They lose nothing but the separation of their charts.
 """
 
 from __future__ import annotations
@@ -18,78 +18,81 @@ from penstock.errors import DatabaseUnavailable, RedisUnavailable, WrongState
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 
-KEPT_S = 60.0
-"""How long an answer is believed."""
+CACHE_S = 60.0
+"""How long a result is cached."""
 
-PATIENCE_S = 0.5
-AWAY_S = 5.0
-"""After no answer in time, nobody asks for this long."""
+LOOKUP_TIMEOUT_S = 0.5
+RETRY_LOOKUP_AFTER_S = 5.0
+"""How long lookups are skipped after one failed or timed out."""
 
-LIMIT = 50_000
-"""Names remembered of each kind; past that, start over rather than grow."""
+MAX_ENTRIES = 50_000
+"""Names per cache. A full cache is cleared, so that it cannot grow without bound."""
 
-RUN_QUEUE = "the name belongs to a run queue: use another one, or enqueue tasks at /api/v1/run-queues"
+RUN_QUEUE_ERROR = "This name belongs to a run queue. Use another name, or POST tasks to /api/v1/run-queues."
 
 
 class QueueNameRegistry:
+    """Check the name of a new queue against the queues of the other kind."""
+
     def __init__(self, database: Database, run_queues: RunQueues) -> None:
         self._database = database
         self._run_queues = run_queues
-        self._of_tasks: dict[tuple[Scope, str], tuple[bool, float]] = {}
-        self._free_of_messages: dict[tuple[Scope, str], float] = {}
-        self._redis_away_until = 0.0
-        self._postgres_away_until = 0.0
+        self._is_run_queue: dict[tuple[Scope, str], tuple[bool, float]] = {}
+        """Whether a name belongs to a run queue, and until when that is cached."""
+        self._not_durable_until: dict[tuple[Scope, str], float] = {}
+        self._skip_redis_until = 0.0
+        self._skip_postgres_until = 0.0
 
     async def is_run_queue(self, scope: Scope, queue: str) -> bool:
-        """Whether a durable queue must not be made with this name."""
+        """Return True if a durable queue must not be created with this name."""
         now = time.monotonic()
-        known = self._of_tasks.get((scope, queue))
-        if known is not None and now < known[1]:
-            return known[0]
-        if now < self._redis_away_until:
+        cached = self._is_run_queue.get((scope, queue))
+        if cached is not None and now < cached[1]:
+            return cached[0]
+        if now < self._skip_redis_until:
             return False
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                found = await self._run_queues.has_queue(scope, queue)
+            async with asyncio.timeout(LOOKUP_TIMEOUT_S):
+                is_run_queue = await self._run_queues.has_queue(scope, queue)
         except (RedisUnavailable, TimeoutError):
-            self._redis_away_until = time.monotonic() + AWAY_S
+            self._skip_redis_until = time.monotonic() + RETRY_LOOKUP_AFTER_S
             return False
-        if found and await self._has_messages(scope, queue):
-            found = False  # it is there already: nothing is to be made
-        if len(self._of_tasks) >= LIMIT:
-            self._of_tasks.clear()
-        self._of_tasks[scope, queue] = (found, now + KEPT_S)
-        return found
+        if is_run_queue and await self._is_durable_queue(scope, queue):
+            is_run_queue = False  # the durable queue already exists, so none is created
+        if len(self._is_run_queue) >= MAX_ENTRIES:
+            self._is_run_queue.clear()
+        self._is_run_queue[scope, queue] = (is_run_queue, now + CACHE_S)
+        return is_run_queue
 
     def invalidate_run_queue(self, scope: Scope, queue: str) -> None:
-        """The run queue of this name is no more. Other brokers find out when their answer is too old."""
-        self._of_tasks.pop((scope, queue), None)
+        """Drop the entry of a deleted run queue. Other brokers notice when their own entry expires."""
+        self._is_run_queue.pop((scope, queue), None)
 
-    async def check_for_messages(self, scope: Scope, queue: str) -> None:
-        """Raises WrongState if a durable queue must not be made with this name."""
+    async def ensure_not_run_queue(self, scope: Scope, queue: str) -> None:
+        """Raise WrongState if the name belongs to a run queue."""
         if await self.is_run_queue(scope, queue):
-            raise WrongState(RUN_QUEUE, queue=queue)
+            raise WrongState(RUN_QUEUE_ERROR, queue=queue)
 
-    async def check_for_tasks(self, scope: Scope, queue: str) -> None:
-        """Raises WrongState if the name is a durable queue's."""
+    async def ensure_not_durable_queue(self, scope: Scope, queue: str) -> None:
+        """Raise WrongState if the name belongs to a durable queue."""
         now = time.monotonic()
-        if now < self._free_of_messages.get((scope, queue), 0.0):
+        if now < self._not_durable_until.get((scope, queue), 0.0):
             return
-        if await self._has_messages(scope, queue):
+        if await self._is_durable_queue(scope, queue):
             raise WrongState(
-                f"{queue!r} is a durable queue: push messages to it at /api/v1/push, or use another name",
+                f"{queue!r} is a durable queue. Push messages to it at /api/v1/push, or use another name.",
                 queue=queue,
             )
-        if len(self._free_of_messages) >= LIMIT:
-            self._free_of_messages.clear()
-        self._free_of_messages[scope, queue] = now + KEPT_S
+        if len(self._not_durable_until) >= MAX_ENTRIES:
+            self._not_durable_until.clear()
+        self._not_durable_until[scope, queue] = now + CACHE_S
 
-    async def _has_messages(self, scope: Scope, queue: str) -> bool:
-        if time.monotonic() < self._postgres_away_until:
+    async def _is_durable_queue(self, scope: Scope, queue: str) -> bool:
+        if time.monotonic() < self._skip_postgres_until:
             return False
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 return await catalog.queue_exists(self._database, scope, queue)
         except (DatabaseUnavailable, TimeoutError):
-            self._postgres_away_until = time.monotonic() + AWAY_S
+            self._skip_postgres_until = time.monotonic() + RETRY_LOOKUP_AFTER_S
             return False

@@ -1,230 +1,249 @@
-"""Pop: requests of one group merged into one call, and parked while there is nothing."""
+"""Pop messages: merge requests of one group into one call, and park pops while there are no messages."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.batching import Batcher, Receiver
 from penstock.broker.context import BrokerContext
 from penstock.broker.encryption import KeyMissing
-from penstock.broker.messages import Lease, Message, PopResult
+from penstock.broker.messages import Message, MessageLease, PopResult
 from penstock.broker.queues import pop_rows
-from penstock.broker.wakeups import Watch
+from penstock.broker.queues.pop_rows import PopRow
+from penstock.broker.wakeups import PopWatch
 from penstock.clock import Clock
 from penstock.durable import log
-from penstock.durable.faults import GroupGone
 from penstock.durable.log import GroupId, PartitionName, PopRequest
+from penstock.errors import GroupDeleted
 from penstock.ids import new_id_text
 from penstock.model import Scope
 
 RESOLVE_ATTEMPTS = 5
 NO_PARTITION = 0
+MAX_BATCH_REQUESTS = 200
+LOCKED_RETRY_S = 0.02
+"""How soon to retry when a message is ready but another transaction holds its partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class PopOptions:
-    """What a consumer asks for."""
+    """Options of a pop request."""
 
     batch: int = 1
     partition: str | None = None
-    partitions: int = 1
+    max_partitions: int = 1
     auto_ack: bool = False
     subscription: str = "all"
     wait_s: float = 0.0
 
 
-class _Key(NamedTuple):
+class _BatchKey(NamedTuple):
+    """Pops with the same key share a database call."""
+
     queue_id: int
     group_id: int
     partition_id: int | None
     lease_ms: int
     auto_ack: bool
-    single: bool
-    """One message from any partition under a lease, as most consumers ask: has a call and rows of its own."""
+    is_single: bool
+    """One leased message from any partition: the most common pop, with its own SQL function and rows."""
 
 
 class PendingPop(NamedTuple):
-    """A pop on its way to a batch."""
+    """A pop that waits for its batch."""
 
     ids: GroupId
-    key: _Key
+    key: _BatchKey
     request: PopRequest
 
 
 class Pops:
+    """Lease messages, wait for them, and release leases whose consumer is gone."""
+
     def __init__(self, context: BrokerContext, lease_ms: int, clock: Clock) -> None:
         self._context = context
         self._lease_ms = lease_ms
         self._clock = clock
-        self.batcher: Batcher[PopRequest, list[Any]] = Batcher(
-            self._execute, max_items=200, abandoned=self._abandoned
+        self.batcher: Batcher[PopRequest, list[PopRow]] = Batcher(
+            self._execute, max_items=MAX_BATCH_REQUESTS, on_abandoned=self._release_abandoned
         )
 
     async def pop(self, scope: Scope, queue: str, group: str, options: PopOptions) -> PopResult:
-        """Lease the next messages, or take them for good with `auto_ack`.
+        """Lease the next messages, or take them without a lease with `auto_ack`.
 
-        With `wait_s`, wait that long for the first one. Cancelling a pop gives back what it had leased.
+        With `wait_s`, wait that long for the first message. Cancelling a pop releases its lease.
         """
         if not options.wait_s:
-            popped = await self._once(scope, queue, group, options)
+            popped = await self._pop_once(scope, queue, group, options)
         else:
-            ids = await self._context.id_cache.group(scope, queue, group, options.subscription)
-            popped = await self._waiting(scope, {ids.queue_id: queue}, group, options)
+            ids = await self._context.id_cache.resolve_group(scope, queue, group, options.subscription)
+            popped = await self._pop_waiting(scope, {ids.queue_id: queue}, group, options)
         self._context.metrics.requests.pop += 1
         return popped
 
     async def pop_any(
         self, scope: Scope, namespace: str | None, task: str | None, group: str, options: PopOptions
     ) -> PopResult:
-        """The same from whichever queue of a namespace and task has something: higher priority first."""
-        queues = await self._context.id_cache.matching(scope, namespace, task)
-        take = self._waiting if options.wait_s else self._first
-        popped = await take(scope, queues, group, options)
+        """Pop from the first queue of a namespace and task that has messages, higher priority first."""
+        queues = await self._context.id_cache.matching_queues(scope, namespace, task)
+        pop_queues = self._pop_waiting if options.wait_s else self._pop_first
+        popped = await pop_queues(scope, queues, group, options)
         self._context.metrics.requests.pop += 1
         return popped
 
     def start(
-        self, scope: Scope, queue: str, group: str, options: PopOptions, receiver: Receiver[list[Any]]
+        self, scope: Scope, queue: str, group: str, options: PopOptions, receiver: Receiver[list[PopRow]]
     ) -> PendingPop | None:
-        """Send a pop on its way that needs nothing else first: its rows reach the receiver, for `finish`.
+        """Queue a pop for its batch, if its group is cached and it names no partition.
 
-        None if it does; that is for `pop`, as is waiting when there is nothing.
+        The receiver gets its rows, for `finish`. Returns None if the pop needs more than a batch; the caller
+        then uses `pop`, also to wait when there are no messages.
         """
-        ids = self._context.id_cache.known_group(scope, queue, group)
+        ids = self._context.id_cache.cached_group(scope, queue, group)
         if ids is None or options.partition is not None:
             return None
-        begun = self._begin(ids, None, options)
-        self.batcher.put(begun.key, begun.request, receiver)
-        return begun
+        pending = self._prepare(ids, None, options)
+        self.batcher.put(pending.key, pending.request, receiver)
+        return pending
 
     def finish(
-        self, scope: Scope, queue: str, group: str, options: PopOptions, begun: PendingPop, rows: list[Any]
-    ) -> PopResult:
-        """What was popped. Raises KeyMissing, and gives it back."""
-        try:
-            messages = self._messages(begun.key, rows)
-        except KeyMissing:
-            self.batcher.undo(begun.key, begun.request, rows)
-            raise
-        if messages or not options.wait_s:
-            self._context.metrics.requests.pop += 1
-        return self._popped(scope, queue, group, options, begun, rows, messages)
-
-    async def release_lease(self, scope: Scope, popped: PopResult) -> None:
-        """Undo a pop whose answer nobody is left to receive; what was auto-acked cannot be."""
-        lease = Lease.parse(popped.lease)
-        if lease is not None:
-            partitions = {message.partition_id for message in popped.messages}
-            await log.release(self._context.database, lease.group_id, lease.lease_id, partitions)
-            ids = await self._context.id_cache.group(scope, popped.queue, popped.group)
-            self._context.wakeups.notify(ids.queue_id, len(partitions), partitions)
-
-    async def _waiting(self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions) -> PopResult:
-        waiters = self._context.wakeups.parked_pops
-        deadline = time.monotonic() + options.wait_s
-        partition_id = None
-        if options.partition is not None:
-            [queue] = queues.values()
-            partition_id = await self._partition_id(scope, queue, options.partition) or NO_PARTITION
-        with waiters.watch(queues, group, partition_id) as watch:
-            woken = False
-            while True:
-                try:
-                    popped = await self._first(scope, queues, group, options)
-                except BaseException:
-                    if woken:
-                        waiters.wake_like(watch)  # what this one was woken for is still there
-                    raise
-                if popped.messages:
-                    waiters.wake_like(watch)  # there may be more than this one could take
-                    return popped
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    return popped
-                if not watch.signalled and not await self._set_timers(scope, queues, watch):
-                    return popped
-                woken = await waiters.park(watch, left_s)
-                if not woken:
-                    return popped
-
-    async def _set_timers(self, scope: Scope, queues: dict[int, str], watch: Watch) -> bool:
-        """Have one like it woken when a lease or a delay that is in the way now ends.
-
-        False if a queue was deleted and made anew: nobody would call us under its old id.
-        """
-        for queue_id, queue in queues.items():
-            ids = await self._context.id_cache.group(scope, queue, watch.group)
-            if ids.queue_id != queue_id:
-                return False
-            delay_s = await log.next_ready(self._context.database, ids.group_id, watch.partition_id)
-            if delay_s is not None:
-                # Something already due is held by another transaction: look again shortly.
-                delay_s = max(delay_s, 0.02)
-                self._context.wakeups.parked_pops.wake_in(queue_id, watch.group, delay_s, watch.partition_id)
-        return True
-
-    async def _partition_id(self, scope: Scope, queue: str, partition: str) -> int | None:
-        """None if the queue has all the partitions it may have, and this is none of them."""
-        name = PartitionName(queue, partition)
-        found = (await self._context.id_cache.partitions(scope, [name])).get(name)
-        return found.partition_id if found else None
-
-    async def _first(self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions) -> PopResult:
-        popped = PopResult("", "", group, [], 0)
-        for queue in queues.values():
-            popped = await self._once(scope, queue, group, options)
-            if popped.messages:
-                break
-        return popped
-
-    async def _once(self, scope: Scope, queue: str, group: str, options: PopOptions) -> PopResult:
-        for _ in range(RESOLVE_ATTEMPTS):
-            ids = await self._context.id_cache.group(scope, queue, group, options.subscription)
-            partition_id = None
-            if options.partition is not None:
-                partition_id = await self._partition_id(scope, queue, options.partition)
-                if partition_id is None:
-                    break
-            begun = self._begin(ids, partition_id, options)
-            try:
-                rows = await self.batcher.submit(begun.key, begun.request)
-            except GroupGone:
-                self._context.id_cache.invalidate_queue(scope, queue)
-                continue
-            try:
-                messages = self._messages(begun.key, rows)
-            except KeyMissing:
-                await self._abandoned(begun.key, begun.request, rows)
-                raise
-            return self._popped(scope, queue, group, options, begun, rows, messages)
-        return PopResult(queue, "", group, [], 0)
-
-    def _begin(self, ids: GroupId, partition_id: int | None, options: PopOptions) -> PendingPop:
-        lease_ms = ids.lease_ms or self._lease_ms
-        width = 1 if partition_id is not None else options.partitions
-        single = options.batch == width == 1 and partition_id is None and not options.auto_ack
-        key = _Key(ids.queue_id, ids.group_id, partition_id, lease_ms, options.auto_ack, single)
-        return PendingPop(ids, key, PopRequest(new_id_text(), options.batch, width))
-
-    def _popped(
         self,
         scope: Scope,
         queue: str,
         group: str,
         options: PopOptions,
-        begun: PendingPop,
-        rows: list[Any],
+        pending: PendingPop,
+        rows: list[PopRow],
+    ) -> PopResult:
+        """Convert the rows into the result. Raises KeyMissing after releasing the lease."""
+        try:
+            messages = self._read_messages(pending.key, rows)
+        except KeyMissing:
+            self.batcher.abandon(pending.key, pending.request, rows)
+            raise
+        if messages or not options.wait_s:
+            self._context.metrics.requests.pop += 1
+        return self._result(scope, queue, group, options, pending, rows, messages)
+
+    async def release_lease(self, scope: Scope, popped: PopResult) -> None:
+        """Release the lease of a pop whose client disconnected. Auto-acked messages cannot be returned."""
+        lease = MessageLease.parse(popped.lease)
+        if lease is not None:
+            partition_ids = {message.partition_id for message in popped.messages}
+            await log.release(self._context.database, lease.group_id, lease.lease_id, partition_ids)
+            ids = await self._context.id_cache.resolve_group(scope, popped.queue, popped.group)
+            self._context.wakeups.notify(ids.queue_id, len(partition_ids), partition_ids)
+
+    async def _pop_waiting(
+        self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions
+    ) -> PopResult:
+        parked_pops = self._context.wakeups.parked_pops
+        deadline = time.monotonic() + options.wait_s
+        partition_id = None
+        if options.partition is not None:
+            [queue] = queues.values()
+            partition_id = await self._partition_id(scope, queue, options.partition) or NO_PARTITION
+        with parked_pops.watch(queues, group, partition_id) as watch:
+            woken = False
+            while True:
+                try:
+                    popped = await self._pop_first(scope, queues, group, options)
+                except BaseException:
+                    if woken:
+                        parked_pops.wake_next(watch)  # the message that woke this pop is still there
+                    raise
+                if popped.messages:
+                    parked_pops.wake_next(watch)  # there may be more messages than this pop took
+                    return popped
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0:
+                    return popped
+                if not watch.signalled and not await self._set_timers(scope, queues, watch):
+                    return popped
+                woken = await parked_pops.park(watch, remaining_s)
+                if not woken:
+                    return popped
+
+    async def _set_timers(self, scope: Scope, queues: dict[int, str], watch: PopWatch) -> bool:
+        """Schedule a wake-up for when the next lease or delay ends.
+
+        Returns False if a queue was deleted and created again: nothing would wake a pop under its old id.
+        """
+        for queue_id, queue in queues.items():
+            ids = await self._context.id_cache.resolve_group(scope, queue, watch.group)
+            if ids.queue_id != queue_id:
+                return False
+            delay_s = await log.next_ready(self._context.database, ids.group_id, watch.partition_id)
+            if delay_s is not None:
+                # A message that is already ready is locked by another transaction: retry shortly.
+                delay_s = max(delay_s, LOCKED_RETRY_S)
+                self._context.wakeups.parked_pops.wake_in(queue_id, watch.group, delay_s, watch.partition_id)
+        return True
+
+    async def _partition_id(self, scope: Scope, queue: str, partition: str) -> int | None:
+        """Return the id of a partition; None if it does not exist and the queue has reached maxPartitions."""
+        name = PartitionName(queue, partition)
+        ids = (await self._context.id_cache.resolve_partitions(scope, [name])).get(name)
+        return ids.partition_id if ids else None
+
+    async def _pop_first(
+        self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions
+    ) -> PopResult:
+        popped = PopResult("", "", group, [], 0)
+        for queue in queues.values():
+            popped = await self._pop_once(scope, queue, group, options)
+            if popped.messages:
+                break
+        return popped
+
+    async def _pop_once(self, scope: Scope, queue: str, group: str, options: PopOptions) -> PopResult:
+        for _ in range(RESOLVE_ATTEMPTS):
+            ids = await self._context.id_cache.resolve_group(scope, queue, group, options.subscription)
+            partition_id = None
+            if options.partition is not None:
+                partition_id = await self._partition_id(scope, queue, options.partition)
+                if partition_id is None:
+                    break
+            pending = self._prepare(ids, partition_id, options)
+            try:
+                rows = await self.batcher.submit(pending.key, pending.request)
+            except GroupDeleted:
+                self._context.id_cache.invalidate_queue(scope, queue)
+                continue
+            try:
+                messages = self._read_messages(pending.key, rows)
+            except KeyMissing:
+                await self._release_abandoned(pending.key, pending.request, rows)
+                raise
+            return self._result(scope, queue, group, options, pending, rows, messages)
+        return PopResult(queue, "", group, [], 0)
+
+    def _prepare(self, ids: GroupId, partition_id: int | None, options: PopOptions) -> PendingPop:
+        lease_ms = ids.lease_ms or self._lease_ms
+        width = 1 if partition_id is not None else options.max_partitions
+        is_single = options.batch == width == 1 and partition_id is None and not options.auto_ack
+        key = _BatchKey(ids.queue_id, ids.group_id, partition_id, lease_ms, options.auto_ack, is_single)
+        return PendingPop(ids, key, PopRequest(new_id_text(), options.batch, width))
+
+    def _result(
+        self,
+        scope: Scope,
+        queue: str,
+        group: str,
+        options: PopOptions,
+        pending: PendingPop,
+        rows: list[PopRow],
         messages: list[Message],
     ) -> PopResult:
-        self._count(scope, queue, group, begun.ids, rows, messages, options.auto_ack)
+        self._count(scope, queue, group, pending.ids, rows, messages, options.auto_ack)
         if not messages:
             return PopResult(queue, "", group, messages, 0)
-        lease = "" if options.auto_ack else f"{begun.ids.group_id}.{begun.request.lease_id}"
-        partitions = 1 if len(messages) == 1 else len({m.partition_id for m in messages})
-        return PopResult(queue, lease, group, messages, partitions)
+        lease = "" if options.auto_ack else f"{pending.ids.group_id}.{pending.request.lease_id}"
+        partition_count = 1 if len(messages) == 1 else len({m.partition_id for m in messages})
+        return PopResult(queue, lease, group, messages, partition_count)
 
     def _count(
         self,
@@ -232,36 +251,38 @@ class Pops:
         queue: str,
         group: str,
         ids: GroupId,
-        rows: list[Any],
+        rows: list[PopRow],
         messages: list[Message],
         auto_ack: bool,
     ) -> None:
+        # Rows of request 0 report leases that expired.
         expired = sum([row["leased_to"] - row["leased_from"] for row in rows if not row[0]])
         if expired:
             self._context.metrics.expired(scope, ids.queue_id, queue, group, expired)
         if messages:
             now = self._clock()
-            waits: list[int] = []
+            waits_ms: list[int] = []
             created_at, wait_ms = 0.0, 0
             for message in messages:
                 if message.created_at != created_at:  # messages of one segment share it
                     created_at = message.created_at
                     wait_ms = max(0, int((now - created_at) * 1000))
-                waits.append(wait_ms)
-            self._context.metrics.popped(scope, ids.queue_id, queue, group, waits)
+                waits_ms.append(wait_ms)
+            self._context.metrics.popped(scope, ids.queue_id, queue, group, waits_ms)
             if auto_ack:
-                self._context.metrics.settled(scope, ids.queue_id, queue, group, "completed", [0] * len(messages))
+                run_times_ms = [0] * len(messages)
+                self._context.metrics.settled(scope, ids.queue_id, queue, group, "completed", run_times_ms)
 
-    def _messages(self, key: _Key, rows: list[Any]) -> list[Message]:
-        read = pop_rows.single if key.single else pop_rows.many
+    def _read_messages(self, key: _BatchKey, rows: list[PopRow]) -> list[Message]:
+        read = pop_rows.read_single if key.is_single else pop_rows.read_batch
         return read(rows, self._context.cipher)
 
-    async def _execute(self, key: Hashable, requests: Sequence[PopRequest]) -> list[list[Any]]:
-        assert isinstance(key, _Key)
+    async def _execute(self, key: Hashable, requests: Sequence[PopRequest]) -> list[list[PopRow]]:
+        assert isinstance(key, _BatchKey)
         database = self._context.database
-        if key.single:
-            leases = [request.lease_id for request in requests]
-            rows = await log.pop_single(database, key.group_id, leases, lease_ms=key.lease_ms)
+        if key.is_single:
+            lease_ids = [request.lease_id for request in requests]
+            rows = await log.pop_single(database, key.group_id, lease_ids, lease_ms=key.lease_ms)
         else:
             rows = await log.pop(
                 database,
@@ -271,16 +292,16 @@ class Pops:
                 lease_ms=key.lease_ms,
                 auto_ack=key.auto_ack,
             )
-        per_request: list[list[Any]] = [[] for _ in requests]
+        rows_by_request: list[list[PopRow]] = [[] for _ in requests]
         for row in rows:
-            # What expired was nobody's; the first request reports it.
-            per_request[max(row[0] - 1, 0)].append(row)
-        return per_request
+            # Rows of expired leases (request 0) belong to no request; the first one counts them.
+            rows_by_request[max(row[0] - 1, 0)].append(row)
+        return rows_by_request
 
-    async def _abandoned(self, key: Hashable, request: PopRequest, rows: list[Any]) -> None:
-        """Give back at once what was leased for a consumer that has left."""
-        assert isinstance(key, _Key)
-        partitions = {row["partition_id"] for row in rows if row["request"]}
-        if partitions and not key.auto_ack:
-            await log.release(self._context.database, key.group_id, request.lease_id, partitions)
-            self._context.wakeups.notify(key.queue_id, len(partitions), partitions)
+    async def _release_abandoned(self, key: Hashable, request: PopRequest, rows: list[PopRow]) -> None:
+        """Release at once the lease of a pop whose caller is gone."""
+        assert isinstance(key, _BatchKey)
+        partition_ids = {row["partition_id"] for row in rows if row["request"]}
+        if partition_ids and not key.auto_ack:
+            await log.release(self._context.database, key.group_id, request.lease_id, partition_ids)
+            self._context.wakeups.notify(key.queue_id, len(partition_ids), partition_ids)

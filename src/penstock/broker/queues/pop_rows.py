@@ -1,35 +1,46 @@
-"""What the database answers to a pop, as messages: without those that were finished earlier."""
+"""Convert the rows of a pop into messages, without the messages the group has already finished."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import count, repeat
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.messages import Message
 
 
-def single(rows: list[Any], cipher: PayloadCipher) -> list[Message]:
-    """Of rows as `pop_single_v1` describes them. Raises KeyMissing."""
+class PopRow(Protocol):
+    """A row of `pop_v1` or `pop_single_v1`, read by column name or position."""
+
+    def __getitem__(self, column: str | int, /) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+def read_single(rows: list[PopRow], cipher: PayloadCipher) -> list[Message]:
+    """Convert rows of `pop_single_v1`. Raises KeyMissing."""
     messages: list[Message] = []
-    for _, _, _, message_id, chosen, trace_id, payload, *rest in rows:
+    for _, _, _, message_id, transaction_id, trace_id, payload, *rest in rows:
         if message_id is not None:
-            messages.append(Message(message_id, chosen or message_id, trace_id, cipher.decrypt(payload), *rest))
+            messages.append(
+                Message(message_id, transaction_id or message_id, trace_id, cipher.decrypt(payload), *rest)
+            )
     return messages
 
 
-def many(rows: list[Any], cipher: PayloadCipher) -> list[Message]:
-    """Of rows as `pop_v1` describes them. Raises KeyMissing."""
+def read_batch(rows: list[PopRow], cipher: PayloadCipher) -> list[Message]:
+    """Convert rows of `pop_v1`. Raises KeyMissing."""
     messages: list[Message] = []
     for row in rows:
         if not row["request"]:
             continue
         attempts = json.loads(row["attempts"]) if row["attempts"] != "{}" else {}
-        done = row["finished"]
+        finished = row["done"]
         created_at = row["created_at"].timestamp()
         partition_id, partition = row["partition_id"], row["partition"]
-        parts = zip(
+        columns = zip(
             count(row["first_offset"]),
             row["message_ids"],
             row["transaction_ids"] or repeat(None),
@@ -37,14 +48,14 @@ def many(rows: list[Any], cipher: PayloadCipher) -> list[Message]:
             row["payloads"],
             strict=False,
         )
-        for offset, message_id, chosen, trace_id, payload in parts:
-            if done and any(r.lower <= offset < r.upper for r in done):
+        for offset, message_id, transaction_id, trace_id, payload in columns:
+            if finished and any(r.lower <= offset < r.upper for r in finished):
                 continue
-            text = str(message_id)
+            id_text = str(message_id)
             messages.append(
                 Message(
-                    text,
-                    chosen or text,
+                    id_text,
+                    transaction_id or id_text,
                     trace_id,
                     cipher.decrypt(payload),
                     created_at,

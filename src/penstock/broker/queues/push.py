@@ -1,4 +1,4 @@
-"""Push: names resolved, payloads sealed, requests merged into one segment per partition."""
+"""Push messages: resolve names, encrypt payloads, and merge requests into one segment per partition."""
 
 from __future__ import annotations
 
@@ -18,248 +18,259 @@ from penstock.ids import new_id_text
 from penstock.model import Scope
 
 RESOLVE_ATTEMPTS = 5
-WAITING = "operations wait for this partition, and no more are taken now: try again later"
 
 
 @dataclass(slots=True)
-class Part:
-    """One request's messages for one partition, and afterwards what became of them."""
+class PartitionPush:
+    """The messages of one request for one partition, and after execution their outcome."""
 
     segment: Segment
-    gone: bool = False
-    behind: bool = False
-    """Operations of its lane come first; nothing was done."""
+    partition_deleted: bool = False
+    blocked_by_lane: bool = False
+    """Deferred operations of the partition come first; nothing was appended."""
     duplicates: dict[int, uuid.UUID] = field(default_factory=dict)
-    refused: set[int] = field(default_factory=set)
+    rejected: set[int] = field(default_factory=set)
+    """Messages that exceed the queue's maxSize."""
 
 
 @dataclass(slots=True)
 class _Request:
-    """A push on its way: what is left to do, by partition, and what became of the rest."""
+    """A push in progress: the messages still to store, by partition, and the results of the others."""
 
     scope: Scope
     messages: Sequence[NewMessage]
-    ids: list[str]
+    message_ids: list[str]
     results: list[PushResult | None]
-    todo: dict[PartitionName, list[int]]
-    sent: bool = False
-    """Whether PostgreSQL was asked to do something that has not been answered."""
+    pending: dict[PartitionName, list[int]]
+    awaits_database: bool = False
+    """PostgreSQL is executing a write of this request and has not answered yet."""
     overloaded: bool = False
 
-    def refuse(self, name: PartitionName, error: str) -> None:
-        for index in self.todo.pop(name):
-            self.results[index] = refusal(self.messages[index], error)
+    def fail(self, name: PartitionName, error: str) -> None:
+        for index in self.pending.pop(name):
+            self.results[index] = failed_push(self.messages[index], error)
 
-    def accept(self, name: PartitionName, operation: DeferralReceipt, partition_id: int | None) -> None:
-        for index in self.todo.pop(name):
-            message_id = self.ids[index]
+    def defer(self, name: PartitionName, receipt: DeferralReceipt, partition_id: int | None) -> None:
+        for index in self.pending.pop(name):
+            message_id = self.message_ids[index]
             self.results[index] = PushResult(
                 "queued",
                 self.messages[index].transaction_id or message_id,
                 message_id,
                 partition_id,
-                accepted=operation,
+                deferral=receipt,
             )
 
 
 @dataclass(slots=True)
 class PendingPush:
-    """A push that was sent, and what of it has to join lanes."""
+    """A push in a batch, and afterwards the segments that have to join their lanes."""
 
     request: _Request
-    known: Mapping[PartitionName, PartitionId]
-    parts: Mapping[PartitionName, Part]
-    behind: Mapping[PartitionName, Segment] = field(default_factory=dict)
+    partition_ids: Mapping[PartitionName, PartitionId]
+    partition_pushes: Mapping[PartitionName, PartitionPush]
+    blocked_segments: Mapping[PartitionName, Segment] = field(default_factory=dict)
 
 
-def _request(scope: Scope, messages: Sequence[NewMessage]) -> _Request:
-    places: dict[PartitionName, list[int]] = {}
+def _new_request(scope: Scope, messages: Sequence[NewMessage]) -> _Request:
+    pending: dict[PartitionName, list[int]] = {}
     for index, message in enumerate(messages):
-        places.setdefault(PartitionName(message.queue, message.partition), []).append(index)
-    return _Request(scope, messages, [new_id_text() for _ in messages], [None] * len(messages), places)
+        pending.setdefault(PartitionName(message.queue, message.partition), []).append(index)
+    return _Request(scope, messages, [new_id_text() for _ in messages], [None] * len(messages), pending)
 
 
 class Pushes:
+    """Append messages to the log, defer them, or write them to the journal."""
+
     def __init__(self, context: BrokerContext, load: LoadMonitor, deferred_writes: DeferredWrites) -> None:
         self._context = context
         self._load = load
         self._deferred_writes = deferred_writes
-        self.batcher: Batcher[list[Part], None] = Batcher(
-            self._execute, in_flight=2, queue_timeout=load.queue_timeout("push")
+        self.batcher: Batcher[list[PartitionPush], None] = Batcher(
+            self._execute, max_in_flight=2, queue_timeout=load.queue_timeout("push")
         )
 
     async def push(
         self, scope: Scope, messages: Sequence[NewMessage], decision: Decision = Decision.EXECUTE
     ) -> list[PushResult]:
-        """Append messages, or accept them for later; one result each, in order. What is answered `queued` is
-        durable.
+        """Append or defer messages; one result each, in order. A message with status `queued` is durable.
 
-        The messages of one partition stay together and in order; partitions succeed or fail on their own.
-        While PostgreSQL is away they go to the journal. Raises Overloaded if none could be accepted.
+        The messages of one partition stay together and in order. Each partition succeeds or fails on its own.
+        While PostgreSQL is unavailable, messages go to the journal. Raises Overloaded if all of them failed
+        because the broker is overloaded.
         """
-        request = _request(scope, messages)
-        if not self._deferred_writes.in_journal or not await self._to_journal(request):
+        request = _new_request(scope, messages)
+        if not self._deferred_writes.uses_journal or not await self._write_to_journal(request):
             try:
-                await self._to_database(request, decision)
+                await self._write_to_database(request, decision)
             except DatabaseUnavailable as error:
-                await self._rescue(request, error)
-        return self._results(request)
+                await self._fall_back_to_journal(request, error)
+        return self._finish(request)
 
     def start(
         self, scope: Scope, messages: Sequence[NewMessage], receiver: Receiver[None]
     ) -> PendingPush | None:
-        """Send messages on their way that need nothing else first: the receiver is told when something has
-        become of them, for `finish`, or what went wrong, for `rescue`.
+        """Queue messages for their batch, if all their partitions are cached and the journal is not in use.
 
-        None if they do; that is for `push`.
+        The receiver learns of success, for `finish`, or of an error, for `fall_back_to_journal`. Returns None
+        if the messages need more than a batch; the caller then uses `push`.
         """
-        if self._deferred_writes.in_journal:
+        if self._deferred_writes.uses_journal:
             return None
-        request = _request(scope, messages)
-        known = self._context.id_cache.known_partitions(scope, request.todo)
-        if known is None:
+        request = _new_request(scope, messages)
+        partition_ids = self._context.id_cache.cached_partitions(scope, request.pending)
+        if partition_ids is None:
             return None
-        parts = self._parts(request, known)
-        request.sent = True
-        items, size = _amount(parts)
-        self.batcher.put(None, list(parts.values()), receiver, items=items, size=size)
-        return PendingPush(request, known, parts)
+        partition_pushes = self._partition_pushes(request, partition_ids)
+        request.awaits_database = True
+        items, size_bytes = _size(partition_pushes)
+        self.batcher.put(None, list(partition_pushes.values()), receiver, items=items, size=size_bytes)
+        return PendingPush(request, partition_ids, partition_pushes)
 
-    def finish(self, sent: PendingPush) -> list[PushResult] | None:
-        """One result each; None if something is left to do, by `go_on`."""
-        sent.behind = self._settled(sent.request, sent.known, sent.parts)
-        return None if sent.request.todo else self._results(sent.request)
+    def finish(self, push: PendingPush) -> list[PushResult] | None:
+        """Return one result per message; None if some are still pending, which `resume` stores."""
+        push.blocked_segments = self._apply_outcomes(push.request, push.partition_ids, push.partition_pushes)
+        return None if push.request.pending else self._finish(push.request)
 
-    async def resume(self, sent: PendingPush) -> list[PushResult]:
-        """Do the rest: join lanes, and look partitions up again that are gone."""
-        request = sent.request
+    async def resume(self, push: PendingPush) -> list[PushResult]:
+        """Store the pending messages: defer blocked ones, and resolve deleted partitions again."""
+        request = push.request
         try:
-            if sent.behind:
-                await self._accept(request, sent.known, sent.behind, MAINTAINING_ORDER)
-            if request.todo:
-                await self._to_database(request, Decision.EXECUTE)
+            if push.blocked_segments:
+                await self._defer(request, push.partition_ids, push.blocked_segments, MAINTAINING_ORDER)
+            if request.pending:
+                await self._write_to_database(request, Decision.EXECUTE)
         except DatabaseUnavailable as error:
-            await self._rescue(request, error)
-        return self._results(request)
+            await self._fall_back_to_journal(request, error)
+        return self._finish(request)
 
-    async def fall_back_to_journal(self, sent: PendingPush, error: Exception) -> list[PushResult]:
-        """Put into the journal what PostgreSQL did not take; raises the error if that is not possible."""
+    async def fall_back_to_journal(self, push: PendingPush, error: Exception) -> list[PushResult]:
+        """Write messages that PostgreSQL did not store to the journal, or raise the error."""
         if not isinstance(error, DatabaseUnavailable):
             raise error
-        await self._rescue(sent.request, error)
-        return self._results(sent.request)
+        await self._fall_back_to_journal(push.request, error)
+        return self._finish(push.request)
 
-    async def _rescue(self, request: _Request, error: DatabaseUnavailable) -> None:
-        if not await self._may_journal(request, error) or not await self._to_journal(request):
+    async def _fall_back_to_journal(self, request: _Request, error: DatabaseUnavailable) -> None:
+        if not await self._may_journal(request, error) or not await self._write_to_journal(request):
             raise error
 
-    def _results(self, request: _Request) -> list[PushResult]:
+    def _finish(self, request: _Request) -> list[PushResult]:
         results = [result for result in request.results if result is not None]
         if request.overloaded and all(result.status == "failed" for result in results):
             raise Overloaded(self._load.retry_after_s("push"))
         self._context.metrics.requests.push += 1
         return results
 
-    async def _to_database(self, request: _Request, decision: Decision) -> None:
-        scope, todo = request.scope, request.todo
+    async def _write_to_database(self, request: _Request, decision: Decision) -> None:
+        scope, pending = request.scope, request.pending
         for _ in range(RESOLVE_ATTEMPTS):
-            known = await self._context.id_cache.partitions(scope, todo)
-            for name in [name for name in todo if name not in known]:
-                request.refuse(name, await self._context.id_cache.why_not(scope, name))
-            if not todo:
+            partition_ids = await self._context.id_cache.resolve_partitions(scope, pending)
+            for name in [name for name in pending if name not in partition_ids]:
+                request.fail(name, await self._context.id_cache.refusal_reason(scope, name))
+            if not pending:
                 return
-            parts = self._parts(request, known)
-            behind = {name: part.segment for name, part in parts.items()}
+            partition_pushes = self._partition_pushes(request, partition_ids)
+            to_defer = {name: push.segment for name, push in partition_pushes.items()}
             reason = SYSTEM_BUSY
             if decision is Decision.EXECUTE:
-                request.sent = True
-                items, size = _amount(parts)
-                await self.batcher.submit(None, list(parts.values()), items=items, size=size)
-                behind = self._settled(request, known, parts)
+                request.awaits_database = True
+                items, size_bytes = _size(partition_pushes)
+                await self.batcher.submit(None, list(partition_pushes.values()), items=items, size=size_bytes)
+                to_defer = self._apply_outcomes(request, partition_ids, partition_pushes)
                 reason = MAINTAINING_ORDER
-            if behind:
-                await self._accept(request, known, behind, reason)
-            if not todo:
+            if to_defer:
+                await self._defer(request, partition_ids, to_defer, reason)
+            if not pending:
                 return
-        raise DatabaseUnavailable("the queue is being deleted while it is pushed to; try again")
+        raise DatabaseUnavailable("The queue is being deleted while messages are pushed to it. Try again.")
 
-    def _parts(
-        self, request: _Request, known: Mapping[PartitionName, PartitionId]
-    ) -> dict[PartitionName, Part]:
+    def _partition_pushes(
+        self, request: _Request, partition_ids: Mapping[PartitionName, PartitionId]
+    ) -> dict[PartitionName, PartitionPush]:
         return {
-            name: Part(self.segment(known[name], request.messages, request.ids, indexes))
-            for name, indexes in request.todo.items()
+            name: PartitionPush(
+                self.segment(partition_ids[name], request.messages, request.message_ids, indexes)
+            )
+            for name, indexes in request.pending.items()
         }
 
-    def _settled(
+    def _apply_outcomes(
         self,
         request: _Request,
-        known: Mapping[PartitionName, PartitionId],
-        parts: Mapping[PartitionName, Part],
+        partition_ids: Mapping[PartitionName, PartitionId],
+        partition_pushes: Mapping[PartitionName, PartitionPush],
     ) -> dict[PartitionName, Segment]:
-        """Note what was appended; what has to join lanes is returned. Partitions that are gone are left."""
-        request.sent = False
-        behind: dict[PartitionName, Segment] = {}
-        for name, part in parts.items():
-            if part.gone:
+        """Set the results of appended messages and return the segments that have to join their lanes.
+
+        Messages of deleted partitions stay pending.
+        """
+        request.awaits_database = False
+        blocked: dict[PartitionName, Segment] = {}
+        for name, push in partition_pushes.items():
+            if push.partition_deleted:
                 self._context.id_cache.invalidate_queue(request.scope, name.queue)
                 continue
-            if part.behind:
-                behind[name] = part.segment
+            if push.blocked_by_lane:
+                blocked[name] = push.segment
                 continue
-            indexes = request.todo.pop(name)
-            ids = known[name]
-            for at, index in enumerate(indexes):
-                message, message_id = request.messages[index], request.ids[index]
-                request.results[index] = outcome(part, at, message, message_id, ids.partition_id)
-            self.count(request.scope, name, ids, len(indexes) - len(part.duplicates) - len(part.refused))
-        return behind
+            indexes = request.pending.pop(name)
+            ids = partition_ids[name]
+            for item, index in enumerate(indexes):
+                message, message_id = request.messages[index], request.message_ids[index]
+                request.results[index] = push_result(push, item, message, message_id, ids.partition_id)
+            self.count(request.scope, name, ids, len(indexes) - len(push.duplicates) - len(push.rejected))
+        return blocked
 
-    async def _accept(
+    async def _defer(
         self,
         request: _Request,
-        known: Mapping[PartitionName, PartitionId],
+        partition_ids: Mapping[PartitionName, PartitionId],
         segments: Mapping[PartitionName, Segment],
         reason: str,
     ) -> None:
-        """Put segments at the end of their lanes, if those may get longer."""
+        """Append segments to their lanes, if those may grow."""
         if reason == MAINTAINING_ORDER and self._load.enabled and not self._load.may_defer("push"):
             request.overloaded = True
+            error = Overloaded(self._load.retry_after_s("push")).detail
             for name in segments:
-                request.refuse(name, WAITING)
+                request.fail(name, error)
             return
-        request.sent = True
-        accepted = await self._deferred_writes.accept_pushes(segments, reason)
-        request.sent = False
-        for name, operation in zip(segments, accepted, strict=True):
-            if operation is None:
+        request.awaits_database = True
+        receipts = await self._deferred_writes.defer_pushes(segments, reason)
+        request.awaits_database = False
+        for name, receipt in zip(segments, receipts, strict=True):
+            if receipt is None:
                 self._context.id_cache.invalidate_queue(request.scope, name.queue)
             else:
-                request.accept(name, operation, known[name].partition_id)
+                request.defer(name, receipt, partition_ids[name].partition_id)
 
     async def _may_journal(self, request: _Request, error: DatabaseUnavailable) -> bool:
-        """Whether what is left to do may go to the journal: there is one, PostgreSQL is away, and no message
-        can come twice by that. Of what was under way when PostgreSQL went, only one with a transaction id can
-        be told from its repetition."""
-        if self._deferred_writes.journal is None or not await self._context.database.outage.confirmed():
+        """Return True if the pending messages may go to the journal.
+
+        That needs a journal, a confirmed outage, and no risk of storing a message twice. If PostgreSQL went
+        away while it executed a write, only a message with a transaction id is safe to write again, because
+        its duplicate is detected.
+        """
+        if self._deferred_writes.journal is None or not await self._context.database.outage.confirm():
             return False
-        if not (request.sent and isinstance(error, OutcomeUnknown)):
+        if not (request.awaits_database and isinstance(error, OutcomeUnknown)):
             return True
         return all(
             request.messages[index].transaction_id is not None
-            for indexes in request.todo.values()
+            for indexes in request.pending.values()
             for index in indexes
         )
 
-    async def _to_journal(self, request: _Request) -> bool:
-        """Whether what is left to do is in the journal now."""
-        accepted = await self._deferred_writes.journal_pushes(
-            request.scope, request.messages, request.ids, request.todo
+    async def _write_to_journal(self, request: _Request) -> bool:
+        """Write the pending messages to the journal; return False if the journal is not needed any more."""
+        receipts = await self._deferred_writes.journal_pushes(
+            request.scope, request.messages, request.message_ids, request.pending
         )
-        if accepted is None:
+        if receipts is None:
             return False
-        for name, operation in accepted.items():
-            request.accept(name, operation, None)
+        for name, receipt in receipts.items():
+            request.defer(name, receipt, None)
         return True
 
     def segment(
@@ -269,7 +280,7 @@ class Pushes:
         message_ids: list[str],
         indexes: list[int],
     ) -> Segment:
-        """The messages at `indexes` as they are stored."""
+        """Build the segment that stores the messages at `indexes`, encrypted if the queue is."""
         payloads = [messages[i].payload for i in indexes]
         if ids.encrypted:
             payloads = [self._context.cipher.encrypt(payload) for payload in payloads]
@@ -281,20 +292,21 @@ class Pushes:
             payloads,
         )
 
-    def count(self, scope: Scope, name: PartitionName, ids: PartitionId, accepted: int) -> None:
-        """Tell the metrics and whoever waits that messages came."""
-        if accepted:
-            self._context.metrics.pushed(scope, ids.queue_id, name.queue, accepted)
+    def count(self, scope: Scope, name: PartitionName, ids: PartitionId, appended: int) -> None:
+        """Count appended messages in the metrics and wake a parked pop."""
+        if appended:
+            self._context.metrics.pushed(scope, ids.queue_id, name.queue, appended)
             self._context.wakeups.notify(ids.queue_id, 1, (ids.partition_id,))
 
-    async def _execute(self, key: Hashable, requests: Sequence[list[Part]]) -> list[None]:
+    async def _execute(self, key: Hashable, requests: Sequence[list[PartitionPush]]) -> list[None]:
         merged: dict[int, Segment] = {}
-        placed: list[tuple[Part, int]] = []  # a part, and where it starts in its partition's segment
+        # Each push with the index of its first message in the merged segment of its partition.
+        pushes_with_start: list[tuple[PartitionPush, int]] = []
         for request in requests:
-            for part in request:
-                segment = part.segment
-                whole = merged.get(segment.partition_id)
-                if whole is None:
+            for push in request:
+                segment = push.segment
+                merged_segment = merged.get(segment.partition_id)
+                if merged_segment is None:
                     merged[segment.partition_id] = Segment(
                         segment.partition_id,
                         list(segment.message_ids),
@@ -302,54 +314,57 @@ class Pushes:
                         list(segment.trace_ids),
                         list(segment.payloads),
                     )
-                    placed.append((part, 0))
+                    pushes_with_start.append((push, 0))
                     continue
-                placed.append((part, len(whole.message_ids)))
-                whole.message_ids += segment.message_ids
-                whole.transaction_ids += segment.transaction_ids
-                whole.trace_ids += segment.trace_ids
-                whole.payloads += segment.payloads
+                pushes_with_start.append((push, len(merged_segment.message_ids)))
+                merged_segment.message_ids += segment.message_ids
+                merged_segment.transaction_ids += segment.transaction_ids
+                merged_segment.trace_ids += segment.trace_ids
+                merged_segment.payloads += segment.payloads
         segments = list(merged.values())
         pushed = await log.push(self._context.database, segments)
         for segment, first_offset in zip(segments, pushed.first_offsets, strict=True):
             if first_offset is None or first_offset == BEHIND:
-                for part, _ in placed:
-                    if part.segment.partition_id == segment.partition_id:
-                        part.gone, part.behind = first_offset is None, first_offset == BEHIND
+                for push, _ in pushes_with_start:
+                    if push.segment.partition_id == segment.partition_id:
+                        push.partition_deleted = first_offset is None
+                        push.blocked_by_lane = first_offset == BEHIND
         if pushed.duplicates or pushed.refused:
-            starts: dict[int, int] = {}
-            at = 0
+            segment_starts: dict[int, int] = {}
+            next_start = 0
             for segment in segments:
-                starts[segment.partition_id] = at
-                at += len(segment.message_ids)
-            for part, start in placed:
-                first = starts[part.segment.partition_id] + start
-                for index in range(len(part.segment.message_ids)):
-                    if first + index in pushed.duplicates:
-                        part.duplicates[index] = pushed.duplicates[first + index]
-                    elif first + index in pushed.refused:
-                        part.refused.add(index)
+                segment_starts[segment.partition_id] = next_start
+                next_start += len(segment.message_ids)
+            for push, start in pushes_with_start:
+                first = segment_starts[push.segment.partition_id] + start
+                for item in range(len(push.segment.message_ids)):
+                    if first + item in pushed.duplicates:
+                        push.duplicates[item] = pushed.duplicates[first + item]
+                    elif first + item in pushed.refused:
+                        push.rejected.add(item)
         return [None] * len(requests)
 
 
-def _amount(parts: Mapping[PartitionName, Part]) -> tuple[int, int]:
-    """How many messages, and how many bytes of them."""
-    payloads = [payload for part in parts.values() for payload in part.segment.payloads]
+def _size(partition_pushes: Mapping[PartitionName, PartitionPush]) -> tuple[int, int]:
+    """Return the number of messages and the total size of their payloads in bytes."""
+    payloads = [payload for push in partition_pushes.values() for payload in push.segment.payloads]
     return len(payloads), sum(map(len, payloads))
 
 
-def outcome(part: Part, at: int, message: NewMessage, message_id: str, partition_id: int) -> PushResult:
-    """What became of the message at a place of a part."""
-    if at in part.refused:
-        return refusal(message, "the queue is full: it has reached its maxSize")
-    original = part.duplicates.get(at)
+def push_result(
+    push: PartitionPush, item: int, message: NewMessage, message_id: str, partition_id: int
+) -> PushResult:
+    """Return the result of one message of an executed push."""
+    if item in push.rejected:
+        return failed_push(message, "The queue has reached its maxSize. Retry when messages are acked.")
+    original_id = push.duplicates.get(item)
     return PushResult(
-        "queued" if original is None else "duplicate",
+        "queued" if original_id is None else "duplicate",
         message.transaction_id or message_id,
-        message_id if original is None else str(original),
+        message_id if original_id is None else str(original_id),
         partition_id,
     )
 
 
-def refusal(message: NewMessage, error: str) -> PushResult:
+def failed_push(message: NewMessage, error: str) -> PushResult:
     return PushResult("failed", message.transaction_id, None, None, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.broker.overload.load import Observed
+from penstock.broker.overload.load import SampleSummary
 from penstock.broker.self_metrics.lag import Lag, merged
 from penstock.broker.self_metrics.queue_metrics import Tally
 from penstock.clock import to_utc
@@ -69,9 +69,9 @@ class Minute:
         self.covered_to = covered_from
         self.counts = dict.fromkeys(COUNTS, 0)
         self.cpu_s = 0.0
-        self.late = Observed()
-        self.gauges = {name: Observed() for name in GAUGES}
-        self.pending: dict[str, Observed] = {}
+        self.late = SampleSummary()
+        self.gauges = {name: SampleSummary() for name in GAUGES}
+        self.pending: dict[str, SampleSummary] = {}
         self.queues: dict[QueueKey, QueueMinute] = {}
 
     @property

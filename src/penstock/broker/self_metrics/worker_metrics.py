@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 
 from penstock.batching import Batcher
-from penstock.broker.overload.load import Load, Observed
+from penstock.broker.overload.load import LoadMonitor, SampleSummary
 from penstock.broker.self_metrics.minute import SECONDS, Identity, Minute
 from penstock.broker.self_metrics.queue_counters import QueueCounters
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics, Tally
@@ -51,7 +51,7 @@ class WorkerMetrics:
         identity: Identity,
         database: Database,
         metrics: QueueMetrics,
-        load: Load,
+        load: LoadMonitor,
         batchers: Mapping[str, Batcher[Any, Any]],
         parked: Callable[[], int],
         *,
@@ -130,13 +130,13 @@ class WorkerMetrics:
             minute.counts[name] += amount
         cpu_s, self._cpu_s = self._cpu_s, time.process_time()
         minute.cpu_s += self._cpu_s - cpu_s
-        late = self._load.take_lateness()
+        late = self._load.take_loop_lag()
         minute.late.join(late)
         gauges = self._gauges()
         for name, value in gauges.items():
             minute.gauges[name].add(value)
         for name, batcher in self._batchers.items():
-            minute.pending.setdefault(name, Observed()).add(batcher.pending)
+            minute.pending.setdefault(name, SampleSummary()).add(batcher.pending)
         # A clock that is set back does not make the time that was covered shorter.
         minute.covered_to = max(minute.covered_to, min(now, minute.end_s))
         if self._events is not None:
