@@ -40,7 +40,7 @@ def _hot_routes() -> tuple[dict[str, Any], dict[str, Any]]:
         message_bodies.AckBatchBody,
         list[message_bodies.AckResult],
         message_bodies.ExtendBody,
-        message_bodies.Extended,
+        message_bodies.ExtendResponse,
         message_bodies.TransactionBody,
         message_bodies.TransactionResponse,
     ]

@@ -1,4 +1,4 @@
-"""What a consumer says about the messages it holds: ack, lease extension, transaction."""
+"""Routes for leased messages: ack, lease extension, and transactions of pushes and acks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from penstock.api.schemas.message_bodies import (
     AckBody,
     AckOperation,
     AckResult,
-    Extended,
+    ExtendResponse,
     PushOperation,
     TransactionResponse,
     TransactionStep,
-    ack_batch_body,
-    ack_body,
+    ack_batch_decoder,
+    ack_decoder,
     encode,
-    extend_body,
-    transaction_body,
+    extend_decoder,
+    transaction_decoder,
 )
 from penstock.api.services import Services, get_services
 from penstock.broker.messages import AckOutcome, AckRequest, MessageLease, NewMessage
@@ -37,107 +37,107 @@ from penstock.errors import InvalidRequest, LeaseLost, TransactionFailed
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
 
-REASONS = {
-    "lease_lost": "the lease is not held any more: it ran out or was settled; pop again",
-    "not_leased": "this lease does not hold a message with this transactionId",
-    "queue_full": "the queue is full: it has reached its maxSize",
-    "partition_gone": "the queue was deleted meanwhile; try again",
+ERROR_TEXTS = {
+    "lease_lost": "The lease is no longer held: it expired or all of its messages were acked. Pop again.",
+    "not_leased": "The lease holds no message with this transactionId. Check transactionId and leaseId.",
+    "queue_full": "The queue is full: it has reached its maxSize. Retry after consumers have caught up.",
+    "partition_gone": "The queue was deleted during the request. Retry.",
 }
 
 
 async def ack(services: Services, raw: bytes) -> HotResponse:
     decision = services.broker.admit("ack")
-    body = request_parsing.decode(ack_body, raw)
-    return await _acked(services, body, [_settlement(body, _lease(body.leaseId))], decision)
+    body = request_parsing.decode(ack_decoder, raw)
+    return await _execute_ack(services, body, [_ack_request(body, _parse_lease(body.leaseId))], decision)
 
 
 def start_ack(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
-    """The same without a task of its own, when it is carried out now."""
+    """Ack without a task of its own if the ack only has to join a batch; otherwise return an awaitable."""
     decision = services.broker.admit("ack")
-    body = request_parsing.decode(ack_body, raw)
-    settlements = [_settlement(body, _lease(body.leaseId))]
+    body = request_parsing.decode(ack_decoder, raw)
+    requests = [_ack_request(body, _parse_lease(body.leaseId))]
     if decision is not Decision.EXECUTE:
-        return _acked(services, body, settlements, decision)
-    broker = services.broker.acks
-    reply.on_result = lambda results: _ack_answer(body, broker.finish(results))
-    broker.start(DEFAULT_SCOPE, settlements, reply)
+        return _execute_ack(services, body, requests, decision)
+    acks = services.broker.acks
+    reply.on_result = lambda results: _ack_response(body, acks.finish(results))
+    acks.start(DEFAULT_SCOPE, requests, reply)
     return None
 
 
-async def _acked(
-    services: Services, body: AckBody, settlements: list[AckRequest], decision: Decision
+async def _execute_ack(
+    services: Services, body: AckBody, requests: list[AckRequest], decision: Decision
 ) -> HotResponse:
-    return _ack_answer(body, await services.broker.ack(DEFAULT_SCOPE, settlements, decision))
+    return _ack_response(body, await services.broker.ack(DEFAULT_SCOPE, requests, decision))
 
 
-def _ack_answer(body: AckBody, results: Sequence[AckOutcome]) -> HotResponse:
-    [result] = results
-    if not result.success:
-        raise LeaseLost(REASONS[result.outcome], transactionId=body.transactionId)
-    answer = [_ack_result(0, body, result)]
-    return deferred_response([result.deferral], answer) or HotResponse(200, encode(answer))
+def _ack_response(body: AckBody, outcomes: Sequence[AckOutcome]) -> HotResponse:
+    [outcome] = outcomes
+    if not outcome.success:
+        raise LeaseLost(ERROR_TEXTS[outcome.outcome], transactionId=body.transactionId)
+    results = [_ack_result(0, body, outcome)]
+    return deferred_response([outcome.deferral], results) or HotResponse(200, encode(results))
 
 
 @dataclass(slots=True)
-class _Acks:
-    """What a batch of acks asks for: those that can be carried out, their places, and what the others get."""
+class _AckBatch:
+    """The valid acks of a batch, their indexes in the request, and the results of the invalid ones."""
 
     bodies: list[AckBody]
-    settlements: list[AckRequest]
-    places: list[int]
-    answers: list[AckResult | None]
+    requests: list[AckRequest]
+    indexes: list[int]
+    results: list[AckResult | None]
 
-    def answer(self, results: Sequence[AckOutcome]) -> HotResponse:
-        for index, result in zip(self.places, results, strict=True):
-            self.answers[index] = _ack_result(index, self.bodies[index], result)
-        done = [answer for answer in self.answers if answer is not None]
-        return deferred_response([result.deferral for result in results], done) or HotResponse(
-            200, encode(done)
-        )
+    def response(self, outcomes: Sequence[AckOutcome]) -> HotResponse:
+        for index, outcome in zip(self.indexes, outcomes, strict=True):
+            self.results[index] = _ack_result(index, self.bodies[index], outcome)
+        results = [result for result in self.results if result is not None]
+        deferrals = [outcome.deferral for outcome in outcomes]
+        return deferred_response(deferrals, results) or HotResponse(200, encode(results))
 
 
 async def ack_batch(services: Services, raw: bytes) -> HotResponse:
     decision = services.broker.admit("ack")
-    return await _acks_done(services, _read_acks(raw), decision)
+    return await _execute_batch(services, _read_batch(raw), decision)
 
 
 def start_ack_batch(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
-    """The same without a task of its own, when they are carried out now."""
+    """Ack without a task of its own if the acks only have to join a batch; otherwise return an awaitable."""
     decision = services.broker.admit("ack")
-    asked = _read_acks(raw)
-    if decision is not Decision.EXECUTE or not asked.settlements:
-        return _acks_done(services, asked, decision)
-    broker = services.broker.acks
-    reply.on_result = lambda results: asked.answer(broker.finish(results))
-    broker.start(DEFAULT_SCOPE, asked.settlements, reply)
+    batch = _read_batch(raw)
+    if decision is not Decision.EXECUTE or not batch.requests:
+        return _execute_batch(services, batch, decision)
+    acks = services.broker.acks
+    reply.on_result = lambda results: batch.response(acks.finish(results))
+    acks.start(DEFAULT_SCOPE, batch.requests, reply)
     return None
 
 
-async def _acks_done(services: Services, asked: _Acks, decision: Decision) -> HotResponse:
-    if not asked.settlements:
-        return asked.answer([])
-    return asked.answer(await services.broker.ack(DEFAULT_SCOPE, asked.settlements, decision))
+async def _execute_batch(services: Services, batch: _AckBatch, decision: Decision) -> HotResponse:
+    if not batch.requests:
+        return batch.response([])
+    return batch.response(await services.broker.ack(DEFAULT_SCOPE, batch.requests, decision))
 
 
-def _read_acks(raw: bytes) -> _Acks:
-    batch: AckBatchBody = request_parsing.decode(ack_batch_body, raw)
-    asked = _Acks(batch.acknowledgments, [], [], [None] * len(batch.acknowledgments))
-    for index, body in enumerate(batch.acknowledgments):
+def _read_batch(raw: bytes) -> _AckBatch:
+    body: AckBatchBody = request_parsing.decode(ack_batch_decoder, raw)
+    batch = _AckBatch(body.acknowledgments, [], [], [None] * len(body.acknowledgments))
+    for index, item in enumerate(body.acknowledgments):
         try:
-            asked.settlements.append(_settlement(body, _lease(body.leaseId)))
-            asked.places.append(index)
+            batch.requests.append(_ack_request(item, _parse_lease(item.leaseId)))
+            batch.indexes.append(index)
         except InvalidRequest as error:
-            refused = AckResult(index, body.transactionId, False, error.detail, None, None, False, False)
-            asked.answers[index] = refused
-    return asked
+            batch.results[index] = AckResult(
+                index, item.transactionId, False, error.detail, None, None, False, False
+            )
+    return batch
 
 
-async def _ack(request: Request) -> Response:
+async def _ack_route(request: Request) -> Response:
     services = get_services(request)
     return (await ack(services, await request_parsing.read_body(request))).to_response()
 
 
-async def _ack_batch(request: Request) -> Response:
+async def _ack_batch_route(request: Request) -> Response:
     services = get_services(request)
     return (await ack_batch(services, await request_parsing.read_body(request))).to_response()
 
@@ -145,23 +145,25 @@ async def _ack_batch(request: Request) -> Response:
 async def extend(request: Request) -> Response:
     services = get_services(request)
     raw = await request_parsing.read_body(request)
-    seconds = request_parsing.decode(extend_body, raw).seconds if raw.strip() else 60
+    seconds = request_parsing.decode(extend_decoder, raw).seconds if raw.strip() else 60
     if not 1 <= seconds <= 86_400:
-        raise InvalidRequest(f"seconds must be from 1 to 86400, not {seconds}", field="seconds")
-    lease = _lease(request.path_params["lease"])
-    end = await services.broker.extend(lease, seconds * 1000)
-    if end is None:
-        raise LeaseLost(REASONS["lease_lost"], leaseId=str(lease))
-    body = Extended(True, str(lease), iso(end), iso(end))
+        raise InvalidRequest(f"seconds must be from 1 to 86400, not {seconds}.", field="seconds")
+    lease = _parse_lease(request.path_params["lease"])
+    expires_at = await services.broker.extend(lease, seconds * 1000)
+    if expires_at is None:
+        raise LeaseLost(ERROR_TEXTS["lease_lost"], leaseId=str(lease))
+    body = ExtendResponse(True, str(lease), iso(expires_at), iso(expires_at))
     return Response(encode(body), media_type="application/json")
 
 
 async def transaction(request: Request) -> Response:
     services = get_services(request)
     raw = await request_parsing.read_body(request)
-    body = request_parsing.decode(transaction_body, raw)
+    body = request_parsing.decode(transaction_decoder, raw)
     if not body.operations:
-        raise InvalidRequest("the transaction has no operations", field="operations")
+        raise InvalidRequest(
+            "The transaction has no operations. Send at least one push or ack.", field="operations"
+        )
     messages: list[NewMessage] = []
     acks: list[AckOperation] = []
     steps: list[TransactionStep] = []
@@ -173,101 +175,109 @@ async def transaction(request: Request) -> Response:
         else:
             acks.append(operation)
             steps.append(TransactionStep(index, "ack", transactionId=operation.transactionId))
-    settlements = await _settlements(services, acks, body.requiredLeases)
-    answer = TransactionResponse(str(new_id()), True, None, steps)
+    ack_requests = await _ack_requests(services, acks, body.requiredLeases)
+    response = TransactionResponse(str(new_id()), True, None, steps)
     status = 200
     try:
-        result = await services.broker.transaction(DEFAULT_SCOPE, messages, settlements)
-        _fill(steps, result)
+        result = await services.broker.transaction(DEFAULT_SCOPE, messages, ack_requests)
+        _fill_steps(steps, result)
     except TransactionFailed as failure:
-        culprit = [s for s in steps if s.type == failure.kind][failure.item]
-        reason = REASONS.get(failure.reason, failure.reason)
-        answer.success = False
-        answer.error = f"operations[{culprit.index}] ({failure.kind}) failed: {reason}; nothing was changed"
+        failed_step = [step for step in steps if step.type == failure.kind][failure.item]
+        reason = ERROR_TEXTS.get(failure.reason, failure.reason)
+        response.success = False
+        response.error = (
+            f"operations[{failed_step.index}] ({failure.kind}) failed, and nothing was changed: {reason}"
+        )
         for step in steps:
-            step.error = reason if step is culprit else "not carried out"
+            step.error = reason if step is failed_step else "not carried out"
         status = 409
-    return Response(encode(answer), status, media_type="application/json")
+    return Response(encode(response), status, media_type="application/json")
 
 
-async def _settlements(
-    services: Services, acks: Sequence[AckOperation], required: Sequence[str]
+async def _ack_requests(
+    services: Services, acks: Sequence[AckOperation], required_leases: Sequence[str]
 ) -> list[AckRequest]:
-    """The acks with the lease each is made under: its own, or the required one that holds its partition."""
-    leases = [_lease(text) for text in required]
-    silent = [_number("partitionId", a.partitionId) for a in acks if a.leaseId is None]
-    holders: dict[int, MessageLease] = {}
-    if silent and leases:
-        holders = await services.broker.acks.find_leases(silent, leases)
-    settlements = []
+    """The acks of a transaction. One without a lease uses the required lease that holds its partition."""
+    leases = [_parse_lease(text) for text in required_leases]
+    partition_ids = [_parse_id("partitionId", a.partitionId) for a in acks if a.leaseId is None]
+    leases_by_partition: dict[int, MessageLease] = {}
+    if partition_ids and leases:
+        leases_by_partition = await services.broker.acks.find_leases(partition_ids, leases)
+    ack_requests = []
     for operation in acks:
-        lease = _lease(operation.leaseId) if operation.leaseId else None
+        lease = _parse_lease(operation.leaseId) if operation.leaseId else None
         if lease is None:
             if not leases:
                 raise InvalidRequest(
-                    f"ack of {operation.transactionId!r} names no lease: send leaseId or requiredLeases"
+                    f"The ack of {operation.transactionId!r} has no lease. Send leaseId or requiredLeases."
                 )
-            lease = holders.get(int(operation.partitionId), leases[0])
-        settlements.append(_settlement(operation, lease))
-    return settlements
+            lease = leases_by_partition.get(int(operation.partitionId), leases[0])
+        ack_requests.append(_ack_request(operation, lease))
+    return ack_requests
 
 
-def _fill(steps: list[TransactionStep], result: TransactionResult) -> None:
-    pushed, settled = iter(result.push_results), iter(result.ack_outcomes)
+def _fill_steps(steps: list[TransactionStep], result: TransactionResult) -> None:
+    push_results, ack_outcomes = iter(result.push_results), iter(result.ack_outcomes)
     for step in steps:
         step.success = True
         if step.type == "push":
-            one = next(pushed)
-            step.transactionId = one.transaction_id
-            step.messageId = one.message_id
-            step.partitionId = str(one.partition_id)
-            step.duplicate = one.status == "duplicate"
+            pushed = next(push_results)
+            step.transactionId = pushed.transaction_id
+            step.messageId = pushed.message_id
+            step.partitionId = str(pushed.partition_id)
+            step.duplicate = pushed.status == "duplicate"
         else:
-            done = next(settled)
-            step.queueName = done.queue
-            step.dlq = done.outcome == "dead"
+            acked = next(ack_outcomes)
+            step.queueName = acked.queue
+            step.dlq = acked.outcome == "dead"
 
 
-def _settlement(body: AckBody, lease: MessageLease) -> AckRequest:
+def _ack_request(body: AckBody, lease: MessageLease) -> AckRequest:
     request_parsing.check_name("transactionId", body.transactionId)
     status = "completed" if body.status == "success" else body.status
     error = body.error.replace("\0", "") if body.error else None
-    return AckRequest(_number("partitionId", body.partitionId), body.transactionId, lease, status, error)
+    return AckRequest(_parse_id("partitionId", body.partitionId), body.transactionId, lease, status, error)
 
 
-def _lease(text: str | None) -> MessageLease:
+def _parse_lease(text: str | None) -> MessageLease:
     if text is None:
-        raise InvalidRequest("leaseId is missing: send the one the message was popped with", field="leaseId")
+        raise InvalidRequest(
+            "leaseId is missing. Send the leaseId that came with the message.", field="leaseId"
+        )
     lease = MessageLease.parse(text)
     if lease is None:
-        raise InvalidRequest(f"leaseId {text!r} is not one a pop gave", field="leaseId")
+        raise InvalidRequest(
+            f"leaseId {text!r} is not valid. Send the leaseId that came with the message.", field="leaseId"
+        )
     return lease
 
 
-def _number(name: str, text: str) -> int:
+def _parse_id(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise InvalidRequest(f"{name} {text!r} is not one a pop gave", field=name)
+        raise InvalidRequest(
+            f"{name} {text!r} is not valid. Send the {name} that came with the message.", field=name
+        )
     return int(text)
 
 
-def _ack_result(index: int, body: AckBody, result: AckOutcome) -> AckResult:
+def _ack_result(index: int, body: AckBody, outcome: AckOutcome) -> AckResult:
     return AckResult(
         index,
         body.transactionId,
-        result.success,
-        None if result.success else REASONS[result.outcome],
-        result.queue,
-        result.partition,
-        result.lease_released,
-        result.outcome == "dead",
-        result.deferral.operation_id if result.deferral else None,
-        result.deferral.reason if result.deferral else None,
+        outcome.success,
+        None if outcome.success else ERROR_TEXTS[outcome.outcome],
+        outcome.queue,
+        outcome.partition,
+        outcome.lease_released,
+        outcome.outcome == "dead",
+        outcome.deferral.operation_id if outcome.deferral else None,
+        outcome.deferral.reason if outcome.deferral else None,
     )
 
 
 ROUTES = [
-    Route("/api/v1/ack", _ack, methods=["POST"]),
-    Route("/api/v1/ack/batch", _ack_batch, methods=["POST"]),
+    Route("/api/v1/ack", _ack_route, methods=["POST"]),
+    Route("/api/v1/ack/batch", _ack_batch_route, methods=["POST"]),
     Route("/api/v1/lease/{lease}/extend", extend, methods=["POST"]),
     Route("/api/v1/transaction", transaction, methods=["POST"]),
 ]

@@ -1,4 +1,4 @@
-"""Bodies of the hot routes, read and written without building dictionaries."""
+"""Request and response bodies of the hot routes, decoded and encoded without dictionaries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw, Struct
 
-Status = Literal["completed", "success", "failed", "retry", "dlq"]
+AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
 
 
 class PushItem(Struct):
@@ -23,8 +23,8 @@ class PushBody(Struct):
     items: list[PushItem]
 
 
-class LoosePushBody(Struct):
-    """A push whose items are looked at one by one, because one of them does not fit."""
+class LenientPushBody(Struct):
+    """A push whose items are decoded one by one, because at least one of them is invalid."""
 
     items: list[Raw]
 
@@ -40,9 +40,9 @@ class PushItemResult(Struct, omit_defaults=True):
     queueName: str | None = None
     error: str | None = None
     operationId: str | None = None
-    """Of an item that was accepted for later"""
+    """Set if the item was deferred"""
     reason: str | None = None
-    """Why it was not stored at once"""
+    """Why the item was deferred"""
 
 
 class PoppedMessage(Struct):
@@ -74,7 +74,7 @@ class AckBody(Struct):
     transactionId: str
     partitionId: str
     leaseId: str | None = None
-    status: Status = "completed"
+    status: AckStatus = "completed"
     error: str | None = None
     consumerGroup: str | None = None
 
@@ -101,7 +101,7 @@ class ExtendBody(Struct):
     seconds: int = 60
 
 
-class Extended(Struct):
+class ExtendResponse(Struct):
     success: bool
     leaseId: str
     newExpiresAt: str
@@ -113,7 +113,7 @@ class PushOperation(Struct, tag_field="type", tag="push"):
 
 
 class AckOperation(AckBody, tag_field="type", tag="ack"):
-    """An ack inside a transaction; the lease may be left to `requiredLeases`."""
+    """An ack inside a transaction. Without a lease of its own, one of `requiredLeases` applies."""
 
 
 class TransactionBody(Struct):
@@ -141,11 +141,11 @@ class TransactionResponse(Struct):
     results: list[TransactionStep]
 
 
-push_body = msgspec.json.Decoder(PushBody)
-loose_push_body = msgspec.json.Decoder(LoosePushBody)
-push_item = msgspec.json.Decoder(PushItem)
-ack_body = msgspec.json.Decoder(AckBody)
-ack_batch_body = msgspec.json.Decoder(AckBatchBody)
-extend_body = msgspec.json.Decoder(ExtendBody)
-transaction_body = msgspec.json.Decoder(TransactionBody)
+push_decoder = msgspec.json.Decoder(PushBody)
+lenient_push_decoder = msgspec.json.Decoder(LenientPushBody)
+push_item_decoder = msgspec.json.Decoder(PushItem)
+ack_decoder = msgspec.json.Decoder(AckBody)
+ack_batch_decoder = msgspec.json.Decoder(AckBatchBody)
+extend_decoder = msgspec.json.Decoder(ExtendBody)
+transaction_decoder = msgspec.json.Decoder(TransactionBody)
 encode = msgspec.json.Encoder().encode
