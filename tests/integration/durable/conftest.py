@@ -3,9 +3,11 @@ from __future__ import annotations
 import pytest
 
 from penstock.durable.pool import Database
-from tests.integration.durable.under_test import QueueUnderTest
+from tests.integration.durable.queue_under_test import QueueUnderTest
 
-pytest.register_assert_rewrite("paired_queue", "queue_model")
+pytest.register_assert_rewrite(
+    "tests.integration.durable.checked_queue", "tests.integration.durable.queue_model"
+)
 
 
 @pytest.fixture

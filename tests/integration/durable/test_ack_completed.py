@@ -13,8 +13,8 @@ from penstock.durable.log import Ack, Acked, PopRequest
 from penstock.durable.pool import SESSION, Database
 from penstock.ids import new_id
 from tests.integration.databases import new_database
-from tests.integration.durable.plans import DIRECT, Filled, Scan, Watched, fill, traffic
-from tests.integration.durable.under_test import Delivery, QueueUnderTest
+from tests.integration.durable.query_plans import DIRECT, Filled, Scan, Watched, fill, traffic
+from tests.integration.durable.queue_under_test import Delivery, QueueUnderTest
 from tests.waiting import wait_until_async
 
 

@@ -12,7 +12,7 @@ from penstock.durable.log import Ack, PopRequest, Segment
 from penstock.durable.pool import Database
 from penstock.errors import TransactionFailed
 from penstock.ids import new_id
-from tests.integration.durable.under_test import QueueUnderTest
+from tests.integration.durable.queue_under_test import QueueUnderTest
 
 
 async def test_offsets_are_gap_free_and_in_push_order(queue: QueueUnderTest) -> None:

@@ -63,7 +63,9 @@ async def test_those_who_find_all_connections_busy_get_one_when_it_is_free(small
 async def test_only_so_many_stay_at_hand(database_url: str) -> None:
     database = Database(database_url, size=MAX_HOT_CONNECTIONS + 3)
     try:
-        await asyncio.gather(*(database.fetch("SELECT pg_sleep(0.1)") for _ in range(MAX_HOT_CONNECTIONS + 3)))
+        await asyncio.gather(
+            *(database.fetch("SELECT pg_sleep(0.1)") for _ in range(MAX_HOT_CONNECTIONS + 3))
+        )
         assert len(database._hot_connections) == MAX_HOT_CONNECTIONS
         assert database.connections == (MAX_HOT_CONNECTIONS + 3, 0)
     finally:

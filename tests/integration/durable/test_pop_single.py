@@ -13,7 +13,7 @@ from penstock.durable.log import Ack, Segment
 from penstock.durable.pool import Database
 from penstock.errors import GroupDeleted
 from penstock.ids import new_id
-from tests.integration.durable.under_test import START, QueueUnderTest
+from tests.integration.durable.queue_under_test import START, QueueUnderTest
 
 
 async def take(queue: QueueUnderTest, requests: int) -> tuple[list[uuid.UUID], list[Any]]:

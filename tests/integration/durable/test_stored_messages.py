@@ -13,7 +13,7 @@ from penstock.durable.log import PartitionName, Segment, ensure_partitions, push
 from penstock.durable.stored_messages import Page
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE, Scope
-from tests.integration.durable.under_test import QueueUnderTest
+from tests.integration.durable.queue_under_test import QueueUnderTest
 
 
 async def place(queue: QueueUnderTest, partition: str = "Default") -> int:

@@ -17,7 +17,7 @@ from penstock.durable.pool import SESSION
 from penstock.durable.stored_messages import Page
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.databases import new_database
-from tests.integration.durable.plans import DIRECT, Filled, Watched, fill
+from tests.integration.durable.query_plans import DIRECT, Filled, Watched, fill
 
 PARTITIONS = 300
 SEGMENTS = 60

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 )
 
 from penstock.durable.pool import Database
-from tests.integration.durable.paired_queue import PairedQueue, Word
+from tests.integration.durable.checked_queue import CheckedQueue, Word
 from tests.integration.durable.queue_model import Options
 
 PARTITIONS = ("x", "y", "z")
@@ -114,7 +114,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @initialize(options=queue_options, existing=st.sets(st.sampled_from(PARTITIONS), min_size=1))
     def make_queue(self, options: Options, existing: set[str]) -> None:
-        self.queue = PairedQueue(self.runner, self.database, f"queue-{next(self.numbers)}")
+        self.queue = CheckedQueue(self.runner, self.database, f"queue-{next(self.numbers)}")
         self.queue.make(options, sorted(existing))
 
     @rule(step=steps)

@@ -25,7 +25,7 @@ from penstock.durable.maintenance_lock import Busy
 from penstock.durable.pool import SESSION, Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
-from tests.integration.durable.dead_care import recount, wrong_counts
+from tests.integration.durable.dead_letters.dead_letter_steps import recount, wrong_counts
 
 LONG_RUN = int(os.environ.get("DEAD_COUNT_EXAMPLES", 0))
 EXAMPLES = LONG_RUN or 10

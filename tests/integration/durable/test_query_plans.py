@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from penstock.durable.pool import SESSION
 from tests.integration.databases import new_database
-from tests.integration.durable.plans import DIRECT, Filled, Scan, Watched, fill, traffic
+from tests.integration.durable.query_plans import DIRECT, Filled, Scan, Watched, fill, traffic
 
 
 async def filled(url: str, **shape: int) -> Filled:

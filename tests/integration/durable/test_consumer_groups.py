@@ -13,7 +13,7 @@ from penstock.durable.consumer_groups import Moved
 from penstock.durable.pool import Database
 from penstock.errors import GroupDeleted
 from penstock.model import DEFAULT_SCOPE, Scope
-from tests.integration.durable.under_test import QueueUnderTest
+from tests.integration.durable.queue_under_test import QueueUnderTest
 
 
 async def seek(queue: QueueUnderTest, target: str, partition: str | None = None, group: str = "g") -> Moved:

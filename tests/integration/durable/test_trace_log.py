@@ -7,7 +7,7 @@ from datetime import timedelta
 from penstock.durable import catalog, trace_log
 from penstock.durable.trace_log import Trace
 from penstock.model import DEFAULT_SCOPE, Scope
-from tests.integration.durable.under_test import START, QueueUnderTest
+from tests.integration.durable.queue_under_test import START, QueueUnderTest
 
 
 async def record(

@@ -13,8 +13,15 @@ from penstock.durable.dead_letters import dead_letter_changes, dead_letter_count
 from penstock.durable.dead_letters.dead_letter_queries import Before, Filter
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
-from tests.integration.durable.dead_care import kill, kill_waiting, letter_ids, recount, run_job, wrong_counts
-from tests.integration.durable.under_test import START, QueueUnderTest
+from tests.integration.durable.dead_letters.dead_letter_steps import (
+    kill,
+    kill_waiting,
+    letter_ids,
+    recount,
+    run_job,
+    wrong_counts,
+)
+from tests.integration.durable.queue_under_test import START, QueueUnderTest
 
 AFTER = START + timedelta(days=365)
 

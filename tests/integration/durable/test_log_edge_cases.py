@@ -11,7 +11,7 @@ from penstock.durable import log
 from penstock.durable.log import Ack, PopRequest
 from penstock.durable.pool import Database
 from penstock.ids import new_id
-from tests.integration.durable.under_test import QueueUnderTest
+from tests.integration.durable.queue_under_test import QueueUnderTest
 from tests.waiting import wait_until_async
 
 

@@ -15,7 +15,7 @@ from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.durable.pool import SESSION
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.databases import new_database
-from tests.integration.durable.plans import DIRECT, Watched
+from tests.integration.durable.query_plans import DIRECT, Watched
 
 LETTERS = 20_000
 PLACES = 8

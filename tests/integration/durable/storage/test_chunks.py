@@ -19,7 +19,7 @@ from penstock.durable.pool import Database
 from penstock.durable.storage import chunks, retention
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
-from tests.integration.durable.under_test import QueueUnderTest
+from tests.integration.durable.queue_under_test import QueueUnderTest
 from tests.waiting import wait_until_async
 
 HOUR = timedelta(hours=1)
@@ -404,7 +404,9 @@ async def test_a_reader_that_stays_keeps_its_chunk_and_holds_up_no_push(queue: Q
         await let_go_of_all(queue)
         async with connection.transaction():
             await connection.fetch("SELECT count(*) FROM log")
-            await session.fetch("UPDATE chunk_stages SET stage = 'doomed', blocking_transactions = '{}' WHERE chunk = 1")
+            await session.fetch(
+                "UPDATE chunk_stages SET stage = 'doomed', blocking_transactions = '{}' WHERE chunk = 1"
+            )
             slowest = await slowest_push(queue, dropping(session, queue))
             assert slowest < 2, "a push never waits for longer than the drop does"
             assert 1 in await stages(session)

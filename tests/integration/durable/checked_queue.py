@@ -20,7 +20,7 @@ from penstock.durable.pool import Database
 from penstock.errors import TransactionFailed
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.durable.queue_model import DeadLetter, Given, Lease, Options, QueueModel, Settling
-from tests.integration.durable.under_test import as_segment, delivered
+from tests.integration.durable.queue_under_test import as_segment, delivered
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Word:
     odd: int
 
 
-class PairedQueue:
+class CheckedQueue:
     def __init__(self, runner: asyncio.Runner, database: Database, name: str) -> None:
         self.runner = runner
         self.database = database

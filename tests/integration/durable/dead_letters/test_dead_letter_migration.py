@@ -11,7 +11,7 @@ from penstock.durable.dead_letters import dead_letter_counts, dead_letter_querie
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.databases import new_database
-from tests.integration.durable.dead_care import recount, wrong_counts
+from tests.integration.durable.dead_letters.dead_letter_steps import recount, wrong_counts
 
 LETTERS = 2_500
 DIE = """INSERT INTO dead_letters (queue_id, partition_id, group_id, message_offset, message_id,

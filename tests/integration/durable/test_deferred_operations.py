@@ -17,7 +17,7 @@ from penstock.durable.pool import Database
 from penstock.errors import TransactionFailed
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
-from tests.integration.durable.under_test import Delivery, QueueUnderTest
+from tests.integration.durable.queue_under_test import Delivery, QueueUnderTest
 
 
 async def spill(

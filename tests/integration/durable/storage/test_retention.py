@@ -6,7 +6,7 @@ import asyncio
 
 from penstock.durable.storage import retention
 from penstock.durable.storage.retention import LetGo
-from tests.integration.durable.under_test import QueueUnderTest
+from tests.integration.durable.queue_under_test import QueueUnderTest
 
 
 async def retain(queue: QueueUnderTest) -> list[LetGo]:

@@ -9,7 +9,7 @@ from penstock.durable.dead_letters import dead_letter_counts, jobs
 from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
-from tests.integration.durable.under_test import QueueUnderTest
+from tests.integration.durable.queue_under_test import QueueUnderTest
 
 
 async def kill(
