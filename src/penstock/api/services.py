@@ -36,6 +36,7 @@ from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.streams.emitter import Emitter
 from penstock.warehouse.clickhouse_client import Warehouse, connect
+from penstock.warehouse.series.points import SeriesReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Services:
     emitter: Emitter
     redis: redis.asyncio.Redis
     warehouse: Warehouse
+    series_reader: SeriesReader
     run_queues: RunQueues
     queue_names: QueueNameRegistry
     worker_metrics: WorkerMetrics
@@ -97,6 +99,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     )
     redis_client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
     warehouse = connect(settings.clickhouse_url)
+    series_reader = SeriesReader(warehouse)
     emitter.start()
     await queue_metrics.start()
     await broker.start()
@@ -119,6 +122,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         emitter,
         redis_client,
         warehouse,
+        series_reader,
         run_queues,
         queue_names,
         worker_metrics,
@@ -145,6 +149,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         slot.release()
         await emitter.stop(timeout_s=2)
         await redis_client.aclose()
+        series_reader.close()
         warehouse.close()
         await database.close()
 

@@ -8,11 +8,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from penstock.api.schemas.time_window import MOST_POINTS, window
+from penstock.api.schemas.time_window import window
 from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
 from penstock.clock import to_utc
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
+from penstock.warehouse.series.window import MAX_POINTS
 from tests.integration.api.calls import ack, get, pop, problem, push
 
 
@@ -106,7 +107,7 @@ async def test_a_window_that_is_none_is_refused(client: httpx.AsyncClient) -> No
     refused = {
         "from=2026-01-02&to=2026-01-01": "from must be before to",
         "interval=minute&bucket=5": "either interval or bucket",
-        "interval=minute&from=2020-01-01": f"{MOST_POINTS:,} are the most",
+        "interval=minute&from=2020-01-01": f"{MAX_POINTS:,} are the most",
         "bucket=0": "bucket",
         "from=yesterday": "from",
     }

@@ -22,7 +22,7 @@ from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import running
-from penstock.errors import ConfigError, ComponentFailed
+from penstock.errors import ComponentFailed, ConfigError
 from penstock.pipeline import job
 from penstock.pipeline.job import Pipeline, run
 from penstock.pipeline.session import build_session, register_source
@@ -30,9 +30,10 @@ from penstock.pipeline.source.redis_streams import FORMAT
 from penstock.streams.emitter import Emitter
 from penstock.streams.progress import PROGRESS_KEY, read_progress
 from penstock.warehouse.clickhouse_client import Warehouse, connect
-from penstock.warehouse.schema import statements, tier_tables
+from penstock.warehouse.schema import metric_statements, tier_tables
 from penstock.warehouse.schema_migrations import migrate
 from penstock.warehouse.series.metric_series import metric_series
+from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.tiers import HOUR
 from tests.integration.pipeline.events import event, fill, totals
 from tests.waiting import wait_until
@@ -235,7 +236,7 @@ def test_metrics_run_side_by_side_and_a_new_one_needs_nothing_but_its_definition
         gauges=(Measure("ajar", "aj", "doors that stand open"),),
         samples=(Measure("open_ms", "ms", "how long it stood open"),),
     )
-    for statement in (*statements(ovens), *statements(doors)):
+    for statement in (*metric_statements(ovens), *metric_statements(doors)):
         warehouse.command(statement)
     now_s = int(time.time())
     at_ms = (now_s - 30) * 1000
@@ -255,10 +256,11 @@ def test_metrics_run_side_by_side_and_a_new_one_needs_nothing_but_its_definition
                 PATIENCE_S,
                 f"{hours} has its {events} events",
             )
-    oven = metric_series(warehouse, ovens, {"bakery": "north"}, period="1m", now=now_s)["timeseries"]
+    reader = SeriesReader(warehouse)
+    oven = metric_series(reader, ovens, {"bakery": "north"}, period="1m", now_s=now_s)["timeseries"]
     assert sum(point["loaves"] for point in oven) == 45
     assert oven[-1]["heat"] == {"max": 191, "last": 191}
-    door = metric_series(warehouse, doors, {"house": "mill"}, period="1m", now=now_s)["timeseries"]
+    door = metric_series(reader, doors, {"house": "mill"}, period="1m", now_s=now_s)["timeseries"]
     [busy] = [point for point in door if point["opened"]]
     assert (busy["opened"], busy["open_ms"]["avg"], busy["open_ms"]["max"]) == (20, 450, 900)
     # The gauge was seen once, 20 seconds ago, and is carried on from there.
@@ -287,7 +289,7 @@ async def test_broker_processes_are_a_metric_like_queues(
             "the hour tier has ten seconds of the worker",
         )
     named = {"hostname": "here", "worker": "1"}
-    points = metric_series(warehouse, WORKER, named, period="1m", now=now_s)["timeseries"]
+    points = metric_series(SeriesReader(warehouse), WORKER, named, period="1m", now_s=now_s)["timeseries"]
     assert sum(point["push_requests"] for point in points) == 20
     assert sum(point["database_errors"] for point in points) == 45
     assert max(point["busy_connections"]["max"] or 0 for point in points) == 3

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Path, Query
@@ -24,12 +24,13 @@ from penstock.streams.watermark import counted_until
 from penstock.warehouse.series.entries import FIELDS
 from penstock.warehouse.series.metric_series import metric_series
 from penstock.warehouse.series.queue_series import (
-    Asked,
+    SeriesResponse,
     environment_is_known,
     environment_series,
     queue_is_known,
     queue_series,
 )
+from penstock.warehouse.series.window import SeriesRequest
 
 router = APIRouter(prefix="/api/v1", tags=["metrics"])
 logger = logging.getLogger(__name__)
@@ -72,7 +73,9 @@ async def queue_metrics(
         raise UnknownQueue(
             f"there is no queue {queue!r}; it is made by the first push or task for it", queue=queue
         )
-    return await _answer(lambda: queue_series(services.warehouse, DEFAULT_SCOPE, queue, group=group, **asked))
+    return await _answer(
+        lambda: queue_series(services.series_reader, DEFAULT_SCOPE, queue, group=group, **asked)
+    )
 
 
 @router.get("/environments/{environment}/queue-metrics")
@@ -96,7 +99,7 @@ async def environment_metrics(
             f"there is no environment {environment!r}; it is made by the first push to a queue in it",
             environment=environment,
         )
-    return await _answer(lambda: environment_series(services.warehouse, scope, **asked))
+    return await _answer(lambda: environment_series(services.series_reader, scope, **asked))
 
 
 @router.get("/workers/{hostname}/{worker}/metrics")
@@ -113,7 +116,7 @@ async def worker_metrics(
     services = get_services(request)
     asked = await _asked(services, period, start, end, resolution, None, WORKER)
     named = {"hostname": hostname, "worker": str(worker)}
-    return await _answer(lambda: metric_series(services.warehouse, WORKER, named, **asked))
+    return await _answer(lambda: metric_series(services.series_reader, WORKER, named, **asked))
 
 
 async def _is_known(services: Services, queue: str) -> bool:
@@ -141,15 +144,15 @@ async def _asked(
     resolution: str | None,
     fields: str | None,
     definition: MetricDefinition = QUEUE,
-) -> Asked:
-    return Asked(
+) -> SeriesRequest:
+    return SeriesRequest(
         period=period or ("30m" if start is None else None),
         start=start,
         end=end,
         resolution=resolution,
         fields=None if fields is None else [name.strip() for name in fields.split(",") if name.strip()],
         # Asked for before ClickHouse is, so that it never promises too much.
-        counted_until=await _counted_until(services, definition),
+        counted_until_s=await _counted_until(services, definition),
     )
 
 
@@ -170,7 +173,7 @@ async def _measured(known: Callable[[], bool]) -> bool:
         return False
 
 
-async def _answer(series: Callable[[], dict[str, Any]]) -> Response:
+async def _answer(series: Callable[[], SeriesResponse]) -> Response:
     """The series as JSON, made in a thread: it may have ten thousand points."""
     body = await asyncio.to_thread(lambda: msgspec.json.encode(series()))
     return Response(body, media_type="application/json")

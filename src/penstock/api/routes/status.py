@@ -19,7 +19,7 @@ from penstock.api.services import get_services
 from penstock.clock import iso
 from penstock.durable import catalog, minute_rows, reconciliation
 from penstock.model import DEFAULT_SCOPE
-from penstock.warehouse.series.queue_series import queue_series
+from penstock.warehouse.series.queue_series import SeriesResponse, queue_series
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
 
@@ -157,13 +157,13 @@ async def refresh() -> dict[str, Any]:
     return {"success": True, "refreshed": 0, "message": "totals are always current"}
 
 
-async def _series(request: Request, queue: str, start: Any, end: Any, interval: str | None) -> dict[str, Any]:
+async def _series(request: Request, queue: str, start: Any, end: Any, interval: str | None) -> SeriesResponse:
     services = get_services(request)
     if not await catalog.queue_exists(services.database, DEFAULT_SCOPE, queue):
         raise unknown_queue(queue)
     return await asyncio.to_thread(
         queue_series,
-        services.warehouse,
+        services.series_reader,
         DEFAULT_SCOPE,
         queue,
         period=None if start else "1h",
@@ -173,7 +173,7 @@ async def _series(request: Request, queue: str, start: Any, end: Any, interval: 
     )
 
 
-def _window(series: dict[str, Any]) -> dict[str, Any]:
+def _window(series: SeriesResponse) -> dict[str, Any]:
     window = series["period"]
     return {
         "queue": series["queue"],

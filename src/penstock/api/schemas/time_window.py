@@ -12,9 +12,9 @@ from fastapi import Depends, Query
 from penstock.api.http.parameters import Timestamp
 from penstock.clock import iso, to_utc
 from penstock.errors import InvalidRequest
+from penstock.warehouse.series.window import MAX_POINTS
 
 POINTS_BY_DEFAULT = 400
-MOST_POINTS = 5_000
 DEFAULT_S = 3_600
 WIDTHS_MIN = (1, 5, 15, 30, 60, 180, 360, 720, 1440)
 
@@ -69,9 +69,9 @@ def window(start: Start = None, end: End = None, interval: Interval = None, buck
     width = bucket or (_MINUTES[interval] if interval else None)
     if width is None:
         width = next((w for w in WIDTHS_MIN if minutes / w <= POINTS_BY_DEFAULT), WIDTHS_MIN[-1])
-    if minutes / width > MOST_POINTS:
+    if minutes / width > MAX_POINTS:
         raise InvalidRequest(
-            f"that would be {minutes / width:,.0f} points, and {MOST_POINTS:,} are the most: "
+            f"that would be {minutes / width:,.0f} points, and {MAX_POINTS:,} are the most: "
             "ask for a shorter time or wider points (bucket, in minutes)"
         )
     return Window(since, until, timedelta(minutes=width))

@@ -1,14 +1,15 @@
-"""A batch into ClickHouse, once.
+"""Write each batch into ClickHouse exactly once.
 
-Every insert carries a token: the query's id (which belongs to the checkpoint), the batch, the table and the
-chunk. Spark gives a repeated batch the same id and the same rows, so ClickHouse sees the same tokens and
-drops what it already has, chunk by chunk, in every tier. After the inserts the streams' consumer group is
-moved. If the process dies anywhere in between, the batch is repeated and nothing is counted twice.
+Every insert carries a token: the id of the query (which belongs to the checkpoint), the batch, the table and
+the chunk. Spark gives a repeated batch the same id and the same rows. So ClickHouse sees the same tokens and
+drops the chunks that it already has, in every tier. After the inserts, the sink moves the consumer group of
+the streams. If the process ends anywhere in between, the batch is repeated after the restart and no event is
+counted twice.
 
-With an archive, the tasks that read the events have written them there when the batch arrives here. A batch
-that died on its way is taken out of the archive before it is read again.
+With an archive, the tasks that read the events have archived them before the batch reaches the sink. After a
+restart, the sink removes an unfinished batch from the archive before the batch is read again.
 
-While ClickHouse is away the batch waits here; the streams hold what comes after it.
+While ClickHouse is unreachable, the batch waits here, and the streams hold the entries after it.
 """
 
 from __future__ import annotations
@@ -29,32 +30,38 @@ from redis import Redis
 from penstock.definitions import MetricDefinition
 from penstock.errors import WarehouseUnavailable
 from penstock.pipeline.archive.event_archive import Archive, batch_name
-from penstock.pipeline.sink.closed_buckets import PassedBuckets
-from penstock.pipeline.source.batch_rows import ASIDE, POINT, POSITION, UNKNOWN_ENTRIES, settled
+from penstock.pipeline.sink.closed_buckets import ClosedBuckets
+from penstock.pipeline.source.batch_rows import (
+    POINT_KIND,
+    POSITION_KIND,
+    SET_ASIDE_KIND,
+    UNKNOWN_RANK,
+    combine_range_parts,
+)
 from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
 from penstock.streams.batch_lock import Mark, begin_batch, mark_key
 from penstock.streams.positions import AWAY, Position, write_positions
 from penstock.streams.wire import Reason
 from penstock.warehouse.clickhouse_client import Warehouse
-from penstock.warehouse.schema import SET_ASIDE, landing_table
-from penstock.warehouse.series.points import newest_event
+from penstock.warehouse.schema import SET_ASIDE_TABLE, landing_table
+from penstock.warehouse.series.completeness import read_newest_event_s
 
 log = logging.getLogger(__name__)
 
 CHUNK_ROWS = 100_000
-"""Rows per insert; a fixed number, because the chunk's number is part of the token."""
+"""Rows per insert. The number must not change between restarts: the chunk number is part of the token."""
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-QUERY_ID = "sql.streaming.queryId"
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.2, 5.0
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 
 class StoppingError(Exception):
-    """The pipeline was told to stop while a batch could not be finished. It will be repeated."""
+    """The pipeline stops before the batch is finished. The batch is repeated after the restart."""
 
 
 @dataclass(slots=True)
 class SinkState:
-    """What the sink last did, for the progress report. Replaced field by field, read by another thread."""
+    """The last results of the sink, for the heartbeat. Another thread reads the fields one by one."""
 
     query_id: str | None = None
     batch_id: int = -1
@@ -64,10 +71,11 @@ class SinkState:
     freshness: float | None = None
     rejected: int = 0
     lost: int = 0
-    waiting: str | None = None
+    waiting_for: str | None = None
+    """What the sink waits for, as shown in the heartbeat; None while it works."""
     total_entries: int = 0
     active_at: float = -math.inf
-    """When Spark's Python processes last worked for this metric, by the monotonic clock."""
+    """Monotonic time at which Spark's Python processes last worked for this metric."""
     idle: threading.Event = field(default_factory=threading.Event)
     """Set between batches."""
 
@@ -75,7 +83,7 @@ class SinkState:
         self.idle.set()
 
 
-class Sink:
+class ClickHouseSink:
     """The `foreachBatch` function of one metric's query."""
 
     def __init__(
@@ -85,16 +93,19 @@ class Sink:
         redis: Redis,
         stopping: threading.Event,
         archive: Archive | None = None,
+        *,
+        chunk_rows: int = CHUNK_ROWS,
     ) -> None:
         self.state = SinkState()
         self._archive = archive
-        # Whether what this process last did was to finish a batch.
-        self._finished = False
+        self._chunk_rows = chunk_rows
+        # Whether this process finished the batch that it began last.
+        self._last_batch_finished = False
         self._definition = definition
         self._warehouse = warehouse
         self._redis = redis
         self._stopping = stopping
-        self._passed = PassedBuckets(definition, warehouse)
+        self._closed_buckets = ClosedBuckets(definition, warehouse)
         self._columns = landing_columns(definition)
         self._expressions = landing_expressions(definition)
 
@@ -104,11 +115,11 @@ class Sink:
         self.state.idle.clear()
         try:
             started = time.monotonic()
-            query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-            assert query_id, "the sink must run inside a streaming query"
-            if not self.begin(query_id, batch_id):
+            query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+            assert query_id, "The sink must run inside a streaming query."
+            if not self.open_batch(query_id, batch_id):
                 return
-            # One action: a second one would read the streams again.
+            # One action only: a second one would read the streams again.
             table = self.landing_rows(frame).toArrow()
             self.write(table, query_id, batch_id)
             self.state.batch_ms = (time.monotonic() - started) * 1000
@@ -117,59 +128,60 @@ class Sink:
         finally:
             self.state.idle.set()
 
-    def begin(self, query_id: str, batch_id: int) -> bool:
-        """Wait until nobody holds the metric back, then mark the batch as under way.
+    def open_batch(self, query_id: str, batch_id: int) -> bool:
+        """Wait while a rebuild or compaction holds the metric, then mark the batch as open.
 
-        Returns False for a batch that is complete already, in the archive too: it must not be written there
-        again, because since then it may have been put together with others.
+        Returns False for a batch that is complete already, in the archive too. It must not be archived again,
+        because a compaction may have merged it with others since.
         """
-        found: list[tuple[bool, Mark | None]] = []
+        attempts: list[tuple[bool, Mark | None]] = []
 
-        def ask() -> None:
-            found.append(begin_batch(self._redis, self._definition.name, query_id, batch_id))
+        def begin() -> None:
+            attempts.append(begin_batch(self._redis, self._definition.name, query_id, batch_id))
 
-        self.patiently(ask, "Redis")
-        while not found[-1][0]:
-            self.state.waiting = "waiting for a rebuild or compaction"
-            if self._stopping.wait(FIRST_PAUSE_S):
+        self.retry_while_unreachable(begin, "Redis")
+        while not attempts[-1][0]:
+            self.state.waiting_for = "waiting for a rebuild or compaction"
+            if self._stopping.wait(FIRST_BACKOFF_S):
                 raise StoppingError
-            self.patiently(ask, "Redis")
-        self.state.waiting = None
-        before = found[-1][1]
+            self.retry_while_unreachable(begin, "Redis")
+        self.state.waiting_for = None
+        previous = attempts[-1][1]
         if self._archive is None:
             return True
-        if before and before.batch == (query_id, batch_id) and before.written:
-            log.info("%s: batch %d was complete already", self._definition.name, batch_id)
+        if previous and previous.batch == (query_id, batch_id) and previous.written:
+            log.info("%s: batch %d is complete already", self._definition.name, batch_id)
             return False
-        if before and not before.written and before.query_id != query_id:
-            # Its checkpoint is gone, so its events are read again, as part of another batch.
-            self._archive.remove_batch(batch_name(before.query_id, before.batch_id))
-        if not self._finished:
+        if previous and not previous.written and previous.query_id != query_id:
+            # Its checkpoint was reset, so its events are read again, as part of another batch.
+            self._archive.remove_batch(batch_name(previous.query_id, previous.batch_id))
+        if not self._last_batch_finished:
             self._archive.remove_batch(batch_name(query_id, batch_id))
-        self._finished = False
+        self._last_batch_finished = False
         return True
 
     def landing_rows(self, frame: DataFrame) -> DataFrame:
+        """Return the rows of the source in the columns of the landing table."""
         return landing_rows(frame, self._expressions)
 
     def write(self, table: pa.Table, query_id: str, batch_id: int) -> None:
-        """Insert one batch's rows. Repeating it with the same arguments changes nothing."""
-        table = settled(table)
-        points = _of_kind(table, POINT).select(self._columns)
+        """Insert the rows of one batch. A repetition with the same arguments changes nothing."""
+        table = combine_range_parts(table)
+        points = _of_kind(table, POINT_KIND).select(self._columns)
         self._insert(landing_table(self._definition), points, query_id, batch_id)
         oldest = pc.min(points["newest_ms"]).as_py()
         if oldest is not None:
-            self._passed.touched(oldest // 1000)
-        self._passed.write_if_due(time.time())
-        aside = _of_kind(table, ASIDE)
+            self._closed_buckets.mark_changed(oldest // 1000)
+        self._closed_buckets.write_if_due(time.time())
+        aside = _of_kind(table, SET_ASIDE_KIND)
         if aside.num_rows:
-            self._insert(SET_ASIDE, self._aside_rows(aside), query_id, batch_id)
+            self._insert(SET_ASIDE_TABLE, self._aside_rows(aside), query_id, batch_id)
             self.load_totals()
-        positions = _of_kind(table, POSITION)
-        moved = self._positions(positions)
-        written = {mark_key(self._definition.name): Mark(query_id, batch_id, True).text}
-        self.patiently(partial(write_positions, self._redis, moved, written), "Redis")
-        self._finished = True
+        positions = _of_kind(table, POSITION_KIND)
+        new_positions = self._read_positions(positions)
+        marks = {mark_key(self._definition.name): Mark(query_id, batch_id, True).text}
+        self.retry_while_unreachable(partial(write_positions, self._redis, new_positions, marks), "Redis")
+        self._last_batch_finished = True
         entries = sum(int(text) for text in positions["example"].to_pylist())
         state = self.state
         state.query_id, state.batch_id, state.entries, state.rows = (
@@ -184,72 +196,74 @@ class Sink:
             state.freshness = max(newest / 1000, state.freshness or 0.0)
 
     def load_totals(self) -> None:
-        """Set `rejected`, `lost` and `freshness` from ClickHouse, where they are right after any restart."""
+        """Set `rejected`, `lost` and `freshness` from ClickHouse, so that they are right after a restart."""
 
-        def ask() -> None:
-            found = self._warehouse.query(
-                f"SELECT reason, sum(events) AS events FROM {SET_ASIDE} "
+        def query_totals() -> None:
+            rows = self._warehouse.query(
+                f"SELECT reason, sum(events) AS events FROM {SET_ASIDE_TABLE} "
                 "WHERE metric = {metric:String} GROUP BY reason",
                 {"metric": self._definition.name},
             )
-            counts = {row["reason"]: int(row["events"]) for row in found}
+            counts = {row["reason"]: int(row["events"]) for row in rows}
             self.state.lost = counts.pop(Reason.TRIMMED.value, 0)
             self.state.rejected = sum(counts.values())
-            self.state.freshness = newest_event(self._warehouse, self._definition)
+            self.state.freshness = read_newest_event_s(self._warehouse, self._definition)
 
-        self.patiently(ask, "ClickHouse")
+        self.retry_while_unreachable(query_totals, "ClickHouse")
 
-    def look_back(self) -> None:
-        """See to what the process before this one may have left undone. Needs the totals."""
-        self._passed.begin(self.state.freshness)
+    def resume_percentiles(self) -> None:
+        """Schedule the percentiles that the previous process may not have written. Call `load_totals` first."""
+        self._closed_buckets.resume(self.state.freshness)
 
     def finish(self) -> None:
-        """Leave nothing undone that can be done now; called after the last batch."""
-        if self.state.waiting is None:
-            self._passed.write(time.time())
+        """Write the percentiles of closed buckets; called after the last batch."""
+        if self.state.waiting_for is None:
+            self._closed_buckets.write(time.time())
 
     def _insert(self, table: str, rows: pa.Table, query_id: str, batch_id: int) -> None:
-        for chunk, start in enumerate(range(0, rows.num_rows, CHUNK_ROWS)):
-            part = rows.slice(start, CHUNK_ROWS).combine_chunks()
+        for chunk, start in enumerate(range(0, rows.num_rows, self._chunk_rows)):
+            chunk_rows = rows.slice(start, self._chunk_rows).combine_chunks()
             token = f"{query_id}:{batch_id}:{table}:{chunk}"
-            self.patiently(partial(self._warehouse.insert_once, table, part, token), "ClickHouse")
+            self.retry_while_unreachable(
+                partial(self._warehouse.insert_once, table, chunk_rows, token), "ClickHouse"
+            )
 
-    def _aside_rows(self, aside: pa.Table) -> pa.Table:
+    def _set_aside_rows(self, notes: pa.Table) -> pa.Table:
         keys = self._definition.stream_keys
         return pa.table(
             {
-                "metric": pa.repeat(self._definition.name, aside.num_rows),
-                "reason": aside["label"],
-                "stream": pa.array([keys[shard] for shard in aside["shard"].to_pylist()]),
-                "at": aside["at"],
-                "events": aside["events"],
-                "example": aside["example"],
+                "metric": pa.repeat(self._definition.name, notes.num_rows),
+                "reason": notes["label"],
+                "stream": pa.array([keys[shard] for shard in notes["shard"].to_pylist()]),
+                "at": notes["at"],
+                "events": notes["events"],
+                "example": notes["example"],
             }
         )
 
-    def _positions(self, rows: pa.Table) -> dict[str, Position]:
-        found = {}
+    def _read_positions(self, rows: pa.Table) -> dict[str, Position]:
+        positions = {}
         for row in rows.select(["shard", "label", "events"]).to_pylist():
-            entries = None if row["events"] == UNKNOWN_ENTRIES else row["events"]
-            found[self._definition.stream_keys[row["shard"]]] = Position(row["label"], entries)
-        return found
+            entries = None if row["events"] == UNKNOWN_RANK else row["events"]
+            positions[self._definition.stream_keys[row["shard"]]] = Position(row["label"], entries)
+        return positions
 
-    def patiently(self, attempt: Callable[[], None], whom: str) -> None:
-        """Attempt until it succeeds, or until the pipeline is told to stop."""
-        pause_s = FIRST_PAUSE_S
+    def retry_while_unreachable(self, attempt: Callable[[], None], server: str) -> None:
+        """Attempt until the server answers. Raises StoppingError when the pipeline stops."""
+        backoff_s = FIRST_BACKOFF_S
         while True:
             try:
                 attempt()
             except (WarehouseUnavailable, *AWAY) as error:
-                if self.state.waiting is None:
-                    log.warning("%s: a batch waits for %s: %s", self._definition.name, whom, error)
-                self.state.waiting = f"waiting for {whom}"
+                if self.state.waiting_for is None:
+                    log.warning("%s: a batch waits for %s: %s", self._definition.name, server, error)
+                self.state.waiting_for = f"waiting for {server}"
             else:
-                self.state.waiting = None
+                self.state.waiting_for = None
                 return
-            if self._stopping.wait(pause_s):
+            if self._stopping.wait(backoff_s):
                 raise StoppingError
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
 
 def _of_kind(table: pa.Table, kind: str) -> pa.Table:

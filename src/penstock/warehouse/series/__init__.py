@@ -1,1 +1,1 @@
-"""Series: from a window of time to points read from the tiers."""
+"""Series: the points of a time window, read from the tier tables."""

@@ -1,12 +1,13 @@
-"""Percentiles of buckets that have passed, written down beside their digests.
+"""Store the percentiles of closed buckets next to their digests.
 
-A digest takes about a microsecond to merge and to read off, and a week of minutes has twenty thousand of
-them. So the percentiles of a bucket that has passed are worked out once and inserted as one more row of it,
-which says for how many samples they speak. Whoever reads a bucket takes them if they speak for all the
-samples it has now, and merges its digests otherwise: a bucket that an event reached later, that is still
-open, or that was never written down gives the same numbers, in more time.
+Merging and evaluating a digest takes about a microsecond, and a week of minutes has twenty thousand digests.
+Therefore the percentiles of a closed bucket are computed once and inserted as another row of the bucket,
+together with the number of samples they cover. A reader uses them if they cover all samples of the bucket,
+and merges the digests otherwise. A bucket that a late event reached, that is still open, or whose percentiles
+were never stored gives the same numbers, more slowly.
 
-Writing them again changes nothing, so it may be cut short, repeated, or done by two at once.
+Storing the same percentiles again changes nothing, so the work may be interrupted, repeated, or done by two
+processes at once.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from penstock.warehouse.schema import (
     tier_tables,
 )
 from penstock.warehouse.series import packed_maximum
-from penstock.warehouse.series.readings import between
+from penstock.warehouse.series.readings import bucket_between
 from penstock.warehouse.tiers import Tier
 
 CHUNK_BUCKETS = 120
-"""Written at a time, of all things that have some: what bounds the memory."""
+"""Buckets per insert, over all series of the metric. This bounds the memory of an insert."""
 
-PLAIN_INSERT = {
-    # Rows that say the same again must not be left out: a rebuild may have taken the first ones away.
+INSERT_SETTINGS = {
+    # Equal rows must be inserted again: a rebuild may have removed the first ones.
     "insert_deduplicate": 0,
     "throw_on_max_partitions_per_insert_block": 0,
     "optimize_aggregation_in_order": 1,
@@ -43,9 +44,9 @@ def write_percentiles(
     until_s: int,
     suffix: str = "",
 ) -> None:
-    """Write down the percentiles of all buckets that start in this time, where that was not done yet.
+    """Store the missing percentiles of all buckets that start at `since_s` or later and before `until_s`.
 
-    With a `suffix`, in the copies of the tables whose names end in it.
+    With a `suffix`, write to the copies of the tables whose names end in it.
     """
     if not tier.stores_percentiles or not definition.samples:
         return
@@ -54,32 +55,34 @@ def write_percentiles(
         if table.tier == tier:
             for start in range(since_s, until_s, step):
                 warehouse.command(
-                    statement(definition, table, start, min(start + step, until_s), suffix), PLAIN_INSERT
+                    insert_statement(definition, table, start, min(start + step, until_s), suffix),
+                    INSERT_SETTINGS,
                 )
 
 
-def statement(
+def insert_statement(
     definition: MetricDefinition, table: TierTable, since_s: int, until_s: int, suffix: str = ""
 ) -> str:
-    """The insert. Digests are read only of buckets that have something new."""
+    """Return the INSERT of missing percentiles. It reads only digests of buckets that have new samples."""
     samples = [sample.name for sample in definition.samples]
     key = ", ".join(key_columns(definition, table))
     columns = [f"{name}_percentiles" for name in samples]
-    changed = [
+    has_new_samples = [
         f"{packed_maximum.unpack_percentiles_count(f'max({name}_percentiles)')} != sum({name}_count)"
         for name in samples
     ]
-    rows = f"FROM {table.name}{suffix} WHERE {between(since_s, until_s)}"
+    rows = f"FROM {table.name}{suffix} WHERE {bucket_between(since_s, until_s)}"
     return (
         f"INSERT INTO {table.name}{suffix} ({', '.join((key, *columns))}) "
-        f"SELECT {', '.join((key, *map(worked_out, samples)))} {rows} "
-        f"AND ({key}) IN (SELECT {key} {rows} GROUP BY {key} HAVING {' OR '.join(changed)}) GROUP BY {key}"
+        f"SELECT {', '.join((key, *map(_merged_percentiles, samples)))} {rows} "
+        f"AND ({key}) IN (SELECT {key} {rows} GROUP BY {key} HAVING {' OR '.join(has_new_samples)}) "
+        f"GROUP BY {key}"
     )
 
 
-def worked_out(sample: str) -> str:
-    """A bucket's percentiles from the digests of its rows."""
+def _merged_percentiles(sample: str) -> str:
+    """SQL of a bucket's packed percentiles, from the digests of its rows."""
     merged = f"{QUANTILE_FUNCTION.replace('(', 'Merge(', 1)}({sample}_digest)"
     return packed_maximum.pack_percentiles(
-        f"sum({sample}_count)", [f"{merged}[{place}]" for place in range(1, len(QUANTILES) + 1)]
+        f"sum({sample}_count)", [f"{merged}[{index}]" for index in range(1, len(QUANTILES) + 1)]
     )

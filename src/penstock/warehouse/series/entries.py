@@ -1,6 +1,6 @@
-"""The entries of a series: one per point, in the parts that a caller may choose from.
+"""Build the entries of a queue series: one JSON object per point, with the requested fields.
 
-An answer can have ten thousand of them, so each part is made for all points at once.
+A response may have ten thousand entries, so each field is built for all points at once.
 """
 
 from __future__ import annotations
@@ -11,19 +11,23 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidRequest
-from penstock.warehouse.series.carry_forward import Carried, grown_age
+from penstock.warehouse.series.carry_forward import CarriedGauges, extrapolate_age
 from penstock.warehouse.series.native_format import Column
 from penstock.warehouse.series.points import Points
 from penstock.warehouse.series.readings import ABSENT
-from penstock.warehouse.series.window import Window
+from penstock.warehouse.series.window import SeriesWindow
 
-Part = Iterable[dict[str, Any]]
+Entry = dict[str, Any]
+"""One point of a series, as JSON."""
 
-COUNTS = {
+FieldValues = Iterable[dict[str, float | None]]
+"""The JSON objects of one field, one per point."""
+
+COUNTER_COLUMNS = {
     "throughput": {"enqueued": "enqueued", "dequeued": "dequeued", "completed": "acked"},
     "failures": {"nack": "nacked", "dlq": "dead", "ttl_expired": "expired"},
 }
-SAMPLES = {
+SAMPLE_COLUMNS = {
     "latency": {
         "avg_wait_ms": "wait_ms_avg",
         "p50_wait_ms": "wait_ms_p50",
@@ -32,73 +36,71 @@ SAMPLES = {
     },
     "runtime": {"avg_ms": "run_ms_avg", "p95_ms": "run_ms_p95"},
 }
-GAUGES = {
+GAUGE_COLUMNS = {
     "queue_depth": ("depth_max", "depth_last"),
     "delayed": ("delayed_max", "delayed_last"),
     "latency": ("oldest_age_ms_max", "oldest_age_ms_last", "depth_last"),
     "concurrency": ("running_max", "running_last", "limit_last"),
 }
 FIELDS = ("throughput", "queue_depth", "delayed", "latency", "runtime", "concurrency", "failures")
-"""The parts of an entry, in the order they are given."""
+"""The fields of an entry, in the order of the response."""
 
 
-def chosen_fields(given: Sequence[str] | None) -> tuple[str, ...]:
-    """The parts asked for, all if none were named; raises InvalidRequest for one that is not known."""
-    if given is None:
+def select_fields(requested: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the requested fields, or all for None. Raises InvalidRequest for an unknown field."""
+    if requested is None:
         return FIELDS
-    unknown = [name for name in given if name not in FIELDS]
-    if unknown or not given:
-        named = ", ".join(map(repr, unknown)) or "nothing"
-        raise InvalidRequest(
-            f"fields: {named} cannot be chosen; known are {', '.join(FIELDS)}", field="fields"
-        )
-    return tuple(name for name in FIELDS if name in given)
+    unknown = [name for name in requested if name not in FIELDS]
+    if unknown or not requested:
+        problem = f"{', '.join(map(repr, unknown))} cannot be selected" if unknown else "the list is empty"
+        raise InvalidRequest(f"fields: {problem}. Known fields are {', '.join(FIELDS)}.", field="fields")
+    return tuple(name for name in FIELDS if name in requested)
 
 
-def columns_of(fields: Iterable[str], prefix: str) -> set[str]:
-    """The columns that these parts are made of. What has a gauge also needs to know when it was seen."""
-    wanted = {"seen_ms"}
+def required_columns(fields: Iterable[str], prefix: str) -> set[str]:
+    """Return the columns that the fields are built from. Gauges also need the time of their observation."""
+    columns = {"seen_ms"}
     for name in fields:
-        wanted |= set(COUNTS.get(name, {}).values()) | set(SAMPLES.get(name, {}).values())
-        wanted |= {prefix + column for column in GAUGES.get(name, ())}
-    return wanted
+        columns |= set(COUNTER_COLUMNS.get(name, {}).values()) | set(SAMPLE_COLUMNS.get(name, {}).values())
+        columns |= {prefix + column for column in GAUGE_COLUMNS.get(name, ())}
+    return columns
 
 
-def entries(
-    window: Window,
+def build_entries(
+    window: SeriesWindow,
     points: Points,
-    gauges: Carried,
+    gauges: CarriedGauges,
     fields: Sequence[str],
     prefix: str,
-    counted_until: float | None,
-) -> list[dict[str, Any]]:
-    """One entry per point of the window, in order: its time, the parts, and two marks.
+    counted_until_s: float | None,
+) -> list[Entry]:
+    """Return one entry per point of the window, in order: its time, the fields, and two flags.
 
-    `carried`: nothing was observed in its time, the gauges are from before. `complete`: every event of its
-    time was counted; null when nobody knows.
+    `carried`: nothing was observed in the point's time, so its gauges come from an earlier point. `complete`:
+    all events of its time were counted; null if that is unknown.
     """
-    makers: dict[str, Callable[[], Part]] = {
-        "throughput": lambda: _counts(points, "throughput"),
-        "queue_depth": lambda: _tops_and_lasts(gauges, f"{prefix}depth"),
-        "delayed": lambda: _tops_and_lasts(gauges, f"{prefix}delayed"),
-        "latency": lambda: _latencies(window, points, gauges, prefix),
-        "runtime": lambda: _runtimes(points),
+    builders: dict[str, Callable[[], FieldValues]] = {
+        "throughput": lambda: _counters(points, "throughput"),
+        "queue_depth": lambda: _max_and_last(gauges, f"{prefix}depth"),
+        "delayed": lambda: _max_and_last(gauges, f"{prefix}delayed"),
+        "latency": lambda: _latency(window, points, gauges, prefix),
+        "runtime": lambda: _runtime(points),
         "concurrency": lambda: _concurrency(gauges, prefix),
-        "failures": lambda: _counts(points, "failures"),
+        "failures": lambda: _counters(points, "failures"),
     }
-    parts = [makers[name]() for name in fields]
+    field_values = [builders[name]() for name in fields]
     names = ("timestamp", *fields, "carried", "complete")
     complete: Iterable[bool | None] = (
         [None] * len(window.buckets)
-        if counted_until is None
-        else [at + window.step_s <= counted_until for at in window.buckets]
+        if counted_until_s is None
+        else [start_s + window.step_s <= counted_until_s for start_s in window.buckets]
     )
-    rows = zip(_timestamps(window), *parts, gauges.carried.tolist(), complete, strict=True)
+    rows = zip(_timestamps(window), *field_values, gauges.carried.tolist(), complete, strict=True)
     if tuple(fields) != FIELDS:
         return [dict(zip(names, row, strict=True)) for row in rows]
-    return [  # the usual case, in half the time
+    return [  # the common case, in half the time
         {
-            "timestamp": at,
+            "timestamp": timestamp,
             "throughput": throughput,
             "queue_depth": depth,
             "delayed": delayed,
@@ -107,50 +109,61 @@ def entries(
             "concurrency": concurrency,
             "failures": failures,
             "carried": carried,
-            "complete": whole,
+            "complete": is_complete,
         }
-        for at, throughput, depth, delayed, latency, runtime, concurrency, failures, carried, whole in rows
+        for (
+            timestamp,
+            throughput,
+            depth,
+            delayed,
+            latency,
+            runtime,
+            concurrency,
+            failures,
+            carried,
+            is_complete,
+        ) in rows
     ]
 
 
-def _timestamps(window: Window) -> list[str]:
-    """The points' starts as `clock.iso` would write them."""
+def _timestamps(window: SeriesWindow) -> list[str]:
+    """Return the start of each point in the format of `clock.iso`."""
     starts = np.array(window.buckets, "datetime64[s]").astype("datetime64[ms]")
-    written: list[str] = np.datetime_as_string(starts, timezone="UTC").tolist()
-    return written
+    timestamps: list[str] = np.datetime_as_string(starts, timezone="UTC").tolist()
+    return timestamps
 
 
-def known(values: Column) -> list[Any]:
-    """Plain numbers, with None for those that are absent."""
-    plain: list[Any] = values.tolist()
+def to_json_numbers(values: Column) -> list[float | None]:
+    """Return Python numbers, with None for absent values."""
+    numbers: list[float | None] = values.tolist()
     if (values == ABSENT).any():
-        return [None if value == ABSENT else value for value in plain]
-    return plain
+        return [None if number == ABSENT else number for number in numbers]
+    return numbers
 
 
-def _counts(points: Points, field: str) -> Part:
-    first, second, third = COUNTS[field]
-    columns = (points.columns[name].tolist() for name in COUNTS[field].values())
+def _counters(points: Points, field: str) -> FieldValues:
+    first, second, third = COUNTER_COLUMNS[field]
+    columns = (points.columns[name].tolist() for name in COUNTER_COLUMNS[field].values())
     return [{first: a, second: b, third: c} for a, b, c in zip(*columns, strict=True)]
 
 
-def _runtimes(points: Points) -> Part:
-    columns = (known(points.columns[name]) for name in SAMPLES["runtime"].values())
+def _runtime(points: Points) -> FieldValues:
+    columns = (to_json_numbers(points.columns[name]) for name in SAMPLE_COLUMNS["runtime"].values())
     return [{"avg_ms": average, "p95_ms": p95} for average, p95 in zip(*columns, strict=True)]
 
 
-def _tops_and_lasts(gauges: Carried, name: str) -> Part:
-    rows = zip(known(gauges.highest[name]), known(gauges.last[name]), strict=True)
-    return [{"max": top, "last": last} for top, last in rows]
+def _max_and_last(gauges: CarriedGauges, name: str) -> FieldValues:
+    rows = zip(to_json_numbers(gauges.max[name]), to_json_numbers(gauges.last[name]), strict=True)
+    return [{"max": highest, "last": last} for highest, last in rows]
 
 
-def _latencies(window: Window, points: Points, gauges: Carried, prefix: str) -> Part:
-    age = gauges.highest[f"{prefix}oldest_age_ms"]
+def _latency(window: SeriesWindow, points: Points, gauges: CarriedGauges, prefix: str) -> FieldValues:
+    age = gauges.max[f"{prefix}oldest_age_ms"]
     ends = np.minimum(np.array(window.buckets) + window.step_s, window.now_s)
-    grown = grown_age(age, gauges.last[f"{prefix}depth"], gauges.seen_ms, ends)
+    extrapolated = extrapolate_age(age, gauges.last[f"{prefix}depth"], gauges.seen_ms, ends)
     columns = (
-        *(points.columns[name] for name in SAMPLES["latency"].values()),
-        np.where(gauges.carried, grown, age),
+        *(points.columns[name] for name in SAMPLE_COLUMNS["latency"].values()),
+        np.where(gauges.carried, extrapolated, age),
     )
     return [
         {
@@ -160,14 +173,16 @@ def _latencies(window: Window, points: Points, gauges: Carried, prefix: str) -> 
             "p99_wait_ms": p99,
             "max_age_ms": oldest,
         }
-        for average, p50, p95, p99, oldest in zip(*map(known, columns), strict=True)
+        for average, p50, p95, p99, oldest in zip(*map(to_json_numbers, columns), strict=True)
     ]
 
 
-def _concurrency(gauges: Carried, prefix: str) -> Part:
-    running, limit = gauges.highest[f"{prefix}running"], gauges.last[f"{prefix}limit"]
+def _concurrency(gauges: CarriedGauges, prefix: str) -> FieldValues:
+    running, limit = gauges.max[f"{prefix}running"], gauges.last[f"{prefix}limit"]
     used = np.where((running >= 0) & (limit > 0), np.round(100 * running / np.maximum(limit, 1), 1), ABSENT)
     return [
-        {"max": top, "limit": most, "utilization_pct": percent}
-        for top, most, percent in zip(known(running), known(limit), known(used), strict=True)
+        {"max": highest, "limit": maximum, "utilization_pct": percent}
+        for highest, maximum, percent in zip(
+            to_json_numbers(running), to_json_numbers(limit), to_json_numbers(used), strict=True
+        )
     ]

@@ -1,4 +1,4 @@
-"""The gauges' last values before a window, however long ago they were seen."""
+"""Find the last values of gauges before a window, however old they are."""
 
 from __future__ import annotations
 
@@ -8,122 +8,137 @@ from dataclasses import dataclass, replace
 from penstock.definitions import MetricDefinition
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import tier_table
-from penstock.warehouse.series.cache import Remembered, thing
+from penstock.warehouse.series.cache import SeriesCache, subject_key
+from penstock.warehouse.series.merge import ANY_ROW
 from penstock.warehouse.series.native_format import Column
-from penstock.warehouse.series.readings import ABSENT, ANY, Selection, between, readings
-from penstock.warehouse.series.row_queries import QUICKLY, aggregated
-from penstock.warehouse.series.window import Window
+from penstock.warehouse.series.readings import (
+    ABSENT,
+    SINGLE_THREAD,
+    Selection,
+    bucket_between,
+    build_readings,
+    query_aggregated,
+)
+from penstock.warehouse.series.window import SeriesWindow
 from penstock.warehouse.tiers import FINE, HOUR, MINUTE
 
-LOOK_BACK = 48
-"""How many buckets before the window are read with it: what is active was seen there."""
+LOOKBACK_BUCKETS = 48
+"""Buckets before the window that are read together with it: an active queue was observed there."""
 
-RECENT_S = LOOK_BACK * HOUR.width_s
-"""What was last seen together: a gauge that others outlived by this much is not there any more."""
-
-_without = Remembered(60)
-"""Gauges that a thing does not have; most have no limit."""
-
-_nothing = Remembered(60)
-"""Things of which nothing was seen before a time."""
+RECENT_S = LOOKBACK_BUCKETS * HOUR.width_s
+"""A gauge is gone if the other gauges of its queue were observed this much later."""
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """The gauges' last values before a window, and when they were seen."""
+class LastKnown:
+    """The last values of gauges before a window, and the time of the last observation."""
 
     gauges: Mapping[str, int | None]
     seen_ms: int | None = None
 
 
-def look_back_s(window: Window) -> int:
-    return LOOK_BACK * window.tier.width_s
+def lookback_s(window: SeriesWindow) -> int:
+    """Return the length of the time before the window that is read together with it."""
+    return LOOKBACK_BUCKETS * window.tier.width_s
 
 
-def look_further(
-    warehouse: Warehouse, definition: MetricDefinition, window: Window, selection: Selection, near: Before
-) -> Before:
-    """What was seen of gauges that are not known yet; `near` is what the look back told.
+def find_last_known(
+    warehouse: Warehouse,
+    cache: SeriesCache,
+    definition: MetricDefinition,
+    window: SeriesWindow,
+    selection: Selection,
+    from_lookback: LastKnown,
+) -> LastKnown:
+    """Return the last known gauges. `from_lookback` are those found in the lookback; others are queried.
 
-    Of the last two days whole hours come from the hour tier, the minutes after them from the minute tier and
-    the rest from the 5-second tier: together everything once, and nothing younger than its tier's retention
-    is asked for. If nothing was seen then, the newest hour in which something was is looked up.
+    Of the last two days the hour tier covers the whole hours, the minute tier the minutes after them, and the
+    5-second tier the rest. Together they cover everything once, within the retention of each tier. If nothing
+    was observed in these two days, the newest hour with an observation is used.
     """
-    missing = tuple(name for name, value in near.gauges.items() if value is None)
-    asked = thing(warehouse, definition, selection)
-    without = (asked, missing)
-    # A window that starts within the same look back would have found what was seen in between.
-    nothing = (asked, window.tier.name, window.start_s // look_back_s(window))
-    if not missing or (nothing in _nothing if near.seen_ms is None else without in _without):
-        return near
-    sources = _Sources(definition, window, selection, tuple(near.gauges))
-    if window.tier is not HOUR:  # where the look back is the last two days
-        found = sources.read(warehouse, sources.recent())
-        if near.seen_ms is not None and all(found.gauges[name] is None for name in missing):
-            _without.add(without)
-        if found.seen_ms is not None:
-            return found
-    if near.seen_ms is not None:
-        return near
-    found = sources.read(warehouse, sources.older())
-    if found.seen_ms is None:
-        _nothing.add(nothing)
-    return found
+    missing = tuple(name for name, value in from_lookback.gauges.items() if value is None)
+    subject = subject_key(definition, selection)
+    gauges_key = (subject, missing)
+    # A later window within the same lookback would read any observation made in between.
+    history_key = (subject, window.tier.name, window.start_s // lookback_s(window))
+    if not missing or (
+        history_key in cache.no_history
+        if from_lookback.seen_ms is None
+        else gauges_key in cache.missing_gauges
+    ):
+        return from_lookback
+    history = _HistoryQueries(definition, window, selection, tuple(from_lookback.gauges))
+    if window.tier is not HOUR:  # the lookback of the hour tier is the last two days
+        recent = history.read(warehouse, history.recent_rows())
+        if from_lookback.seen_ms is not None and all(recent.gauges[name] is None for name in missing):
+            cache.missing_gauges.add(gauges_key)
+        if recent.seen_ms is not None:
+            return recent
+    if from_lookback.seen_ms is not None:
+        return from_lookback
+    older = history.read(warehouse, history.older_rows())
+    if older.seen_ms is None:
+        cache.no_history.add(history_key)
+    return older
 
 
 @dataclass(frozen=True, slots=True)
-class _Sources:
-    """Where rows from before a window lie."""
+class _HistoryQueries:
+    """Queries over the rows before a window."""
 
     definition: MetricDefinition
-    window: Window
+    window: SeriesWindow
     selection: Selection
     gauges: tuple[str, ...]
 
     @property
-    def names(self) -> list[str]:
+    def columns(self) -> list[str]:
         return ["seen_ms", *(f"{name}_last" for name in self.gauges)]
 
     @property
-    def hour_s(self) -> int:
+    def start_hour_s(self) -> int:
         return self.window.start_s // HOUR.width_s * HOUR.width_s
 
-    def recent(self) -> str:
-        """Of the last two days."""
-        hour, minute = self.hour_s, self.window.start_s // MINUTE.width_s * MINUTE.width_s
-        parts = [(HOUR, hour - RECENT_S, hour), (MINUTE, hour, minute), (FINE, minute, self.window.start_s)]
+    def recent_rows(self) -> str:
+        """SQL of the rows of the last two days."""
+        hour, minute = self.start_hour_s, self.window.start_s // MINUTE.width_s * MINUTE.width_s
+        spans = [(HOUR, hour - RECENT_S, hour), (MINUTE, hour, minute), (FINE, minute, self.window.start_s)]
         return " UNION ALL ".join(
-            self._rows(tier_table(self.definition, tier, self.selection.rollup), between(since, until))
-            for tier, since, until in parts
+            self._rows(tier_table(self.definition, tier, self.selection.rollup), bucket_between(since, until))
+            for tier, since, until in spans
             if until > since
         )
 
-    def older(self) -> str:
-        """Of the newest hour before, and of what was seen together with it."""
-        hours = tier_table(self.definition, HOUR, self.selection.rollup)
-        before = between(0, self.hour_s - RECENT_S)
-        newest = f"SELECT max(bucket) FROM {hours} WHERE {self._chosen} AND isNotNull(seen_ms) AND {before}"
-        return self._rows(hours, f"bucket > ({newest}) - INTERVAL {RECENT_S} SECOND AND {before}")
+    def older_rows(self) -> str:
+        """SQL of the newest hour with an observation before that, and of the two days up to it."""
+        table = tier_table(self.definition, HOUR, self.selection.rollup)
+        is_older = bucket_between(0, self.start_hour_s - RECENT_S)
+        newest = (
+            f"SELECT max(bucket) FROM {table} WHERE {self._observed} AND isNotNull(seen_ms) AND {is_older}"
+        )
+        return self._rows(table, f"bucket > ({newest}) - INTERVAL {RECENT_S} SECOND AND {is_older}")
 
-    def read(self, warehouse: Warehouse, source: str) -> Before:
-        ways = readings(self.definition, replace(self.selection, observed=ANY))
-        found = aggregated(
+    def read(self, warehouse: Warehouse, rows: str) -> LastKnown:
+        """Return the newest values among the rows."""
+        readings = build_readings(self.definition, replace(self.selection, gauge_condition=ANY_ROW))
+        newest = query_aggregated(
             warehouse,
-            {name: ways[name] for name in self.names},
-            f"FROM ({source}) {QUICKLY}",
+            {name: readings[name] for name in self.columns},
+            f"FROM ({rows}) {SINGLE_THREAD}",
             self.selection.parameters,
         )
-        gauges = {name: newest_known(found[f"{name}_last"]) for name in self.gauges}
-        return Before(gauges, newest_known(found["seen_ms"]))
+        gauges = {name: last_present_value(newest[f"{name}_last"]) for name in self.gauges}
+        return LastKnown(gauges, last_present_value(newest["seen_ms"]))
 
     @property
-    def _chosen(self) -> str:
-        return f"{self.selection.where} AND ({self.selection.observed})"
+    def _observed(self) -> str:
+        return f"{self.selection.where} AND ({self.selection.gauge_condition})"
 
     def _rows(self, table: str, condition: str) -> str:
-        return f"SELECT {', '.join(self.names)} FROM {table} WHERE {self._chosen} AND {condition}"
+        return f"SELECT {', '.join(self.columns)} FROM {table} WHERE {self._observed} AND {condition}"
 
 
-def newest_known(column: Column) -> int | None:
-    known = column[column != ABSENT]
-    return int(known[-1]) if len(known) else None
+def last_present_value(column: Column) -> int | None:
+    """Return the last value of the column that is not ABSENT, or None."""
+    present = column[column != ABSENT]
+    return int(present[-1]) if len(present) else None

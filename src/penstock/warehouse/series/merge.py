@@ -1,87 +1,109 @@
-"""Rows of the same bucket, put together here rather than by ClickHouse.
+"""Aggregates over the rows of a bucket, and merging such rows here instead of in ClickHouse.
 
-Nearly every bucket that has passed lies in one row, and then there is nothing to do: letting ClickHouse plan
-and run twenty-five aggregates over such rows takes longer than reading them.
+Nearly every closed bucket consists of one row, and then there is nothing to merge. Planning and running
+twenty-five aggregates over such rows in ClickHouse takes longer than reading them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from penstock.warehouse.series.native_format import Column
-from penstock.warehouse.series.readings import ANY, Aggregate
+
+ANY_ROW = "1"
+"""The SQL condition that every row satisfies."""
 
 
-def selected(aggregates: Mapping[str, Aggregate]) -> list[str]:
-    """What to ask for so that `merged` can do the rest: the columns, and the conditions."""
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """An aggregate function over the rows that satisfy a condition. `template` wraps it in SQL."""
+
+    function: str
+    column: str
+    condition: str = ANY_ROW
+    template: str = "{}"
+
+    @property
+    def sql(self) -> str:
+        if self.condition == ANY_ROW:
+            return self.template.format(f"{self.function}({self.column})")
+        name, bracket, levels = self.function.partition("(")
+        return self.template.format(f"{name}If{bracket}{levels}({self.column}, {self.condition})")
+
+
+def select_expressions(aggregates: Mapping[str, Aggregate]) -> list[str]:
+    """Return the SELECT expressions that `merge_rows` needs: the columns and the conditions."""
     conditions = [
-        f"CAST({condition}, 'UInt8') AS {name}" for condition, name in _conditions(aggregates).items()
+        f"CAST({condition}, 'UInt8') AS {name}" for condition, name in _condition_names(aggregates).items()
     ]
-    return [*(f"{found.column} AS c_{name}" for name, found in aggregates.items()), *conditions]
+    return [*(f"{aggregate.column} AS c_{name}" for name, aggregate in aggregates.items()), *conditions]
 
 
-def merged(
-    rows: Mapping[str, Column], at: Column, aggregates: Mapping[str, Aggregate]
+def merge_rows(
+    rows: Mapping[str, Column], buckets: Column, aggregates: Mapping[str, Aggregate]
 ) -> tuple[Column, dict[str, Column]]:
-    """The buckets that the rows lie `at`, which is in order, and the sums and maxima of each."""
-    conditions = _conditions(aggregates)
-    holds = {condition: rows[name] != 0 for condition, name in conditions.items()}
-    everywhere = {condition: bool(true.all()) for condition, true in holds.items()}
-    buckets = _Buckets(at)
-    ways = {"sum": buckets.sums, "max": buckets.maxima}
-    found = {}
+    """Return the distinct buckets, and the sums and maxima of each. `buckets`, one per row, is sorted."""
+    condition_names = _condition_names(aggregates)
+    satisfied = {condition: rows[name] != 0 for condition, name in condition_names.items()}
+    always_satisfied = {condition: bool(flags.all()) for condition, flags in satisfied.items()}
+    groups = _BucketGroups(buckets)
+    functions = {"sum": groups.sum, "max": groups.max}
+    merged = {}
     for name, aggregate in aggregates.items():
         column = rows[f"c_{name}"]
         condition = aggregate.condition
-        if condition != ANY and not everywhere[condition]:
-            column = np.where(_beside(holds[condition], column), column, column.dtype.type(0))
-        found[name] = ways[aggregate.function](column)
-    return buckets.at, found
+        if condition != ANY_ROW and not always_satisfied[condition]:
+            column = np.where(_match_shape(satisfied[condition], column), column, column.dtype.type(0))
+        merged[name] = functions[aggregate.function](column)
+    return groups.buckets, merged
 
 
-class _Buckets:
-    """Where rows lie, and which of them have to be put together."""
+class _BucketGroups:
+    """Rows grouped by bucket. Only buckets of several rows need to be merged."""
 
-    def __init__(self, at: Column) -> None:
-        first = np.append(True, at[1:] != at[:-1])
-        self._single = bool(first.all())
-        self._first = np.flatnonzero(first)
-        self.at = at[self._first]
-        lengths = np.diff(self._first, append=len(at))
-        self._several = np.flatnonzero(lengths > 1)
-        self._rows = np.flatnonzero(np.repeat(lengths > 1, lengths))
-        lengths = lengths[self._several]
-        self._number = np.repeat(np.arange(len(lengths)), lengths)
-        self._starts = np.cumsum(lengths) - lengths
+    def __init__(self, buckets: Column) -> None:
+        is_first = np.append(True, buckets[1:] != buckets[:-1])
+        self._all_single = bool(is_first.all())
+        self._first_rows = np.flatnonzero(is_first)
+        self.buckets = buckets[self._first_rows]
+        lengths = np.diff(self._first_rows, append=len(buckets))
+        self._multi_row_buckets = np.flatnonzero(lengths > 1)
+        self._rows_to_merge = np.flatnonzero(np.repeat(lengths > 1, lengths))
+        lengths = lengths[self._multi_row_buckets]
+        self._group_numbers = np.repeat(np.arange(len(lengths)), lengths)
+        self._group_starts = np.cumsum(lengths) - lengths
 
-    def sums(self, column: Column) -> Column:
-        if self._single:
+    def sum(self, column: Column) -> Column:
+        if self._all_single:
             return column
-        found = column[self._first]
-        found[self._several] = np.add.reduceat(column[self._rows], self._starts)
-        return found
+        merged = column[self._first_rows]
+        merged[self._multi_row_buckets] = np.add.reduceat(column[self._rows_to_merge], self._group_starts)
+        return merged
 
-    def maxima(self, column: Column) -> Column:
-        if self._single:
+    def max(self, column: Column) -> Column:
+        if self._all_single:
             return column
-        found = column[self._first]
-        rows = column[self._rows]
+        merged = column[self._first_rows]
+        rows = column[self._rows_to_merge]
         if column.ndim == 1:
-            found[self._several] = np.maximum.reduceat(rows, self._starts)
-        else:  # the last word decides, then the one before it
-            order = np.lexsort((*rows.T, self._number))
-            found[self._several] = rows[order[np.append(self._starts[1:], len(rows)) - 1]]
-        return found
+            merged[self._multi_row_buckets] = np.maximum.reduceat(rows, self._group_starts)
+        else:  # the highest word is last and decides, then the one before it
+            order = np.lexsort((*rows.T, self._group_numbers))
+            merged[self._multi_row_buckets] = rows[order[np.append(self._group_starts[1:], len(rows)) - 1]]
+        return merged
 
 
-def _conditions(aggregates: Mapping[str, Aggregate]) -> dict[str, str]:
-    """A name for each condition."""
-    conditions = dict.fromkeys(found.condition for found in aggregates.values() if found.condition != ANY)
+def _condition_names(aggregates: Mapping[str, Aggregate]) -> dict[str, str]:
+    """Return a column name for each distinct condition."""
+    conditions = dict.fromkeys(
+        aggregate.condition for aggregate in aggregates.values() if aggregate.condition != ANY_ROW
+    )
     return {condition: f"when_{number}" for number, condition in enumerate(conditions)}
 
 
-def _beside(rows: Column, column: Column) -> Column:
-    """In the shape of a column that may have several words per row."""
-    return rows if column.ndim == 1 else rows[:, np.newaxis]
+def _match_shape(flags: Column, column: Column) -> Column:
+    """Return the flags in the shape of a column, which may have several words per row."""
+    return flags if column.ndim == 1 else flags[:, np.newaxis]

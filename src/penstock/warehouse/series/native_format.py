@@ -1,7 +1,7 @@
-"""Answers of nothing but numbers, read as arrays: the simple part of ClickHouse's Native format.
+"""Parse numeric columns of ClickHouse's Native format into numpy arrays.
 
-The driver would make an object of every number, which for ten thousand points takes longer than finding them,
-and Arrow would add half as much again to what a broker weighs.
+The driver would build a Python object for every number, which for ten thousand points takes longer than the
+query itself. Arrow would increase a broker's memory by half.
 https://clickhouse.com/docs/interfaces/formats/Native
 """
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 Column = npt.NDArray[Any]
 
-_KINDS = {
+_NUMERIC_TYPES = {
     "UInt8": ("u1", 1),
     "UInt32": ("<u4", 1),
     "UInt64": ("<u8", 1),
@@ -23,54 +23,60 @@ _KINDS = {
     "Int64": ("<i8", 1),
     "Float64": ("<f8", 1),
 }
-"""How a number lies in memory, and of how many words it is made: the lowest first."""
+"""The numpy type of each ClickHouse type, and the number of words per value, lowest word first."""
 
-_AGGREGATED = re.compile(r"SimpleAggregateFunction\(\w+, (.+)\)")
-"""What a column of sums or maxima says of itself; it is plain numbers."""
+_SIMPLE_AGGREGATE = re.compile(r"SimpleAggregateFunction\(\w+, (.+)\)")
+"""The type of a column of sums or maxima. Its values are stored as plain numbers."""
 
 _NULLABLE = re.compile(r"Nullable\((\w+)\)")
 
 
-def parse_columns(answer: bytes) -> dict[str, Column]:
-    """The columns by name, of all blocks together; none if the server sent none. A column of numbers that are
-    several words has a row of words for each. NULL is read as 0."""
+def parse_columns(response: bytes) -> dict[str, Column]:
+    """Return the columns by name, concatenated over all blocks; empty if the response has no block.
+
+    A column of multi-word numbers is two-dimensional, with one row of words per value. NULL is read as 0.
+    """
     blocks: dict[str, list[Column]] = {}
-    at = 0
-    while at < len(answer):
-        count, at = _length(answer, at)
-        rows, at = _length(answer, at)
-        for _ in range(count):
-            name, at = _text(answer, at)
-            kind, at = _text(answer, at)
-            stored = _AGGREGATED.sub(r"\1", kind)
-            plain = _NULLABLE.sub(r"\1", stored)
-            if plain not in _KINDS:
-                raise TypeError(f"column {name} is {kind}; known are {', '.join(_KINDS)}")
-            form, words = _KINDS[plain]
-            null = None
-            if plain != stored:
-                null = np.frombuffer(answer, "?", rows, at)
-                at += rows
-            values = np.frombuffer(answer, form, rows * words, at)
-            at += values.nbytes
-            if null is not None and null.any():
-                values = np.where(null, values.dtype.type(0), values)
-            blocks.setdefault(name, []).append(values if words == 1 else values.reshape(rows, words))
-    return {name: parts[0] if len(parts) == 1 else np.concatenate(parts) for name, parts in blocks.items()}
+    offset = 0
+    while offset < len(response):
+        column_count, offset = _read_varint(response, offset)
+        row_count, offset = _read_varint(response, offset)
+        for _ in range(column_count):
+            name, offset = _read_text(response, offset)
+            type_name, offset = _read_text(response, offset)
+            stored_type = _SIMPLE_AGGREGATE.sub(r"\1", type_name)
+            plain_type = _NULLABLE.sub(r"\1", stored_type)
+            if plain_type not in _NUMERIC_TYPES:
+                raise TypeError(
+                    f"column {name} has type {type_name}; supported types are {', '.join(_NUMERIC_TYPES)}"
+                )
+            dtype, words = _NUMERIC_TYPES[plain_type]
+            is_null = None
+            if plain_type != stored_type:
+                is_null = np.frombuffer(response, "?", row_count, offset)
+                offset += row_count
+            values = np.frombuffer(response, dtype, row_count * words, offset)
+            offset += values.nbytes
+            if is_null is not None and is_null.any():
+                values = np.where(is_null, values.dtype.type(0), values)
+            blocks.setdefault(name, []).append(values if words == 1 else values.reshape(row_count, words))
+    return {
+        name: arrays[0] if len(arrays) == 1 else np.concatenate(arrays) for name, arrays in blocks.items()
+    }
 
 
-def _length(answer: bytes, at: int) -> tuple[int, int]:
-    """A number in groups of seven bits, the lowest first; and where what follows it begins."""
+def _read_varint(response: bytes, offset: int) -> tuple[int, int]:
+    """Read an integer in groups of seven bits, lowest first. Return it and the offset after it."""
     value = shift = 0
     while True:
-        byte = answer[at]
+        byte = response[offset]
         value |= (byte & 0x7F) << shift
-        at += 1
+        offset += 1
         if byte < 0x80:
-            return value, at
+            return value, offset
         shift += 7
 
 
-def _text(answer: bytes, at: int) -> tuple[str, int]:
-    length, at = _length(answer, at)
-    return answer[at : at + length].decode(), at + length
+def _read_text(response: bytes, offset: int) -> tuple[str, int]:
+    length, offset = _read_varint(response, offset)
+    return response[offset : offset + length].decode(), offset + length

@@ -1,137 +1,157 @@
-"""The series of a queue and of an environment: what the metrics routes answer with.
+"""The series of a queue and of an environment, as the metrics routes return them.
 
-Rows without a group speak for the queue as a whole: what was enqueued, and the queue's gauges. Rows of a
-group carry what that group dequeued, finished and failed, its waits, and its own gauges. Hence:
+Rows without a group hold values of the whole queue: the enqueued messages and the queue's gauges. Rows of a
+group hold what the group dequeued, completed and failed, its wait times, and its own gauges. Therefore:
 
-- a queue's counters and samples are summed over all rows, its gauges come from the rows without a group;
+- a queue's counters and samples are summed over all rows, and its gauges come from the rows without a group;
 - a group's counters, samples and gauges come from its own rows, and `enqueued` from the rows without a group;
-- an environment has tables of its own, with sums over all its queues and gauges of the whole.
+- an environment has its own tables, with sums over all its queues and its own gauges.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, TypedDict, Unpack
+from typing import NotRequired, TypedDict, Unpack
 
 from penstock.clock import iso, to_utc
 from penstock.definitions import QUEUE
 from penstock.model import Scope
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import tier_table
-from penstock.warehouse.series.beside import beside
 from penstock.warehouse.series.carry_forward import carry_forward
-from penstock.warehouse.series.completeness import read_completeness
-from penstock.warehouse.series.entries import chosen_fields, columns_of, entries
-from penstock.warehouse.series.points import read_points
+from penstock.warehouse.series.completeness import Completeness, CompletenessResponse, read_completeness
+from penstock.warehouse.series.entries import Entry, build_entries, required_columns, select_fields
+from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.series.readings import Selection
-from penstock.warehouse.series.window import window
+from penstock.warehouse.series.window import SeriesRequest, SeriesWindow, resolve_window
 from penstock.warehouse.tiers import HOUR
 
-ENVIRONMENT = "environment"
-_TENANT = " AND ".join(f"{name} = {{{name}:String}}" for name in ("organization", "project", "environment"))
-_OF_THE_GROUP = tuple(m.name for m in (*QUEUE.counters, *QUEUE.samples) if m.name != "enqueued")
+ENVIRONMENT_ROLLUP = "environment"
+_TENANT_CONDITION = " AND ".join(
+    f"{name} = {{{name}:String}}" for name in ("organization", "project", "environment")
+)
+_GROUP_MEASURES = tuple(m.name for m in (*QUEUE.counters, *QUEUE.samples) if m.name != "enqueued")
 
 
-class Asked(TypedDict, total=False):
-    """A window and a choice of fields. `period` is 30m unless said, `now` is the clock, in seconds, for those
-    who own it; `counted_until`: every event up to then was counted, which only the pipeline's streams tell.
-    """
+class SeriesPeriod(TypedDict):
+    start: str
+    end: str
 
-    period: str | None
-    start: datetime | None
-    end: datetime | None
-    resolution: str | None
-    fields: Sequence[str] | None
-    counted_until: float | None
-    now: float | None
+
+class SeriesResponse(TypedDict):
+    """A series, ready to be encoded as JSON. `queue`, `environment` or `metric` and `of` name its subject."""
+
+    queue: NotRequired[str]
+    group: NotRequired[str]
+    environment: NotRequired[str]
+    metric: NotRequired[str]
+    of: NotRequired[dict[str, str]]
+    period: SeriesPeriod
+    resolution: str
+    tier: str
+    freshness: str | None
+    completeness: CompletenessResponse
+    timeseries: list[Entry]
 
 
 def queue_series(
-    client: Warehouse, scope: Scope, queue: str, *, group: str | None = None, **asked: Unpack[Asked]
-) -> dict[str, Any]:
-    """The queue's series, ready to be JSON. A queue nobody measured has points without values.
+    reader: SeriesReader,
+    scope: Scope,
+    queue: str,
+    *,
+    group: str | None = None,
+    **request: Unpack[SeriesRequest],
+) -> SeriesResponse:
+    """Return the series of a queue or of one of its groups. An unknown queue has points without values.
 
-    Raises InvalidRequest for a window or a field that cannot be,
-    WarehouseUnavailable if ClickHouse is away.
+    Raises InvalidRequest for an invalid window or field, and WarehouseUnavailable if ClickHouse is
+    unreachable.
     """
-    answer: dict[str, Any] = {"queue": queue}
-    if group is not None:
-        answer["group"] = group
-    return answer | _series(client, _of_queue(scope, queue, group), asked)
+    series = _read_series(reader, _select_queue(scope, queue, group), request)
+    if group is None:
+        return {"queue": queue, **series}
+    return {"queue": queue, "group": group, **series}
 
 
-def environment_series(client: Warehouse, scope: Scope, **asked: Unpack[Asked]) -> dict[str, Any]:
-    """The same of an environment as a whole, from tables of its own."""
-    selection = Selection(_TENANT, _tenant(scope), rollup=ENVIRONMENT)
-    return {"environment": scope.environment} | _series(client, selection, asked)
+def environment_series(
+    reader: SeriesReader, scope: Scope, **request: Unpack[SeriesRequest]
+) -> SeriesResponse:
+    """Return the series of a whole environment, from its own tables."""
+    selection = Selection(_TENANT_CONDITION, _tenant_parameters(scope), rollup=ENVIRONMENT_ROLLUP)
+    return {"environment": scope.environment, **_read_series(reader, selection, request)}
 
 
-def known_queues(client: Warehouse, scope: Scope) -> list[str]:
-    """The queues of one environment that were ever measured, by name."""
-    rows = client.query(
-        f"SELECT DISTINCT queue FROM {tier_table(QUEUE, HOUR)} WHERE {_TENANT} ORDER BY queue",
-        _tenant(scope),
+def known_queues(warehouse: Warehouse, scope: Scope) -> list[str]:
+    """Return the names of all queues of an environment that have metrics, sorted."""
+    rows = warehouse.query(
+        f"SELECT DISTINCT queue FROM {tier_table(QUEUE, HOUR)} WHERE {_TENANT_CONDITION} ORDER BY queue",
+        _tenant_parameters(scope),
     )
     return [str(row["queue"]) for row in rows]
 
 
-def queue_is_known(client: Warehouse, scope: Scope, queue: str) -> bool:
-    """Whether the queue was ever measured; it may be deleted."""
-    rows = client.query(
-        f"SELECT 1 FROM {tier_table(QUEUE, HOUR)} WHERE {_TENANT} AND queue = {{queue:String}} LIMIT 1",
-        {**_tenant(scope), "queue": queue},
+def queue_is_known(warehouse: Warehouse, scope: Scope, queue: str) -> bool:
+    """Return whether the queue has metrics. It may have been deleted."""
+    rows = warehouse.query(
+        f"SELECT 1 FROM {tier_table(QUEUE, HOUR)} "
+        f"WHERE {_TENANT_CONDITION} AND queue = {{queue:String}} LIMIT 1",
+        {**_tenant_parameters(scope), "queue": queue},
     )
     return bool(rows)
 
 
-def environment_is_known(client: Warehouse, scope: Scope) -> bool:
-    """Whether anything was ever measured in the environment."""
-    table = tier_table(QUEUE, HOUR, ENVIRONMENT)
-    return bool(client.query(f"SELECT 1 FROM {table} WHERE {_TENANT} LIMIT 1", _tenant(scope)))
-
-
-def _series(client: Warehouse, selection: Selection, asked: Asked) -> dict[str, Any]:
-    fields = chosen_fields(asked.get("fields"))
-    now, counted_until = asked.get("now"), asked.get("counted_until")
-    span = window(
-        period=asked.get("period", "30m"),
-        start=asked.get("start"),
-        end=asked.get("end"),
-        resolution=asked.get("resolution"),
-        now_s=time.time() if now is None else now,
+def environment_is_known(warehouse: Warehouse, scope: Scope) -> bool:
+    """Return whether the environment has metrics."""
+    table = tier_table(QUEUE, HOUR, ENVIRONMENT_ROLLUP)
+    return bool(
+        warehouse.query(f"SELECT 1 FROM {table} WHERE {_TENANT_CONDITION} LIMIT 1", _tenant_parameters(scope))
     )
-    prefix = "env_" if selection.rollup else ""
-    asked_beside = beside(read_completeness, client, QUEUE, span)
-    points = read_points(client, QUEUE, span, selection, columns_of(fields, prefix))
-    completeness = asked_beside.result()
-    gauges = carry_forward(span, list(points.before.gauges), points)
+
+
+def build_response(
+    window: SeriesWindow, completeness: Completeness, counted_until_s: float | None, entries: list[Entry]
+) -> SeriesResponse:
+    """Return the fields that all series have in common."""
     return {
-        "period": {"start": iso(to_utc(span.start_s)), "end": iso(to_utc(min(span.end_s, span.now_s)))},
-        "resolution": span.resolution,
-        "tier": span.tier.name,
+        "period": {
+            "start": iso(to_utc(window.start_s)),
+            "end": iso(to_utc(min(window.end_s, window.now_s))),
+        },
+        "resolution": window.resolution,
+        "tier": window.tier.name,
         "freshness": completeness.freshness,
-        "completeness": completeness.described(counted_until),
-        "timeseries": entries(span, points, gauges, fields, prefix, counted_until),
+        "completeness": completeness.to_response(counted_until_s),
+        "timeseries": entries,
     }
 
 
-def _of_queue(scope: Scope, queue: str, group: str | None) -> Selection:
-    where = f"{_TENANT} AND queue = {{queue:String}}"
-    parameters = {**_tenant(scope), "queue": queue}
+def _read_series(reader: SeriesReader, selection: Selection, request: SeriesRequest) -> SeriesResponse:
+    fields = select_fields(request.get("fields"))
+    counted_until_s = request.get("counted_until_s")
+    window = resolve_window(**request)
+    prefix = "env_" if selection.rollup else ""
+    pending_completeness = reader.submit(read_completeness, reader.warehouse, QUEUE, window)
+    points = reader.read_points(QUEUE, window, selection, required_columns(fields, prefix))
+    completeness = pending_completeness.result()
+    gauges = carry_forward(window, list(points.last_known.gauges), points)
+    entries = build_entries(window, points, gauges, fields, prefix, counted_until_s)
+    return build_response(window, completeness, counted_until_s, entries)
+
+
+def _select_queue(scope: Scope, queue: str, group: str | None) -> Selection:
+    where = f"{_TENANT_CONDITION} AND queue = {{queue:String}}"
+    parameters = {**_tenant_parameters(scope), "queue": queue}
     if group is None:
-        return Selection(where, parameters, observed="`group` = ''")
-    own = "`group` = {group:String}"
+        return Selection(where, parameters, gauge_condition="`group` = ''")
+    is_group = "`group` = {group:String}"
     return Selection(
         f"{where} AND `group` IN ('', {{group:String}})",
         {**parameters, "group": group},
-        counted={"enqueued": "`group` = ''", **dict.fromkeys(_OF_THE_GROUP, own)},
-        observed=own,
+        count_conditions={"enqueued": "`group` = ''", **dict.fromkeys(_GROUP_MEASURES, is_group)},
+        gauge_condition=is_group,
     )
 
 
-def _tenant(scope: Scope) -> dict[str, str]:
+def _tenant_parameters(scope: Scope) -> dict[str, str]:
     return {
         "organization": scope.organization,
         "project": scope.project,

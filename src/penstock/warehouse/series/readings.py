@@ -1,164 +1,247 @@
-"""What can be read of a metric's tables: SQL over the rows of a point, and the numbers that it becomes.
+"""Readings: SQL aggregates over the rows of a point, and the values computed from them.
 
-Generic over metric definitions. Rows are always aggregated on reading: ClickHouse merges them in its own
-time, and until then one bucket may lie in several rows.
+Readings are derived from a metric definition. Queries always aggregate or merge rows, because ClickHouse
+merges them in the background, and until then a bucket may consist of several rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from penstock.definitions import MetricDefinition
+from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import QUANTILE_FUNCTION, QUANTILES, table_gauges
 from penstock.warehouse.series import packed_maximum
+from penstock.warehouse.series.merge import ANY_ROW, Aggregate, merge_rows, select_expressions
 from penstock.warehouse.series.native_format import Column
 
-ANY = "1"
 ABSENT = -1
+"""The value of a point whose gauge or sample is unknown."""
+
+BUCKET = "bucket_s"
+"""The column of a query result with the start of each bucket, in seconds since the epoch."""
+
 NOT_NULL = "assumeNotNull({})"
+
+SINGLE_THREAD = "SETTINGS max_threads = 1, optimize_move_to_prewhere = 0, max_threads_for_indexes = 1"
+"""A series is a few thousand rows that the primary key finds in small granules. A second thread, or reading
+the key columns first (PREWHERE), costs more than it saves."""
+
+TWO_THREADS = SINGLE_THREAD.replace("max_threads = 1", "max_threads = 2", 1)
+"""Each day is a separate part, and opening many parts takes longer than reading them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows speak for the thing asked about.
+    """The rows of one series, such as those of a queue.
 
-    `where` and `parameters` select its rows and must pin the tenant. `counted` says per counter or sample,
-    `observed` for all gauges, which of those rows to use: SQL conditions, all rows unless said otherwise.
-    `rollup` names the rollup whose tables are read; without it they are the metric's own.
+    `where` and `parameters` select the rows and must restrict them to one tenant. `count_conditions` maps a
+    counter or sample to the SQL condition of the rows it uses; `gauge_condition` is the condition of all
+    gauges. Without a condition all rows are used. `rollup` names the rollup whose tables are read; None means
+    the metric's own tables.
     """
 
     where: str
-    parameters: Mapping[str, Any]
-    counted: Mapping[str, str] = field(default_factory=dict)
-    observed: str = ANY
+    parameters: Mapping[str, str]
+    count_conditions: Mapping[str, str] = field(default_factory=dict)
+    gauge_condition: str = ANY_ROW
     rollup: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
-    """A function over those rows of a point that fulfil a condition; `form` is what is made of it in SQL."""
-
-    function: str
-    column: str
-    condition: str = ANY
-    form: str = "{}"
-
-    @property
-    def sql(self) -> str:
-        if self.condition == ANY:
-            return self.form.format(f"{self.function}({self.column})")
-        name, bracket, levels = self.function.partition("(")
-        return self.form.format(f"{name}If{bracket}{levels}({self.column}, {self.condition})")
-
-
-@dataclass(frozen=True, slots=True)
 class Reading:
-    """How something is read of a point: aggregates over its rows, by name, and what becomes of them.
+    """One value per point: the aggregates it needs, and the function that computes it from them.
 
-    The server aggregates and nothing else: planning a query costs by the expression. `nothing` is what a
-    point without rows has.
+    The server only aggregates, because planning a query costs time per expression. `default` is the value of
+    a point without rows.
     """
 
     aggregates: Mapping[str, Aggregate]
-    value: Callable[[Mapping[str, Column]], Column]
-    nothing: int = ABSENT
+    compute: Callable[[Mapping[str, Column]], Column]
+    default: int = ABSENT
 
 
-def readings(
-    definition: MetricDefinition, selection: Selection, *, written: bool = False
+def build_readings(
+    definition: MetricDefinition, selection: Selection, *, stored_percentiles: bool = False
 ) -> dict[str, Reading]:
-    """What can be read of a metric, by name.
+    """Return all readings of a metric by name.
 
-    Each counter under its name; `<gauge>_max` and `<gauge>_last`; per sample `_count`, `_avg`, `_max` and
-    `_p50`, `_p95`, `_p99`; `seen_ms`, when a gauge was last observed. What is not known is -1.
+    These are each counter under its name; `<gauge>_max` and `<gauge>_last`; per sample `_count`, `_avg`,
+    `_max` and `_p50`, `_p95`, `_p99`; and `seen_ms`, the time of the last observation of a gauge. Unknown
+    values are ABSENT.
 
-    With `written` the percentiles are those that were written down, and `<sample>_holds` is 1 where they
-    speak for all samples of the point: elsewhere they are worth nothing.
+    With `stored_percentiles` the percentiles come from the stored columns instead of the digests, and
+    `percentiles_valid_name(sample)` is 1 where they cover all samples of the point. Elsewhere they are
+    invalid.
     """
-    observed = selection.observed
-    seen = Aggregate("max", "seen_ms", observed, NOT_NULL)
-    found = {"seen_ms": Reading({"seen_ms": seen}, lambda of: _unless(of["seen_ms"] == 0, of["seen_ms"]))}
+    condition = selection.gauge_condition
+    seen = Aggregate("max", "seen_ms", condition, NOT_NULL)
+    readings = {
+        "seen_ms": Reading({"seen_ms": seen}, lambda of: _absent_where(of["seen_ms"] == 0, of["seen_ms"]))
+    }
     for counter in definition.counters:
-        found[counter.name] = _count(counter.name, selection.counted.get(counter.name, ANY))
+        readings[counter.name] = _counter_reading(
+            counter.name, selection.count_conditions.get(counter.name, ANY_ROW)
+        )
     for gauge in table_gauges(definition, selection.rollup):
-        found |= _gauge(gauge.name, observed)
+        readings |= _gauge_readings(gauge.name, condition)
     for sample in definition.samples:
-        found |= _sample(sample.name, selection.counted.get(sample.name, ANY), written)
-    return found
+        sample_condition = selection.count_conditions.get(sample.name, ANY_ROW)
+        readings |= _sample_readings(sample.name, sample_condition, stored_percentiles)
+    return readings
 
 
-def _count(column: str, condition: str) -> Reading:
+def _counter_reading(column: str, condition: str) -> Reading:
     return Reading(
-        {column: Aggregate("sum", column, condition)}, lambda of: of[column].astype(np.int64), nothing=0
+        {column: Aggregate("sum", column, condition)}, lambda of: of[column].astype(np.int64), default=0
     )
 
 
-def _gauge(name: str, observed: str) -> dict[str, Reading]:
-    last, top = f"{name}_last", f"{name}_max"
-    newest = {last: Aggregate("max", last, observed)}
-    highest = {top: Aggregate("max", top, observed, NOT_NULL)}
+def _gauge_readings(name: str, condition: str) -> dict[str, Reading]:
+    last, highest = f"{name}_last", f"{name}_max"
+    last_aggregate = {last: Aggregate("max", last, condition)}
+    max_aggregate = {highest: Aggregate("max", highest, condition, NOT_NULL)}
     return {
-        top: Reading(newest | highest, lambda of: _unless(packed_maximum.is_nothing(of[last]), of[top])),
+        highest: Reading(
+            last_aggregate | max_aggregate,
+            lambda of: _absent_where(packed_maximum.is_empty(of[last]), of[highest]),
+        ),
         last: Reading(
-            newest, lambda of: _unless(packed_maximum.is_nothing(of[last]), packed_maximum.word(of[last], 0))
+            last_aggregate,
+            lambda of: _absent_where(
+                packed_maximum.is_empty(of[last]),
+                packed_maximum.unpack_word(of[last], packed_maximum.VALUE_WORD),
+            ),
         ),
     }
 
 
-def _sample(name: str, condition: str, written: bool) -> dict[str, Reading]:
-    count, total, top, best = (f"{name}_{part}" for part in ("count", "sum", "max", "percentiles"))
-    counted = {count: Aggregate("sum", count, condition)}
-    summed = counted | {total: Aggregate("sum", total, condition)}
-    highest = counted | {top: Aggregate("max", top, condition)}
-    found = {
-        count: _count(count, condition),
-        top: Reading(highest, lambda of: _unless(of[count] == 0, of[top])),
+def _sample_readings(name: str, condition: str, stored_percentiles: bool) -> dict[str, Reading]:
+    count, total, highest, stored = f"{name}_count", f"{name}_sum", f"{name}_max", f"{name}_percentiles"
+    count_aggregate = {count: Aggregate("sum", count, condition)}
+    sum_aggregates = count_aggregate | {total: Aggregate("sum", total, condition)}
+    max_aggregates = count_aggregate | {highest: Aggregate("max", highest, condition)}
+    readings = {
+        count: _counter_reading(count, condition),
+        highest: Reading(max_aggregates, lambda of: _absent_where(of[count] == 0, of[highest])),
         f"{name}_avg": Reading(
-            summed,
-            lambda of: _unless(of[count] == 0, np.round(of[total] / np.maximum(of[count], 1), 2)),
+            sum_aggregates,
+            lambda of: _absent_where(of[count] == 0, np.round(of[total] / np.maximum(of[count], 1), 2)),
         ),
     }
-    if written:
-        newest = counted | {best: Aggregate("max", best, condition)}
-        found[holds_name(name)] = Reading(
-            newest, lambda of: packed_maximum.word(of[best], 3) == of[count], nothing=1
+    if stored_percentiles:
+        stored_aggregates = count_aggregate | {stored: Aggregate("max", stored, condition)}
+        readings[percentiles_valid_name(name)] = Reading(
+            stored_aggregates,
+            lambda of: packed_maximum.unpack_word(of[stored], packed_maximum.COUNT_WORD) == of[count],
+            default=1,
         )
-    merge = QUANTILE_FUNCTION.replace("(", "Merge(", 1)
-    for place, level in enumerate(percentile_names(name)):
-        merged = Aggregate(merge, f"{name}_digest", condition, f"toFloat64({{}}[{place + 1}])")
-        found[level] = (
-            Reading(newest, _written(best, place, count))
-            if written
-            else Reading(counted | {level: merged}, _merged(level, count))
+    merge_function = QUANTILE_FUNCTION.replace("(", "Merge(", 1)
+    for index, percentile in enumerate(percentile_names(name)):
+        digest = Aggregate(merge_function, f"{name}_digest", condition, f"toFloat64({{}}[{index + 1}])")
+        readings[percentile] = (
+            Reading(stored_aggregates, _compute_stored_percentile(stored, index, count))
+            if stored_percentiles
+            else Reading(
+                count_aggregate | {percentile: digest}, _compute_merged_percentile(percentile, count)
+            )
         )
-    return found
+    return readings
 
 
-def _written(best: str, place: int, count: str) -> Callable[[Mapping[str, Column]], Column]:
-    return lambda of: _unless(of[count] == 0, packed_maximum.word(of[best], place) / 100)
+def _compute_stored_percentile(
+    stored: str, index: int, count: str
+) -> Callable[[Mapping[str, Column]], Column]:
+    return lambda of: _absent_where(of[count] == 0, packed_maximum.unpack_word(of[stored], index) / 100)
 
 
-def _merged(level: str, count: str) -> Callable[[Mapping[str, Column]], Column]:
-    return lambda of: _unless(of[count] == 0, np.round(of[level], 2))
+def _compute_merged_percentile(percentile: str, count: str) -> Callable[[Mapping[str, Column]], Column]:
+    return lambda of: _absent_where(of[count] == 0, np.round(of[percentile], 2))
 
 
-def _unless(absent: Column, values: Column) -> Column:
-    kind = np.float64 if values.dtype.kind == "f" else np.int64
-    return np.where(absent, ABSENT, values.astype(kind))
+def _absent_where(is_absent: Column, values: Column) -> Column:
+    dtype = np.float64 if values.dtype.kind == "f" else np.int64
+    return np.where(is_absent, ABSENT, values.astype(dtype))
 
 
 def percentile_names(sample: str) -> tuple[str, ...]:
+    """Return the names of a sample's percentile readings."""
     return tuple(f"{sample}_p{level * 100:g}" for level in QUANTILES)
 
 
-def holds_name(sample: str) -> str:
-    return f"{sample}_holds"
+def percentiles_valid_name(sample: str) -> str:
+    """Return the name of the reading that tells whether a sample's stored percentiles are valid."""
+    return f"{sample}_percentiles_valid"
 
 
-def between(since_s: int, until_s: int) -> str:
-    """The rows whose buckets start in this time."""
+def bucket_between(since_s: int, until_s: int) -> str:
+    """Return the SQL condition of buckets that start at `since_s` or later and before `until_s`."""
     return f"bucket >= toDateTime({since_s}, 'UTC') AND bucket < toDateTime({until_s}, 'UTC')"
+
+
+def query_aggregated(
+    warehouse: Warehouse,
+    readings: Mapping[str, Reading],
+    source: str,
+    parameters: Mapping[str, str],
+    bucket: str = "0",
+) -> dict[str, Column]:
+    """Let ClickHouse aggregate the rows of `source` (FROM and following clauses).
+
+    Returns one value per group for each reading, and the SQL expression `bucket` under BUCKET.
+    """
+    aggregates = _aggregates(readings)
+    # The prefix is needed because an alias with a column's name would shadow the column.
+    expressions = [
+        f"{bucket} AS c_{BUCKET}",
+        *(f"{aggregate.sql} AS c_{name}" for name, aggregate in aggregates.items()),
+    ]
+    response = warehouse.query_columns(f"SELECT {', '.join(expressions)} {source}", parameters)
+    if not response:
+        return empty_columns(readings)
+    values = {name: response[f"c_{name}"] for name in aggregates}
+    return {BUCKET: response[f"c_{BUCKET}"], **_compute(readings, values)}
+
+
+def query_unmerged_rows(
+    warehouse: Warehouse,
+    readings: Mapping[str, Reading],
+    source: str,
+    parameters: Mapping[str, str],
+    max_rows: int,
+) -> dict[str, Column] | None:
+    """Read the rows of `source` and merge them here, by bucket; None if there are `max_rows` rows or more.
+
+    The readings may only use sums and maxima. The rows are sorted, because ClickHouse then sends them in few
+    blocks instead of one block per part.
+    """
+    aggregates = _aggregates(readings)
+    expressions = [f"toUnixTimestamp(bucket) AS c_{BUCKET}", *select_expressions(aggregates)]
+    response = warehouse.query_columns(
+        f"SELECT {', '.join(expressions)} {source} ORDER BY bucket LIMIT {max_rows} {TWO_THREADS}", parameters
+    )
+    if not response:
+        return empty_columns(readings)
+    buckets = response[f"c_{BUCKET}"]
+    if len(buckets) == max_rows:
+        return None
+    buckets, values = merge_rows(response, buckets, aggregates)
+    return {BUCKET: buckets, **_compute(readings, values)}
+
+
+def empty_columns(readings: Mapping[str, Reading]) -> dict[str, Column]:
+    """Return the result of a query that found no rows."""
+    return {name: np.empty(0, np.int64) for name in (BUCKET, *readings)}
+
+
+def _aggregates(readings: Mapping[str, Reading]) -> dict[str, Aggregate]:
+    return {
+        name: aggregate for reading in readings.values() for name, aggregate in reading.aggregates.items()
+    }
+
+
+def _compute(readings: Mapping[str, Reading], values: Mapping[str, Column]) -> dict[str, Column]:
+    return {name: reading.compute(values) for name, reading in readings.items()}
