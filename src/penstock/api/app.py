@@ -19,10 +19,10 @@ from penstock.api.auth import Guards
 from penstock.api.routes import (
     ack_and_transaction,
     analytics,
-    batch_stats,
     configure,
     dead_letter_jobs,
     dead_letters,
+    diagnostics,
     groups,
     health,
     message_admin,
@@ -35,7 +35,6 @@ from penstock.api.routes import (
     status,
     tasks,
     traces,
-    vacuum_horizon,
     webhook_broker,
     worker_health,
 )
@@ -64,7 +63,7 @@ def create_app(settings: Settings) -> FastAPI:
     for module in (
         *(configure, queues, groups, message_admin, traces, operations),
         *(dead_letters, dead_letter_jobs, webhook_broker),
-        *(run_queues, tasks, status, vacuum_horizon, batch_stats, series, prometheus, health),
+        *(run_queues, tasks, status, diagnostics, series, prometheus, health),
         *(analytics, worker_health),
     ):
         app.include_router(module.router)

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from penstock.durable import log, reconciliation
+from penstock.durable.dead_letters import dead_letter_queries
 from penstock.durable.pool import Database
 from penstock.durable.storage import vacuum_horizon
 from penstock.durable.storage.vacuum_horizon import Holder
@@ -38,6 +39,13 @@ class ReconciliationSummary(NamedTuple):
     ended_at: datetime
     drift: int
     findings: int
+
+
+class DeadLetterDrift(NamedTuple):
+    """By how much recounts of the last 31 days corrected the dead-letter counts, and the end of the last one."""
+
+    drift: int
+    recounted_at: datetime | None
 
 
 class Diagnostics:
@@ -80,3 +88,6 @@ class Diagnostics:
             QueueGauges(row["queue"], row["group_name"], row["depth"], row["running"], row["oldest_at"])
             for row in rows
         ]
+
+    async def dead_letter_drift(self) -> DeadLetterDrift:
+        return DeadLetterDrift(*await dead_letter_queries.drift(self._database))

@@ -1,12 +1,11 @@
-"""Is it well: every part, asked now, with a deadline."""
+"""`GET /health`: check every component now, each with a timeout."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable
-from datetime import timedelta
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
@@ -14,47 +13,57 @@ from redis.exceptions import RedisError
 from starlette.requests import Request
 
 from penstock.api.services import Services, get_services
-from penstock.durable.storage.vacuum_horizon import horizon
 from penstock.errors import PenstockError
 from penstock.streams.progress import STALE_AFTER_S, read_progress_async
 
 router = APIRouter(tags=["health"])
 
-DEADLINE_S = 2.0
+TIMEOUT_S = 2.0
 
 
-@router.get("/health", responses={503: {"description": "at least one part is down"}})
+class ComponentHealth(TypedDict):
+    status: str
+    """up or down"""
+    detail: str
+    ms: NotRequired[float]
+
+
+@router.get("/health", responses={503: {"description": "at least one component is down"}})
 async def health(request: Request) -> JSONResponse:
-    """Every part with its state: 200 when all are up, 503 otherwise."""
+    """The state of every component: 200 if all are up, 503 otherwise."""
     services = get_services(request)
-    names = ("postgres", "redis", "clickhouse", "pipeline")
-    checks = (_postgres(services), _redis(services), _clickhouse(services), _pipeline(services))
-    found, warnings = await asyncio.gather(
-        asyncio.gather(*(_checked(check) for check in checks)), _warnings(services)
+    checks = {
+        "postgres": _check_postgres(services),
+        "redis": _check_redis(services),
+        "clickhouse": _check_clickhouse(services),
+        "pipeline": _check_pipeline(services),
+    }
+    results, warnings = await asyncio.gather(
+        asyncio.gather(*(_run_check(check) for check in checks.values())), _warnings(services)
     )
-    parts: dict[str, dict[str, Any]] = {"broker": {"status": "up", "detail": "answering"}}
-    parts.update(zip(names, found, strict=True))
-    healthy = all(part["status"] == "up" for part in parts.values())
-    body = {"status": "ok" if healthy else "degraded", "parts": parts, "warnings": warnings}
-    return JSONResponse(body, 200 if healthy else 503, {"Cache-Control": "no-store"})
+    components: dict[str, ComponentHealth] = {"broker": {"status": "up", "detail": "answering"}}
+    components.update(zip(checks, results, strict=True))
+    is_healthy = all(component["status"] == "up" for component in components.values())
+    body = {"status": "ok" if is_healthy else "degraded", "parts": components, "warnings": warnings}
+    return JSONResponse(body, 200 if is_healthy else 503, {"Cache-Control": "no-store"})
 
 
 async def _warnings(services: Services) -> list[str]:
-    """What does not stop the platform yet, in sentences that say what to do."""
-    limit = timedelta(seconds=services.settings.horizon_s)
+    """Problems that do not stop the platform yet, in sentences that say what to do."""
+    work = services.broker.diagnostics.vacuum_horizon_holders(services.settings.horizon_s)
     try:
-        holders = await asyncio.wait_for(horizon(services.database, limit), DEADLINE_S)
+        holders = await asyncio.wait_for(work, TIMEOUT_S)
     except (TimeoutError, PenstockError):
-        return []  # the database is away or slow: its part says so
+        return []  # PostgreSQL is unreachable or slow; its own check reports it
     return [holder.sentence for holder in holders]
 
 
-async def _checked(check: Awaitable[str]) -> dict[str, Any]:
+async def _run_check(check: Awaitable[str]) -> ComponentHealth:
     started = time.perf_counter()
     try:
-        detail = await asyncio.wait_for(check, DEADLINE_S)
+        detail = await asyncio.wait_for(check, TIMEOUT_S)
     except TimeoutError:
-        return {"status": "down", "detail": f"no answer within {DEADLINE_S:g} s"}
+        return {"status": "down", "detail": f"no response within {TIMEOUT_S:g} s"}
     except PenstockError as error:
         return {"status": "down", "detail": error.detail}
     except (RedisError, OSError) as error:
@@ -62,26 +71,26 @@ async def _checked(check: Awaitable[str]) -> dict[str, Any]:
     return {"status": "up", "detail": detail, "ms": round((time.perf_counter() - started) * 1000, 1)}
 
 
-async def _postgres(services: Services) -> str:
-    await services.database.ping()
+async def _check_postgres(services: Services) -> str:
+    await services.broker.diagnostics.ping()
     return "answering"
 
 
-async def _redis(services: Services) -> str:
+async def _check_redis(services: Services) -> str:
     await services.redis.ping()
     return "answering"
 
 
-async def _clickhouse(services: Services) -> str:
+async def _check_clickhouse(services: Services) -> str:
     await asyncio.to_thread(services.warehouse.query, "SELECT 1")
     return "answering"
 
 
-async def _pipeline(services: Services) -> str:
+async def _check_pipeline(services: Services) -> str:
     progress = await read_progress_async(services.redis)
     if progress is None:
-        raise PenstockError("the pipeline has not reported yet")
+        raise PenstockError("The pipeline has not reported yet. Start it with `penstock up`.")
     age_s = time.time() - float(progress["at"])
     if age_s > STALE_AFTER_S:
-        raise PenstockError(f"the pipeline's last report is {age_s:.0f} s old")
+        raise PenstockError(f"The last report of the pipeline is {age_s:.0f} s old. Check its log.")
     return str(progress["state"])

@@ -86,7 +86,7 @@ async def retry_operation(request: Request, operation_id: OperationId) -> dict[s
 @router.delete("/{operationId}")
 async def drop_operation(request: Request, operation_id: OperationId) -> dict[str, Any]:
     """Forget an operation. One that is pending or failed is never carried out then: its messages are gone."""
-    was = await get_services(request).broker.operations.drop(DEFAULT_SCOPE, operation_id)
+    was = await get_services(request).broker.operations.delete(DEFAULT_SCOPE, operation_id)
     return {"operationId": str(operation_id), "dropped": True, "status": was}
 
 

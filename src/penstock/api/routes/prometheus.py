@@ -1,16 +1,14 @@
-"""`GET /metrics`: what the brokers behind this port do, and what the pipeline tells, for Prometheus."""
+"""`GET /metrics`: the metrics of the brokers behind this port and of the pipeline, for Prometheus."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any
 
 from fastapi import APIRouter
-from prometheus_client import exposition as plain
+from prometheus_client import exposition as text_format
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
 from redis import RedisError
@@ -23,40 +21,37 @@ from penstock.api.exporter.queue_samples import queue_samples
 from penstock.api.exporter.worker_aggregate import summary_values
 from penstock.api.schemas.dead_letter_views import status_page
 from penstock.api.services import Services, get_services
-from penstock.durable import reconciliation
-from penstock.durable.dead_letters import dead_letter_queries
-from penstock.durable.storage.vacuum_horizon import Holder, horizon
 from penstock.errors import PenstockError
 from penstock.streams.progress import read_progress_async
 from penstock.telemetry import EXPORTED_METRICS, MetricType
 
 router = APIRouter(tags=["metrics"])
 
-DEADLINE_S = 2.0
-MOST_GROUPS = 10_000
-DEAD = (
+TIMEOUT_S = 2.0
+MAX_GROUPS = 10_000
+DEAD_LETTER_METRICS = (
     *(telemetry.DEAD_JOB_COUNT, telemetry.DEAD_LETTERS, telemetry.DEAD_LETTER_OLDEST_AGE),
     *(telemetry.DEAD_LETTER_DRIFT, telemetry.DEAD_LETTER_RECOUNT_AGE),
 )
 
 
-class _Gathered:
-    """Samples in the form the exposition asks for."""
+class _SampleCollector:
+    """Presents samples to prometheus_client, which calls `collect`."""
 
     def __init__(self, samples: SampleTable) -> None:
         self._samples = samples
 
     def collect(self) -> Iterable[Metric]:
-        for exported in EXPORTED_METRICS:
-            values = self._samples[exported]
-            if exported.type is MetricType.SUMMARY:
-                summary = SummaryMetricFamily(exported.name, exported.help, labels=exported.all_labels)
-                for labels, found in summary_values(values, exported).items():
-                    summary.add_metric(labels, int(found["count"]), found["sum"])
+        for metric in EXPORTED_METRICS:
+            values = self._samples[metric]
+            if metric.type is MetricType.SUMMARY:
+                summary = SummaryMetricFamily(metric.name, metric.help, labels=metric.all_labels)
+                for labels, summed in summary_values(values, metric).items():
+                    summary.add_metric(labels, int(summed["count"]), summed["sum"])
                 yield summary
                 continue
-            family_of = CounterMetricFamily if exported.type is MetricType.COUNTER else GaugeMetricFamily
-            family = family_of(exported.name, exported.help, labels=exported.all_labels)
+            family_type = CounterMetricFamily if metric.type is MetricType.COUNTER else GaugeMetricFamily
+            family = family_type(metric.name, metric.help, labels=metric.all_labels)
             for labels, value in values.items():
                 family.add_metric(labels, value)
             yield family
@@ -64,10 +59,10 @@ class _Gathered:
 
 DESCRIPTION = "\n".join(
     [
-        "Counters and gauges in the OpenMetrics format, or in the older one for those who accept only that.",
-        "Any worker answers for all behind its port.",
+        "Counters and gauges in the OpenMetrics format, or in the older text format if `Accept` asks for it.",
+        "Any worker answers for all workers behind its port.",
         "",
-        "| Metric | Type | Labels | What it is |",
+        "| Metric | Type | Labels | Meaning |",
         "|---|---|---|---|",
         *(
             f"| `{e.name}` | {e.type} | {', '.join(e.all_labels) or '–'} | {e.help} |"
@@ -80,75 +75,75 @@ DESCRIPTION = "\n".join(
 @router.get("/metrics", response_class=Response, description=DESCRIPTION)
 async def prometheus(request: Request) -> Response:
     services = get_services(request)
-    queues, holders, progress, dead, reconciled = await asyncio.gather(
+    queues, vacuum_horizon, progress, dead_letters, reconciliation = await asyncio.gather(
         queue_samples(services),
-        _holders(services),
-        _progress(services),
-        _dead_samples(services),
-        _reconciled(services),
+        _vacuum_horizon_samples(services),
+        _pipeline_progress(services),
+        _dead_letter_samples(services),
+        _reconciliation_samples(services),
     )
     depth = services.broker.journal.depth() if services.broker.journal is not None else None
-    samples = queues | dead | reconciled | _pipeline_samples(progress)
+    samples = queues | vacuum_horizon | dead_letters | reconciliation | _pipeline_samples(progress)
     samples |= {
-        telemetry.VACUUM_HORIZON_AGE: {(holder.kind, holder.name): holder.age_s for holder in holders},
         telemetry.JOURNAL_RECORDS: {(): depth.records} if depth else {},
         telemetry.JOURNAL_BYTES: {(): depth.bytes} if depth else {},
     }
     samples |= services.worker_aggregate.samples()
-    gathered = _Gathered(samples)
-    accepted = request.headers.get("accept", "")
-    if "text/plain" in accepted and "openmetrics" not in accepted:
-        return Response(plain.generate_latest(gathered), media_type=plain.CONTENT_TYPE_LATEST)
-    body: bytes = generate_latest(gathered)  # type: ignore[no-untyped-call]
+    collector = _SampleCollector(samples)
+    accept = request.headers.get("accept", "")
+    if "text/plain" in accept and "openmetrics" not in accept:
+        return Response(text_format.generate_latest(collector), media_type=text_format.CONTENT_TYPE_LATEST)
+    body: bytes = generate_latest(collector)  # type: ignore[no-untyped-call]
     return Response(body, media_type=CONTENT_TYPE_LATEST)
 
 
-async def _reconciled(services: Services) -> SampleTable:
-    """What the last comparison with the log found; no samples before the first, or without the database."""
+async def _reconciliation_samples(services: Services) -> SampleTable:
+    """The last comparison of totals with the log; no samples before the first, or without PostgreSQL."""
     table: SampleTable = {
         telemetry.RECONCILIATION_AGE: {},
         telemetry.RECONCILIATION_DRIFT: {},
         telemetry.RECONCILIATION_FINDINGS: {},
     }
     try:
-        row = await asyncio.wait_for(reconciliation.latest(services.database), DEADLINE_S)
+        summary = await asyncio.wait_for(services.broker.diagnostics.last_reconciliation(), TIMEOUT_S)
     except (TimeoutError, PenstockError):
         return table
-    if row is not None:
-        table[telemetry.RECONCILIATION_AGE][()] = max(0.0, time.time() - row["ended_at"].timestamp())
-        table[telemetry.RECONCILIATION_DRIFT][()] = row["drift"]
-        table[telemetry.RECONCILIATION_FINDINGS][()] = len(json.loads(row["findings"]))
+    if summary is not None:
+        table[telemetry.RECONCILIATION_AGE][()] = max(0.0, time.time() - summary.ended_at.timestamp())
+        table[telemetry.RECONCILIATION_DRIFT][()] = summary.drift
+        table[telemetry.RECONCILIATION_FINDINGS][()] = summary.findings
     return table
 
 
-async def _holders(services: Services) -> list[Holder]:
+async def _vacuum_horizon_samples(services: Services) -> SampleTable:
+    work = services.broker.diagnostics.vacuum_horizon_holders(services.settings.horizon_s)
     try:
-        limit = timedelta(seconds=services.settings.horizon_s)
-        return await asyncio.wait_for(horizon(services.database, limit), DEADLINE_S)
+        holders = await asyncio.wait_for(work, TIMEOUT_S)
     except (TimeoutError, PenstockError):
-        return []  # the database is away or slow, which /health says
+        holders = []  # PostgreSQL is unreachable or slow; /health reports it
+    return {telemetry.VACUUM_HORIZON_AGE: {(holder.kind, holder.name): holder.age_s for holder in holders}}
 
 
-async def _dead_samples(services: Services) -> SampleTable:
-    """Dead letters, from the counts that all processes share; no samples while the database is away."""
+async def _dead_letter_samples(services: Services) -> SampleTable:
+    """Dead letters, from the counts that all processes share; no samples while PostgreSQL is unreachable."""
     try:
         page, (drift, recounted_at) = await asyncio.wait_for(
             asyncio.gather(
-                status_page(services, MOST_GROUPS, 0, ages=True),
-                dead_letter_queries.drift(services.database),
+                status_page(services, MAX_GROUPS, 0, ages=True),
+                services.broker.diagnostics.dead_letter_drift(),
             ),
-            DEADLINE_S,
+            TIMEOUT_S,
         )
     except (TimeoutError, PenstockError):
-        return {exported: {} for exported in DEAD}
+        return {metric: {} for metric in DEAD_LETTER_METRICS}
     now = time.time()
     counts: Samples = {(row.queue, row.group or ""): 0 for row in page.rows}
     ages: Samples = {}
-    for row in page.rows:  # groups that were deleted share a name
-        key = (row.queue, row.group or "")
-        counts[key] += row.messages
+    for row in page.rows:  # deleted groups share one name
+        labels = (row.queue, row.group or "")
+        counts[labels] += row.messages
         if row.oldest_at is not None:
-            ages[key] = max(ages.get(key, 0.0), now - row.oldest_at.timestamp())
+            ages[labels] = max(ages.get(labels, 0.0), now - row.oldest_at.timestamp())
     return {
         telemetry.DEAD_JOB_COUNT: counts,
         telemetry.DEAD_LETTERS: counts,
@@ -158,27 +153,27 @@ async def _dead_samples(services: Services) -> SampleTable:
     }
 
 
-async def _progress(services: Services) -> dict[str, Any] | None:
-    """The pipeline's last report; None if there is none, or Redis is away or slow."""
+async def _pipeline_progress(services: Services) -> dict[str, Any] | None:
+    """The last report of the pipeline; None without a report, or if Redis is unreachable or slow."""
     try:
-        return await asyncio.wait_for(read_progress_async(services.redis), DEADLINE_S)
+        return await asyncio.wait_for(read_progress_async(services.redis), TIMEOUT_S)
     except (TimeoutError, RedisError, OSError, ValueError):
         return None
 
 
 def _pipeline_samples(progress: dict[str, Any] | None) -> SampleTable:
-    """What the pipeline said of itself. Without a report the metrics have no samples."""
+    """Samples from the last report of the pipeline; without a report the metrics have no samples."""
     now = time.time()
     reports = {(name,): report for name, report in (progress or {}).get("metrics", {}).items()}
 
     def per_metric(field: str, scale: float = 1.0) -> Samples:
-        return {metric: report[field] * scale for metric, report in reports.items()}
+        return {labels: report[field] * scale for labels, report in reports.items()}
 
     return {
         telemetry.PIPELINE_REPORT_AGE: {(): now - float(progress["at"])} if progress else {},
         telemetry.PIPELINE_FRESHNESS_AGE: {
-            metric: max(0.0, now - report["freshness"])
-            for metric, report in reports.items()
+            labels: max(0.0, now - report["freshness"])
+            for labels, report in reports.items()
             if report["freshness"] is not None
         },
         telemetry.PIPELINE_LAG: {

@@ -1,6 +1,6 @@
 """The hot routes push and pop.
 
-They bypass the framework's validation; `penstock.api.http.fast_routes` calls the `start_*` functions directly.
+They bypass the framework's validation. The fast path of `penstock.api.http` calls their `start_*` functions.
 """
 
 from __future__ import annotations
