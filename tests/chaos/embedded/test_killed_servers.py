@@ -1,4 +1,4 @@
-"""Kill any server, or the supervisor: it is noticed and repaired, and nothing is left behind or lost."""
+"""Kill a server or the supervisor: the platform recovers, loses no data and leaves no process running."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import asyncpg
 import clickhouse_connect
@@ -22,14 +23,29 @@ from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import start
 from penstock.embedded.supervision.process_identity import ProcessIdentity, identify, write_pid_file
-from penstock.embedded.supervision.state import ComponentState, State, read_state
+from penstock.embedded.supervision.state import ComponentState, RunState, read_state
 from tests.waiting import wait_until
 
 NAMES = ("postgres", "valkey", "clickhouse")
 
 
+class ComponentDocument(TypedDict):
+    name: str
+    pid: int | None
+    lastFailure: str | None
+
+
+class StatusDocument(TypedDict):
+    running: bool
+    parts: list[ComponentDocument]
+
+
+def is_dead(identity: ProcessIdentity) -> bool:
+    return not identity.is_alive
+
+
 class ThreeServers:
-    """A supervisor process on a home, asked how it is by its state file and by `penstock status`."""
+    """A supervisor process with three servers, observed through its state file and `penstock status`."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -47,31 +63,34 @@ class ThreeServers:
             self.process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, text=True)
         wait_until(self.all_up, 60, "all three servers are up")
 
-    def status(self) -> tuple[int, dict[str, Any]]:
-        done = subprocess.run(
+    def run_status_command(self) -> tuple[int, StatusDocument]:
+        """Run `penstock status --json`; return its exit code and its output."""
+        result = subprocess.run(
             [sys.executable, "-m", "penstock.cli.main", "status", "--json"],
             env={**os.environ, "PENSTOCK_HOME": str(self.home)},
             capture_output=True,
             text=True,
             check=False,
         )
-        return done.returncode, json.loads(done.stdout)
+        return result.returncode, json.loads(result.stdout)
 
     def all_up(self) -> bool:
         state = read_state(self.home)
         return state is not None and state.all_up
 
-    def part(self, name: str) -> ComponentState:
+    def component(self, name: str) -> ComponentState:
         state = read_state(self.home)
         assert state is not None
-        return next(part for part in state.parts if part.name == name)
+        component = state.find_component(name)
+        assert component is not None
+        return component
 
     def identities(self) -> dict[str, ProcessIdentity]:
-        found = {name: identify(self.part(name).pid or 0) for name in NAMES}
-        assert all(found.values())
-        return {name: identity for name, identity in found.items() if identity}
+        identities = {name: identify(self.component(name).pid or 0) for name in NAMES}
+        assert all(identities.values())
+        return {name: identity for name, identity in identities.items() if identity}
 
-    def end(self) -> None:
+    def stop(self) -> None:
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
             assert self.process.wait(60) == 0, self.output.read_text()
@@ -92,8 +111,8 @@ def servers(server_home: Path) -> Iterator[ThreeServers]:
             servers.process.wait(60)
 
 
-async def remember(servers: ThreeServers, number: int) -> None:
-    """Write a number to all three, on disk as each promises."""
+async def write_number(servers: ThreeServers, number: int) -> None:
+    """Write a number durably to all three servers."""
     connection = await asyncpg.connect(servers.postgres.url)
     await connection.execute("CREATE TABLE IF NOT EXISTS kept (n int)")
     await connection.execute("INSERT INTO kept VALUES ($1)", number)
@@ -106,7 +125,7 @@ async def remember(servers: ThreeServers, number: int) -> None:
         client.insert("kept", [[number]], column_names=["n"])
 
 
-async def remembered(servers: ThreeServers) -> list[set[int]]:
+async def read_numbers(servers: ThreeServers) -> list[set[int]]:
     connection = await asyncpg.connect(servers.postgres.url)
     in_postgres = {row["n"] for row in await connection.fetch("SELECT n FROM kept")}
     await connection.close()
@@ -118,65 +137,67 @@ async def remembered(servers: ThreeServers) -> list[set[int]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_killed_server_is_noticed_reported_and_repaired(servers: ThreeServers, name: str) -> None:
+async def test_a_killed_server_is_reported_and_restarted(servers: ThreeServers, name: str) -> None:
     number = NAMES.index(name)
-    await remember(servers, number)
-    before = servers.part(name)
+    await write_number(servers, number)
+    before = servers.component(name)
     assert before.pid is not None
     os.kill(before.pid, signal.SIGKILL)
     wait_until(
-        lambda: servers.all_up() and servers.part(name).restarts == before.restarts + 1,
+        lambda: servers.all_up() and servers.component(name).restarts == before.restarts + 1,
         30,
         f"{name} is up again",
     )
-    code, status = servers.status()
-    after = next(part for part in status["parts"] if part["name"] == name)
-    assert code == 0
+    exit_code, status = servers.run_status_command()
+    after = next(component for component in status["parts"] if component["name"] == name)
+    assert exit_code == 0
     assert after["pid"] != before.pid
-    assert after["lastFailure"] == f"{name} was ended by SIGKILL"
+    assert after["lastFailure"] == f"{name} was terminated by SIGKILL"
     assert f"{name} is up again" in servers.output.read_text()
-    assert all(number in numbers for numbers in await remembered(servers))
+    assert all(number in numbers for numbers in await read_numbers(servers))
 
 
-def test_a_part_that_is_down_is_reported_as_such_meanwhile(servers: ThreeServers) -> None:
-    """Suspended, it neither dies nor answers; status says so and ends with 1."""
-    pid = servers.part("valkey").pid
+def test_a_suspended_server_is_reported_and_not_restarted(servers: ThreeServers) -> None:
+    """A suspended server neither dies nor answers; `penstock status` says so and exits with 1."""
+    pid = servers.component("valkey").pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: servers.part("valkey").state is State.SILENT, 15, "the silence is noticed")
-        assert servers.status()[0] == 1
+        wait_until(
+            lambda: servers.component("valkey").state is RunState.UNRESPONSIVE, 15, "the supervisor notices"
+        )
+        assert servers.run_status_command()[0] == 1
     finally:
         os.kill(pid, signal.SIGCONT)
-    wait_until(servers.all_up, 15, "it answers again, without a restart")
-    assert servers.part("valkey").pid == pid
+    wait_until(servers.all_up, 15, "the server answers again, without a restart")
+    assert servers.component("valkey").pid == pid
 
 
 @pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="only Linux tells a child of its parent's death"
+    not sys.platform.startswith("linux"), reason="only Linux signals a child when its parent dies"
 )
-async def test_nothing_outlives_a_killed_supervisor_and_the_next_start_cleans_up(
+async def test_servers_die_with_a_killed_supervisor_and_the_next_start_stops_orphans(
     servers: ThreeServers,
 ) -> None:
-    await remember(servers, 99)
+    await write_number(servers, 99)
     identities = servers.identities()
     assert servers.process is not None
     servers.process.kill()
     servers.process.wait()
     for name, identity in identities.items():
-        wait_until(lambda identity=identity: not identity.alive, 20, f"{name} follows the supervisor")
-    assert servers.status()[1]["running"] is False
+        wait_until(partial(is_dead, identity), 20, f"{name} dies with the supervisor")
+    assert servers.run_status_command()[1]["running"] is False
 
-    # A server that did not follow, as on a system without death signals.
-    stray = start(servers.valkey)
-    write_pid_file(servers.home / "run" / "valkey.pid", stray.identity)
-    wait_until(lambda: servers.valkey.probe().ok, 20, "the stray server answers")
+    # A server that did not die, as on a system without death signals.
+    orphan = start(servers.valkey)
+    write_pid_file(servers.home / "run" / "valkey.pid", orphan.identity)
+    wait_until(lambda: servers.valkey.probe().ok, 20, "the orphan answers")
     servers.start()
-    assert not stray.identity.alive
-    assert "ended valkey" in servers.output.read_text()
-    assert all(99 in numbers for numbers in await remembered(servers))
+    assert not orphan.identity.is_alive
+    assert "stopped valkey" in servers.output.read_text()
+    assert all(99 in numbers for numbers in await read_numbers(servers))
 
     identities = servers.identities()
-    servers.end()
-    assert not any(identity.alive for identity in identities.values())
-    assert servers.status()[1]["running"] is False
+    servers.stop()
+    assert not any(identity.is_alive for identity in identities.values())
+    assert servers.run_status_command()[1]["running"] is False

@@ -1,4 +1,4 @@
-"""The supervisor with the three real servers, in a process of its own, so that a test can kill it."""
+"""A program that supervises the three real servers, so that a test can kill the supervisor."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def main() -> None:
     home = Path(sys.argv[1])
     postgres, valkey, clickhouse = map(int, sys.argv[2:])
     lock = HomeLock(home)
-    print("ended", *stop_orphans(home), flush=True)
-    parts = [Postgres(home, postgres), Valkey(home, valkey), ClickHouse(home, clickhouse)]
+    print("stopped", *stop_orphans(home), flush=True)
+    components = [Postgres(home, postgres), Valkey(home, valkey), ClickHouse(home, clickhouse)]
     supervisor = Supervisor(
-        home, parts, "http://three-servers", lock, lambda _, words: print(words, flush=True)
+        home, components, "http://three-servers", lock, lambda _, message: print(message, flush=True)
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: supervisor.request_stop())

@@ -1,4 +1,4 @@
-"""The embedded Valkey, started for real."""
+"""The embedded Valkey: durability, privacy and errors of a real server."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from penstock.embedded.supervision.component import running
 from penstock.errors import ComponentFailed
 
 
-def test_writes_on_disk_survive_a_kill(tmp_path: Path) -> None:
+def test_acknowledged_writes_survive_a_kill(tmp_path: Path) -> None:
     server = Valkey(tmp_path, any_free_port())
     with running(server) as child, Redis.from_url(server.url) as client:
         client.xadd("stream", {"a": 1})
         client.set("kept", "yes")
-        # Once a second means that up to two seconds of writes may still be in memory.
         assert client.execute_command("WAITAOF", 1, 0, 5000)[0] == 1
         child.process.send_signal(signal.SIGKILL)
         child.process.wait()
         assert not server.probe().ok
-    again = Valkey(tmp_path, any_free_port())
-    with running(again), Redis.from_url(again.url) as client:
+    restarted = Valkey(tmp_path, any_free_port())
+    with running(restarted), Redis.from_url(restarted.url) as client:
         assert client.get("kept") == b"yes"
         assert client.xlen("stream") == 1
 
@@ -34,17 +33,17 @@ def test_writes_on_disk_survive_a_kill(tmp_path: Path) -> None:
 def test_it_is_durable_private_and_never_evicts(redis_url: str, server_home: Path) -> None:
     with Redis.from_url(redis_url) as client:
         settings = client.config_get("*")
-    wanted = {"appendonly": "yes", "appendfsync": "always", "bind": "127.0.0.1", "save": ""}
-    assert settings | wanted | {"maxmemory-policy": "noeviction"} == settings
+    expected = {"appendonly": "yes", "appendfsync": "always", "bind": "127.0.0.1", "save": ""}
+    assert settings | expected | {"maxmemory-policy": "noeviction"} == settings
     assert stat.S_IMODE((server_home / "valkey" / "valkey.conf").stat().st_mode) == 0o600
-    with Redis.from_url(redis_url.replace("@", "x@")) as stranger, pytest.raises(AuthenticationError):
-        stranger.ping()
+    with Redis.from_url(redis_url.replace("@", "x@")) as unauthorized, pytest.raises(AuthenticationError):
+        unauthorized.ping()
 
 
-def test_a_taken_port_is_told_in_words(tmp_path: Path, redis_url: str) -> None:
+def test_a_taken_port_is_explained(tmp_path: Path, redis_url: str) -> None:
     port = int(redis_url.rpartition(":")[2].split("/")[0])
     with (
-        pytest.raises(ComponentFailed, match="valkey: its port was taken by another program"),
+        pytest.raises(ComponentFailed, match="valkey failed: another program took its port"),
         running(Valkey(tmp_path, port)),
     ):
         pass

@@ -1,4 +1,4 @@
-"""Ports: the preferred one, another one, and words about who holds it."""
+"""Choosing ports, and naming the process that holds a port."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.embedded.servers.ports import any_free_port, choose_port, is_free, require_port
+from penstock.embedded.servers.ports import any_free_port, choose_port, is_port_free, require_port
 from penstock.errors import ComponentFailed
 
 
@@ -20,7 +20,7 @@ def taken_port() -> Iterator[int]:
         yield int(listener.getsockname()[1])
 
 
-def test_the_preferred_port_is_taken_when_it_is_free() -> None:
+def test_a_free_preferred_port_is_chosen() -> None:
     port = any_free_port()
     assert choose_port(port) == port
 
@@ -28,10 +28,10 @@ def test_the_preferred_port_is_taken_when_it_is_free() -> None:
 def test_another_port_is_chosen_when_the_preferred_one_is_taken(taken_port: int) -> None:
     chosen = choose_port(taken_port)
     assert chosen != taken_port
-    assert is_free(chosen)
+    assert is_port_free(chosen)
 
 
-def test_a_port_promised_to_another_part_is_avoided() -> None:
+def test_a_port_of_another_component_is_avoided() -> None:
     port = any_free_port()
     assert choose_port(port, frozenset({port})) != port
 
@@ -40,9 +40,9 @@ def test_a_port_beyond_the_last_one_is_not_tried() -> None:
     assert choose_port(65536) <= 65535
 
 
-def test_a_taken_port_is_refused_naming_its_holder_and_what_to_set(taken_port: int) -> None:
-    with pytest.raises(ComponentFailed) as refused:
+def test_the_error_for_a_taken_port_names_its_holder_and_the_setting(taken_port: int) -> None:
+    with pytest.raises(ComponentFailed) as caught:
         require_port(taken_port)
-    assert f"port {taken_port} is already taken by " in refused.value.detail
-    assert f"(pid {os.getpid()})" in refused.value.detail
-    assert "PENSTOCK_PORT" in refused.value.detail
+    assert f"Port {taken_port} is already in use by " in caught.value.detail
+    assert f"(pid {os.getpid()})" in caught.value.detail
+    assert "PENSTOCK_PORT" in caught.value.detail

@@ -1,4 +1,4 @@
-"""The embedded ClickHouse through the ordinary client."""
+"""The embedded ClickHouse through the official Python client."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from penstock.errors import ComponentFailed
 
 @pytest.fixture(scope="module")
 def database(clickhouse_url: str) -> Iterator[str]:
-    """A URL of a database of this module's own."""
+    """The URL of a database that only this module uses."""
     with clickhouse_connect.get_client(dsn=clickhouse_url) as admin:
-        admin.command("CREATE DATABASE front_tests")
-        yield clickhouse_url.replace("/default", "/front_tests")
-        admin.command("DROP DATABASE front_tests")
+        admin.command("CREATE DATABASE server_tests")
+        yield clickhouse_url.replace("/default", "/server_tests")
+        admin.command("DROP DATABASE server_tests")
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def test_native_inserts_arrive_in_every_compression(
 def test_arrow_goes_in_and_comes_out(client: Client, numbers: str) -> None:
     table = pa.table({"n": pa.array(range(100_000), pa.uint64()), "s": ["x"] * 100_000})
     client.insert_arrow(numbers, table, settings={"async_insert": 0, "max_insert_block_size": 1_000_000})
-    back = client.query_arrow(f"SELECT n, s FROM {numbers} ORDER BY n")
-    assert back.num_rows == 100_000
-    assert back.column("n").to_pylist()[-1] == 99_999
+    result = client.query_arrow(f"SELECT n, s FROM {numbers} ORDER BY n")
+    assert result.num_rows == 100_000
+    assert result.column("n").to_pylist()[-1] == 99_999
 
 
 def test_raw_formats_go_in_and_come_out(client: Client, numbers: str) -> None:
@@ -77,8 +77,8 @@ def test_parameters_are_bound_by_the_server(client: Client) -> None:
     parameters = {"text": "it's \\ a\ttab\nüñ", "list": ["a'b", "c"], "number": -5}
     sql = "SELECT {text:String}, {list:Array(String)}, {number:Int32}"
     assert client.query(sql, parameters=parameters).result_rows == [tuple(parameters.values())]
-    long = "x" * 50_000  # too long for a URL: the client sends a form
-    assert client.query("SELECT length({t:String})", parameters={"t": long}).result_rows == [(50_000,)]
+    long_text = "x" * 50_000  # too long for a URL, so the client sends a form
+    assert client.query("SELECT length({t:String})", parameters={"t": long_text}).result_rows == [(50_000,)]
 
 
 def test_an_empty_result_is_empty(client: Client) -> None:
@@ -87,18 +87,18 @@ def test_an_empty_result_is_empty(client: Client) -> None:
     assert client.query_arrow("SELECT 1 AS x WHERE 0").num_rows == 0
 
 
-def test_errors_carry_their_codes(client: Client, numbers: str) -> None:
+def test_errors_carry_clickhouse_codes(client: Client, numbers: str) -> None:
     for sql, code in (("SELECT * FROM nowhere", 60), ("SELEC 1", 62), ("SELECT throwIf(1)", 395)):
-        with pytest.raises(DatabaseError) as failed:
+        with pytest.raises(DatabaseError) as caught:
             client.query(sql)
-        assert failed.value.code == code
-    with pytest.raises(DatabaseError) as failed:
+        assert caught.value.code == code
+    with pytest.raises(DatabaseError) as caught:
         client.insert("nowhere", [[1]], column_names=["n"], column_type_names=["UInt64"])
-    assert failed.value.code == 60
-    with pytest.raises(DatabaseError) as failed:
+    assert caught.value.code == 60
+    with pytest.raises(DatabaseError) as caught:
         client.raw_insert(numbers, ["n"], "x\n", fmt="CSV")
-    assert failed.value.code == 117
-    assert client.query("SELECT 1").result_rows == [(1,)], "the connection is as good as before"
+    assert caught.value.code == 117
+    assert client.query("SELECT 1").result_rows == [(1,)], "the connection still works"
 
 
 def test_settings_of_one_request_do_not_reach_the_next(client: Client) -> None:
@@ -109,17 +109,17 @@ def test_settings_of_one_request_do_not_reach_the_next(client: Client) -> None:
     client.command("SET max_threads = 1")
     client.command("USE system")
     assert client.query(read).result_rows == before
-    assert client.command("SELECT currentDatabase()") == "front_tests"
+    assert client.command("SELECT currentDatabase()") == "server_tests"
 
 
-def test_eight_connections_work_at_the_same_time(database: str, numbers: str) -> None:
-    together = threading.Barrier(8, timeout=20)
+def test_eight_connections_work_concurrently(database: str, numbers: str) -> None:
+    barrier = threading.Barrier(8, timeout=20)
 
     def work(worker: int) -> int:
         with clickhouse_connect.get_client(dsn=database, autogenerate_session_id=False) as client:
-            together.wait()
-            for turn in range(5):
-                rows = [[worker * 1000 + turn * 100 + n, "x"] for n in range(100)]
+            barrier.wait()
+            for insert in range(5):
+                rows = [[worker * 1000 + insert * 100 + n, "x"] for n in range(100)]
                 client.insert(
                     numbers, rows, column_names=["n", "s"], settings={"max_threads": 1 + worker % 2}
                 )
@@ -137,16 +137,19 @@ def test_eight_connections_work_at_the_same_time(database: str, numbers: str) ->
 def test_a_ping_does_not_wait_for_queries(clickhouse_url: str, client: Client) -> None:
     with ThreadPoolExecutor(8) as pool:
         clients = [clickhouse_connect.get_client(dsn=clickhouse_url) for _ in range(8)]
-        slow = [pool.submit(c.query, "SELECT sleepEachRow(1.5) FROM numbers(1)") for c in clients]
+        slow_queries = [
+            pool.submit(slow_client.query, "SELECT sleepEachRow(1.5) FROM numbers(1)")
+            for slow_client in clients
+        ]
         assert client.ping()
-        assert not any(query.done() for query in slow)
-        for query in slow:
+        assert not any(query.done() for query in slow_queries)
+        for query in slow_queries:
             query.result()
-    for c in clients:
-        c.close()
+    for slow_client in clients:
+        slow_client.close()
 
 
-def test_a_token_counts_once_in_every_view_of_a_landing_table(client: Client) -> None:
+def test_a_deduplication_token_counts_once_in_every_view(client: Client) -> None:
     deduplicated = "SETTINGS non_replicated_deduplication_window = 100"
     client.command("CREATE TABLE landing (at DateTime('UTC'), n UInt64) ENGINE = Null")
     for tier, bucket in (("five", "toStartOfInterval(at, INTERVAL 5 SECOND)"), ("hour", "toStartOfHour(at)")):
@@ -173,25 +176,23 @@ def test_a_token_counts_once_in_every_view_of_a_landing_table(client: Client) ->
         assert client.command(f"SELECT sum(n) FROM {tier}") == 96
 
 
-def test_a_wrong_password_is_refused_with_its_code(clickhouse_url: str) -> None:
-    with pytest.raises(DatabaseError) as refused:
+def test_a_wrong_password_is_refused(clickhouse_url: str) -> None:
+    with pytest.raises(DatabaseError) as caught:
         clickhouse_connect.get_client(dsn=clickhouse_url.replace("@", "x@"))
-    assert refused.value.code == 516
+    assert caught.value.code == 516
 
 
-def test_an_insert_cut_off_in_the_middle_changes_nothing(
-    clickhouse_url: str, client: Client, numbers: str
-) -> None:
+def test_an_interrupted_insert_changes_nothing(clickhouse_url: str, client: Client, numbers: str) -> None:
     port = urlsplit(clickhouse_url).port
-    with socket.create_connection(("127.0.0.1", port)) as cut_off:
-        sql = "INSERT INTO front_tests.numbers FORMAT CSV\n1,a\n"
-        cut_off.sendall(f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{sql}".encode())
-        cut_off.shutdown(socket.SHUT_WR)
-        assert b"400" in cut_off.recv(100)
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        sql = "INSERT INTO server_tests.numbers FORMAT CSV\n1,a\n"
+        connection.sendall(f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{sql}".encode())
+        connection.shutdown(socket.SHUT_WR)
+        assert b"400" in connection.recv(100)
     assert client.command(f"SELECT count() FROM {numbers}") == 0
 
 
-def test_data_survives_a_kill_and_one_directory_has_one_owner(tmp_path: Path) -> None:
+def test_data_survives_a_kill_and_a_directory_has_one_owner(tmp_path: Path) -> None:
     server = ClickHouse(tmp_path, any_free_port())
     with running(server) as child:
         with clickhouse_connect.get_client(dsn=server.url) as client:
@@ -205,6 +206,6 @@ def test_data_survives_a_kill_and_one_directory_has_one_owner(tmp_path: Path) ->
         child.process.send_signal(signal.SIGKILL)
         child.process.wait()
         assert not server.probe().ok
-    again = ClickHouse(tmp_path, any_free_port())
-    with running(again), clickhouse_connect.get_client(dsn=again.url) as client:
+    restarted = ClickHouse(tmp_path, any_free_port())
+    with running(restarted), clickhouse_connect.get_client(dsn=restarted.url) as client:
         assert client.command("SELECT count() FROM kept") == 1000

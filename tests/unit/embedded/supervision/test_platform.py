@@ -1,0 +1,67 @@
+"""Which components run here, which are external, and the environment of child processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.config import Settings, load_settings
+from penstock.embedded.servers.external import ExternalServer
+from penstock.embedded.servers.ports import any_free_port
+from penstock.embedded.supervision.component import Program
+from penstock.embedded.supervision.platform import (
+    Platform,
+    build_environment,
+    build_platform,
+    resolve_server_urls,
+)
+from penstock.errors import ConfigError
+
+
+def build_settings(home: Path, **variables: str) -> Settings:
+    return load_settings({"PENSTOCK_HOME": str(home), "PENSTOCK_PORT": str(any_free_port()), **variables})
+
+
+def migrate_nothing(settings: Settings) -> list[str]:
+    return []
+
+
+def program_names(platform: Platform) -> list[str]:
+    return [component.name for component in platform.components if isinstance(component, Program)]
+
+
+def test_all_servers_are_embedded_by_default(tmp_path: Path) -> None:
+    platform = build_platform(build_settings(tmp_path), migrate_nothing)
+    assert program_names(platform) == ["postgres", "valkey", "clickhouse", "broker", "pipeline"]
+    assert platform.settings.postgres_url.startswith("postgresql://penstock:")
+
+
+def test_a_server_given_by_url_is_external_and_not_started(tmp_path: Path) -> None:
+    variables = {
+        "PENSTOCK_POSTGRES_URL": "postgresql://me:secret@db:5432/app",
+        "PENSTOCK_SPARK_MASTER": "spark://cluster:7077",
+    }
+    platform = build_platform(build_settings(tmp_path, **variables), migrate_nothing, demo=True)
+    external = {
+        component.name: component.address
+        for component in platform.components
+        if isinstance(component, ExternalServer)
+    }
+    assert external == {"postgres": "postgresql://me:***@db:5432/app", "spark": "spark://cluster:7077"}
+    assert program_names(platform) == ["valkey", "clickhouse", "broker", "pipeline", "demo"]
+    assert platform.settings.postgres_url == variables["PENSTOCK_POSTGRES_URL"]
+
+
+def test_child_processes_read_exactly_the_settings_in_force(tmp_path: Path) -> None:
+    settings = build_settings(tmp_path, PENSTOCK_METRICS_ENABLED="false", PENSTOCK_REDIS_URL="redis://r:1/0")
+    environment = build_environment(settings)
+    assert load_settings(environment) == settings
+    assert "127.0.0.1" in environment["NO_PROXY"]
+
+
+def test_a_missing_server_url_without_a_running_platform_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"PENSTOCK_REDIS_URL is not set.*penstock up"):
+        resolve_server_urls(build_settings(tmp_path), "redis_url")
+    with_redis = build_settings(tmp_path, PENSTOCK_REDIS_URL="redis://r:1/0")
+    assert resolve_server_urls(with_redis, "redis_url").redis_url == "redis://r:1/0"
