@@ -57,7 +57,7 @@ class Penstock(TaskQueue):
         await at_once(range(-(-len(self._tasks) // BATCH)), take, WORKERS)
 
     async def held(self) -> int:
-        state = await self._opened().queue(DEFAULT_SCOPE, self._queue)
+        state = await self._opened().get_queue(DEFAULT_SCOPE, self._queue)
         return state.eligible + state.delayed + state.running
 
     async def close(self) -> None:

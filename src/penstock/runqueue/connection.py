@@ -1,4 +1,4 @@
-"""One Redis for run queues, and into how many shards it was divided."""
+"""Connect to the Redis of run queues, and map environments to its shards."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from redis.exceptions import ResponseError
 
 from penstock.model import Scope
 from penstock.runqueue.keys import SHARDS_KEY, shard_of_environment
-from penstock.runqueue.script_errors import translated
+from penstock.runqueue.script_errors import translate_redis_errors
 
 logger = logging.getLogger(__name__)
 
 
-MOST_CONNECTIONS = 50
-"""Of one process. Who finds all of them busy waits for one."""
+MAX_CONNECTIONS = 50
+"""Per process. A call that finds all of them busy waits for one."""
 
 
 def connect(url: str) -> Redis:
-    """A client that never repeats a command on its own: the first may have been carried out."""
+    """Return a client that never repeats a command by itself: Redis may have executed the first one."""
     pool = BlockingConnectionPool.from_url(
         url,
-        max_connections=MOST_CONNECTIONS,
+        max_connections=MAX_CONNECTIONS,
         timeout=10,
         protocol=2,
         socket_timeout=10,
@@ -35,26 +35,25 @@ def connect(url: str) -> Redis:
     return Redis.from_pool(pool)
 
 
-async def warn_of_forgetting(client: Redis) -> None:
-    """Say what this Redis may lose that run queues promise to keep. Where one may not ask, it is silent."""
+async def warn_about_durability(client: Redis) -> None:
+    """Log the settings under which this Redis may lose tasks. Without access to CONFIG, log only that."""
     try:
-        found = await client.config_get("appendonly", "appendfsync", "maxmemory", "maxmemory-policy")
+        config = await client.config_get("appendonly", "appendfsync", "maxmemory", "maxmemory-policy")
     except ResponseError as error:
-        logger.info("cannot see how durable Redis is: %s", error)
+        logger.info("Cannot read the durability settings of Redis: %s", error)
         return
-    settings = {_text(name): _text(value) for name, value in found.items()}
+    settings = {_text(name): _text(value) for name, value in config.items()}
     if settings.get("appendonly") == "no":
         logger.warning(
-            "Redis writes no log (appendonly no): when it restarts, tasks of run queues are lost; "
-            "set appendonly yes and appendfsync always"
+            "Redis keeps no append-only file (appendonly no): a restart loses the tasks of run queues. "
+            "Set appendonly yes and appendfsync always."
         )
     elif settings.get("appendfsync") != "always":
-        logger.info(
-            "Redis does not sync its log before it answers: a power failure may lose seconds of tasks"
-        )
+        logger.info("Redis replies before it syncs its log: a power failure may lose seconds of tasks.")
     if settings.get("maxmemory", "0") != "0" and settings.get("maxmemory-policy") != "noeviction":
         logger.warning(
-            "Redis may drop tasks of run queues when it is full (maxmemory-policy %s); set noeviction",
+            "Redis may evict tasks of run queues when its memory is full (maxmemory-policy %s). "
+            "Set maxmemory-policy noeviction.",
             settings["maxmemory-policy"],
         )
 
@@ -63,36 +62,40 @@ def _text(value: bytes | str | None) -> str:
     return value.decode() if isinstance(value, bytes) else value or ""
 
 
-class Shards:
-    """How environments are spread. The first process to ask fixes the number; tasks stay where they are, so
-    a process with another setting keeps to that number and says so."""
+class ShardMap:
+    """Maps environments to shards.
 
-    def __init__(self, client: Redis, wanted: int) -> None:
+    The first process stores the number of shards in Redis. Tasks stay in their shards, so a process with
+    another setting uses the stored number and logs an error.
+    """
+
+    def __init__(self, client: Redis, configured_count: int) -> None:
         self._client = client
-        self._wanted = wanted
-        self._number: int | None = None
-        self._asking = asyncio.Lock()
+        self._configured_count = configured_count
+        self._count: int | None = None
+        self._lock = asyncio.Lock()
 
-    async def number(self) -> int:
-        if self._number is None:
-            async with self._asking:  # the first requests of a process come in crowds
-                if self._number is None:
-                    self._number = await self._ask()
-        return self._number
+    async def count(self) -> int:
+        if self._count is None:
+            async with self._lock:  # the first requests of a process arrive concurrently
+                if self._count is None:
+                    self._count = await self._read_or_store_count()
+        return self._count
 
-    async def _ask(self) -> int:
-        with translated():
-            found = await self._client.set(SHARDS_KEY, self._wanted, nx=True, get=True)
-        number = self._wanted if found is None else int(found)
-        if number != self._wanted:
+    async def shard_of(self, scope: Scope) -> int:
+        return shard_of_environment(scope, await self.count())
+
+    async def _read_or_store_count(self) -> int:
+        with translate_redis_errors():
+            stored = await self._client.set(SHARDS_KEY, self._configured_count, nx=True, get=True)
+        count = self._configured_count if stored is None else int(stored)
+        if count != self._configured_count:
             logger.error(
-                "run_queue_shards is %d, but the run queues in this Redis have %d shards, which stay: "
-                "to change it, let them run empty, stop the brokers and delete the key %s",
-                self._wanted,
-                number,
+                "run_queue_shards is %d, but the run queues in this Redis have %d shards; %d is used. "
+                "To change it, let the run queues drain, stop the brokers and delete the key %s.",
+                self._configured_count,
+                count,
+                count,
                 SHARDS_KEY,
             )
-        return number
-
-    async def of(self, scope: Scope) -> int:
-        return shard_of_environment(scope, await self.number())
+        return count

@@ -1,69 +1,79 @@
-"""Dead tasks: tried again, or deleted for good; some of them or all."""
+"""Redrive or delete dead tasks, by id or all of a queue."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import msgpack
 
 from penstock.errors import UnknownQueue, UnknownTask
 from penstock.model import Scope
-from penstock.runqueue.connection import Shards
+from penstock.runqueue.connection import ShardMap
 from penstock.runqueue.keys import queue_name
-from penstock.runqueue.limits import check_many
+from penstock.runqueue.limits import check_item_count
 from penstock.runqueue.overview import unknown_queue
 from penstock.runqueue.scripts import Scripts
-from penstock.runqueue.task_model import Outcome, Settled, TaskState
+from penstock.runqueue.task_model import TaskChange, TaskOutcome, TaskState
 
-PER_CALL = 500
-"""Few enough not to hold Redis up."""
+TASKS_PER_CALL = 500
+"""A larger call would block Redis for other clients."""
 
-FOREVER = "+inf"
+NO_TIME_LIMIT = "+inf"
+
+DeadTaskCommand = Literal["redrive", "delete_dead"]
 
 
-class Dead:
-    """`command` is `redrive` or `delete_dead`."""
+class DeadTaskActions:
+    """Applies the commands `redrive` and `delete_dead`, in chunks."""
 
-    def __init__(self, scripts: Scripts, shards: Shards) -> None:
+    def __init__(self, scripts: Scripts, shards: ShardMap) -> None:
         self._scripts = scripts
         self._shards = shards
 
-    async def some(self, command: str, scope: Scope, queue: str, ids: Sequence[str]) -> list[Outcome]:
-        check_many("tasks", ids)
+    async def apply_to_ids(
+        self, command: DeadTaskCommand, scope: Scope, queue: str, ids: Sequence[str]
+    ) -> list[TaskOutcome]:
+        """Return one outcome per id: UnknownTask if it is no dead task of the queue."""
+        check_item_count("tasks", ids)
         state = TaskState.ELIGIBLE if command == "redrive" else None
-        outcomes: list[Outcome] = []
-        for start in range(0, len(ids), PER_CALL):
-            chunk = ids[start : start + PER_CALL]
-            answers = await self._call(command, scope, queue, chunk, FOREVER)
+        outcomes: list[TaskOutcome] = []
+        for start in range(0, len(ids), TASKS_PER_CALL):
+            chunk = ids[start : start + TASKS_PER_CALL]
+            results = await self._call(command, scope, queue, chunk, NO_TIME_LIMIT)
             outcomes += [
-                Settled(task_id, state) if done else _not_dead(task_id, queue)
-                for task_id, done in zip(chunk, answers, strict=True)
+                TaskChange(task_id, state) if was_dead else _not_dead(task_id, queue)
+                for task_id, was_dead in zip(chunk, results, strict=True)
             ]
         return outcomes
 
-    async def all(self, command: str, scope: Scope, queue: str) -> int:
-        """Those that were dead when it began: a redriven task that dies again meanwhile is left alone."""
+    async def apply_to_all(self, command: DeadTaskCommand, scope: Scope, queue: str) -> int:
+        """Return the number of tasks changed.
+
+        Only tasks that are dead at the start are changed: a redriven task that dies again meanwhile stays
+        dead.
+        """
         until_ms = str(await self._scripts.now_ms())
-        done = 0
+        changed = 0
         while True:
-            answers = await self._call(command, scope, queue, [], until_ms)
-            done += len(answers)
-            if len(answers) < PER_CALL:
-                return done
+            results = await self._call(command, scope, queue, [], until_ms)
+            changed += len(results)
+            if len(results) < TASKS_PER_CALL:
+                return changed
 
     async def _call(
-        self, command: str, scope: Scope, queue: str, ids: Sequence[str], until_ms: str
+        self, command: DeadTaskCommand, scope: Scope, queue: str, ids: Sequence[str], until_ms: str
     ) -> list[int]:
-        shard = await self._shards.of(scope)
+        shard = await self._shards.shard_of(scope)
         name = queue_name(scope, queue)
         try:
-            answers: list[int] = await self._scripts.call(
-                command, shard, name, msgpack.encode(list(ids)), PER_CALL, until_ms
+            results: list[int] = await self._scripts.call(
+                command, shard, name, msgpack.encode(list(ids)), TASKS_PER_CALL, until_ms
             )
         except UnknownQueue:
             raise unknown_queue(queue) from None
-        return answers
+        return results
 
 
 def _not_dead(task_id: str, queue: str) -> UnknownTask:
-    return UnknownTask(f"there is no dead task {task_id} in run queue {queue!r}", taskId=task_id)
+    return UnknownTask(f"Run queue {queue!r} has no dead task {task_id}.", taskId=task_id)

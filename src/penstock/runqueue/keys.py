@@ -1,7 +1,8 @@
-"""Where everything lies in Redis: the only place that builds keys, also for the scripts.
+"""Names of the Redis keys of run queues. Only this module builds keys, also those used by the scripts.
 
-A shard's keys share the hash tag `{penstock:metrics:queue:N}`. That is the whole name of the metric stream
-the shard writes to, which has no braces and so hashes as a whole: the stream and the shard lie in one slot.
+All keys of a shard share the hash tag `{penstock:metrics:queue:N}`. The tag is the full name of the metric
+stream that the shard writes to. That name has no braces, so Redis hashes all of it: the stream and the
+shard are in one slot.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from penstock.definitions import QUEUE
 from penstock.errors import InvalidRequest, UnknownTask
 from penstock.ids import new_id_text
 from penstock.model import Scope
-from penstock.runqueue.task_model import LONGEST_NAME
+from penstock.runqueue.limits import MAX_NAME_LENGTH
 from penstock.shards import shard_of
 
-OF_SHARD = {"tasks": "tasks", "payloads": "payloads", "timers": "timers", "ready": "ready"}
-"""Keys each shard has once, in the order of the scripts' KEYS."""
+SHARD_KEYS = {"tasks": "tasks", "payloads": "payloads", "timers": "timers", "ready": "ready"}
+"""Keys that a shard has once, in the order of the scripts' KEYS."""
 
-ONCE_IN_SCRIPTS = {"environments_key": "environments"}
-PER_NAME = {
+ENVIRONMENTS_KEY = {"environments_key": "environments"}
+"""The set of environments of a shard: its name in the scripts, and its key."""
+
+KEY_PREFIXES = {
     "environment_of": "environment:",
     "queues_of": "queues:",
     "ring_of": "ring:",
@@ -32,12 +35,12 @@ PER_NAME = {
     "dead_of": "dead:",
     "idempotency_of": "idempotency:",
 }
-"""Keys per environment or queue: what the scripts call their beginning, and the beginning."""
+"""Prefixes of the keys of an environment or queue: their names in the scripts, and the prefixes."""
 
 REPAIR_LOCK = "repairing"
 SHARDS_KEY = "penstock:run:shards"
 WAKE_CHANNEL = "penstock:run:wake"
-MOST_SHARDS = 256
+MAX_SHARDS = 256
 
 
 def shard_prefix(shard: int) -> str:
@@ -50,33 +53,36 @@ def stream_key(shard: int) -> str:
 
 @lru_cache(256)
 def script_keys(shard: int) -> tuple[str, ...]:
-    """KEYS of every script."""
+    """Return the KEYS of every script."""
     prefix = shard_prefix(shard)
-    return (*(prefix + key for key in OF_SHARD.values()), stream_key(shard))
+    return (*(prefix + key for key in SHARD_KEYS.values()), stream_key(shard))
 
 
-def lua_names() -> str:
-    """The beginnings of the other keys, and the channel, for the scripts."""
-    names = {**ONCE_IN_SCRIPTS, **PER_NAME}
-    lines = [f'local {name} = prefix .. "{beginning}"' for name, beginning in names.items()]
+def lua_key_names() -> str:
+    """Return Lua code that defines the key prefixes and the wake-up channel for the scripts."""
+    names = {**ENVIRONMENTS_KEY, **KEY_PREFIXES}
+    lines = [f'local {name} = prefix .. "{key_prefix}"' for name, key_prefix in names.items()]
     return "\n".join([f'local wake_channel = "{WAKE_CHANNEL}"', *lines])
 
 
 @lru_cache(10_000)
 def environment_name(scope: Scope) -> str:
-    """The environment in keys. Its three parts are escaped, so no two environments share one."""
+    """Return the environment's name in keys. Its three parts are escaped, so names are unique."""
     return "/".join(_escape(part) for part in (scope.organization, scope.project, scope.environment))
 
 
 @lru_cache(10_000)
 def queue_name(scope: Scope, queue: str) -> str:
-    if not queue or len(queue) > LONGEST_NAME:
-        raise InvalidRequest(f"a queue's name has 1 to {LONGEST_NAME} characters, this one {len(queue)}")
+    """Return the queue's name in keys."""
+    if not queue or len(queue) > MAX_NAME_LENGTH:
+        raise InvalidRequest(
+            f"A queue's name has 1 to {MAX_NAME_LENGTH} characters; this one has {len(queue)}."
+        )
     return f"{environment_name(scope)}/{_escape(queue)}"
 
 
 @lru_cache(10_000)
-def read_queue_name(name: str) -> tuple[Scope, str]:
+def parse_queue_name(name: str) -> tuple[Scope, str]:
     organization, project, environment, queue = (unquote(part) for part in name.split("/"))
     return Scope(organization, project, environment), queue
 
@@ -90,15 +96,15 @@ def new_task_id(shard: int) -> str:
 
 
 def shard_of_task(task_id: str) -> int:
-    """The shard a task was enqueued to; it stays there when the number of shards changes."""
+    """Return the shard of a task. The id names it, so it stays valid when the number of shards changes."""
     _, dash, shard = task_id.rpartition("-")
-    if dash and len(task_id) <= 40 and shard.isascii() and shard.isdigit() and int(shard) < MOST_SHARDS:
+    if dash and len(task_id) <= 40 and shard.isascii() and shard.isdigit() and int(shard) < MAX_SHARDS:
         return int(shard)
-    raise UnknownTask(f"there is no task {task_id[:100]}: this is not an id that enqueue has given")
+    raise UnknownTask(f"{task_id[:100]!r} is not a task id. Use an id that enqueue returned.")
 
 
 def _escape(text: str) -> str:
     try:
         return quote(text, safe="")
     except UnicodeEncodeError:
-        raise InvalidRequest("a name must be text that can be written as UTF-8") from None
+        raise InvalidRequest("The name cannot be encoded as UTF-8.") from None

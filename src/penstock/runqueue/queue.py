@@ -1,4 +1,4 @@
-"""Run queues: the one class that the layers above use."""
+"""The interface of run queues to the layers above."""
 
 from __future__ import annotations
 
@@ -10,40 +10,46 @@ from penstock.definitions import QUEUE
 from penstock.errors import InvalidRequest, UnknownQueue
 from penstock.model import Scope
 from penstock.runqueue import overview
-from penstock.runqueue.connection import Shards, connect
-from penstock.runqueue.dead_tasks import Dead
-from penstock.runqueue.enqueue_dequeue import MOST_BYTES, Handing, Request
+from penstock.runqueue.connection import ShardMap, connect
+from penstock.runqueue.dead_tasks import DeadTaskActions
+from penstock.runqueue.enqueue_dequeue import MAX_REPLY_BYTES, DequeueRequest, TaskDispatcher
 from penstock.runqueue.keys import environment_name, queue_name
-from penstock.runqueue.limits import check_burst, check_limit, check_number, check_visibility, check_worker
+from penstock.runqueue.limits import (
+    MAX_DELAY_MS,
+    MAX_TASKS_PER_DEQUEUE,
+    MIN_VISIBILITY_MS,
+    check_burst,
+    check_concurrency_limit,
+    check_number,
+    check_visibility,
+    check_worker_name,
+)
 from penstock.runqueue.scripts import Scripts
-from penstock.runqueue.sweeper import Sweeper
-from penstock.runqueue.task_ack import Settling, raised
+from penstock.runqueue.sweeper import Sweeper, SweepIntervals
+from penstock.runqueue.task_ack import TaskAcks, raise_error
 from penstock.runqueue.task_model import (
-    LONGEST_DELAY_MS,
-    DeadLetters,
-    Enqueued,
+    DeadTaskPage,
+    EnqueueResult,
     EnvironmentState,
     Lease,
     Nack,
     NewTask,
-    Outcome,
     QueueState,
     RunningTask,
-    Settled,
-    Swept,
+    SweepResult,
     Task,
+    TaskChange,
+    TaskOutcome,
 )
-from penstock.runqueue.task_wakeups import Wakeups
-
-MOST_DEQUEUED = 1_000
+from penstock.runqueue.task_wakeups import TaskWakeups
 
 
 class RunQueues:
     """All run queues of a Redis; one object per process, used from its event loop.
 
-    Concurrent calls of one kind travel together. Every method raises RedisUnavailable when Redis is away (it
-    is not known then whether a change happened) and InvalidRequest for values out of range, with nothing
-    changed. Queues come into being with their first task, limit or pause.
+    Concurrent calls of one kind are merged. Every method raises RedisUnavailable if Redis does not answer
+    (a change may have happened or not), and InvalidRequest for a value out of range, before anything has
+    changed. The first task, limit or pause of a queue creates it.
     """
 
     def __init__(
@@ -53,48 +59,59 @@ class RunQueues:
         shards: int = 2,
         metrics_enabled: bool = True,
         visibility_ms: int = 30_000,
+        min_visibility_ms: int = MIN_VISIBILITY_MS,
         idempotency_hours: float = 24,
+        sweep_intervals: SweepIntervals | None = None,
     ) -> None:
-        self._visibility_ms = visibility_ms
+        self._min_visibility_ms = min_visibility_ms
+        self._default_visibility_ms = check_visibility(visibility_ms, min_visibility_ms)
         self._client = connect(redis_url)
         self._scripts = Scripts(self._client, QUEUE.max_stream_length if metrics_enabled else 0)
-        self._shards = Shards(self._client, shards)
-        self._settling = Settling(self._scripts)
-        self._handing = Handing(self._scripts, int(idempotency_hours * 3_600_000), self._give_back_left)
-        self._dead = Dead(self._scripts, self._shards)
-        self._wakeups = Wakeups(redis_url, self._client)
-        self._sweeper = Sweeper(self._client, self._scripts, self._shards, metrics_enabled=metrics_enabled)
+        self._shards = ShardMap(self._client, shards)
+        self._acks = TaskAcks(self._scripts)
+        self._dispatcher = TaskDispatcher(
+            self._scripts, int(idempotency_hours * 3_600_000), self._release_abandoned
+        )
+        self._dead_tasks = DeadTaskActions(self._scripts, self._shards)
+        self._wakeups = TaskWakeups(redis_url, self._client)
+        self._sweeper = Sweeper(
+            self._client,
+            self._scripts,
+            self._shards,
+            metrics_enabled=metrics_enabled,
+            intervals=sweep_intervals,
+        )
         self._next_shard = count()
 
     async def start(self) -> None:
-        """Listen for wake-ups and sweep in the background. Redis need not be there. May be called twice."""
+        """Start to receive wake-ups and to sweep. Redis need not be reachable yet. May be called twice."""
         self._wakeups.start()
         self._sweeper.start()
 
-    def let_go(self) -> None:
-        """Dequeues that wait now return empty at once. May be called often."""
-        self._wakeups.dismiss_all()
+    def wake_all_for_shutdown(self) -> None:
+        """Make the dequeues that wait now return empty at once. May be called repeatedly."""
+        self._wakeups.release_all()
 
     @property
-    def waiting(self) -> int:
-        """How many dequeues are under way or wait here."""
-        return self._wakeups.number
+    def waiting_dequeues(self) -> int:
+        """Number of dequeues of this process that wait or are in flight."""
+        return self._wakeups.waiter_count
 
     async def stop(self) -> None:
-        """End both; waiting dequeues return empty. May be called twice."""
+        """Stop both background tasks; waiting dequeues return empty. May be called twice."""
         await self._wakeups.stop()
         await self._sweeper.stop()
-        await self._handing.drain()
-        await self._settling.drain()
+        await self._dispatcher.drain()
+        await self._acks.drain()
         await self._client.aclose()
 
-    async def enqueue(self, scope: Scope, queue: str, tasks: Sequence[NewTask]) -> list[Enqueued]:
-        """Add tasks, in order, all or none. Durable when it returns, as far as Redis is."""
-        shard = await self._shards.of(scope)
-        enqueued = await self._handing.enqueue(shard, scope, queue, tasks)
-        if delays := [task.delay_ms for task in tasks if task.delay_ms]:
-            self._sweeper.due_in(min(delays))
-        return enqueued
+    async def enqueue(self, scope: Scope, queue: str, tasks: Sequence[NewTask]) -> list[EnqueueResult]:
+        """Add tasks in order, all or none. They are as durable as Redis when it returns."""
+        shard = await self._shards.shard_of(scope)
+        results = await self._dispatcher.enqueue(shard, scope, queue, tasks)
+        if delays_ms := [task.delay_ms for task in tasks if task.delay_ms]:
+            self._sweeper.sweep_within(min(delays_ms))
+        return results
 
     async def dequeue(
         self,
@@ -106,168 +123,183 @@ class RunQueues:
         wait_ms: int = 0,
         worker: str = "",
     ) -> list[RunningTask]:
-        """Up to `limit` tasks, of one queue or of the environment's queues in turn.
+        """Lease up to `limit` tasks, of one queue or of the environment's queues in turn.
 
-        Without a scope, of all environments in turn: for a fleet of workers that serves everybody.
-        Fewer come when their payloads are large. With `wait_ms` it waits until there is one. When
-        cancelled, what it had taken is given back.
+        Without a scope it serves all environments in turn: for workers that are shared by all. It returns
+        fewer tasks if their payloads are large. With `wait_ms` it waits for a first task. When cancelled,
+        it releases the tasks it had leased.
         """
-        check_number("limit", limit, 1, MOST_DEQUEUED)
-        check_number("wait_ms", wait_ms, 0, LONGEST_DELAY_MS)
-        visibility_ms = self._visible(visibility_ms)
+        check_number("limit", limit, 1, MAX_TASKS_PER_DEQUEUE)
+        check_number("wait_ms", wait_ms, 0, MAX_DELAY_MS)
+        visibility_ms = self._visibility_or_default(visibility_ms)
         environment = "" if scope is None else environment_name(scope)
         if scope is None and queue is not None:
-            raise InvalidRequest("a queue is asked for without its environment; name both")
+            raise InvalidRequest("The call names a queue without its environment. Pass both.")
         name = "" if scope is None or queue is None else queue_name(scope, queue)
-        request = (environment, name, limit, visibility_ms, check_worker(worker))
+        request = (environment, name, limit, visibility_ms, check_worker_name(worker))
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_ms / 1000
-        with self._wakeups.waiting(name or environment + "/") as waiter:
+        with self._wakeups.register(name or environment + "/") as waiter:
             while True:
-                waiter.rest()
-                tasks = await self._take(scope, request)
-                if tasks or waiter.dismissed or not await waiter.wait(until_s - loop.time()):
+                waiter.reset()
+                tasks = await self._dequeue_once(scope, request)
+                if tasks or waiter.is_released or not await waiter.wait(until_s - loop.time()):
                     break
         if tasks:
-            self._sweeper.due_in(visibility_ms)
-            if len(tasks) == limit or sum(len(task.payload) for task in tasks) > MOST_BYTES // 2:
-                # There may be more.
-                self._wakeups.told(queue_name(tasks[-1].scope, tasks[-1].queue))
+            self._sweeper.sweep_within(visibility_ms)
+            if len(tasks) == limit or sum(len(task.payload) for task in tasks) > MAX_REPLY_BYTES // 2:
+                # The queue may have more tasks for another waiter.
+                self._wakeups.notify(queue_name(tasks[-1].scope, tasks[-1].queue))
         return tasks
 
-    async def heartbeat(self, scope: Scope, lease: Lease, visibility_ms: int | None = None) -> Settled:
-        """Hold the task for another `visibility_ms` from now. Raises LeaseLost or UnknownTask."""
+    async def heartbeat(self, scope: Scope, lease: Lease, visibility_ms: int | None = None) -> TaskChange:
+        """Extend the lease to `visibility_ms` from now. Raises LeaseLost or UnknownTask."""
         [outcome] = await self.heartbeat_many(scope, [lease], visibility_ms)
-        return raised(outcome)
+        return raise_error(outcome)
 
-    async def ack(self, scope: Scope, lease: Lease) -> Settled:
-        """The task is done, and gone. Raises LeaseLost or UnknownTask; nothing is changed then."""
-        [outcome] = await self._settling.ack(scope, [lease])
-        return raised(outcome)
+    async def ack(self, scope: Scope, lease: Lease) -> TaskChange:
+        """Complete and delete the task. Raises LeaseLost or UnknownTask, and changes nothing then."""
+        [outcome] = await self._acks.ack(scope, [lease])
+        return raise_error(outcome)
 
-    async def nack(self, scope: Scope, nack: Nack) -> Settled:
-        """The attempt failed: retried later, or dead. Raises LeaseLost or UnknownTask."""
+    async def nack(self, scope: Scope, nack: Nack) -> TaskChange:
+        """End a failed attempt: the task is retried or dead. Raises LeaseLost or UnknownTask."""
         [outcome] = await self.nack_many(scope, [nack])
-        return raised(outcome)
+        return raise_error(outcome)
 
-    async def give_back(self, scope: Scope, leases: Sequence[Lease]) -> list[Outcome]:
-        """Tasks nobody has begun to work on: eligible again at their old place, the attempt not counted."""
-        return await self._settling.give_back(scope, leases)
+    async def release(self, scope: Scope, leases: Sequence[Lease]) -> list[TaskOutcome]:
+        """Return tasks that no worker has started to their old position, without counting the attempt."""
+        return await self._acks.release(scope, leases)
 
     async def heartbeat_many(
         self, scope: Scope, leases: Sequence[Lease], visibility_ms: int | None = None
-    ) -> list[Outcome]:
-        return await self._settling.heartbeat(scope, leases, self._visible(visibility_ms))
+    ) -> list[TaskOutcome]:
+        return await self._acks.heartbeat(scope, leases, self._visibility_or_default(visibility_ms))
 
-    async def ack_many(self, scope: Scope, leases: Sequence[Lease]) -> list[Outcome]:
-        return await self._settling.ack(scope, leases)
+    async def ack_many(self, scope: Scope, leases: Sequence[Lease]) -> list[TaskOutcome]:
+        return await self._acks.ack(scope, leases)
 
-    async def nack_many(self, scope: Scope, nacks: Sequence[Nack]) -> list[Outcome]:
-        outcomes = await self._settling.nack(scope, nacks)
-        if delays := [nack.delay_ms for nack in nacks if nack.delay_ms]:
-            self._sweeper.due_in(min(delays))
+    async def nack_many(self, scope: Scope, nacks: Sequence[Nack]) -> list[TaskOutcome]:
+        outcomes = await self._acks.nack(scope, nacks)
+        if delays_ms := [nack.delay_ms for nack in nacks if nack.delay_ms]:
+            self._sweeper.sweep_within(min(delays_ms))
         return outcomes
 
-    async def task(self, scope: Scope, task_id: str) -> Task:
-        """Raises UnknownTask, also for a task that is done, expired or of another environment."""
+    async def get_task(self, scope: Scope, task_id: str) -> Task:
+        """Return a task.
+
+        Raises UnknownTask, also for a task that is acked, expired or of another environment.
+        """
         return await overview.get_task(self._client, scope, task_id)
 
-    async def queues(self, scope: Scope) -> list[QueueState]:
-        """The environment's run queues by name."""
-        return await overview.list_queues(self._client, self._scripts, await self._shards.of(scope), scope)
+    async def list_queues(self, scope: Scope) -> list[QueueState]:
+        """Return the run queues of the environment, sorted by name."""
+        shard = await self._shards.shard_of(scope)
+        return await overview.list_queues(self._client, self._scripts, shard, scope)
 
-    async def queue(self, scope: Scope, queue: str) -> QueueState:
-        """Raises UnknownQueue."""
-        return await overview.get_queue(self._scripts, await self._shards.of(scope), scope, queue)
+    async def get_queue(self, scope: Scope, queue: str) -> QueueState:
+        """Return the state of a queue. Raises UnknownQueue."""
+        return await overview.get_queue(self._scripts, await self._shards.shard_of(scope), scope, queue)
 
     async def has_queue(self, scope: Scope, queue: str) -> bool:
-        return await overview.has_queue(self._client, await self._shards.of(scope), scope, queue)
+        return await overview.has_queue(self._client, await self._shards.shard_of(scope), scope, queue)
 
-    async def environment(self, scope: Scope) -> EnvironmentState:
-        return (await overview.look(self._scripts, await self._shards.of(scope), scope, []))[0]
+    async def get_environment(self, scope: Scope) -> EnvironmentState:
+        return (await overview.inspect(self._scripts, await self._shards.shard_of(scope), scope, []))[0]
 
     async def set_queue_limit(self, scope: Scope, queue: str, limit: int | None) -> QueueState:
-        """How many of its tasks may run at once; None: no limit; 0: none starts."""
-        return await self._set_queue(scope, queue, "limit", str(check_limit(limit) or ""))
+        """Set how many tasks of the queue may run at once, at least 1; None removes the limit.
+
+        Raises InvalidRequest for 0: use `pause` to start no task.
+        """
+        return await self._set_queue(scope, queue, "limit", str(check_concurrency_limit(limit) or ""))
 
     async def set_environment_limit(
         self, scope: Scope, limit: int | None, burst: float = 1.0
     ) -> EnvironmentState:
-        given = (environment_name(scope), str(check_limit(limit) or ""), str(check_burst(burst)))
-        await self._scripts.call("set_environment", await self._shards.of(scope), *given)
-        return await self.environment(scope)
+        """Limit the concurrent tasks of all queues together to `limit` × `burst`, of one queue to `limit`."""
+        limit_text = str(check_concurrency_limit(limit) or "")
+        arguments = (environment_name(scope), limit_text, str(check_burst(burst)))
+        await self._scripts.call("set_environment", await self._shards.shard_of(scope), *arguments)
+        return await self.get_environment(scope)
 
     async def pause(self, scope: Scope, queue: str) -> QueueState:
-        """Hand out nothing more; what runs goes on."""
+        """Start no more tasks of the queue; running tasks continue."""
         return await self._set_queue(scope, queue, "paused", "1")
 
     async def resume(self, scope: Scope, queue: str) -> QueueState:
         return await self._set_queue(scope, queue, "paused", "0")
 
     async def delete_queue(self, scope: Scope, queue: str) -> None:
-        """Forget a queue that holds nothing, so that its name is free. Raises UnknownQueue, WrongState."""
-        shard = await self._shards.of(scope)
+        """Delete a queue without tasks, which frees its name. Raises UnknownQueue or WrongState."""
+        shard = await self._shards.shard_of(scope)
         try:
             await self._scripts.call("delete_queue", shard, queue_name(scope, queue))
         except UnknownQueue:
             raise overview.unknown_queue(queue) from None
 
-    async def dead_letters(
+    async def list_dead_tasks(
         self, scope: Scope, queue: str, *, limit: int = 100, after: str | None = None
-    ) -> DeadLetters:
-        """A page of dead tasks, payloads included. Raises UnknownQueue."""
-        shard = await self._shards.of(scope)
-        return await overview.dead_letters(self._scripts, shard, scope, queue, limit, after)
+    ) -> DeadTaskPage:
+        """Return a page of dead tasks with their payloads. Raises UnknownQueue."""
+        shard = await self._shards.shard_of(scope)
+        return await overview.list_dead_tasks(self._scripts, shard, scope, queue, limit, after)
 
-    async def redrive(self, scope: Scope, queue: str, task_ids: Sequence[str]) -> list[Outcome]:
-        """Dead tasks become eligible with all their attempts. UnknownTask for what is not dead there."""
-        return await self._dead.some("redrive", scope, queue, task_ids)
+    async def redrive(self, scope: Scope, queue: str, task_ids: Sequence[str]) -> list[TaskOutcome]:
+        """Make dead tasks eligible with all their attempts. UnknownTask for an id that is not dead there."""
+        return await self._dead_tasks.apply_to_ids("redrive", scope, queue, task_ids)
 
     async def redrive_all(self, scope: Scope, queue: str) -> int:
-        """How many; those that were dead when it was called."""
-        return await self._dead.all("redrive", scope, queue)
+        """Redrive the tasks that are dead now; return how many."""
+        return await self._dead_tasks.apply_to_all("redrive", scope, queue)
 
-    async def delete_dead(self, scope: Scope, queue: str, task_ids: Sequence[str]) -> list[Outcome]:
-        return await self._dead.some("delete_dead", scope, queue, task_ids)
+    async def delete_dead(self, scope: Scope, queue: str, task_ids: Sequence[str]) -> list[TaskOutcome]:
+        return await self._dead_tasks.apply_to_ids("delete_dead", scope, queue, task_ids)
 
     async def purge_dead(self, scope: Scope, queue: str) -> int:
-        return await self._dead.all("delete_dead", scope, queue)
+        """Delete the tasks that are dead now; return how many."""
+        return await self._dead_tasks.apply_to_all("delete_dead", scope, queue)
 
-    async def sweep(self) -> Swept:
-        """Promote, release and expire what is due in all shards. Harmless when run twice or by many."""
+    async def sweep(self) -> SweepResult:
+        """Promote, release and expire the tasks that are due in all shards. May run concurrently."""
         return await self._sweeper.sweep()
 
     async def repair(self) -> int:
-        """Make all sets and counts agree with the tasks' states; returns how many were put right."""
+        """Make all sets and counts agree with the states of the tasks; return how many were repaired."""
         return await self._sweeper.repair()
 
-    async def share_environment(
+    async def exchange_environment_gauges(
         self, scope: Scope, depth: int, running: int, oldest_ms: int | None
     ) -> tuple[int, int, int | None]:
-        """Depth, running and since when the oldest waits: those of an environment's durable queues go in,
-        those of its run queues come out. Both emit the environment's gauges, and so speak for the whole.
-        """
-        given = (environment_name(scope), depth, running, "" if oldest_ms is None else oldest_ms)
-        answer = await self._scripts.call("share_environment", await self._shards.of(scope), *given)
-        return answer[0], answer[1], answer[2] or None
+        """Store depth, running and oldest wait time of the environment's durable queues; return those of its
+        run queues.
 
-    async def _take(self, scope: Scope | None, request: Request) -> list[RunningTask]:
+        Both kinds of queues emit the gauges of the environment, so each must know the numbers of the other.
+        """
+        arguments = (environment_name(scope), depth, running, "" if oldest_ms is None else oldest_ms)
+        shard = await self._shards.shard_of(scope)
+        reply = await self._scripts.call("exchange_environment_gauges", shard, *arguments)
+        return reply[0], reply[1], reply[2] or None
+
+    async def _dequeue_once(self, scope: Scope | None, request: DequeueRequest) -> list[RunningTask]:
         if scope is not None:
-            return await self._handing.dequeue(await self._shards.of(scope), request)
-        number, first = await self._shards.number(), next(self._next_shard)
-        for offset in range(number):
-            if tasks := await self._handing.dequeue((first + offset) % number, request):
+            return await self._dispatcher.dequeue(await self._shards.shard_of(scope), request)
+        shard_count, first = await self._shards.count(), next(self._next_shard)
+        for offset in range(shard_count):
+            if tasks := await self._dispatcher.dequeue((first + offset) % shard_count, request):
                 return tasks
         return []
 
     async def _set_queue(self, scope: Scope, queue: str, field: str, value: str) -> QueueState:
-        shard = await self._shards.of(scope)
+        shard = await self._shards.shard_of(scope)
         await self._scripts.call("set_queue", shard, queue_name(scope, queue), field, value)
-        return await self.queue(scope, queue)
+        return await self.get_queue(scope, queue)
 
-    async def _give_back_left(self, tasks: list[RunningTask]) -> None:
+    async def _release_abandoned(self, tasks: list[RunningTask]) -> None:
         for scope in {task.scope for task in tasks}:
-            await self._settling.give_back(scope, [task.lease for task in tasks if task.scope == scope])
+            await self._acks.release(scope, [task.lease for task in tasks if task.scope == scope])
 
-    def _visible(self, visibility_ms: int | None) -> int:
-        return self._visibility_ms if visibility_ms is None else check_visibility(visibility_ms)
+    def _visibility_or_default(self, visibility_ms: int | None) -> int:
+        if visibility_ms is None:
+            return self._default_visibility_ms
+        return check_visibility(visibility_ms, self._min_visibility_ms)

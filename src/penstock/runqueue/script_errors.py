@@ -1,4 +1,4 @@
-"""Redis's failures, and the scripts' own errors, as Penstock's."""
+"""Translate errors of Redis and of the scripts into Penstock errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from redis.exceptions import (
 
 from penstock.errors import PenstockError, RedisUnavailable, UnknownQueue, WrongState
 
-UNAVAILABLE = (
+UNAVAILABLE_ERRORS = (
     OSError,
     asyncio.TimeoutError,
     AuthenticationError,
@@ -30,29 +30,32 @@ UNAVAILABLE = (
     ReadOnlyError,
     TimeoutError,
 )
-"""What says that the server is away, full, restarting or refuses us, not that a command was wrong."""
+"""The server is unreachable, full or restarting, or rejects the client.
 
-CANNOT_WRITE = ("MISCONF", "OOM", "READONLY", "NOREPLICAS", "LOADING", "CLUSTERDOWN")
-"""The same, where the client has no class for it or a script met it."""
+The command itself is not at fault.
+"""
 
-BY_CODE: dict[str, type[PenstockError]] = {"UNKNOWNQUEUE": UnknownQueue, "NOTEMPTY": WrongState}
+UNAVAILABLE_CODES = ("MISCONF", "OOM", "READONLY", "NOREPLICAS", "LOADING", "CLUSTERDOWN")
+"""The same conditions as reply codes: the client has no class for some, and scripts report them as text."""
+
+SCRIPT_ERRORS: dict[str, type[PenstockError]] = {"UNKNOWNQUEUE": UnknownQueue, "NOTEMPTY": WrongState}
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_redis_errors() -> Iterator[None]:
     try:
         yield
-    except UNAVAILABLE as error:
+    except UNAVAILABLE_ERRORS as error:
         raise _unavailable(error) from error
     except ResponseError as error:
         code, _, detail = str(error).partition(" ")
-        if known := BY_CODE.get(code):
-            raise known(detail) from error
-        if any(code == text or f"{text} " in str(error) for text in CANNOT_WRITE):
+        if error_class := SCRIPT_ERRORS.get(code):
+            raise error_class(detail) from error
+        if any(code == text or f"{text} " in str(error) for text in UNAVAILABLE_CODES):
             raise _unavailable(error) from error
         raise
 
 
 def _unavailable(error: BaseException) -> RedisUnavailable:
     reason = str(error) or type(error).__name__
-    return RedisUnavailable(f"Redis did not carry it out ({reason}); retry shortly")
+    return RedisUnavailable(f"Redis did not execute the command ({reason}); retry shortly.")

@@ -1,7 +1,7 @@
-"""The Lua commands: put together from their files, called by their hash.
+"""Load the Lua commands and call them by hash.
 
-A command is one file in `lua/commands`; a line `--- @include "name"` stands for `lua/include/name.lua`,
-once in a script however often it is asked for. `keys` is not a file: it comes from `keys.py`.
+A command is one file in `lua/commands`. A line `--- @include "name"` inserts `lua/include/name.lua`, once
+per script however often it is included. The include `keys` is not a file: `keys.py` generates it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from penstock.runqueue.keys import lua_names, script_keys, shard_prefix
-from penstock.runqueue.script_errors import translated
+from penstock.runqueue.keys import lua_key_names, script_keys, shard_prefix
+from penstock.runqueue.script_errors import translate_redis_errors
 
 _INCLUDE = re.compile(r'^--- @include "([a-z_]+)"$', re.MULTILINE)
 _FILES = resources.files("penstock.runqueue").joinpath("lua")
@@ -31,51 +31,62 @@ def command_names() -> list[str]:
     )
 
 
-def source(kind: str, name: str) -> str:
-    """The text of one file, `kind` being commands or include."""
-    if (kind, name) == ("include", "keys"):
-        return lua_names()
-    return _FILES.joinpath(kind, f"{name}.lua").read_text()
+def read_source(folder: str, name: str) -> str:
+    """Return the text of one file; `folder` is `commands` or `include`."""
+    if (folder, name) == ("include", "keys"):
+        return lua_key_names()
+    return _FILES.joinpath(folder, f"{name}.lua").read_text()
 
 
 @cache
-def script(command: str) -> tuple[str, str]:
-    """A command with everything it includes, and its hash."""
+def load_script(command: str) -> tuple[str, str]:
+    """Return the text of a command with all its includes, and its hash."""
     included: set[str] = set()
 
     def resolve(text: str) -> str:
-        return _INCLUDE.sub(lambda match: once(match[1]), text)
+        return _INCLUDE.sub(lambda match: include_once(match[1]), text)
 
-    def once(name: str) -> str:
+    def include_once(name: str) -> str:
         if name in included:
             return ""
         included.add(name)
-        return resolve(source("include", name))
+        return resolve(read_source("include", name))
 
-    text = resolve(source("commands", command))
+    text = resolve(read_source("commands", command))
     return text, sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 class Scripts:
-    """Calls commands on shards. `emit_length`: about how many entries a stream keeps; 0: no metrics."""
+    """Calls commands on shards.
+
+    `emit_length`: approximate number of entries a stream keeps; 0: no metrics.
+    """
 
     def __init__(self, client: Redis, emit_length: int) -> None:
         self._client = client
         self.emit_length = emit_length
 
     async def call(self, command: str, shard: int, *arguments: str | bytes | int) -> Any:
-        """A command's answer. Raises RedisUnavailable, and what its own errors stand for."""
+        """Return the reply of a command, whose type is in the header of its Lua file.
+
+        Raises RedisUnavailable, and the errors that the command's header names.
+        """
         keys = script_keys(shard)
-        given: Sequence[str | bytes | int] = (*keys, shard_prefix(shard), self.emit_length, *arguments)
-        text, digest = script(command)
-        with translated():
+        keys_and_arguments: Sequence[str | bytes | int] = (
+            *keys,
+            shard_prefix(shard),
+            self.emit_length,
+            *arguments,
+        )
+        text, digest = load_script(command)
+        with translate_redis_errors():
             try:
-                return await self._client.evalsha(digest, len(keys), *given)
-            except NoScriptError:  # it has not run: a server that is new, or was restarted
-                return await self._client.eval(text, len(keys), *given)
+                return await self._client.evalsha(digest, len(keys), *keys_and_arguments)
+            except NoScriptError:  # a new or restarted server: the script has not run
+                return await self._client.eval(text, len(keys), *keys_and_arguments)
 
     async def now_ms(self) -> int:
-        """Redis's time."""
-        with translated():
+        """Return the time by the clock of Redis."""
+        with translate_redis_errors():
             seconds, microseconds = await self._client.time()
         return int(seconds) * 1000 + int(microseconds) // 1000

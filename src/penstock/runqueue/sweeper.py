@@ -1,154 +1,172 @@
-"""The sweep: what happens to tasks by the clock, in the background of every broker process.
+"""Sweep the tasks that are due, in the background of every broker process.
 
-Each shard keeps one sorted set of what is due when, so a sweep costs what is due and no more. It may run in
-any number of processes: a script takes what is due, and the next one finds nothing. A process sweeps when
-something it knows of is due, and at least once a second.
+Each shard has one sorted set of due times, so a sweep costs only what is due. Any number of processes may
+sweep: a script takes the due tasks, and the next one finds none. A process sweeps when a task it knows of
+is due, and at least once a second.
 
-Now and then one process goes over all tasks and sees that sets and counts agree with the tasks' states.
+Every ten minutes one process checks all tasks and repairs the sets and counts that disagree with their
+states.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from penstock.definitions import ENABLED_KEY, QUEUE
 from penstock.errors import PenstockError
-from penstock.runqueue.connection import Shards, warn_of_forgetting
-from penstock.runqueue.keys import ONCE_IN_SCRIPTS, PER_NAME, REPAIR_LOCK, shard_prefix
-from penstock.runqueue.overview import members
+from penstock.runqueue.connection import ShardMap, warn_about_durability
+from penstock.runqueue.keys import ENVIRONMENTS_KEY, KEY_PREFIXES, REPAIR_LOCK, shard_prefix
+from penstock.runqueue.overview import read_set
 from penstock.runqueue.scripts import Scripts
-from penstock.runqueue.task_model import Swept, TaskState
+from penstock.runqueue.task_model import SweepResult, TaskState
 
 logger = logging.getLogger(__name__)
 
-MOST = 500
-"""Tasks per script call: few enough not to hold Redis up."""
+TASKS_PER_CALL = 500
+"""A larger call would block Redis for other clients."""
 
-LONGEST_PAUSE_S = 1.0
-LOOK_EVERY_S = 3.0
-REPAIR_EVERY_S = 600.0
+
+@dataclass(frozen=True, slots=True)
+class SweepIntervals:
+    """`sweep_s`: longest pause between two sweeps. `switch_s`: how often the metrics switch is read."""
+
+    sweep_s: float = 1.0
+    switch_s: float = 3.0
+    repair_s: float = 600.0
 
 
 class Sweeper:
     """Sweeps all shards. `start` and `stop` may be called twice."""
 
-    def __init__(self, client: Redis, scripts: Scripts, shards: Shards, *, metrics_enabled: bool) -> None:
+    def __init__(
+        self,
+        client: Redis,
+        scripts: Scripts,
+        shards: ShardMap,
+        *,
+        metrics_enabled: bool,
+        intervals: SweepIntervals | None = None,
+    ) -> None:
         self._client = client
         self._scripts = scripts
         self._shards = shards
         self._metrics_enabled = metrics_enabled
-        self._sooner = asyncio.Event()
+        self._intervals = intervals or SweepIntervals()
+        self._due_time_changed = asyncio.Event()
         self._due_s: float | None = None
-        self._looked_s = -LOOK_EVERY_S
+        self._switch_read_s = -self._intervals.switch_s
         self._task: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._is_stopping = False
 
     def start(self) -> None:
-        self._stopping = False
+        self._is_stopping = False
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="run queue sweep")
 
     async def stop(self) -> None:
-        self._stopping = True  # a cancellation alone may be lost in the Redis client
+        self._is_stopping = True  # the Redis client may swallow a cancellation
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def due_in(self, milliseconds: int) -> None:
-        """Something that this process has just done is due then."""
-        at_s = asyncio.get_running_loop().time() + milliseconds / 1000
-        if milliseconds <= LONGEST_PAUSE_S * 1000 and (self._due_s is None or at_s < self._due_s):
-            self._due_s = at_s
-            self._sooner.set()
+    def sweep_within(self, delay_ms: int) -> None:
+        """Sweep again after `delay_ms`: this process has just changed a task that is due then."""
+        due_s = asyncio.get_running_loop().time() + delay_ms / 1000
+        if delay_ms <= self._intervals.sweep_s * 1000 and (self._due_s is None or due_s < self._due_s):
+            self._due_s = due_s
+            self._due_time_changed.set()
 
-    async def sweep(self) -> Swept:
-        """Everything that is due now in all shards."""
-        total = [0, 0, 0, 0]
-        nexts: list[int] = []
-        for shard in range(await self._shards.number()):
+    async def sweep(self) -> SweepResult:
+        """Handle everything that is due now in all shards."""
+        totals = [0, 0, 0, 0]
+        next_due_ms: list[int] = []
+        for shard in range(await self._shards.count()):
             while True:
-                *done, next_ms = await self._scripts.call("sweep", shard, MOST)
-                total = [before + now for before, now in zip(total, done, strict=True)]
+                *counts, next_ms = await self._scripts.call("sweep", shard, TASKS_PER_CALL)
+                totals = [total + count for total, count in zip(totals, counts, strict=True)]
                 if next_ms != 0:
                     break
             if next_ms > 0:
-                nexts.append(next_ms)
-        promoted, released, dead, expired = total
-        return Swept(promoted, released, dead, expired, min(nexts, default=None))
+                next_due_ms.append(next_ms)
+        promoted, released, dead, expired = totals
+        return SweepResult(promoted, released, dead, expired, min(next_due_ms, default=None))
 
     async def repair(self) -> int:
-        """Go over all tasks, sets and counts; returns how many were put right."""
-        return sum([await self._repair_shard(shard) for shard in range(await self._shards.number())])
+        """Check all tasks, sets and counts; return how many were repaired."""
+        return sum([await self._repair_shard(shard) for shard in range(await self._shards.count())])
 
     async def _repair_shard(self, shard: int) -> int:
         prefix = shard_prefix(shard)
-        repaired = await self._walk("repair_tasks", shard)
-        environments = await members(self._client, prefix + ONCE_IN_SCRIPTS["environments_key"])
+        repaired = await self._repair_pages("repair_tasks", shard)
+        environments = await read_set(self._client, prefix + ENVIRONMENTS_KEY["environments_key"])
         for environment in environments:
-            for queue in await members(self._client, prefix + PER_NAME["queues_of"] + environment):
+            for queue in await read_set(self._client, prefix + KEY_PREFIXES["queues_of"] + environment):
                 for state in TaskState:
-                    repaired += await self._walk("repair_queue", shard, queue, state)
+                    repaired += await self._repair_pages("repair_queue", shard, queue, state)
             repaired += await self._scripts.call("repair_environment", shard, environment)
         return repaired
 
-    async def _walk(self, command: str, shard: int, *of: str) -> int:
+    async def _repair_pages(self, command: str, shard: int, *arguments: str) -> int:
         cursor, repaired = b"0", 0
         while True:
-            cursor, more = await self._scripts.call(command, shard, *of, cursor, MOST)
-            repaired += int(more)
+            cursor, repaired_on_page = await self._scripts.call(
+                command, shard, *arguments, cursor, TASKS_PER_CALL
+            )
+            repaired += int(repaired_on_page)
             if cursor == b"0":
                 return repaired
 
     async def _run(self) -> None:
-        failing, met = False, False
-        while not self._stopping:
-            pause_s = LONGEST_PAUSE_S
+        is_failing, durability_checked = False, False
+        while not self._is_stopping:
+            pause_s = self._intervals.sweep_s
             try:
-                if not met:
-                    await warn_of_forgetting(self._client)
-                    met = True
-                await self._watch_switch()
+                if not durability_checked:
+                    await warn_about_durability(self._client)
+                    durability_checked = True
+                await self._read_metrics_switch()
                 self._due_s = None
-                swept = await self.sweep()
-                if swept.next_ms is not None:
-                    pause_s = min(pause_s, swept.next_ms / 1000)
-                await self._repair_in_turn()
-                failing = False
+                result = await self.sweep()
+                if result.next_ms is not None:
+                    pause_s = min(pause_s, result.next_ms / 1000)
+                await self._repair_if_due()
+                is_failing = False
             except (PenstockError, RedisError, OSError) as error:
-                if not failing:
-                    logger.warning("run queues are not swept: %s", error)
-                failing = True
+                if not is_failing:
+                    logger.warning("Run queues are not swept: %s", error)
+                is_failing = True
             await self._pause(pause_s)
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, pause_s: float) -> None:
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + seconds
-        while not self._stopping and (left_s := min(until_s, self._due_s or until_s) - loop.time()) > 0:
-            self._sooner.clear()
+        until_s = loop.time() + pause_s
+        while not self._is_stopping and (wait_s := min(until_s, self._due_s or until_s) - loop.time()) > 0:
+            self._due_time_changed.clear()
             try:
-                async with asyncio.timeout(left_s):
-                    await self._sooner.wait()
+                async with asyncio.timeout(wait_s):
+                    await self._due_time_changed.wait()
             except TimeoutError:
                 return
 
-    async def _repair_in_turn(self) -> None:
-        for shard in range(await self._shards.number()):
-            # The lock lasts until the next repair is due: one process does it, nobody has to let go of it.
+    async def _repair_if_due(self) -> None:
+        for shard in range(await self._shards.count()):
+            # The lock expires when the next repair is due: one process repairs, and none has to release it.
             lock = shard_prefix(shard) + REPAIR_LOCK
-            if await self._client.set(lock, 1, nx=True, px=int(REPAIR_EVERY_S * 1000)):
+            if await self._client.set(lock, 1, nx=True, px=int(self._intervals.repair_s * 1000)):
                 repaired = await self._repair_shard(shard)
                 if repaired:
-                    logger.error("run queues: %d sets or counts of shard %d were put right", repaired, shard)
+                    logger.error("Run queues: repaired %d wrong sets or counts of shard %d", repaired, shard)
 
-    async def _watch_switch(self) -> None:
-        """Metrics can be switched off for all processes at once; scripts are told, they do not look."""
+    async def _read_metrics_switch(self) -> None:
+        """Follow the switch that turns metrics off for all processes; scripts receive it as an argument."""
         now_s = asyncio.get_running_loop().time()
-        if self._metrics_enabled and now_s - self._looked_s >= LOOK_EVERY_S:
-            self._looked_s = now_s
-            on = await self._client.get(ENABLED_KEY) != b"0"
-            self._scripts.emit_length = QUEUE.max_stream_length if on else 0
+        if self._metrics_enabled and now_s - self._switch_read_s >= self._intervals.switch_s:
+            self._switch_read_s = now_s
+            is_on = await self._client.get(ENABLED_KEY) != b"0"
+            self._scripts.emit_length = QUEUE.max_stream_length if is_on else 0

@@ -1,133 +1,128 @@
-"""Tasks that workers hold: heartbeat, ack, nack and giving back, each many at once."""
+"""Ack, nack, heartbeat and release tasks that workers hold, many per call."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from msgspec import msgpack
 
 from penstock.errors import LeaseLost, PenstockError, UnknownTask
 from penstock.model import Scope
 from penstock.runqueue.keys import environment_name, shard_of_task
-from penstock.runqueue.limits import check_many, check_number
-from penstock.runqueue.merging import Merger
+from penstock.runqueue.limits import MAX_DELAY_MS, MAX_ERROR_LENGTH, check_item_count, check_number
+from penstock.runqueue.script_batcher import ScriptBatcher
 from penstock.runqueue.scripts import Scripts
-from penstock.runqueue.task_model import (
-    LONGEST_DELAY_MS,
-    LONGEST_ERROR,
-    Lease,
-    Nack,
-    Outcome,
-    Settled,
-    TaskState,
-)
+from penstock.runqueue.task_model import Lease, Nack, TaskChange, TaskOutcome, TaskState
 
-UNKNOWN, LOST, BURIED, AT_ONCE = 0, -1, 2, 3
-"""Answers of the scripts; larger ones are times."""
+UNKNOWN, LOST, NOW_DEAD, NOW_ELIGIBLE = 0, -1, 2, 3
+"""Replies of the scripts. Larger numbers are times."""
 
 BACKOFF = -1
-Item = tuple[Any, ...]
+ScriptItem = tuple[str | float, ...]
+"""Environment, task id and token, then the arguments of the command."""
 
 
-class Settling:
-    """Each verb returns one outcome per lease, in order; what concerns one lease concerns it alone."""
+class TaskAcks:
+    """Each method returns one outcome per lease, in order. A refused lease does not affect the others."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
-        self._mergers = {command: self._merger(command) for command in ("heartbeat", "ack", "nack")}
+        self._batchers = {command: self._batcher(command) for command in ("heartbeat", "ack", "nack")}
 
-    async def heartbeat(self, scope: Scope, leases: Sequence[Lease], visibility_ms: int) -> list[Outcome]:
+    async def heartbeat(self, scope: Scope, leases: Sequence[Lease], visibility_ms: int) -> list[TaskOutcome]:
         items = [(lease, (visibility_ms,)) for lease in leases]
-        return await self._settle(
-            "heartbeat", scope, items, lambda lease, at: Settled(lease.id, TaskState.RUNNING, at)
+        return await self._submit(
+            "heartbeat",
+            scope,
+            items,
+            lambda lease, deadline_ms: TaskChange(lease.id, TaskState.RUNNING, deadline_ms),
         )
 
-    async def ack(self, scope: Scope, leases: Sequence[Lease]) -> list[Outcome]:
-        items: list[tuple[Lease, Item]] = [(lease, ()) for lease in leases]
-        return await self._settle("ack", scope, items, lambda lease, _: Settled(lease.id, None))
+    async def ack(self, scope: Scope, leases: Sequence[Lease]) -> list[TaskOutcome]:
+        items: list[tuple[Lease, ScriptItem]] = [(lease, ()) for lease in leases]
+        return await self._submit("ack", scope, items, lambda lease, _: TaskChange(lease.id, None))
 
-    async def nack(self, scope: Scope, nacks: Sequence[Nack]) -> list[Outcome]:
-        return await self._settle(
-            "nack", scope, [(nack.lease, _nack_item(nack)) for nack in nacks], _returned
-        )
+    async def nack(self, scope: Scope, nacks: Sequence[Nack]) -> list[TaskOutcome]:
+        items = [(nack.lease, _nack_arguments(nack)) for nack in nacks]
+        return await self._submit("nack", scope, items, _nack_change)
 
-    async def give_back(self, scope: Scope, leases: Sequence[Lease]) -> list[Outcome]:
-        items = [(lease, ("give back", 0, 0, "")) for lease in leases]
-        return await self._settle("nack", scope, items, _returned)
+    async def release(self, scope: Scope, leases: Sequence[Lease]) -> list[TaskOutcome]:
+        items = [(lease, ("release", 0, 0, "")) for lease in leases]
+        return await self._submit("nack", scope, items, _nack_change)
 
     async def drain(self) -> None:
-        for merger in self._mergers.values():
-            await merger.drain()
+        for batcher in self._batchers.values():
+            await batcher.drain()
 
-    async def _settle(
+    async def _submit(
         self,
         command: str,
         scope: Scope,
-        items: Sequence[tuple[Lease, Item]],
-        settled: Callable[[Lease, int], Settled],
-    ) -> list[Outcome]:
-        check_many("tasks", items)
+        items: Sequence[tuple[Lease, ScriptItem]],
+        to_change: Callable[[Lease, int], TaskChange],
+    ) -> list[TaskOutcome]:
+        check_item_count("tasks", items)
         environment = environment_name(scope)
-        outcomes: list[Outcome | None] = [None] * len(items)
-        by_shard: dict[int, list[int]] = {}
-        for place, (lease, _) in enumerate(items):
+        outcomes: list[TaskOutcome | None] = [None] * len(items)
+        indexes_by_shard: dict[int, list[int]] = {}
+        for index, (lease, _) in enumerate(items):
             try:
-                by_shard.setdefault(shard_of_task(lease.id), []).append(place)
+                indexes_by_shard.setdefault(shard_of_task(lease.id), []).append(index)
             except UnknownTask as unknown:
-                outcomes[place] = unknown
-        for shard, places in by_shard.items():
-            sent = [
-                (environment, items[place][0].id, items[place][0].token, *items[place][1]) for place in places
+                outcomes[index] = unknown
+        for shard, indexes in indexes_by_shard.items():
+            script_items = [
+                (environment, items[index][0].id, items[index][0].token, *items[index][1])
+                for index in indexes
             ]
-            answers = await self._mergers[command].submit(shard, sent)
-            for place, answer in zip(places, answers, strict=True):
-                lease = items[place][0]
-                outcomes[place] = _refusal(lease, answer) or settled(lease, answer)
+            replies = await self._batchers[command].submit(shard, script_items)
+            for index, reply in zip(indexes, replies, strict=True):
+                lease = items[index][0]
+                outcomes[index] = _lease_error(lease, reply) or to_change(lease, reply)
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def _merger(self, command: str) -> Merger[Item, int]:
-        async def execute(shard: int, items: list[Item]) -> list[int]:
-            answers: list[int] = await self._scripts.call(command, shard, msgpack.encode(items))
-            return answers
+    def _batcher(self, command: str) -> ScriptBatcher[ScriptItem, int]:
+        async def execute(shard: int, items: list[ScriptItem]) -> list[int]:
+            replies: list[int] = await self._scripts.call(command, shard, msgpack.encode(items))
+            return replies
 
-        return Merger(execute)
+        return ScriptBatcher(execute)
 
 
-def raised(outcome: Outcome) -> Settled:
-    """The one outcome of a call for one task."""
+def raise_error(outcome: TaskOutcome) -> TaskChange:
+    """Return the change, or raise the error that the outcome is."""
     if isinstance(outcome, PenstockError):
         raise outcome
     return outcome
 
 
-def _refusal(lease: Lease, answer: int) -> PenstockError | None:
-    if answer == UNKNOWN:
+def _lease_error(lease: Lease, reply: int) -> PenstockError | None:
+    if reply == UNKNOWN:
         return UnknownTask(
-            f"there is no task {lease.id}: it is done, has expired or never was in this environment",
+            f"Task {lease.id} does not exist in this environment: it is acked, has expired or never existed.",
             taskId=lease.id,
         )
-    if answer == LOST:
+    if reply == LOST:
         return LeaseLost(
-            f"task {lease.id} is not held under this token any more: it took longer than its visibility "
-            "timeout or was settled before; drop the work, somebody else has it or will",
+            f"The lease of task {lease.id} is lost: the visibility timeout passed, or the task was acked or "
+            "nacked before. Drop the work: another worker has the task or will get it.",
             taskId=lease.id,
         )
     return None
 
 
-def _returned(lease: Lease, answer: int) -> Settled:
-    if answer == BURIED:
-        return Settled(lease.id, TaskState.DEAD)
-    if answer == AT_ONCE:
-        return Settled(lease.id, TaskState.ELIGIBLE)
-    return Settled(lease.id, TaskState.DELAYED, answer)
+def _nack_change(lease: Lease, reply: int) -> TaskChange:
+    if reply == NOW_DEAD:
+        return TaskChange(lease.id, TaskState.DEAD)
+    if reply == NOW_ELIGIBLE:
+        return TaskChange(lease.id, TaskState.ELIGIBLE)
+    return TaskChange(lease.id, TaskState.DELAYED, reply)
 
 
-def _nack_item(nack: Nack) -> Item:
+def _nack_arguments(nack: Nack) -> ScriptItem:
     delay_ms = BACKOFF
     if nack.delay_ms is not None:
-        delay_ms = check_number("delay_ms", nack.delay_ms, 0, LONGEST_DELAY_MS)
-    error = nack.error[:LONGEST_ERROR].encode("utf-8", "replace").decode()
-    return ("retry" if nack.retry else "bury", delay_ms, random.random(), error)
+        delay_ms = check_number("delay_ms", nack.delay_ms, 0, MAX_DELAY_MS)
+    error = nack.error[:MAX_ERROR_LENGTH].encode("utf-8", "replace").decode()
+    return ("retry" if nack.retry else "declare_dead", delay_ms, random.random(), error)

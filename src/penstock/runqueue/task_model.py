@@ -1,5 +1,7 @@
-"""What goes into run queues and what comes out: frozen types, times in ms since the epoch by Redis's clock
-(never this machine's)."""
+"""Types of run queues: tasks, leases, outcomes and states.
+
+All are frozen. Times are milliseconds since the epoch by the clock of Redis, never by that of this machine.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,9 @@ from enum import StrEnum
 from penstock.errors import PenstockError
 from penstock.model import Scope
 
-HIGHEST_PRIORITY = 9
-LONGEST_DELAY_MS = 366 * 24 * 3_600_000
-MOST_ATTEMPTS = 1_000
-LARGEST_LIMIT = 1_000_000
-LONGEST_NAME = 255
-LONGEST_ERROR = 2_000
-"""What is kept of a failed attempt's error, in characters."""
-
 
 class TaskState(StrEnum):
-    """A task is in exactly one of these; an acked or expired task is gone."""
+    """State of a stored task. An acked or expired task is deleted."""
 
     DELAYED = "delayed"
     ELIGIBLE = "eligible"
@@ -32,8 +26,9 @@ class TaskState(StrEnum):
 class NewTask:
     """A task to enqueue.
 
-    `ttl_ms`: it expires when it has not started by then. `idempotency_key`: within a queue, a second task
-    with the key is not added while the key is remembered. Larger `priority` first, 0 to 9.
+    `ttl_ms`: the task expires if it has not started by then. `idempotency_key`: while the key is
+    remembered, a second task with the same key is not added to the queue. A larger `priority` runs first,
+    from 0 to 9.
     """
 
     payload: bytes = b""
@@ -45,8 +40,8 @@ class NewTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Enqueued:
-    """`duplicate`: the id is that of the task that came first with this idempotency key."""
+class EnqueueResult:
+    """Id of an enqueued task. `duplicate`: the id belongs to the first task with this idempotency key."""
 
     id: str
     duplicate: bool = False
@@ -54,7 +49,7 @@ class Enqueued:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to settle a task: its id, and the token of this one hand-out (below 2**53)."""
+    """The right to ack a task: the task's id and the token of this attempt (below 2**53)."""
 
     id: str
     token: int
@@ -62,7 +57,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class RunningTask:
-    """A task handed to a worker, which holds it until `deadline_ms` unless it sends heartbeats."""
+    """A task leased to a worker until `deadline_ms`, unless the worker sends heartbeats."""
 
     id: str
     scope: Scope
@@ -83,9 +78,11 @@ class RunningTask:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as it is now. `due_ms`: when its state changes on its own (eligible, expired or given up on).
+    """A stored task.
 
-    `attempts` counts hand-outs. `error` is the last failed attempt's. A lease's token is never shown.
+    `due_ms`: when the state changes by time alone (the task becomes eligible, expires or loses its lease).
+    `attempts` counts leases. `error` is that of the last failed attempt. The token of a lease is not
+    included.
     """
 
     id: str
@@ -106,21 +103,21 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """What became of one task: `state` after the call, or None when it is finished and gone."""
+class TaskChange:
+    """State of one task after a call; `state` is None if the task is finished and deleted."""
 
     id: str
     state: TaskState | None
     due_ms: int | None = None
 
 
-Outcome = Settled | PenstockError
-"""One item's result in a call for many: LeaseLost and UnknownTask concern that item alone."""
+TaskOutcome = TaskChange | PenstockError
+"""Result for one item of a call for many. LeaseLost and UnknownTask concern that item alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """A failed attempt. It is retried with backoff, after `delay_ms` if given, or never (`retry=False`)."""
+    """A failed attempt: retried with backoff, retried after `delay_ms`, or not retried (`retry=False`)."""
 
     lease: Lease
     error: str = ""
@@ -130,8 +127,11 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A run queue now. `limit`: None means no limit of its own. `counted`: what happened to its tasks since
-    it was made, by the names of the metric's counters."""
+    """State of a run queue.
+
+    `limit`: None if the queue has no limit of its own. `totals`: events since the queue was created, by the
+    names of the metric's counters.
+    """
 
     queue: str
     eligible: int
@@ -141,13 +141,15 @@ class QueueState:
     limit: int | None
     paused: bool
     oldest_age_ms: int
-    counted: Mapping[str, int]
+    totals: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentState:
-    """All run queues of an environment. Together they run at most `limit` × `burst` tasks, and one alone
-    at most `limit`."""
+    """State of all run queues of an environment.
+
+    Together they run at most `limit` × `burst` tasks; a single queue runs at most `limit`.
+    """
 
     queues: int
     eligible: int
@@ -159,16 +161,16 @@ class EnvironmentState:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetters:
-    """A page, oldest first. `next` goes on after it; None at the end."""
+class DeadTaskPage:
+    """A page of dead tasks, oldest first. `next` is the cursor of the next page; None at the end."""
 
     tasks: tuple[Task, ...]
     next: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
-    """What one sweep did, and in how many ms there is something to do again (None: nothing in sight)."""
+class SweepResult:
+    """Number of tasks that a sweep changed; `next_ms`: ms until the next task is due, None if none is."""
 
     promoted: int = 0
     released: int = 0

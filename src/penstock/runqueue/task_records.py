@@ -1,28 +1,28 @@
-"""Tasks as the scripts store them."""
+"""Decode the task records that the scripts store."""
 
 from __future__ import annotations
 
 from msgspec import msgpack
 
 from penstock.model import Scope
-from penstock.runqueue.keys import read_queue_name
+from penstock.runqueue.keys import parse_queue_name
 from penstock.runqueue.task_model import Task, TaskState
 
 FIELDS = (
     *("queue", "state", "priority", "attempts", "max_attempts", "enqueued", "eligible_at", "expires", "ttl"),
     *("started", "deadline", "token", "worker", "error", "dead_at"),
 )
-"""In the order of `lua/include/task.lua`."""
+"""Fields of a record, in the order of `lua/include/task.lua`."""
 
 
-def owner_of(record: bytes) -> Scope:
-    return read_queue_name(msgpack.decode(record)[0])[0]
+def scope_of_record(record: bytes) -> Scope:
+    return parse_queue_name(msgpack.decode(record)[0])[0]
 
 
-def read_task(task_id: str, record: bytes, payload: bytes) -> Task:
+def decode_task(task_id: str, record: bytes, payload: bytes) -> Task:
     fields = dict(zip(FIELDS, msgpack.decode(record), strict=True))
     state = TaskState(fields["state"])
-    due = {
+    due_ms = {
         TaskState.DELAYED: min(fields["eligible_at"], fields["expires"] or fields["eligible_at"]),
         TaskState.ELIGIBLE: fields["expires"],
         TaskState.RUNNING: fields["deadline"],
@@ -30,7 +30,7 @@ def read_task(task_id: str, record: bytes, payload: bytes) -> Task:
     }[state]
     return Task(
         id=task_id,
-        queue=read_queue_name(fields["queue"])[1],
+        queue=parse_queue_name(fields["queue"])[1],
         state=state,
         priority=fields["priority"],
         attempts=fields["attempts"],
@@ -38,7 +38,7 @@ def read_task(task_id: str, record: bytes, payload: bytes) -> Task:
         enqueued_ms=fields["enqueued"],
         eligible_ms=fields["eligible_at"],
         started_ms=fields["started"] or None,
-        due_ms=due or None,
+        due_ms=due_ms or None,
         ttl_ms=fields["ttl"] or None,
         worker=fields["worker"],
         error=fields["error"],

@@ -1,11 +1,11 @@
-"""Waking who waits for tasks: one subscription per process, no polling.
+"""Wake waiting dequeues: one subscription per process instead of polling.
 
-A script names a queue on a channel when the queue can hand out something and could not before. Each
-process then wakes one of its waiters; one that got something wakes the next, since there may be more. So a
-thousand waiters cost one call when one task comes.
+A script publishes the name of a queue when the queue can start a task and could not before. Each process
+then wakes one of its waiters. A waiter that received a task wakes the next one, because there may be more.
+So one new task costs one call, even with a thousand waiters.
 
-A waiter registers before it looks, so no wake-up falls in between. Messages sent while the connection was
-away are lost: when it is back every waiter looks.
+A waiter registers before it calls dequeue, so no wake-up is missed in between. Messages that are published
+while the connection is down are lost, so every waiter retries after a reconnect.
 """
 
 from __future__ import annotations
@@ -24,62 +24,65 @@ from penstock.runqueue.keys import WAKE_CHANNEL
 
 logger = logging.getLogger(__name__)
 
-ANY = "/"
-"""What a waiter for all environments waits for. One for an environment waits for its name and `/`."""
+ANY_ENVIRONMENT = "/"
+"""Name that a waiter for all environments registers.
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
-PING_S = 15.0
-GOING_S = 5.0
+A waiter for one environment registers its name and `/`.
+"""
+
+MIN_RECONNECT_S, MAX_RECONNECT_S = 0.1, 2.0
+PING_INTERVAL_S = 15.0
+STOP_TIMEOUT_S = 5.0
 
 
-class Waiter:
-    """One that waits. `woken` says whether it should look, `dismissed` that it should wait no longer."""
+class TaskWaiter:
+    """A waiting dequeue. `is_woken`: it should try again; `is_released`: it should stop waiting."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
-        self.dismissed = False
+        self.is_released = False
 
     @property
-    def woken(self) -> bool:
+    def is_woken(self) -> bool:
         return self._event.is_set()
 
     def wake(self) -> None:
         self._event.set()
 
-    def rest(self) -> None:
+    def reset(self) -> None:
         self._event.clear()
 
-    async def wait(self, seconds: float) -> bool:
-        """Whether it was woken within that time."""
-        if seconds <= 0:
+    async def wait(self, timeout_s: float) -> bool:
+        """Return whether it was woken within the timeout."""
+        if timeout_s <= 0:
             return False
-        # Unlike wait_for, this never loses a cancellation that comes together with the wake-up.
+        # Unlike wait_for, this never loses a cancellation that arrives together with the wake-up.
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(timeout_s):
                 await self._event.wait()
         except TimeoutError:
             return False
         return True
 
 
-class Wakeups:
-    """The process's waiters and its one subscription. `start` and `stop` may be called twice."""
+class TaskWakeups:
+    """The waiters of this process and its subscription. `start` and `stop` may be called twice."""
 
     def __init__(self, url: str, client: Redis) -> None:
         self._url = url
         self._client = client
-        self._waiters: dict[str, OrderedDict[Waiter, None]] = {}
-        self._nobody = asyncio.Event()
-        self._nobody.set()
+        self._waiters: dict[str, OrderedDict[TaskWaiter, None]] = {}
+        self._no_waiters = asyncio.Event()
+        self._no_waiters.set()
         self._listener: asyncio.Task[None] | None = None
-        self.stopping = False
+        self._is_stopping = False
 
     @contextmanager
-    def waiting(self, name: str) -> Iterator[Waiter]:
-        """A waiter for `name`: a queue, an environment and `/`, or ANY."""
-        waiter = Waiter()
+    def register(self, name: str) -> Iterator[TaskWaiter]:
+        """Register a waiter for `name`: a queue, an environment and `/`, or ANY_ENVIRONMENT."""
+        waiter = TaskWaiter()
         self._waiters.setdefault(name, OrderedDict())[waiter] = None
-        self._nobody.clear()
+        self._no_waiters.clear()
         try:
             yield waiter
         finally:
@@ -88,48 +91,49 @@ class Wakeups:
             if not waiters:
                 del self._waiters[name]
                 if not self._waiters:
-                    self._nobody.set()
-            if waiter.woken:  # it was to look and did not; somebody else should
+                    self._no_waiters.set()
+            if waiter.is_woken:  # it leaves without trying again, so another waiter must
                 self._wake_one(name)
 
-    def told(self, name: str) -> None:
-        """A queue (or an environment and `/`) can hand out something."""
+    def notify(self, name: str) -> None:
+        """Wake waiters: a queue (or an environment and `/`) can start a task."""
         environment = name[: name.rindex("/") + 1]
-        self._wake_one(ANY)
+        self._wake_one(ANY_ENVIRONMENT)
         self._wake_one(environment)
         if name != environment:
             self._wake_one(name)
         else:
-            for other in [other for other in self._waiters if other.startswith(environment)]:
-                self._wake_one(other)
+            for queue in [other for other in self._waiters if other.startswith(environment)]:
+                self._wake_one(queue)
 
     def wake_all(self) -> None:
         for waiters in self._waiters.values():
             for waiter in waiters:
                 waiter.wake()
 
-    def dismiss_all(self) -> None:
+    def release_all(self) -> None:
+        """Make every waiter stop waiting."""
         for waiters in self._waiters.values():
             for waiter in waiters:
-                waiter.dismissed = True
+                waiter.is_released = True
                 waiter.wake()
 
     @property
-    def number(self) -> int:
+    def waiter_count(self) -> int:
         return sum(map(len, self._waiters.values()))
 
     def start(self) -> None:
-        self.stopping = False
+        self._is_stopping = False
         if self._listener is None:
             self._listener = asyncio.get_running_loop().create_task(self._listen(), name="run queue wake-ups")
 
     async def stop(self) -> None:
-        """Dismiss everybody and return when they have gone; one that Redis keeps waiting is left behind."""
-        self.stopping = True
-        self.dismiss_all()
+        """Release all waiters and wait until they have returned, at most STOP_TIMEOUT_S."""
+        self._is_stopping = True
+        self.release_all()
         with suppress(TimeoutError):
-            async with asyncio.timeout(GOING_S):
-                await self._nobody.wait()
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await self._no_waiters.wait()
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.cancel()
@@ -137,29 +141,29 @@ class Wakeups:
 
     def _wake_one(self, name: str) -> None:
         for waiter in self._waiters.get(name, ()):
-            if not waiter.woken:
+            if not waiter.is_woken:
                 waiter.wake()
                 return
 
     async def _listen(self) -> None:
-        pause_s = FIRST_PAUSE_S
-        while not self.stopping:
+        pause_s = MIN_RECONNECT_S
+        while not self._is_stopping:
             try:
                 async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:
                     await subscription.subscribe(WAKE_CHANNEL)
                     self.wake_all()
-                    pause_s = FIRST_PAUSE_S
-                    while not self.stopping:
-                        message = await subscription.get_message(timeout=PING_S)
+                    pause_s = MIN_RECONNECT_S
+                    while not self._is_stopping:
+                        message = await subscription.get_message(timeout=PING_INTERVAL_S)
                         if message is None:
-                            # Nothing for a while: this notices a connection that died without a word.
+                            # The ping detects a connection that died without an error.
                             await subscription.ping()
                         elif message["type"] == "message":
-                            self.told(message["data"].decode())
+                            self.notify(message["data"].decode())
             except (RedisError, OSError) as error:
-                if pause_s == FIRST_PAUSE_S:
+                if pause_s == MIN_RECONNECT_S:
                     logger.warning(
-                        "waiting dequeues hear nothing: Redis at %s: %s", mask_url(self._url), error
+                        "Waiting dequeues receive no wake-ups: Redis at %s: %s", mask_url(self._url), error
                     )
                 await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+                pause_s = min(pause_s * 2, MAX_RECONNECT_S)

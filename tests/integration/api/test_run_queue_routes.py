@@ -175,7 +175,7 @@ async def test_a_dequeue_that_waits_is_woken(client: httpx.AsyncClient, app: Fas
     waiting = asyncio.create_task(dequeue(client, queue, waitMs=20_000, limit=2))
 
     async def parked() -> bool:
-        return bool(app.state.services.run_queues.waiting)
+        return bool(app.state.services.run_queues.waiting_dequeues)
 
     await wait_until_async(parked, 10, "the dequeue waits")
     await enqueue(client, queue, "late")

@@ -105,13 +105,13 @@ async def test_tasks_of_run_queues_count_in_their_environment(
     assert heard.environment("eql", scope.environment) == [3]
     assert heard.environment("ecc", scope.environment) == [1]
     [age_ms] = heard.environment("eage", scope.environment)
-    assert pushed_ms < age_ms <= (await run_queues.environment(scope)).oldest_age_ms, "a task is the oldest"
+    assert pushed_ms < age_ms <= (await run_queues.get_environment(scope)).oldest_age_ms, "a task is the oldest"
     await run_queues.stop()
     await away.stop()
 
 
 async def _older(run_queues: RunQueues, scope: Scope, ms: int) -> bool:
-    return (await run_queues.environment(scope)).oldest_age_ms > ms
+    return (await run_queues.get_environment(scope)).oldest_age_ms > ms
 
 
 async def test_environments_are_read_seldom_and_once_more_after_the_last_touch(

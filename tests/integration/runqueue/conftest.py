@@ -1,4 +1,4 @@
-"""Run queues in an environment of the test's own, on the Valkey all tests share."""
+"""Fixtures: run queues in an environment per test, on the Valkey that all tests share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 @pytest.fixture
 async def queues(redis_url: str) -> AsyncIterator[RunQueues]:
-    """Nothing happens in its background: the test sweeps."""
+    """Run queues without background tasks: the test sweeps."""
     run_queues = RunQueues(redis_url)
     yield run_queues
     await run_queues.stop()
@@ -33,7 +33,7 @@ async def queues(redis_url: str) -> AsyncIterator[RunQueues]:
 
 @pytest.fixture
 async def live(redis_url: str) -> AsyncIterator[RunQueues]:
-    """With wake-ups and sweeps."""
+    """Run queues with wake-ups and sweeps in the background."""
     run_queues = RunQueues(redis_url)
     await run_queues.start()
     yield run_queues

@@ -1,4 +1,4 @@
-"""Enqueue: what goes in comes out, in the order of priority and age, once per idempotency key."""
+"""Enqueue: tasks keep their fields, run by priority and age, and once per idempotency key."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import pytest
 
 from penstock.errors import InvalidRequest, UnknownTask
 from penstock.model import Scope
+from penstock.runqueue.limits import MAX_DELAY_MS
 from penstock.runqueue.queue import RunQueues
-from penstock.runqueue.task_model import LONGEST_DELAY_MS, NewTask, TaskState
+from penstock.runqueue.task_model import NewTask, TaskState
 from tests.waiting import wait_until_async
 
 
-async def test_tasks_come_out_by_priority_and_then_in_order(queues: RunQueues, scope: Scope) -> None:
+async def test_tasks_are_dequeued_by_priority_and_then_in_order(queues: RunQueues, scope: Scope) -> None:
     await queues.enqueue(scope, "mail", [NewTask(b"1"), NewTask(b"2", priority=9), NewTask(b"3", priority=4)])
     await queues.enqueue(scope, "mail", [NewTask(b"4"), NewTask(b"5", priority=9)])
     tasks = await queues.dequeue(scope, "mail", limit=10)
@@ -19,10 +20,10 @@ async def test_tasks_come_out_by_priority_and_then_in_order(queues: RunQueues, s
     assert [task.priority for task in tasks] == [9, 9, 4, 0, 0]
 
 
-async def test_a_task_is_kept_as_it_was_given(queues: RunQueues, scope: Scope) -> None:
+async def test_a_task_keeps_its_fields(queues: RunQueues, scope: Scope) -> None:
     payload = bytes(range(256)) * 40
     [enqueued] = await queues.enqueue(scope, "mail", [NewTask(payload, 3, 0, 60_000, "order 7", 5)])
-    task = await queues.task(scope, enqueued.id)
+    task = await queues.get_task(scope, enqueued.id)
     assert (task.queue, task.state, task.priority) == ("mail", TaskState.ELIGIBLE, 3)
     assert (task.attempts, task.max_attempts, task.payload) == (0, 5, payload)
     assert (task.ttl_ms, task.due_ms) == (60_000, task.enqueued_ms + 60_000)
@@ -30,25 +31,27 @@ async def test_a_task_is_kept_as_it_was_given(queues: RunQueues, scope: Scope) -
 
 
 @pytest.mark.parametrize("name", ["a:b", "a/b", "100%", "große Aufträge", "{tag}", "%2F", " "])
-async def test_any_name_is_a_queue_of_its_own(queues: RunQueues, scope: Scope, name: str) -> None:
+async def test_every_name_is_a_separate_queue(queues: RunQueues, scope: Scope, name: str) -> None:
     await queues.enqueue(scope, name, [NewTask(name.encode())])
     await queues.enqueue(scope, name + "/other", [NewTask(b"other")])
     [task] = await queues.dequeue(scope, name, limit=10)
     assert (task.queue, task.payload) == (name, name.encode())
-    assert {state.queue for state in await queues.queues(scope)} == {name, name + "/other"}
+    assert {state.queue for state in await queues.list_queues(scope)} == {name, name + "/other"}
 
 
-async def test_environments_whose_names_join_to_the_same_text_are_apart(
+async def test_environments_whose_joined_names_are_equal_are_separate(
     queues: RunQueues, scope: Scope
 ) -> None:
-    one = Scope(scope.organization, "a/b", "c")
-    other = Scope(scope.organization, "a", "b/c")
-    await queues.enqueue(one, "mail", [NewTask(b"one")])
-    assert await queues.dequeue(other, "mail") == []
-    assert await queues.queues(other) == []
+    first = Scope(scope.organization, "a/b", "c")
+    second = Scope(scope.organization, "a", "b/c")
+    await queues.enqueue(first, "mail", [NewTask()])
+    assert await queues.dequeue(second, "mail") == []
+    assert await queues.list_queues(second) == []
 
 
-async def test_a_second_task_with_the_key_is_not_added(queues: RunQueues, scope: Scope) -> None:
+async def test_a_second_task_with_the_same_idempotency_key_is_not_added(
+    queues: RunQueues, scope: Scope
+) -> None:
     keyed = NewTask(b"first", idempotency_key="order 7")
     first, second = await queues.enqueue(
         scope, "mail", [keyed, NewTask(b"second", idempotency_key="order 7")]
@@ -56,13 +59,15 @@ async def test_a_second_task_with_the_key_is_not_added(queues: RunQueues, scope:
     [third] = await queues.enqueue(scope, "mail", [NewTask(b"third", idempotency_key="order 7")])
     assert (first.duplicate, second.duplicate, third.duplicate) == (False, True, True)
     assert first.id == second.id == third.id
-    [elsewhere] = await queues.enqueue(scope, "calls", [keyed])
-    assert not elsewhere.duplicate
+    [in_other_queue] = await queues.enqueue(scope, "calls", [keyed])
+    assert not in_other_queue.duplicate
     [task] = await queues.dequeue(scope, "mail", limit=10)
     assert task.payload == b"first"
 
 
-async def test_a_key_is_remembered_after_its_task_is_done(queues: RunQueues, scope: Scope) -> None:
+async def test_an_idempotency_key_is_remembered_after_its_task_is_acked(
+    queues: RunQueues, scope: Scope
+) -> None:
     [first] = await queues.enqueue(scope, "mail", [NewTask(idempotency_key="order 7")])
     [task] = await queues.dequeue(scope, "mail")
     await queues.ack(scope, task.lease)
@@ -73,7 +78,7 @@ async def test_a_key_is_remembered_after_its_task_is_done(queues: RunQueues, sco
 
 async def test_a_delayed_task_starts_when_it_is_due(live: RunQueues, scope: Scope) -> None:
     [enqueued] = await live.enqueue(scope, "mail", [NewTask(b"later", delay_ms=300)])
-    task = await live.task(scope, enqueued.id)
+    task = await live.get_task(scope, enqueued.id)
     assert (task.state, task.due_ms) == (TaskState.DELAYED, task.enqueued_ms + 300)
     assert await live.dequeue(scope, "mail") == []
     [running] = await live.dequeue(scope, "mail", wait_ms=10_000)
@@ -81,17 +86,17 @@ async def test_a_delayed_task_starts_when_it_is_due(live: RunQueues, scope: Scop
     assert running.started_ms >= task.enqueued_ms + 300
 
 
-async def test_a_task_that_was_not_started_in_time_expires(queues: RunQueues, scope: Scope) -> None:
+async def test_a_task_that_does_not_start_within_its_ttl_expires(queues: RunQueues, scope: Scope) -> None:
     [enqueued] = await queues.enqueue(scope, "mail", [NewTask(ttl_ms=1)])
     [running] = await queues.enqueue(scope, "mail", [NewTask(b"stays", ttl_ms=60_000)])
 
-    async def both_seen() -> bool:
+    async def only_the_other_is_dequeued() -> bool:
         tasks = await queues.dequeue(scope, "mail", limit=10)
         return [task.id for task in tasks] == [running.id]
 
-    await wait_until_async(both_seen, 5, "only the other one is handed out")
+    await wait_until_async(only_the_other_is_dequeued, 5, "only the other task is dequeued")
     with pytest.raises(UnknownTask):
-        await queues.task(scope, enqueued.id)
+        await queues.get_task(scope, enqueued.id)
 
 
 @pytest.mark.parametrize(
@@ -100,19 +105,19 @@ async def test_a_task_that_was_not_started_in_time_expires(queues: RunQueues, sc
         NewTask(priority=10),
         NewTask(priority=-1),
         NewTask(delay_ms=-1),
-        NewTask(delay_ms=LONGEST_DELAY_MS + 1),
+        NewTask(delay_ms=MAX_DELAY_MS + 1),
         NewTask(ttl_ms=0),
         NewTask(max_attempts=0),
         NewTask(idempotency_key=""),
         NewTask(idempotency_key="x" * 256),
     ],
 )
-async def test_a_task_out_of_range_is_refused_with_all_beside_it(
+async def test_a_task_out_of_range_refuses_the_whole_call(
     queues: RunQueues, scope: Scope, task: NewTask
 ) -> None:
     with pytest.raises(InvalidRequest, match=r"must be|characters"):
         await queues.enqueue(scope, "mail", [NewTask(b"good"), task])
-    assert await queues.queues(scope) == []
+    assert await queues.list_queues(scope) == []
 
 
 async def test_names_and_sizes_out_of_range_are_refused(queues: RunQueues, scope: Scope) -> None:
@@ -126,8 +131,8 @@ async def test_names_and_sizes_out_of_range_are_refused(queues: RunQueues, scope
 
 async def test_thousands_in_one_call_keep_their_order(queues: RunQueues, scope: Scope) -> None:
     enqueued = await queues.enqueue(scope, "mail", [NewTask(str(n).encode()) for n in range(5_000)])
-    assert len({one.id for one in enqueued}) == 5_000
-    taken = [task for _ in range(5) for task in await queues.dequeue(scope, "mail", limit=1_000)]
-    assert [int(task.payload) for task in taken] == list(range(5_000))
-    outcomes = await queues.ack_many(scope, [task.lease for task in taken])
-    assert [getattr(outcome, "id", outcome) for outcome in outcomes] == [one.id for one in enqueued]
+    assert len({result.id for result in enqueued}) == 5_000
+    tasks = [task for _ in range(5) for task in await queues.dequeue(scope, "mail", limit=1_000)]
+    assert [int(task.payload) for task in tasks] == list(range(5_000))
+    outcomes = await queues.ack_many(scope, [task.lease for task in tasks])
+    assert [getattr(outcome, "id", outcome) for outcome in outcomes] == [result.id for result in enqueued]

@@ -1,4 +1,4 @@
-"""The Lua files: headers that tell the truth, includes that resolve, keys and arguments named once."""
+"""The Lua files: headers match the code, includes resolve, keys and arguments are named once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from penstock.runqueue import keys, scripts, task_records
 
 COMMANDS = scripts.command_names()
-CALL = re.compile(r"\b(KEYS|ARGV)\[(\w+)")
+ARRAY_USE = re.compile(r"\b(KEYS|ARGV)\[(\w+)")
 
 
 def header(text: str) -> str:
@@ -25,89 +25,93 @@ def body(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
 
 
-def includes_of(text: str) -> list[str]:
+def read_includes(text: str) -> list[str]:
     return re.findall(r'^--- @include "(\w+)"$', text, re.MULTILINE)
 
 
-def everything_included(command: str) -> list[str]:
-    found: list[str] = []
-    waiting = includes_of(scripts.source("commands", command))
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.append(name)
-            waiting += includes_of(scripts.source("include", name))
-    return found
+def all_includes(command: str) -> list[str]:
+    included: list[str] = []
+    pending = read_includes(scripts.read_source("commands", command))
+    while pending:
+        name = pending.pop()
+        if name not in included:
+            included.append(name)
+            pending += read_includes(scripts.read_source("include", name))
+    return included
 
 
 def all_files() -> list[tuple[str, str]]:
-    includes = {name for command in COMMANDS for name in everything_included(command)} - {"keys"}
+    includes = {name for command in COMMANDS for name in all_includes(command)} - {"keys"}
     return [("commands", command) for command in COMMANDS] + [("include", name) for name in sorted(includes)]
 
 
-def test_there_is_a_file_for_every_command() -> None:
+def test_every_command_has_a_file() -> None:
     assert {"enqueue", "dequeue", "heartbeat", "ack", "nack", "sweep", "redrive", "delete_dead"} <= set(
         COMMANDS
     )
 
 
-@pytest.mark.parametrize(("kind", "name"), all_files())
-def test_a_file_begins_with_its_name_and_purpose(kind: str, name: str) -> None:
-    text = scripts.source(kind, name)
+@pytest.mark.parametrize(("folder", "name"), all_files())
+def test_a_file_begins_with_its_name_and_purpose(folder: str, name: str) -> None:
+    text = scripts.read_source(folder, name)
     assert re.match(rf"-- {name}: \S", text), text.splitlines()[0]
     assert max(map(len, text.splitlines())) <= 150
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_says_what_it_returns_raises_and_costs(command: str) -> None:
-    top = header(scripts.source("commands", command))
-    for word in ("Returns", "Errors", "Complexity"):
-        assert re.search(rf"^-- {word} +\S", top, re.MULTILINE), word
-    raised = set(re.findall(r'error_reply\("([A-Z]{4,})', scripts.script(command)[0]))
+def test_the_header_of_a_command_names_keys_result_errors_and_complexity(command: str) -> None:
+    top = header(scripts.read_source("commands", command))
+    for entry in ("KEYS", "Returns", "Errors", "Complexity"):
+        assert re.search(rf"^-- {entry} +\S", top, re.MULTILINE), entry
+    raised = set(re.findall(r'error_reply\("([A-Z]{4,})', scripts.load_script(command)[0]))
     declared = re.search(r"^-- Errors +(.+)$", top, re.MULTILINE)
     assert declared is not None
     assert raised == set(re.findall(r"[A-Z]{4,}", declared[1]))
 
 
-@pytest.mark.parametrize(("kind", "name"), all_files())
-def test_keys_and_arguments_in_a_header_are_those_in_use(kind: str, name: str) -> None:
-    text = scripts.source(kind, name)
-    # `ARGV[5..]` in a header are the many at the end; code reaches them by a named first place.
+@pytest.mark.parametrize(("folder", "name"), all_files())
+def test_the_header_lists_the_keys_and_arguments_in_use(folder: str, name: str) -> None:
+    text = scripts.read_source(folder, name)
+    # `ARGV[5..]` in a header is a list at the end; the code reads it from a named first index.
     declared = [
-        (array, place) for array, place in CALL.findall(header(text)) if f"{array}[{place}..]" not in text
+        (array, index)
+        for array, index in ARRAY_USE.findall(header(text))
+        if f"{array}[{index}..]" not in text
     ]
-    used = CALL.findall(body(text))
-    fixed = [(array, place) for array, place in used if place.isdigit()]
-    assert fixed == declared, "each is named once, in order"
-    many = re.findall(r"ARGV\[(\d+)\.\.\]", header(text))
-    computed = [place for _, place in used if not place.isdigit()]
-    assert bool(many) == bool(computed)
-    for first, constant in zip(many, computed, strict=True):
+    used = ARRAY_USE.findall(body(text))
+    fixed = [(array, index) for array, index in used if index.isdigit()]
+    assert fixed == declared, "each is read once, in order"
+    list_starts = re.findall(r"ARGV\[(\d+)\.\.\]", header(text))
+    computed = [index for _, index in used if not index.isdigit()]
+    assert bool(list_starts) == bool(computed)
+    for first, constant in zip(list_starts, computed, strict=True):
         assert re.search(rf"local {constant} = {first}\b", text)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_arguments_of_a_command_follow_those_of_its_shard(command: str) -> None:
-    text = scripts.script(command)[0]
+    text = scripts.load_script(command)[0]
     for array in ("KEYS", "ARGV"):
-        places = [int(place) for name, place in CALL.findall(body(text)) if name == array and place.isdigit()]
-        assert places == list(range(1, len(places) + 1))
-    assert len([1 for name, _ in CALL.findall(body(text)) if name == "KEYS"]) == len(keys.script_keys(0))
+        indexes = [
+            int(index) for name, index in ARRAY_USE.findall(body(text)) if name == array and index.isdigit()
+        ]
+        assert indexes == list(range(1, len(indexes) + 1))
+    assert len([1 for name, _ in ARRAY_USE.findall(body(text)) if name == "KEYS"]) == len(keys.script_keys(0))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_includes_are_resolved_once(command: str) -> None:
-    text = scripts.script(command)[0]
+    text = scripts.load_script(command)[0]
     assert "@include" not in text
-    for name in everything_included(command):
-        assert text.count(scripts.source("include", name).splitlines()[0]) == 1
-    assert scripts.script(command)[1] == scripts.script(command)[1]
+    for name in all_includes(command):
+        assert text.count(scripts.read_source("include", name).splitlines()[0]) == 1
+    assert scripts.load_script(command)[1] == scripts.load_script(command)[1]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_return_of_a_command_that_opens_queues_goes_through_finish(command: str) -> None:
-    own = body(scripts.source("commands", command))
-    if "finish" not in everything_included(command):
+    own = body(scripts.read_source("commands", command))
+    if "finish" not in all_includes(command):
         assert not re.search(r'"(HSET|ZADD|SADD|ZREM|SREM|HDEL)", (tasks|eligible|running|delayed|dead)', own)
         return
     returns = re.findall(r"^return .*$", own, re.MULTILINE)
@@ -116,14 +120,14 @@ def test_every_return_of_a_command_that_opens_queues_goes_through_finish(command
 
 
 def test_no_script_builds_a_key_of_its_own() -> None:
-    for kind, name in all_files():
-        text = body(scripts.source(kind, name))
+    for folder, name in all_files():
+        text = body(scripts.read_source(folder, name))
         assert "penstock:" not in text
         assert not re.search(r"prefix \.\.", text), f"{name} builds a key"
 
 
 def test_records_have_the_fields_of_the_scripts() -> None:
-    text = scripts.source("include", "task")
+    text = scripts.read_source("include", "task")
     names = re.search(r"^local (QUEUE, .*) =$", text, re.MULTILINE)
     assert names is not None
     assert tuple(name.lower() for name in names[1].split(", ")) == task_records.FIELDS

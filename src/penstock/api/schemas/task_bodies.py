@@ -44,7 +44,7 @@ VisibilityMs = Annotated[int, Meta(ge=MIN_VISIBILITY_MS, le=MAX_VISIBILITY_MS)]
 Token = Annotated[int, Meta(ge=0, le=MAX_TOKEN)]
 IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 # `check_concurrency_limit` refuses 0, because its message says to pause the queue.
-Concurrency = Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)]
+Concurrency = Annotated[int, Meta(le=MAX_CONCURRENCY, extra_json_schema={"minimum": 1})]
 TaskIds = Annotated[list[str], Meta(min_length=1, max_length=MAX_ITEMS_PER_CALL)]
 
 

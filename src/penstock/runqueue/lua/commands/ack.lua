@@ -1,17 +1,18 @@
--- ack: tasks are done, and gone.
+-- ack: completes tasks and deletes them.
+-- KEYS      those of include/shard.lua
 -- ARGV[3]   leases: MessagePack, a list of {environment, id, token}
--- Returns   per lease 1: done, 0: no such task, -1: the lease is lost
+-- Returns   per lease 1: acked, 0: unknown task, -1: lease lost
 -- Errors    none
 -- Complexity  O(leases × log n)
 --- @include "all"
 --- @include "leases"
 local leases = cmsgpack.unpack(ARGV[3])
 
-return finish(with_leases(leases, function(id, task)
-  local queue = open_queue(task[QUEUE])
-  leave(queue, id, task)
-  forget(id)
+return finish(for_each_lease(leases, function(id, task)
+  local queue = load_queue(task[QUEUE])
+  leave_state(queue, id, task)
+  delete_task(id)
   task[STATE] = nil
-  count(queue, "ak")
-  queue.runs[#queue.runs + 1] = math.max(0, now - task[STARTED])
+  count_event(queue, "ak")
+  queue.run_ms[#queue.run_ms + 1] = math.max(0, now - task[STARTED])
 end))

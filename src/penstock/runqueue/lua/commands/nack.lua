@@ -1,28 +1,29 @@
--- nack: attempts failed, or tasks come back untouched.
--- ARGV[3]   leases: MessagePack, a list of {environment, id, token, what ("retry", "bury" or "give back"),
+-- nack: ends failed attempts, or releases tasks that no worker has started.
+-- KEYS      those of include/shard.lua
+-- ARGV[3]   leases: MessagePack, a list of {environment, id, token, action ("retry", "declare_dead" or "release"),
 --           delay in ms or -1 for backoff, jitter from 0 to 1, error}
--- Returns   per lease the ms at which it will be eligible, 3: it is already, 2: it is dead, 0: no such task,
---           -1: the lease is lost
+-- Returns   per lease the ms at which the task becomes eligible, 3: eligible now, 2: dead, 0: unknown task,
+--           -1: lease lost
 -- Errors    none
 -- Complexity  O(leases × log n)
 --- @include "all"
 --- @include "leases"
 local leases = cmsgpack.unpack(ARGV[3])
-local BURIED, AT_ONCE = 2, 3
+local NOW_DEAD, NOW_ELIGIBLE = 2, 3
 
-return finish(with_leases(leases, function(id, task, lease)
-  local queue = open_queue(task[QUEUE])
-  local what, delay, jitter, reason = lease[4], lease[5], lease[6], lease[7]
-  if what == "give back" then
-    leave(queue, id, task)
+return finish(for_each_lease(leases, function(id, task, lease)
+  local queue = load_queue(task[QUEUE])
+  local action, delay, jitter, reason = lease[4], lease[5], lease[6], lease[7]
+  if action == "release" then
+    leave_state(queue, id, task)
     task[ATTEMPTS], task[WORKER] = task[ATTEMPTS] - 1, ""
-    make_eligible(queue, id, task, task[ELIGIBLE_AT])
+    schedule(queue, id, task, task[ELIGIBLE_AT])
   else
-    queue.runs[#queue.runs + 1] = math.max(0, now - task[STARTED])
-    fail(queue, id, task, reason, delay >= 0 and delay or nil, jitter, what == "retry")
+    queue.run_ms[#queue.run_ms + 1] = math.max(0, now - task[STARTED])
+    fail_attempt(queue, id, task, reason, delay >= 0 and delay or nil, jitter, action == "retry")
   end
   if task[STATE] == DEAD then
-    return BURIED
+    return NOW_DEAD
   end
-  return task[STATE] == ELIGIBLE and AT_ONCE or task[ELIGIBLE_AT]
+  return task[STATE] == ELIGIBLE and NOW_ELIGIBLE or task[ELIGIBLE_AT]
 end))

@@ -1,18 +1,19 @@
--- redrive: dead tasks become eligible, with all their attempts and their time to live anew.
+-- redrive: makes dead tasks eligible again, with all their attempts and a new time to live.
+-- KEYS      those of include/shard.lua
 -- ARGV[3]   queue
--- ARGV[4]   ids: MessagePack, a list; empty: the oldest
--- ARGV[5]   most: how many of the oldest
--- ARGV[6]   until_ms: only of those that were dead by then; "+inf" for all
--- Returns   per id (or per one of the oldest) 1: done, 0: no dead task of that queue
+-- ARGV[4]   ids: MessagePack, a list; empty: the oldest dead tasks
+-- ARGV[5]   limit: maximum number of the oldest dead tasks
+-- ARGV[6]   until_ms: of the oldest, only those that died by then; "+inf" for all
+-- Returns   per task 1: redriven, 0: not a dead task of this queue
 -- Errors    UNKNOWNQUEUE
 -- Complexity  O(ids × log n)
 --- @include "all"
---- @include "dead"
-local name, ids, most, until_ms = ARGV[3], cmsgpack.unpack(ARGV[4]), ARGV[5], ARGV[6]
+--- @include "dead_tasks"
+local name, ids, limit, until_ms = ARGV[3], cmsgpack.unpack(ARGV[4]), ARGV[5], ARGV[6]
 
-return finish(with_dead(name, ids, most, until_ms, function(queue, id, task)
-  leave(queue, id, task)
+return finish(for_each_dead_task(name, ids, limit, until_ms, function(queue, id, task)
+  leave_state(queue, id, task)
   task[ATTEMPTS], task[DEAD_AT] = 0, 0
   task[EXPIRES] = task[TTL] > 0 and now + task[TTL] or 0
-  make_eligible(queue, id, task, now)
+  schedule(queue, id, task, now)
 end))

@@ -1,9 +1,9 @@
--- all: what every command that moves tasks is made of.
+-- all: the includes that every command which changes tasks needs.
 --- @include "shard"
 --- @include "task"
---- @include "writes"
---- @include "books"
---- @include "states"
+--- @include "pending_writes"
+--- @include "state_cache"
+--- @include "transitions"
 --- @include "emit"
 --- @include "queue_metrics"
 --- @include "finish"

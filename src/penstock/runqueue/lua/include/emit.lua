@@ -1,25 +1,26 @@
--- emit: one event onto a metric stream, for any script that has a stream's key in its slot.
--- `length`: about how many entries the stream keeps; "0": nothing is emitted. `fields`: names and values in turn.
--- `trims`: whether this call cuts the stream back to its length. That costs a quarter of the whole, so it need not be
--- every call; the stream outgrows its length by what is added in between.
--- A failure is answered with false and never fails the script. O(fields)
+-- emit: adds one event to a metric stream. Usable by any script that holds a stream's key in its slot.
+-- `length`: approximate number of entries the stream keeps; "0": emit nothing. `fields`: names and values in turn.
+-- `trims`: whether this call trims the stream to its length. Trimming costs a quarter of the call, so not every call
+-- needs it; between two trims the stream exceeds its length by the entries added.
+-- Returns false after a failure, and never fails the script. O(fields)
 local function emit(stream, length, fields, trims)
   if length == "0" then
     return true
   end
   for _ = 1, 2 do
-    local added
+    local reply
     if trims then
-      added = redis.pcall("XADD", stream, "MAXLEN", "~", length, "*", unpack(fields))
+      reply = redis.pcall("XADD", stream, "MAXLEN", "~", length, "*", unpack(fields))
     else
-      added = redis.pcall("XADD", stream, "*", unpack(fields))
+      reply = redis.pcall("XADD", stream, "*", unpack(fields))
     end
-    if type(added) ~= "table" then
+    if type(reply) ~= "table" then
       return true
     end
-    -- Redis takes strings and numbers only. Most events have no others, so this is not looked for beforehand.
-    for place, value in ipairs(fields) do
-      fields[place] = type(value) == "number" and value or tostring(value)
+    -- Redis accepts only strings and numbers. Most events hold nothing else, so values are converted only after
+    -- a first refusal.
+    for index, value in ipairs(fields) do
+      fields[index] = type(value) == "number" and value or tostring(value)
     end
   end
   return false

@@ -1,16 +1,16 @@
--- finish: writes what was gathered, keeps the totals and the rings of ready queues, wakes who waits, emits. Before
--- every return.
+-- finish: flushes the pending writes, updates totals and rings of ready queues, wakes waiting dequeues, emits metrics.
+-- Every command that changes tasks calls it once, before it returns.
 local function finish(result)
-  write_all()
-  for _, queue in ipairs(opened) do
+  flush_writes()
+  for _, queue in ipairs(loaded_queues) do
     local environment, name = queue.environment, queue.name
     if queue.eligible == 0 and queue.priorities ~= "" then
-      queue.priorities, queue.changed = "", true
+      queue.priorities, queue.priorities_changed = "", true
     end
-    if queue.changed then
+    if queue.priorities_changed then
       redis.call("HSET", queue_of .. name, "priorities", queue.priorities)
     end
-    if queue.made then
+    if queue.created_ms then
       for wire, amount in pairs(queue.counts) do
         redis.call("HINCRBY", queue_of .. name, wire, amount)
       end
@@ -21,10 +21,10 @@ local function finish(result)
     else
       redis.call("ZREM", oldest_of .. environment.name, name)
     end
-    -- A full environment keeps its ready queues in its ring, and itself leaves the shard's.
-    if queue.eligible > 0 and not queue.paused and queue.running < queue.most then
-      environment.has_ready = true
-      if redis.call("ZADD", ring_of .. environment.name, "NX", turn, name) == 1 and not environment.was_full then
+    -- A full environment keeps its ready queues in its own ring and leaves the ring of the shard.
+    if queue.eligible > 0 and not queue.paused and queue.running < queue.max_running then
+      environment.has_ready_queue = true
+      if redis.call("ZADD", ring_of .. environment.name, "NX", next_turn, name) == 1 and not environment.was_full then
         redis.call("PUBLISH", wake_channel, name)
       end
     else
@@ -32,14 +32,14 @@ local function finish(result)
     end
   end
   for name, environment in pairs(environments) do
-    local read = environment.read
-    if read[1] ~= environment.running or read[2] ~= environment.eligible or read[3] ~= environment.delayed then
+    local stored = environment.stored
+    if stored[1] ~= environment.running or stored[2] ~= environment.eligible or stored[3] ~= environment.delayed then
       redis.call("HSET", environment_of .. name, "running", environment.running, "eligible", environment.eligible,
         "delayed", environment.delayed)
     end
-    local ready = environment.has_ready or redis.call("EXISTS", ring_of .. name) == 1
-    if ready and environment.running < environment.most then
-      redis.call("ZADD", ready_key, "NX", turn, name)
+    local is_ready = environment.has_ready_queue or redis.call("EXISTS", ring_of .. name) == 1
+    if is_ready and environment.running < environment.max_running then
+      redis.call("ZADD", ready_key, "NX", next_turn, name)
       if environment.was_full then
         redis.call("PUBLISH", wake_channel, name .. "/")
       end
@@ -47,7 +47,7 @@ local function finish(result)
       redis.call("ZREM", ready_key, name)
     end
   end
-  for _, queue in ipairs(opened) do
+  for _, queue in ipairs(loaded_queues) do
     emit_queue(queue)
   end
   return result

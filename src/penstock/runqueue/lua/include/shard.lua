@@ -1,11 +1,11 @@
--- shard: the shard's own keys, the time, and what every command is told.
+-- shard: the keys of the shard, the current time, and the arguments that every command receives.
 -- KEYS[1]  tasks: hash, id → record
 -- KEYS[2]  payloads: hash, id → bytes
--- KEYS[3]  timers: sorted set, id by the ms at which something is due
--- KEYS[4]  ready: sorted set, environments that can hand out something, by their last turn
--- KEYS[5]  stream: where metric events go
--- ARGV[1]  prefix: of the keys of environments and queues
--- ARGV[2]  emit_length: about how many entries the stream keeps; 0: nothing is emitted
+-- KEYS[3]  timers: sorted set, id scored by the ms at which the task's state is due to change
+-- KEYS[4]  ready: sorted set, environments that can start a task, scored by their last turn
+-- KEYS[5]  stream: metric stream of the shard
+-- ARGV[1]  prefix: start of the keys of environments and queues
+-- ARGV[2]  emit_length: approximate number of entries the stream keeps; 0: emit nothing
 local tasks_key, payloads_key, timers_key = KEYS[1], KEYS[2], KEYS[3]
 local ready_key, stream_key = KEYS[4], KEYS[5]
 local prefix, emit_length = ARGV[1], ARGV[2]

@@ -1,6 +1,6 @@
-"""Run queues, step by step against their model: limits, states, leases, rings and counters always agree.
+"""Property test: run queues agree with their model in limits, states, leases, rings and counters.
 
-`RUN_QUEUE_EXAMPLES=2000` makes it a long, random run; otherwise it is short and always the same.
+`RUN_QUEUE_EXAMPLES=2000` starts a long, random run; the default is short and deterministic.
 """
 
 from __future__ import annotations
@@ -9,15 +9,13 @@ import asyncio
 import os
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from redis.asyncio import Redis
 
-from penstock.runqueue import limits
 from penstock.runqueue.queue import RunQueues
-from tests.integration.runqueue.paired_tasks import QUEUES, PairedTasks
+from tests.integration.runqueue.model_comparison import QUEUES, ModelComparison
 
 LONG_RUN = int(os.environ.get("RUN_QUEUE_EXAMPLES", 0))
 EXAMPLES, STEPS = LONG_RUN or 16, 40
@@ -28,21 +26,21 @@ few = st.integers(1, 4)
 numbers = st.lists(st.integers(0, 30), min_size=1, max_size=4)
 
 ARGUMENTS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
-    # step: how often, and what it is given
+    # step: its frequency, and its arguments
     "enqueue": (
         6,
         {
             "queue": queue,
             "priorities": st.lists(st.sampled_from([0, 0, 0, 5, 9]), min_size=1, max_size=5),
-            "kind": st.sampled_from(["plain", "plain", "plain", "delayed", "mortal"]),
+            "kind": st.sampled_from(["plain", "plain", "plain", "delayed", "with_ttl"]),
             "max_attempts": st.integers(1, 3),
         },
     ),
     "enqueue_keyed": (1, {"queue": queue, "key": st.sampled_from(["k1", "k2"])}),
     "enqueue_and_expire": (1, {"queue": queue, "tasks": few, "delayed": st.booleans()}),
     "enqueue_and_promote": (1, {"queue": queue, "tasks": few}),
-    "dequeue": (6, {"queue": queue_or_any, "wanted": st.integers(1, 6)}),
-    "dequeue_and_vanish": (2, {"queue": queue_or_any, "wanted": few}),
+    "dequeue": (6, {"queue": queue_or_any, "limit": st.integers(1, 6)}),
+    "dequeue_and_vanish": (2, {"queue": queue_or_any, "limit": few}),
     "sweep": (2, {}),
     "ack": (4, {"numbers": numbers}),
     "nack": (
@@ -50,17 +48,17 @@ ARGUMENTS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
         {"numbers": numbers, "retry": st.sampled_from([True, True, False]), "delayed": st.booleans()},
     ),
     "heartbeat": (1, {"numbers": numbers}),
-    "give_back": (1, {"numbers": numbers}),
-    "settle_late": (2, {}),
+    "release": (1, {"numbers": numbers}),
+    "use_stale_leases": (2, {}),
     "limit_queue": (2, {"queue": queue, "limit": st.sampled_from([None, 1, 2, 4])}),
     "limit_environment": (
         2,
         {"limit": st.sampled_from([None, 1, 2, 4]), "burst": st.sampled_from([1, 1.5, 2])},
     ),
     "pause": (2, {"queue": queue, "paused": st.booleans()}),
-    "redrive": (1, {"queue": queue, "some": few}),
+    "redrive": (1, {"queue": queue, "count": few}),
     "delete_queue": (1, {"queue": queue}),
-    "delete_dead": (1, {"queue": queue, "some": few}),
+    "delete_dead": (1, {"queue": queue, "count": few}),
 }
 steps = st.sampled_from([name for name, (weight, _) in ARGUMENTS.items() for _ in range(weight)]).flatmap(
     lambda name: st.tuples(st.just(name), st.fixed_dictionaries(ARGUMENTS[name][1]))
@@ -71,44 +69,41 @@ class TaskMachine(RuleBasedStateMachine):
     runner: asyncio.Runner
     queues: RunQueues
     client: Redis
-    agreed = 0
+    comparisons = 0
 
     @initialize()
-    def begin(self) -> None:
-        self.tasks = PairedTasks(self.runner, self.queues, self.client)
+    def create(self) -> None:
+        self.tasks = ModelComparison(self.runner, self.queues, self.client)
 
     @rule(step=steps)
-    def do(self, step: tuple[str, dict[str, Any]]) -> None:
+    def run_step(self, step: tuple[str, dict[str, Any]]) -> None:
         name, arguments = step
         getattr(self.tasks, name)(**arguments)
 
     @invariant()
-    def both_agree(self) -> None:
-        self.tasks.agree()
-        type(self).agreed += 1
+    def states_agree(self) -> None:
+        self.tasks.assert_states_agree()
+        type(self).comparisons += 1
 
     def teardown(self) -> None:
-        self.tasks.counters_agree()
+        self.tasks.assert_counters_agree()
         self.tasks.drain()
-        self.tasks.agree()
-        self.tasks.counters_agree()
+        self.tasks.assert_states_agree()
+        self.tasks.assert_counters_agree()
 
 
-def test_run_queues_agree_with_their_model_at_every_step(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "SHORTEST_VISIBILITY_MS", 1)
+def test_run_queues_agree_with_their_model_at_every_step(redis_url: str) -> None:
     url = redis_url.removesuffix("/0") + "/11"
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
 
-        async def made() -> tuple[RunQueues, Redis]:
-            return RunQueues(url, shards=1), Redis.from_url(url)
+        async def connect() -> tuple[RunQueues, Redis]:
+            return RunQueues(url, shards=1, min_visibility_ms=1), Redis.from_url(url)
 
-        queues, client = runner.run(made())
-        machine = type("Machine", (TaskMachine,), {"runner": runner, "queues": queues, "client": client})
+        queues, client = runner.run(connect())
+        TaskMachine.runner, TaskMachine.queues, TaskMachine.client = runner, queues, client
         try:
             run_state_machine_as_test(
-                machine,
+                TaskMachine,
                 settings=settings(
                     max_examples=EXAMPLES,
                     stateful_step_count=STEPS,
@@ -122,4 +117,4 @@ def test_run_queues_agree_with_their_model_at_every_step(
         finally:
             runner.run(queues.stop())
             runner.run(client.aclose())
-        assert machine.agreed > 500, "too few steps to mean anything"
+        assert TaskMachine.comparisons > 500, "too few steps to mean anything"
