@@ -1,6 +1,6 @@
-"""Reading a ClickHouse HTTP request: statement, insert data, settings, parameters.
+"""Parse a ClickHouse HTTP request into statement, insert data, settings and parameters.
 
-Knows the protocol only; nothing here touches the engine.
+This module knows the protocol only and never touches the engine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from email.message import Message
 from email.parser import BytesParser
 from email.policy import HTTP
 
-TRANSPORT = frozenset(
+TRANSPORT_PARAMETERS = frozenset(
     {
         *("query", "database", "default_format", "user", "password", "quota_key", "role", "query_id"),
         *("session_id", "session_timeout", "session_check", "buffer_size", "wait_end_of_query"),
@@ -23,9 +23,10 @@ TRANSPORT = frozenset(
         *("cancel_http_readonly_queries_on_client_close", "http_zlib_compression_level"),
     }
 )
-"""URL parameters that steer the transport or the connection; every other one is a setting of the query."""
+"""URL parameters for the transport or the connection; every other parameter is a setting of the query."""
 
 NOT_IMPLEMENTED = 48
+UNKNOWN_SETTING = 115
 CANNOT_DECOMPRESS = 271
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -40,16 +41,16 @@ _PRODUCES_ROWS = re.compile(
 
 
 class ProtocolError(Exception):
-    """A request this front cannot serve, with ClickHouse's error code for it."""
+    """A request that this server cannot serve, with the matching ClickHouse error code."""
 
-    def __init__(self, code: int, words: str, name: str) -> None:
-        super().__init__(f"Code: {code}. DB::Exception: {words} ({name})")
+    def __init__(self, code: int, message: str, name: str) -> None:
+        super().__init__(f"Code: {code}. DB::Exception: {message} ({name})")
         self.code = code
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What to run. `data` is set for an insert whose rows follow in `input_format`, else None."""
+    """A parsed statement. `data` holds the rows of an insert in `input_format`; otherwise it is None."""
 
     sql: str
     output_format: str = "TabSeparated"
@@ -61,7 +62,7 @@ class Statement:
 
     @property
     def result_format(self) -> str | None:
-        """The format of the answer, or None for a statement that answers with nothing."""
+        """The format of the result, or None for a statement without a result."""
         if self.data is not None:
             return None
         explicit = _TRAILING_FORMAT.search(self.sql)
@@ -71,14 +72,16 @@ class Statement:
 
 
 def read_statement(query: Mapping[str, str], headers: Message, body: bytes) -> Statement:
-    """Make a statement of URL parameters, headers and a complete body."""
+    """Build a statement from URL parameters, headers and a complete body."""
     body = decode(body, headers.get("Content-Encoding", ""))
     content_type = headers.get("Content-Type", "")
     if content_type.startswith("multipart/form-data"):
         query = {**query, **_form_fields(content_type, body)}
         body = b""
     if query.get("compress") == "1" or query.get("decompress") == "1":
-        raise ProtocolError(NOT_IMPLEMENTED, "compress/decompress are not supported here", "NOT_IMPLEMENTED")
+        raise ProtocolError(
+            NOT_IMPLEMENTED, "The parameters compress and decompress are not supported", "NOT_IMPLEMENTED"
+        )
     text = query.get("query", "").encode()
     sql, data, input_format = split_insert(text + b"\n" + body if text else body)
     return Statement(
@@ -87,7 +90,9 @@ def read_statement(query: Mapping[str, str], headers: Message, body: bytes) -> S
         data=data,
         input_format=input_format,
         database=query.get("database") or headers.get("X-ClickHouse-Database") or "",
-        settings={k: v for k, v in query.items() if k not in TRANSPORT and not k.startswith("param_")},
+        settings={
+            k: v for k, v in query.items() if k not in TRANSPORT_PARAMETERS and not k.startswith("param_")
+        },
         parameters={k.removeprefix("param_"): v for k, v in query.items() if k.startswith("param_")},
     )
 
@@ -95,18 +100,18 @@ def read_statement(query: Mapping[str, str], headers: Message, body: bytes) -> S
 def split_insert(content: bytes) -> tuple[str, bytes | None, str]:
     """Split `INSERT … FORMAT x` from the rows that follow it in the same body.
 
-    Returns the statement, its rows (None when the content is a statement and nothing else) and their format.
-    `INSERT … VALUES` and `INSERT … SELECT` are statements: the engine reads them whole.
+    Returns the statement, its rows (None when the content is only a statement) and their format.
+    `INSERT … VALUES` and `INSERT … SELECT` count as statements, because the engine parses them itself.
     """
     depth = 0
-    words = 0
+    token_count = 0
     tokens = _TOKEN.finditer(content)
     for token in tokens:
         text = token.group()
         if text[:2] in (b"--", b"/*"):
             continue
-        words += 1
-        if words == 1 and text.upper() != b"INSERT":
+        token_count += 1
+        if token_count == 1 and text.upper() != b"INSERT":
             break
         if text == b"(":
             depth += 1
@@ -118,14 +123,14 @@ def split_insert(content: bytes) -> tuple[str, bytes | None, str]:
             name = next(tokens, None)
             if name is None or name.group().upper() == b"VALUES":
                 break
-            rest = re.compile(rb"[ \t\r]*;?[ \t\r]*\n?").match(content, name.end())
-            start = rest.end() if rest else name.end()
+            separator = re.compile(rb"[ \t\r]*;?[ \t\r]*\n?").match(content, name.end())
+            start = separator.end() if separator else name.end()
             return content[: token.start()].decode(), content[start:], name.group().decode()
     return content.decode(errors="surrogateescape"), None, ""
 
 
 def decode(body: bytes, encoding: str) -> bytes:
-    """The body without its Content-Encoding."""
+    """Decompress a body according to its Content-Encoding."""
     try:
         match encoding.strip().lower():
             case "" | "identity":
@@ -147,19 +152,19 @@ def decode(body: bytes, encoding: str) -> bytes:
                 return zlib.decompress(body)
             case _:
                 raise ProtocolError(
-                    NOT_IMPLEMENTED, f"Content-Encoding {encoding!r} is not supported here", "NOT_IMPLEMENTED"
+                    NOT_IMPLEMENTED, f"Content-Encoding {encoding!r} is not supported", "NOT_IMPLEMENTED"
                 )
     except (OSError, RuntimeError, ValueError, EOFError, zlib.error) as error:
         raise ProtocolError(
-            CANNOT_DECOMPRESS, f"the body is not valid {encoding}: {error}", "CANNOT_DECOMPRESS"
+            CANNOT_DECOMPRESS, f"The body is not valid {encoding}: {error}", "CANNOT_DECOMPRESS"
         ) from error
 
 
 def settings_statement(settings: Mapping[str, str]) -> str:
-    """One SET for all settings. Every value is quoted: the engine converts text to the setting's type."""
+    """Build one SET for all settings. It quotes every value; the engine converts text to the type."""
     for name in settings:
         if not _NAME.fullmatch(name):
-            raise ProtocolError(115, f"Unknown setting {name!r}", "UNKNOWN_SETTING")
+            raise ProtocolError(UNKNOWN_SETTING, f"Unknown setting {name!r}", "UNKNOWN_SETTING")
     return "SET " + ", ".join(f"{name} = {quote(value)}" for name, value in settings.items())
 
 
@@ -173,10 +178,10 @@ def _form_fields(content_type: str, body: bytes) -> dict[str, str]:
         b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body
     )
     fields = {}
-    for part in message.iter_parts():
-        name = part.get_param("name", header="content-disposition")
-        if part.get_filename():
-            raise ProtocolError(NOT_IMPLEMENTED, "external data is not supported here", "NOT_IMPLEMENTED")
-        payload = part.get_payload(decode=True)
+    for form_part in message.iter_parts():
+        name = form_part.get_param("name", header="content-disposition")
+        if form_part.get_filename():
+            raise ProtocolError(NOT_IMPLEMENTED, "External data is not supported", "NOT_IMPLEMENTED")
+        payload = form_part.get_payload(decode=True)
         fields[str(name)] = payload.decode() if isinstance(payload, bytes) else ""
     return fields

@@ -1,12 +1,12 @@
-"""ClickHouse's HTTP interface in front of the embedded engine (chdb).
+"""Serve ClickHouse's HTTP interface on top of the embedded engine (chdb).
 
-The engine is a library that one process may own, so this process owns the data directory and everybody else
-talks to it with an ordinary ClickHouse client. Every request runs on an engine connection of its own (opening
-one takes a fraction of a millisecond), so settings, `USE` and parameters of one request never reach another;
-at most `WORKERS` requests run at once, the others wait their turn. An insert begins only when its body has
-arrived whole.
+The engine is a library, and only one process may open a data directory. This process owns the directory, and
+all others use an ordinary ClickHouse client. Every request runs on its own engine connection (opening one
+takes a fraction of a millisecond), so settings, `USE` and parameters of one request never reach another. At
+most `MAX_CONCURRENT_QUERIES` requests run at once; the others wait. An insert starts when its whole body has
+arrived.
 
-Not offered: sessions and temporary tables across requests, external data, compressed answers, native TCP.
+Not supported: sessions and temporary tables across requests, external data, compressed responses, native TCP.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar
+from typing import ClassVar, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 import chdb
@@ -40,67 +40,97 @@ from penstock.embedded.servers.clickhouse_request import (
     settings_statement,
 )
 
-WORKERS = 8
+MAX_CONCURRENT_QUERIES = 8
 MAX_BODY_BYTES = 1 << 30
-IDLE_S = 300
-STOP_S = 5.0
+KEEP_ALIVE_TIMEOUT_S = 300
+STOP_TIMEOUT_S = 5.0
 AUTHENTICATION_FAILED = 516
+STD_EXCEPTION = 1001
 _HTTP_STATUS = {60: 404, 81: 404, 46: 404, 47: 404, 62: 400, 27: 400, 115: 404, 48: 501, 516: 403, 271: 400}
-_CODE = re.compile(r"Code: (\d+)\.")
+_ERROR_CODE = re.compile(r"Code: (\d+)\.")
 
 
 class QueryFailed(Exception):
-    """The engine refused a statement; carries ClickHouse's code and words."""
+    """The engine rejected a statement; carries ClickHouse's error code and message."""
 
-    def __init__(self, words: str) -> None:
-        start = words.find("Code: ")
+    def __init__(self, message: str) -> None:
+        start = message.find("Code: ")
         super().__init__(
-            words[start:] if start >= 0 else f"Code: 1001. DB::Exception: {words} (STD_EXCEPTION)"
+            message[start:]
+            if start >= 0
+            else f"Code: {STD_EXCEPTION}. DB::Exception: {message} (STD_EXCEPTION)"
         )
-        found = _CODE.match(str(self))
-        self.code = int(found.group(1)) if found else 1001
+        match = _ERROR_CODE.match(str(self))
+        self.code = int(match.group(1)) if match else STD_EXCEPTION
+
+
+class ChdbResult(Protocol):
+    """The methods of chdb's query result that this module uses; chdb has no type hints."""
+
+    def bytes(self) -> bytes | None: ...
+    def elapsed(self) -> float: ...
+    def rows_read(self) -> int: ...
+    def bytes_read(self) -> int: ...
+
+
+class ChdbInsertResult(Protocol):
+    elapsed: float
+    rows_written: int
+    bytes_written: int
+
+
+class ChdbInserter(Protocol):
+    def append(self, data: bytes) -> object: ...
+    def finish(self) -> ChdbInsertResult: ...
+
+
+class ChdbConnection(Protocol):
+    def query(self, sql: str, format: str = ..., params: dict[str, str] | None = ...) -> ChdbResult: ...
+    def send_insert(self, sql: str, format: str) -> AbstractContextManager[ChdbInserter]: ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     body: bytes
     summary: Mapping[str, str]
 
 
-class Engine:
-    """The embedded engine on one data directory. Raises RuntimeError when another process owns it."""
+class ChdbEngine:
+    """The embedded engine on one data directory. Raises RuntimeError when another process has opened it."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
-        # The engine lives as long as one connection is open: this one also answers pings, so that a ping
-        # never waits behind queries.
-        self._keeper = _connect(self._path)
-        self._keeper_lock = threading.Lock()
-        self._turns = threading.BoundedSemaphore(WORKERS)
-        self.timezone = self._keeper.query("SELECT timezone()", "TabSeparated").bytes().decode().strip()
+        # The engine lives as long as one connection is open. This connection keeps it alive and answers
+        # pings, so a ping never waits for queries.
+        self._ping_connection = _connect(self._path)
+        self._ping_lock = threading.Lock()
+        self._query_slots = threading.BoundedSemaphore(MAX_CONCURRENT_QUERIES)
+        timezone = self._ping_connection.query("SELECT timezone()", "TabSeparated").bytes() or b""
+        self.timezone = timezone.decode().strip()
 
     def ping(self) -> None:
-        with self._keeper_lock:
-            self._keeper.query("SELECT 1", "TabSeparated")
+        with self._ping_lock:
+            self._ping_connection.query("SELECT 1", "TabSeparated")
 
-    def run(self, statement: Statement) -> Answer:
-        with self._turns, self._connection() as connection:
+    def run(self, statement: Statement) -> QueryResult:
+        with self._query_slots, self._connection() as connection:
             try:
-                self._dress(connection, statement)
+                self._apply_request_settings(connection, statement)
                 if statement.data is not None:
                     return self._insert(connection, statement.sql, statement.input_format, statement.data)
                 result = connection.query(
                     statement.sql, statement.output_format, params=dict(statement.parameters)
                 )
-                return Answer(
+                return QueryResult(
                     result.bytes() or b"",
-                    _summary(result.elapsed(), read=(result.rows_read(), result.bytes_read())),
+                    _build_summary(result.elapsed(), read=(result.rows_read(), result.bytes_read())),
                 )
             except (ChdbError, RuntimeError) as error:
                 raise QueryFailed(str(error)) from error
 
-    def _dress(self, connection: Any, statement: Statement) -> None:
-        """Give a fresh connection the database, settings and, for an insert, parameters of its request."""
+    def _apply_request_settings(self, connection: ChdbConnection, statement: Statement) -> None:
+        """Set database, settings and, for an insert, parameters of the request on a new connection."""
         if statement.database and statement.database != "default":
             connection.query("USE `{}`".format(statement.database.replace("`", "\\`")))
         if statement.settings:
@@ -109,34 +139,37 @@ class Engine:
             for name, value in statement.parameters.items():
                 connection.query(f"SET param_{name} = {quote(value)}")
 
-    def _insert(self, connection: Any, sql: str, input_format: str, data: bytes) -> Answer:
+    def _insert(self, connection: ChdbConnection, sql: str, input_format: str, data: bytes) -> QueryResult:
         with connection.send_insert(sql, input_format) as inserter:
             if data:
                 inserter.append(data)
             result = inserter.finish()
-        return Answer(b"", _summary(result.elapsed, written=(result.rows_written, result.bytes_written)))
+        return QueryResult(
+            b"", _build_summary(result.elapsed, written=(result.rows_written, result.bytes_written))
+        )
 
     @contextmanager
-    def _connection(self) -> Iterator[Any]:
+    def _connection(self) -> Iterator[ChdbConnection]:
         connection = _connect(self._path)
         try:
             yield connection
         finally:
             connection.close()
 
-    def close(self, deadline_s: float) -> None:
-        """Wait for running statements as long as the deadline allows, then close the engine."""
-        for _ in range(WORKERS):
-            if not self._turns.acquire(timeout=deadline_s / WORKERS):
+    def close(self, timeout_s: float) -> None:
+        """Wait up to the timeout for running statements, then close the engine."""
+        for _ in range(MAX_CONCURRENT_QUERIES):
+            if not self._query_slots.acquire(timeout=timeout_s / MAX_CONCURRENT_QUERIES):
                 return
-        self._keeper.close()
+        self._ping_connection.close()
 
 
-def _connect(path: str) -> Any:
-    return chdb.connect(path)
+def _connect(path: str) -> ChdbConnection:
+    connection: ChdbConnection = chdb.connect(path)
+    return connection
 
 
-def _summary(
+def _build_summary(
     elapsed_s: float, read: tuple[int, int] = (0, 0), written: tuple[int, int] = (0, 0)
 ) -> dict[str, str]:
     return {
@@ -148,16 +181,16 @@ def _summary(
     }
 
 
-class Handler(BaseHTTPRequestHandler):
+class ClickHouseRequestHandler(BaseHTTPRequestHandler):
     """One client connection, kept open between requests."""
 
-    engine: ClassVar[Engine]
+    engine: ClassVar[ChdbEngine]
     password: ClassVar[str] = ""
     protocol_version = "HTTP/1.1"
     server_version = "Penstock-ClickHouse"
     disable_nagle_algorithm = True
     wbufsize = -1
-    timeout = IDLE_S
+    timeout = KEEP_ALIVE_TIMEOUT_S
 
     def do_GET(self) -> None:
         self._serve(b"")
@@ -170,58 +203,62 @@ class Handler(BaseHTTPRequestHandler):
             body = self._read_body()
         except ValueError as error:
             self.close_connection = True
-            self._answer(400, f"{error}\n".encode(), {})
+            self._respond(400, f"{error}\n".encode(), {})
             return
         self._serve(body)
 
     def _serve(self, body: bytes) -> None:
         url = urlsplit(self.path)
         query = dict(parse_qsl(url.query, keep_blank_values=True))
-        identity = {"X-ClickHouse-Query-Id": query.get("query_id", "")} if query.get("query_id") else {}
+        query_id_header = (
+            {"X-ClickHouse-Query-Id": query.get("query_id", "")} if query.get("query_id") else {}
+        )
         try:
             if url.path in ("/ping", "/replicas_status") or (url.path == "/" and not query and not body):
                 self.engine.ping()
-                self._answer(200, b"Ok.\n", {})
+                self._respond(200, b"Ok.\n", {})
                 return
             self._authenticate(query)
             statement = read_statement(query, self.headers, body)
-            answer = self.engine.run(statement)
+            result = self.engine.run(statement)
         except (ProtocolError, QueryFailed) as error:
-            code = {"X-ClickHouse-Exception-Code": str(error.code)}
-            self._answer(_HTTP_STATUS.get(error.code, 500), f"{error}\n".encode(), {**identity, **code})
+            code_header = {"X-ClickHouse-Exception-Code": str(error.code)}
+            self._respond(
+                _HTTP_STATUS.get(error.code, 500), f"{error}\n".encode(), {**query_id_header, **code_header}
+            )
             return
         headers = {
-            "X-ClickHouse-Summary": json.dumps(answer.summary),
+            "X-ClickHouse-Summary": json.dumps(result.summary),
             "X-ClickHouse-Timezone": self.engine.timezone,
-            **identity,
+            **query_id_header,
         }
         if statement.result_format:
             headers["X-ClickHouse-Format"] = statement.result_format
-        self._answer(200, answer.body, headers)
+        self._respond(200, result.body, headers)
 
     def _authenticate(self, query: Mapping[str, str]) -> None:
-        given = query.get("password") or (self.headers.get("X-ClickHouse-Key") or "")
+        password = query.get("password") or (self.headers.get("X-ClickHouse-Key") or "")
         scheme, _, encoded = self.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "basic":
-            given = base64.b64decode(encoded).decode(errors="replace").partition(":")[2]
-        if self.password and not hmac.compare_digest(given.encode(), self.password.encode()):
+            password = base64.b64decode(encoded).decode(errors="replace").partition(":")[2]
+        if self.password and not hmac.compare_digest(password.encode(), self.password.encode()):
             raise ProtocolError(
                 AUTHENTICATION_FAILED,
-                "Authentication failed: the password is in the file `password` of PENSTOCK_HOME",
+                "Authentication failed. The password is in the file `password` in PENSTOCK_HOME.",
                 "AUTHENTICATION_FAILED",
             )
 
     def _read_body(self) -> bytes:
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
-            return b"".join(self._chunks())
+            return b"".join(self._read_chunks())
         length = int(self.headers.get("Content-Length", 0))
         _check_size(length)
         body = self.rfile.read(length)
         if len(body) != length:
-            raise ValueError("the body ended early")
+            raise ValueError("The body is shorter than its declared length.")
         return body
 
-    def _chunks(self) -> Iterator[bytes]:
+    def _read_chunks(self) -> Iterator[bytes]:
         total = 0
         while True:
             size = int(self.rfile.readline().split(b";")[0], 16)
@@ -229,17 +266,17 @@ class Handler(BaseHTTPRequestHandler):
             _check_size(total)
             chunk = self.rfile.read(size)
             if len(chunk) != size:
-                raise ValueError("the body ended early")
+                raise ValueError("The body is shorter than its declared length.")
             self.rfile.readline()
             if size == 0:
                 return
             yield chunk
 
-    def _answer(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    def _respond(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "text/plain; charset=UTF-8")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Keep-Alive", f"timeout={IDLE_S}")
+        self.send_header("Keep-Alive", f"timeout={KEEP_ALIVE_TIMEOUT_S}")
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
@@ -248,21 +285,23 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Requests are not logged; the engine's errors are part of the answer."""
+        """Do not log requests; a response contains the engine's error."""
 
 
 def _check_size(length: int) -> None:
     if length > MAX_BODY_BYTES:
-        raise ValueError(f"the body is larger than {MAX_BODY_BYTES} bytes: send it in several inserts")
+        raise ValueError(f"The body is larger than {MAX_BODY_BYTES} bytes. Send it in several inserts.")
 
 
-class Server(ThreadingHTTPServer):
+class ClickHouseHttpServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 128
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is not worth a traceback."""
+    def handle_error(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
+        """Print no traceback when a client disconnects."""
         if not isinstance(sys.exception(), (ConnectionError, socket.timeout)):
             super().handle_error(request, client_address)
 
@@ -275,22 +314,22 @@ def main() -> None:
     parser.add_argument("--password-file", type=Path)
     options = parser.parse_args()
     try:
-        Handler.engine = Engine(options.path)
-        server = Server(("127.0.0.1", options.port), Handler)
+        ClickHouseRequestHandler.engine = ChdbEngine(options.path)
+        server = ClickHouseHttpServer(("127.0.0.1", options.port), ClickHouseRequestHandler)
     except (RuntimeError, ChdbError, OSError) as error:
-        sys.exit(f"cannot start: {error}")
+        sys.exit(f"Cannot start the ClickHouse server: {error}")
     if options.password_file:
-        Handler.password = options.password_file.read_text().strip()
+        ClickHouseRequestHandler.password = options.password_file.read_text().strip()
 
-    def leave(signum: int, frame: FrameType | None) -> None:
+    def shut_down(signum: int, frame: FrameType | None) -> None:
         threading.Thread(target=server.shutdown, daemon=True).start()
 
-    signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGINT, leave)
+    signal.signal(signal.SIGTERM, shut_down)
+    signal.signal(signal.SIGINT, shut_down)
     print(f"ready on 127.0.0.1:{options.port}, data in {options.path}", flush=True)
     server.serve_forever(poll_interval=0.1)
     server.socket.close()
-    Handler.engine.close(STOP_S)
+    ClickHouseRequestHandler.engine.close(STOP_TIMEOUT_S)
 
 
 if __name__ == "__main__":
