@@ -173,14 +173,14 @@ class _Work:
 
     def _start(self, redis_url: str, clickhouse_url: str, trigger: dict[str, Any]) -> tuple[Any, Any]:
         from bench.timed_sink import TimedSink
-        from penstock.pipeline.source.redis_streams import FORMAT, packed
+        from penstock.pipeline.source.redis_streams import FORMAT, encode_definition
         from penstock.warehouse.clickhouse_client import connect
 
         sink = TimedSink(QUEUE, connect(clickhouse_url), Redis.from_url(redis_url), threading.Event())
         frame = (
             self._session.readStream.format(FORMAT)
             .option("redis_url", redis_url)
-            .option("definition", packed(QUEUE))
+            .option("definition", encode_definition(QUEUE))
             .option("tasks", self._session.sparkContext.defaultParallelism)
             .load()
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from penstock.pipeline.sink.clickhouse_sink import Sink
+from penstock.pipeline.sink.clickhouse_sink import ClickHouseSink
 
 
-class TimedSink(Sink):
+class TimedSink(ClickHouseSink):
     reading_s = 0.0
     writing_s = 0.0
 

@@ -1,4 +1,5 @@
-"""The Spark job that carries metric events from Redis Streams into ClickHouse.
+"""The Spark job that moves metric events from Redis Streams into ClickHouse.
 
-The only package that imports pyspark, so serving needs no JVM.
+Only this package imports pyspark, so serving needs no JVM. Nothing here may be imported by the broker or the
+API.
 """

@@ -1,12 +1,13 @@
-"""The checkpoint: where Spark writes down which entries each batch covers, one directory per metric.
+"""Check, lock and reset the checkpoint, where Spark records which entries each batch covers.
 
-Before Spark opens it, it is looked at here: Spark's own words for a damaged one are a stack trace, and Spark
-cannot know that a sound one belongs to other servers. Nothing in here needs Spark.
+The checkpoint has one directory per metric. On restart a query continues from it. This module checks it
+before Spark opens it: Spark reports damage as a stack trace, and it cannot know that an intact checkpoint
+belongs to other servers. Nothing here needs Spark.
 
-One pipeline per checkpoint: a lock beside it, which the kernel releases when its holder ends in any way. It
-holds on one machine, and on a shared file system that supports locks. Where there is none, two pipelines on
-one checkpoint still cannot count twice: they read the same batches under the same tokens, and Spark ends the
-one that is second to write a batch down.
+One pipeline may use a checkpoint. A lock file next to it enforces this; the kernel releases the lock when its
+holder ends in any way. The lock works on one machine, and on a shared file system that supports locks.
+Without such support, two pipelines on one checkpoint still cannot count twice: they read the same batches
+under the same tokens, and Spark ends the one that is second to write a batch to the checkpoint.
 """
 
 from __future__ import annotations
@@ -19,56 +20,72 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
+
+from redis import Redis
 
 from penstock.config import Settings
 from penstock.definitions import MetricDefinition
 from penstock.errors import PenstockError
+from penstock.ids import new_id
+from penstock.warehouse.clickhouse_client import Warehouse
+from penstock.warehouse.schema_migrations import MIGRATIONS_TABLE
 
-WAY_OUT = (
-    "`penstock pipeline reset` puts it aside, and the pipeline goes on where its consumer group stands "
-    "(docs/pipeline.md, 'A checkpoint that cannot be used')"
+RESET_HINT = (
+    "Run `penstock pipeline reset` to move it away; the pipeline then continues from the position of its "
+    "consumer group (docs/pipeline.md, 'A checkpoint that cannot be used')"
 )
-IDENTITY = "identity.json"
-NEWEST_FILES = 2
-"""Spark reads the newest offsets and the ones before them; older files are history."""
+IDENTITY_FILE = "identity.json"
+METRIC, REDIS, CLICKHOUSE = "metric", "Redis", "ClickHouse database"
+"""Keys of the identity file."""
+
+STREAMS_KEY = "penstock:pipeline:streams"
+"""The Redis key that holds the name of this Redis."""
+
+CHECKED_FILES = 2
+"""Spark reads the newest two offset files; older ones are history."""
 
 _ENTRY_ID = re.compile(r"\d{1,20}-\d{1,20}( \d{1,20}-\d{1,20})*")
-"""An id, and those that divide the range before it."""
+"""An entry id, followed by the ids that split the range before it."""
 
-SPARKS_WORDS = re.compile(
+SPARK_ERROR_PATTERN = re.compile(
     r"ChecksumException|Checksum error|(Incomplete|Malformed) log file|batch \d+ doesn't exist"
 )
-"""What Spark says about damage that is not seen from here."""
+"""Spark's messages about damage that `check_files` does not detect."""
 
 
-def checkpoint_of(settings: Settings) -> Path:
+def checkpoint_path(settings: Settings) -> Path:
+    """Return the directory of the checkpoint. It need not exist."""
     return settings.home / "pipeline" / "checkpoint"
 
 
 class CheckpointUnusable(PenstockError):
-    """The checkpoint is damaged or belongs to something else. Trying again changes nothing."""
+    """The checkpoint is damaged or belongs to other servers or another metric. A retry does not help."""
 
     code = "checkpoint_unusable"
-    title = "The checkpoint cannot be used"
+    title = "Checkpoint unusable"
     exit_code: ClassVar[int] = os.EX_CONFIG
 
-    def __init__(self, place: Path, why: str) -> None:
-        super().__init__(f"the checkpoint in {place} cannot be used: {why}. {WAY_OUT}", place=str(place))
+    def __init__(self, directory: Path, reason: str) -> None:
+        super().__init__(
+            f"The checkpoint in {directory} cannot be used: {reason}. {RESET_HINT}", place=str(directory)
+        )
 
 
 class CheckpointInUse(PenstockError):
+    """Another pipeline uses the checkpoint or reads the same streams."""
+
     code = "checkpoint_in_use"
-    title = "A pipeline runs on this checkpoint"
+    title = "Checkpoint in use"
 
 
 class CheckpointLock:
-    """The right to use a checkpoint. Held until closed, or until the process ends in any way."""
+    """Exclusive use of a checkpoint, held until `close` or until the process ends in any way."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Take it. Raises CheckpointInUse naming who has it."""
+        """Take the lock. Raises CheckpointInUse with the process that holds it."""
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        # Beside the directory, which a reset moves away.
+        # The lock file is outside the directory, because a reset moves the directory.
         self._file = checkpoint.with_name(f"{checkpoint.name}.lock").open("a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,7 +93,9 @@ class CheckpointLock:
             self._file.seek(0)
             holder = self._file.read().strip() or "another process"
             self._file.close()
-            raise CheckpointInUse(f"{holder} uses the checkpoint in {checkpoint}: stop it first") from None
+            raise CheckpointInUse(
+                f"The checkpoint in {checkpoint} is in use by {holder}. Stop it first"
+            ) from None
         self._file.truncate(0)
         self._file.write(f"process {os.getpid()} on {os.uname().nodename}")
         self._file.flush()
@@ -91,63 +110,76 @@ class CheckpointLock:
         self.close()
 
 
-def check_files(place: Path, definition: MetricDefinition) -> None:
-    """Raise CheckpointUnusable if one metric's checkpoint cannot be continued. One that is not there can."""
-    if not place.exists():
+def check_files(directory: Path, definition: MetricDefinition) -> None:
+    """Raise CheckpointUnusable if a query cannot continue from the checkpoint of one metric.
+
+    A directory that does not exist is valid: the query creates it.
+    """
+    if not directory.exists():
         return
-    with _telling(place, "metadata"):
-        if (metadata := place / "metadata").exists():
+    with _report_unreadable(directory, "metadata"):
+        if (metadata := directory / "metadata").exists():
             query_id = json.loads(metadata.read_text())["id"]
             if not isinstance(query_id, str):
-                raise ValueError("there is no id in it")
-    batches = _numbers(place / "offsets")
+                raise ValueError("it has no id")
+    batches = _batch_numbers(directory / "offsets")
     if not batches:
         return
-    if not (place / "metadata").exists():
-        raise CheckpointUnusable(place, "it has batches, but the file metadata is gone")
-    done = _numbers(place / "commits")
-    if done and done[-1] > batches[-1]:
-        raise CheckpointUnusable(place, f"batch {done[-1]} is done, but the file offsets/{done[-1]} is gone")
-    if (done[-1] if done else -1) < batches[-1] - 1:
-        raise CheckpointUnusable(place, f"the file commits/{batches[-1] - 1} is gone")
-    for number in batches[-NEWEST_FILES:]:
-        with _telling(place, f"offsets/{number}"):
-            _check_shards(place, _offset(place / "offsets" / str(number)), definition)
-    for number in done[-NEWEST_FILES:]:
-        with _telling(place, f"commits/{number}"):
-            _versioned(place / "commits" / str(number))
+    if not (directory / "metadata").exists():
+        raise CheckpointUnusable(directory, "it has batches, but the file metadata is missing")
+    committed = _batch_numbers(directory / "commits")
+    if committed and committed[-1] > batches[-1]:
+        raise CheckpointUnusable(
+            directory, f"batch {committed[-1]} is committed, but the file offsets/{committed[-1]} is missing"
+        )
+    if (committed[-1] if committed else -1) < batches[-1] - 1:
+        raise CheckpointUnusable(directory, f"the file commits/{batches[-1] - 1} is missing")
+    for number in batches[-CHECKED_FILES:]:
+        with _report_unreadable(directory, f"offsets/{number}"):
+            _check_shards(directory, _read_offset(directory / "offsets" / str(number)), definition)
+    for number in committed[-CHECKED_FILES:]:
+        with _report_unreadable(directory, f"commits/{number}"):
+            _read_versioned(directory / "commits" / str(number))
 
 
-def check_identity(place: Path, identity: dict[str, str]) -> None:
-    """Raise CheckpointUnusable if the checkpoint was made for something else; note whose a new one is."""
-    file = place / IDENTITY
+def check_identity(directory: Path, identity: dict[str, str]) -> None:
+    """Raise CheckpointUnusable if the checkpoint has another identity; write the identity of a new one."""
+    file = directory / IDENTITY_FILE
     if file.exists():
-        with _telling(place, IDENTITY):
+        with _report_unreadable(directory, IDENTITY_FILE):
             recorded = {name: str(value) for name, value in json.loads(file.read_text()).items()}
         for name, value in identity.items():
             if recorded.get(name, value) != value:
                 raise CheckpointUnusable(
-                    place, f"it belongs to another {name} ({recorded[name]}; this one is {value})"
+                    directory, f"it belongs to another {name} (recorded: {recorded[name]}; now: {value})"
                 )
         if recorded.keys() >= identity.keys():
             return
-    place.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     new = file.with_suffix(".new")
     new.write_text(json.dumps(identity, indent=1))
     new.replace(file)
 
 
-def recorded_identity(place: Path) -> dict[str, Any]:
-    """What is noted about whose checkpoint this is; empty for one that is new."""
-    try:
-        found = json.loads((place / IDENTITY).read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def check_servers(directory: Path, definition: MetricDefinition, redis: Redis, warehouse: Warehouse) -> None:
+    """Raise CheckpointUnusable if the checkpoint belongs to another Redis or another ClickHouse database.
+
+    Servers are recognized by a name, whatever their address is. Raises redis.RedisError or
+    WarehouseUnavailable when a server is unreachable.
+    """
+    recorded = _read_identity(directory)
+    check_identity(
+        directory,
+        {
+            METRIC: definition.name,
+            REDIS: _redis_name(redis, recorded.get(REDIS)),
+            CLICKHOUSE: _database_name(warehouse),
+        },
+    )
 
 
 def move_aside(checkpoint: Path) -> Path | None:
-    """Give the checkpoint up but keep its files; returns where they are now, None if there were none."""
+    """Move the checkpoint away but keep its files; returns their new directory, None if there was none."""
     if not checkpoint.exists():
         return None
     aside = checkpoint.with_name(f"{checkpoint.name}.{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
@@ -155,46 +187,75 @@ def move_aside(checkpoint: Path) -> Path | None:
     return aside
 
 
+def _read_identity(directory: Path) -> dict[str, str]:
+    """Return the recorded identity; empty for a new or unreadable one."""
+    try:
+        identity = json.loads((directory / IDENTITY_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return identity if isinstance(identity, dict) else {}
+
+
+def _redis_name(redis: Redis, recorded: str | None) -> str:
+    """Return the name of this Redis. A Redis without one gets the recorded name, or a new one.
+
+    So a Redis that lost its data does not stop the pipeline; the source detects the loss itself.
+    """
+    redis.set(STREAMS_KEY, recorded or str(new_id()), nx=True)
+    name = redis.get(STREAMS_KEY)
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def _database_name(warehouse: Warehouse) -> str:
+    """Return the database's name and the time of its first migration, equal on all replicas."""
+    [row] = warehouse.query(
+        "SELECT currentDatabase() AS name, toUnixTimestamp64Milli(min(applied_at)) AS made "
+        f"FROM {MIGRATIONS_TABLE}"
+    )
+    return f"{row['name']} of {row['made']}"
+
+
 @contextmanager
-def _telling(place: Path, file: str) -> Iterator[None]:
+def _report_unreadable(directory: Path, file: str) -> Iterator[None]:
+    """Turn an error while reading the file into CheckpointUnusable."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise CheckpointUnusable(place, f"the file {file} cannot be read ({why})") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise CheckpointUnusable(directory, f"the file {file} cannot be read ({reason})") from error
 
 
-def _numbers(directory: Path) -> list[int]:
+def _batch_numbers(directory: Path) -> list[int]:
     if not directory.exists():
         return []
     return sorted(int(file.name) for file in directory.iterdir() if file.name.isdecimal())
 
 
-def _versioned(file: Path) -> list[str]:
+def _read_versioned(file: Path) -> list[str]:
     lines = file.read_text().splitlines()
     if not lines or not lines[0].startswith("v"):
-        raise ValueError("it is empty" if not lines else "it does not begin with its version")
+        raise ValueError("it is empty" if not lines else "it does not begin with a version")
     return lines
 
 
-def _offset(file: Path) -> dict[str, str]:
-    lines = _versioned(file)
+def _read_offset(file: Path) -> dict[str, str]:
+    lines = _read_versioned(file)
     if len(lines) < 3:
-        raise ValueError("it is cut short")
+        raise ValueError("it is truncated")
     offset = json.loads(lines[2])
     if not isinstance(offset, dict) or not all(
         shard.isdecimal() and isinstance(entry, str) and _ENTRY_ID.fullmatch(entry)
         for shard, entry in offset.items()
     ):
-        raise ValueError("it does not hold the ids of streams")
+        raise ValueError("it has values that are not stream ids")
     return offset
 
 
-def _check_shards(place: Path, offset: dict[str, str], definition: MetricDefinition) -> None:
-    # More shards than before are no harm: the new ones are read from their beginning.
+def _check_shards(directory: Path, offset: dict[str, str], definition: MetricDefinition) -> None:
+    # More shards than before are harmless: the new ones are read from their beginning.
     if len(offset) > definition.shards:
         raise CheckpointUnusable(
-            place,
+            directory,
             f"it reads {len(offset)} streams of the metric {definition.name}, which now has "
-            f"{definition.shards}; what the others hold would never be counted",
+            f"{definition.shards}; events in the other streams would never be counted",
         )

@@ -1,4 +1,4 @@
-"""Draining and resetting: what an operator does to a pipeline besides running it."""
+"""Drain and reset a pipeline, on behalf of an operator."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,19 +16,19 @@ from redis.exceptions import RedisError
 from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import ComponentFailed
-from penstock.pipeline.checkpoint import CheckpointInUse, CheckpointLock, checkpoint_of, move_aside
+from penstock.pipeline.checkpoint import CheckpointInUse, CheckpointLock, checkpoint_path, move_aside
 from penstock.streams.drain_target import Goal
 from penstock.streams.positions import rewind
 from penstock.streams.progress import is_alive, read_progress
 
-LOOK_S = 0.5
+POLL_INTERVAL_S = 0.5
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
-    """What a drain did; `by` is `drain` itself or the `running` pipeline."""
+class DrainResult:
+    """The result of a drain. `by` says what counted: `drain`, the `running` pipeline, or `nobody`."""
 
     complete: bool
     entries: int
@@ -36,44 +37,51 @@ class Drained:
     seconds: float
 
 
-Tell = Callable[[int, int, str], None]
-"""Called now and then with how many entries were to do, how many are left, and who works on them."""
+ProgressCallback = Callable[[int, int, str], None]
+"""Called regularly with the total number of entries, the number left, and what counts them (`by`)."""
 
 
-def drain(settings: Settings, tell: Tell, definitions: Iterable[MetricDefinition] = DEFINITIONS) -> Drained:
-    """Return once everything is counted that is in the streams now.
+def drain(
+    settings: Settings,
+    on_progress: ProgressCallback,
+    definitions: Iterable[MetricDefinition] = DEFINITIONS,
+) -> DrainResult:
+    """Return when all entries that are in the streams now are counted.
 
-    If a pipeline runs, here or on another machine, this waits until that one has got there; else, or when it
-    ends, the work is done here.
+    If a pipeline runs, here or on another machine, this waits until it has counted them. Otherwise, or when
+    that pipeline ends, this process counts them. A drain that is killed can be started again: the checkpoint
+    makes it continue without counting twice.
     """
-    started, chosen = time.monotonic(), tuple(definitions)
-    keys = [key for definition in chosen for key in definition.stream_keys]
-    with _redis(settings) as redis:
-        goal = _asking(settings, lambda: Goal.of(redis, keys))
-        total = _asking(settings, lambda: goal.left(redis))
+    started, definitions = time.monotonic(), tuple(definitions)
+    keys = [key for definition in definitions for key in definition.stream_keys]
+    with _connect(settings) as redis:
+        target = _call_redis(settings, lambda: Goal.of(redis, keys))
+        total = _call_redis(settings, lambda: target.left(redis))
         by = "running"
-        while not _asking(settings, lambda: goal.is_reached(redis)):
+        while not _call_redis(settings, lambda: target.is_reached(redis)):
             try:
-                lock = CheckpointLock(checkpoint_of(settings))
+                lock = CheckpointLock(checkpoint_path(settings))
             except CheckpointInUse:
                 lock = None
-            if lock is None or runs_elsewhere(settings):
+            if lock is None or is_running_elsewhere(settings):
                 if lock is not None:
                     lock.close()
-                tell(total, _asking(settings, lambda: goal.left(redis)), by)
-                time.sleep(LOOK_S)
+                on_progress(total, _call_redis(settings, lambda: target.left(redis)), by)
+                time.sleep(POLL_INTERVAL_S)
                 continue
             with lock:
                 from penstock.pipeline import job
 
                 by = "drain"
-                tell(total, _asking(settings, lambda: goal.left(redis)), by)
-                if not job.drain(settings, goal, lambda left: tell(total, left, "drain"), chosen):
+                on_progress(total, _call_redis(settings, lambda: target.left(redis)), by)
+                if not job.drain(
+                    settings, target, lambda left: on_progress(total, left, "drain"), definitions
+                ):
                     break
-        left = _asking(settings, lambda: goal.left(redis))
-        complete = _asking(settings, lambda: goal.is_reached(redis))
-    tell(total, left, by)
-    return Drained(complete, total - left, left, by if total else "nobody", time.monotonic() - started)
+        left = _call_redis(settings, lambda: target.left(redis))
+        complete = _call_redis(settings, lambda: target.is_reached(redis))
+    on_progress(total, left, by)
+    return DrainResult(complete, total - left, left, by if total else "nobody", time.monotonic() - started)
 
 
 def reset(
@@ -81,37 +89,37 @@ def reset(
     from_beginning: bool = False,
     definitions: Iterable[MetricDefinition] = DEFINITIONS,
 ) -> Path | None:
-    """Give up the checkpoint; returns where its files were moved to, None if there was none.
+    """Move the checkpoint away; returns the new directory of its files, None if there was no checkpoint.
 
-    The next start goes on where the consumer group stands, or, with `from_beginning`, at the oldest entry
-    that the streams still hold. Raises CheckpointInUse while a pipeline runs, having changed nothing.
+    The next start continues from the position of the consumer group or, with `from_beginning`, from the
+    oldest entry in the streams. Raises CheckpointInUse while a pipeline runs; then nothing has changed.
     """
-    with CheckpointLock(checkpoint_of(settings)):
-        if runs_elsewhere(settings):
-            raise CheckpointInUse("a pipeline on another machine reads these streams: stop it first")
+    with CheckpointLock(checkpoint_path(settings)):
+        if is_running_elsewhere(settings):
+            raise CheckpointInUse("A pipeline on another machine reads these streams. Stop it first")
         if from_beginning:
-            with _redis(settings) as redis:
+            with _connect(settings) as redis:
                 for definition in definitions:
                     for key in definition.stream_keys:
-                        _asking(settings, lambda key=key: rewind(redis, key))  # type: ignore[misc]
-        return move_aside(checkpoint_of(settings))
+                        _call_redis(settings, partial(rewind, redis, key))
+        return move_aside(checkpoint_path(settings))
 
 
-def runs_elsewhere(settings: Settings) -> bool:
-    """Whether a pipeline on another machine reported lately. (One on this machine holds the lock.)"""
+def is_running_elsewhere(settings: Settings) -> bool:
+    """Return whether a pipeline on another machine reported recently. (A local one holds the lock.)"""
     try:
         progress = read_progress(settings.redis_url)
     except RedisError:
-        return False  # it cannot do anything either
+        return False  # that pipeline cannot reach Redis either
     return is_alive(progress) and (progress or {}).get("host") != os.uname().nodename
 
 
-def _redis(settings: Settings) -> Redis:
+def _connect(settings: Settings) -> Redis:
     return Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
 
 
-def _asking(settings: Settings, ask: Callable[[], T]) -> T:
+def _call_redis(settings: Settings, call: Callable[[], T]) -> T:
     try:
-        return ask()
+        return call()
     except RedisError as error:
-        raise ComponentFailed(f"Redis at {mask_url(settings.redis_url)} does not answer: {error}") from error
+        raise ComponentFailed(f"Redis at {mask_url(settings.redis_url)} is unreachable: {error}") from error

@@ -1,9 +1,10 @@
-"""The pipeline process: one Spark session, one streaming query per metric, a heartbeat.
+"""The pipeline process: one Spark session, one streaming query per metric, and a heartbeat.
 
-Restart: everything a query needs to go on is in its checkpoint under `<home>/pipeline/checkpoint/<metric>`
-and in ClickHouse's memory of tokens. Killed at any moment, it repeats at most its last batch, which then
-counts once. SIGTERM and SIGINT let a batch under way finish; one that waits for a server is given up and
-repeated. A checkpoint that is damaged or belongs to other servers is refused before Spark opens it.
+Restart: a query continues from its checkpoint under `<home>/pipeline/checkpoint/<metric>` and from the insert
+tokens that ClickHouse remembers. A process that is killed at any time repeats at most its last batch after
+the restart, and that batch counts once. On SIGTERM and SIGINT a batch in flight finishes; a batch that waits
+for a server is abandoned and repeated after the restart. The pipeline refuses a checkpoint that is damaged or
+belongs to other servers before Spark opens it.
 """
 
 from __future__ import annotations
@@ -28,90 +29,93 @@ from redis.exceptions import RedisError
 
 from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition
-from penstock.errors import ConfigError, ComponentFailed
+from penstock.errors import ComponentFailed, ConfigError
 from penstock.pipeline.archive.event_archive import Archive, archive_root
 from penstock.pipeline.checkpoint import (
-    SPARKS_WORDS,
+    SPARK_ERROR_PATTERN,
     CheckpointLock,
     CheckpointUnusable,
     check_files,
-    checkpoint_of,
+    check_servers,
+    checkpoint_path,
 )
 from penstock.pipeline.heartbeat import Heartbeat
-from penstock.pipeline.preflight import look_before_start
-from penstock.pipeline.server_identity import check_servers
+from penstock.pipeline.preflight import check_before_start
 from penstock.pipeline.session import build_session, register_source
-from penstock.pipeline.sink.clickhouse_sink import Sink, StoppingError
-from penstock.pipeline.source.redis_streams import FORMAT, packed
+from penstock.pipeline.sink.clickhouse_sink import ClickHouseSink, StoppingError
+from penstock.pipeline.source.redis_streams import FORMAT, encode_definition
 from penstock.streams.drain_target import Goal
 from penstock.streams.progress import STOPPED
 from penstock.warehouse.clickhouse_client import connect
 
 log = logging.getLogger(__name__)
 
-OLDEST_REDIS = 7
-BEAT_S = 2.0
-DRAIN_BEAT_S = 0.5
-WARM_S = 40.0
-STOP_S = 20.0
-MOST_FAILURES = 5
-"""In a row, before the process gives up and leaves the next attempt to whoever supervises it."""
+MIN_REDIS_VERSION = 7
+HEARTBEAT_INTERVAL_S = 2.0
+DRAIN_INTERVAL_S = 0.5
+KEEP_WARM_INTERVAL_S = 40.0
+STOP_TIMEOUT_S = 20.0
+MAX_FAILURES = 5
+"""Failures in a row before the process exits; its supervisor then restarts it."""
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
-FORGIVE_S = 60.0
-"""A query that ran this long after a failure has recovered."""
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 8.0
+RECOVERED_AFTER_S = 60.0
+"""A query that ran this long after a failure has recovered: the failure count starts again."""
 
 
-_OUR_WORDS = re.compile(r"^penstock\.[\w.]+: (.+)$", re.M)
-"""An error of our own at the end of a Python process's traceback."""
+OWN_ERROR_PATTERN = re.compile(r"^penstock\.[\w.]+: (.+)$", re.M)
+"""An error that Penstock raised, at the end of the traceback of a Python process."""
 
-Tell = Callable[[int], None]
-"""Called now and then with the number of entries that are left."""
+ProgressCallback = Callable[[int], None]
+"""Called regularly with the number of entries left."""
 
 
 def run(settings: Settings, definitions: Iterable[MetricDefinition] = DEFINITIONS) -> None:
-    """Carry metric events into ClickHouse until SIGTERM or SIGINT.
+    """Move metric events into ClickHouse until SIGTERM or SIGINT.
 
-    Raises CheckpointInUse when another pipeline runs here, CheckpointUnusable when the checkpoint must be
-    given up, ComponentFailed when Spark cannot start or a query keeps failing.
+    Raises CheckpointInUse when another pipeline runs here, CheckpointUnusable when the checkpoint needs a
+    reset, ComponentFailed when Spark cannot start or a query keeps failing.
     """
-    with CheckpointLock(checkpoint_of(settings)), _opened(settings, definitions) as pipeline:
+    with CheckpointLock(checkpoint_path(settings)), _open_pipeline(settings, definitions) as pipeline:
         pipeline.run()
 
 
 def drain(
-    settings: Settings, goal: Goal, tell: Tell, definitions: Iterable[MetricDefinition] = DEFINITIONS
+    settings: Settings,
+    target: Goal,
+    on_progress: ProgressCallback,
+    definitions: Iterable[MetricDefinition] = DEFINITIONS,
 ) -> bool:
-    """Carry over what the streams held when `goal` was made, then stop; returns whether it got there.
+    """Move the entries up to `target` into ClickHouse, then stop; returns whether all were moved.
 
-    The caller holds the checkpoint's lock. Raises like `run`.
+    The caller holds the lock of the checkpoint. Raises the same errors as `run`.
     """
-    with _opened(settings, definitions) as pipeline:
-        return pipeline.drain(goal, tell)
+    with _open_pipeline(settings, definitions) as pipeline:
+        return pipeline.drain(target, on_progress)
 
 
 @contextmanager
-def _opened(settings: Settings, definitions: Iterable[MetricDefinition]) -> Iterator[Pipeline]:
-    """A pipeline with a session of its own, and with SIGTERM and SIGINT telling it to stop."""
+def _open_pipeline(settings: Settings, definitions: Iterable[MetricDefinition]) -> Iterator[Pipeline]:
+    """Yield a pipeline with its own session; SIGTERM and SIGINT stop it."""
     for name in ("redis_url", "clickhouse_url"):
         if not getattr(settings, name):
-            raise ConfigError(f"the pipeline needs {name}: set PENSTOCK_{name.upper()}")
-    chosen = tuple(definitions)
-    look_before_start(settings, chosen)
+            raise ConfigError(f"The pipeline needs {name}. Set PENSTOCK_{name.upper()}")
+    definitions = tuple(definitions)
+    check_before_start(settings, definitions)
     stopping = threading.Event()
     _stop_on_signals(stopping)
     scratch = settings.home / "pipeline" / "spark"
-    if scratch.exists():  # of a run that was killed
+    if scratch.exists():  # left by a run that was killed
         shutil.rmtree(scratch)
     session = build_session(settings.spark_master, scratch)
     try:
-        yield Pipeline(session, settings, checkpoint_of(settings), chosen, stopping)
+        yield Pipeline(session, settings, checkpoint_path(settings), definitions, stopping)
     finally:
         session.stop()
 
 
 class Pipeline:
-    """The queries of one session and their life."""
+    """The streaming queries of one session: starts them, restarts failed ones, and stops them."""
 
     def __init__(
         self,
@@ -120,7 +124,12 @@ class Pipeline:
         checkpoint: Path,
         definitions: tuple[MetricDefinition, ...],
         stopping: threading.Event,
+        *,
+        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        max_failures: int = MAX_FAILURES,
     ) -> None:
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._max_failures = max_failures
         self._session = session
         self._settings = settings
         self._checkpoint = checkpoint
@@ -128,58 +137,60 @@ class Pipeline:
         self._redis = Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
         self._warehouse = connect(settings.clickhouse_url)
         self._sinks = {
-            definition: Sink(definition, self._warehouse, self._redis, stopping, self._archive(definition))
+            definition: ClickHouseSink(
+                definition, self._warehouse, self._redis, stopping, self._build_archive(definition)
+            )
             for definition in definitions
         }
         self._queries: dict[MetricDefinition, StreamingQuery] = {}
-        # Frames that read nothing, planned once.
-        self._rehearsals: dict[MetricDefinition, DataFrame] = {}
-        self._ends = False
+        # Data frames that read nothing, planned once.
+        self._warm_up_frames: dict[MetricDefinition, DataFrame] = {}
+        self._is_drain = False
         self._failures = 0
         self._failed_at = 0.0
-        self._silent = False
+        self._report_failed = False
         self._heartbeat = Heartbeat(
             self._redis, {definition: sink.state for definition, sink in self._sinks.items()}
         )
 
     def run(self) -> None:
-        """Keep every query running and report, until told to stop."""
+        """Keep every query running and report, until `stopping` is set."""
         try:
             self._prepare()
             for definition in self._sinks:
-                self._queries[definition] = self._start(definition)
+                self._queries[definition] = self._start_query(definition)
             self._keep_warm()
-            # From here on reports are written, which is how others see that it is ready.
-            while not self._stopping.wait(BEAT_S):
-                self._beat("running")
-                self._revive()
+            # The first report tells other processes that the pipeline is ready.
+            while not self._stopping.wait(self._heartbeat_interval_s):
+                self._write_heartbeat("running")
+                self._restart_failed_queries()
                 self._keep_warm()
         except StoppingError:
-            log.info("told to stop while waiting for a server")
+            log.info("Stopped while waiting for a server")
         finally:
             self._stop()
 
-    def drain(self, goal: Goal, tell: Tell) -> bool:
-        """Run every query until it has what the streams held when `goal` was made, or until told to stop."""
-        self._ends = True
+    def drain(self, target: Goal, on_progress: ProgressCallback) -> bool:
+        """Run every query until it has counted the entries in `target`, or until `stopping` is set."""
+        self._is_drain = True
         try:
             self._prepare()
             for definition in self._sinks:
-                self._queries[definition] = self._start(definition)
-            while not self._stopping.wait(DRAIN_BEAT_S):
-                self._beat("draining")
+                self._queries[definition] = self._start_query(definition)
+            while not self._stopping.wait(DRAIN_INTERVAL_S):
+                self._write_heartbeat("draining")
                 try:
                     for definition in list(self._queries):
-                        reached = goal.only(definition.stream_keys).is_reached(self._redis)
+                        reached = target.only(definition.stream_keys).is_reached(self._redis)
                         if reached and not self._queries[definition].isActive:
                             del self._queries[definition]
-                    tell(goal.left(self._redis))
+                    on_progress(target.left(self._redis))
                 except RedisError as error:
-                    log.warning("draining waits for Redis: %s", error)
+                    log.warning("The drain waits for Redis: %s", error)
                     continue
                 if not self._queries:
                     return True
-                self._revive()
+                self._restart_failed_queries()
             return False
         except StoppingError:
             return False
@@ -187,118 +198,127 @@ class Pipeline:
             self._stop()
 
     def _prepare(self) -> None:
-        """Wait for the servers, and make sure that the checkpoint is theirs."""
-        self._check_redis()
+        """Wait for the servers, and check that the checkpoint belongs to them."""
+        self._check_redis_version()
         for definition, sink in self._sinks.items():
-            place = self._checkpoint / definition.name
-            check_files(place, definition)
+            directory = self._checkpoint / definition.name
+            check_files(directory, definition)
             sink.load_totals()
-            sink.look_back()
-            sink.patiently(partial(check_servers, place, definition, self._redis, self._warehouse), "Redis")
+            sink.resume_percentiles()
+            check = partial(check_servers, directory, definition, self._redis, self._warehouse)
+            sink.retry_while_unreachable(check, "Redis")
 
-    def _check_redis(self) -> None:
+    def _check_redis_version(self) -> None:
         try:
             version = str(self._redis.info("server")["redis_version"])
         except RedisError as error:
-            log.warning("Redis does not answer yet: %s", error)
+            log.warning("Redis is not reachable yet: %s", error)
             return
-        if int(version.partition(".")[0]) < OLDEST_REDIS:
+        if int(version.partition(".")[0]) < MIN_REDIS_VERSION:
             raise ComponentFailed(
                 f"Redis at {mask_url(self._settings.redis_url)} is version {version}, which does not count "
-                f"the entries of a stream: the pipeline needs Redis {OLDEST_REDIS} or newer, or Valkey"
+                f"the entries of a stream. Use Redis {MIN_REDIS_VERSION} or newer, or Valkey"
             )
 
     def _keep_warm(self) -> None:
-        """Bring up Spark's Python processes, and keep them.
+        """Start Spark's Python processes, and keep them running.
 
-        Spark ends those that are idle for a minute, and the next event would wait until they are back.
+        Spark ends processes that are idle for a minute; the next event would wait until they run again.
         """
         for definition, sink in self._sinks.items():
-            if time.monotonic() - sink.state.active_at < WARM_S:
+            if time.monotonic() - sink.state.active_at < KEEP_WARM_INTERVAL_S:
                 continue
-            if definition not in self._rehearsals:
+            if definition not in self._warm_up_frames:
                 register_source(self._session)
-                frame = self._session.read.format(FORMAT).option("definition", packed(definition)).load()
-                self._rehearsals[definition] = sink.landing_rows(frame)
-            self._rehearsals[definition].toArrow()
+                frame = (
+                    self._session.read.format(FORMAT)
+                    .option("definition", encode_definition(definition))
+                    .load()
+                )
+                self._warm_up_frames[definition] = sink.landing_rows(frame)
+            self._warm_up_frames[definition].toArrow()
             sink.state.active_at = time.monotonic()
 
-    def _start(self, definition: MetricDefinition) -> StreamingQuery:
+    def _start_query(self, definition: MetricDefinition) -> StreamingQuery:
         register_source(self._session)
         frame = (
             self._session.readStream.format(FORMAT)
             .option("redis_url", self._settings.redis_url)
-            .option("definition", packed(definition))
+            .option("definition", encode_definition(definition))
             .option("tasks", self._session.sparkContext.defaultParallelism)
             .option("archive", archive_root(self._settings))
             .load()
         )
         writer = (
             frame.writeStream.queryName(definition.name)
-            # With its scheme: a cluster's own default may be another file system.
+            # The URL has a scheme because the default of a cluster may be another file system.
             .option("checkpointLocation", f"file://{self._checkpoint / definition.name}")
             .foreachBatch(self._sinks[definition])
         )
-        if self._ends:
+        if self._is_drain:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{self._settings.trigger_ms} milliseconds").start()
 
-    def _archive(self, definition: MetricDefinition) -> Archive | None:
+    def _build_archive(self, definition: MetricDefinition) -> Archive | None:
         root = archive_root(self._settings)
         return Archive(root, definition) if root else None
 
-    def _revive(self) -> None:
-        """Start again, from its checkpoint, a query that failed."""
+    def _restart_failed_queries(self) -> None:
+        """Restart every query that failed, from its checkpoint."""
         now = time.monotonic()
-        if self._failures and now - self._failed_at > FORGIVE_S:
+        if self._failures and now - self._failed_at > RECOVERED_AFTER_S:
             self._failures = 0
         for definition, query in self._queries.items():
             if query.isActive or self._stopping.is_set():
                 continue
             self._failures += 1
             self._failed_at = now
-            why = _reason(query)
-            log.error("the %s query failed (%d in a row): %s", definition.name, self._failures, why)
-            if said := SPARKS_WORDS.search(why):
-                raise CheckpointUnusable(self._checkpoint / definition.name, f"Spark says {said[0]!r}")
-            if self._failures > MOST_FAILURES:
-                raise ComponentFailed(f"the {definition.name} metrics cannot be processed: {why}")
-            pause_s = min(FIRST_PAUSE_S * 2 ** (self._failures - 1), LONGEST_PAUSE_S)
-            if not self._stopping.wait(pause_s):
-                self._queries[definition] = self._start(definition)
+            reason = _failure_reason(query)
+            log.error("The %s query failed (%d in a row): %s", definition.name, self._failures, reason)
+            if spark_error := SPARK_ERROR_PATTERN.search(reason):
+                raise CheckpointUnusable(
+                    self._checkpoint / definition.name, f"Spark reports {spark_error[0]!r}"
+                )
+            if self._failures > self._max_failures:
+                raise ComponentFailed(
+                    f"The {definition.name} query failed {self._failures} times in a row: {reason}"
+                )
+            backoff_s = min(FIRST_BACKOFF_S * 2 ** (self._failures - 1), MAX_BACKOFF_S)
+            if not self._stopping.wait(backoff_s):
+                self._queries[definition] = self._start_query(definition)
 
-    def _beat(self, state: str) -> None:
+    def _write_heartbeat(self, state: str) -> None:
         try:
-            self._heartbeat.beat(state)
+            self._heartbeat.write_report(state)
         except RedisError as error:
-            # Nobody can read the report either, so the log has to do.
-            if not self._silent:
-                log.warning("no report: Redis does not answer: %s", error)
-            self._silent = True
+            # No other process can read a report now, so the log has to do.
+            if not self._report_failed:
+                log.warning("Cannot write the heartbeat: Redis is unreachable: %s", error)
+            self._report_failed = True
         else:
-            self._silent = False
+            self._report_failed = False
 
     def _stop(self) -> None:
-        """Stop between batches, so that none has to be repeated."""
+        """Stop between batches, so that no batch has to be repeated."""
         self._stopping.set()
-        deadline = time.monotonic() + STOP_S
+        deadline = time.monotonic() + STOP_TIMEOUT_S
         for definition, query in self._queries.items():
             state = self._sinks[definition].state
             state.idle.wait(max(0.0, deadline - time.monotonic()))
             query.stop()
         for sink in self._sinks.values():
             sink.finish()
-        self._beat(STOPPED)
+        self._write_heartbeat(STOPPED)
         self._warehouse.close()
         self._redis.close()
 
 
-def _reason(query: StreamingQuery) -> str:
+def _failure_reason(query: StreamingQuery) -> str:
     error = query.exception()
     if error is None:
-        return "it ended by itself"
-    if ours := _OUR_WORDS.findall(str(error)):
-        return str(ours[-1])
+        return "the query ended without an error"
+    if own_errors := OWN_ERROR_PATTERN.findall(str(error)):
+        return str(own_errors[-1])
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[0] if not isinstance(error, StreamingQueryException) else " / ".join(lines[:3])
 

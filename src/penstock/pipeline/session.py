@@ -1,4 +1,4 @@
-"""The Spark session of the pipeline: small, quiet, on loopback, quick to start."""
+"""Build the Spark session of the pipeline: small, on loopback, fast to start, with little log output."""
 
 from __future__ import annotations
 
@@ -22,53 +22,55 @@ JVM_OPTIONS = (
     "-XX:-UsePerfData",
 )
 
-CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-"""Renames within a local directory; the default goes through a layer that copies checksums as well."""
+CHECKPOINT_FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+"""Renames files within a local directory; Spark's default also copies checksum files."""
 
 
-def build_session(master: str, work: Path, name: str = "penstock") -> SparkSession:
-    """A session with the stream source registered. `work` holds Spark's scratch files.
+def build_session(master: str, scratch: Path, name: str = "penstock") -> SparkSession:
+    """Return a session with the stream source registered. `scratch` holds Spark's temporary files.
 
-    Raises ComponentFailed when there is no Java. Spark keeps one session per process.
+    Raises ComponentFailed when Java is missing. Spark keeps one session per process.
     """
     _require_java()
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    work.mkdir(parents=True, exist_ok=True)
+    scratch.mkdir(parents=True, exist_ok=True)
     master = master or LOCAL_MASTER
     is_local = master.startswith("local")
     if is_local:
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    else:  # the nodes may have their Python elsewhere
+    else:  # the nodes of a cluster may have Python at another path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    quiet = resources.files("penstock.pipeline").joinpath("log4j2.properties")
-    options = (*JVM_OPTIONS, f"-Dlog4j2.configurationFile={quiet}", f"-Djava.io.tmpdir={work}")
+    log_config = resources.files("penstock.pipeline").joinpath("log4j2.properties")
+    options = (*JVM_OPTIONS, f"-Dlog4j2.configurationFile={log_config}", f"-Djava.io.tmpdir={scratch}")
     settings = {
         "spark.master": master,
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": " ".join(options),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(work),
-        "spark.sql.warehouse.dir": f"file://{(work / 'warehouse').absolute()}",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": f"file://{(scratch / 'warehouse').absolute()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.debug.maxToStringFields": "200",
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
+        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILE_MANAGER,
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.worker.reuse": "true",
-        # Spark's 15 s are too few for a Python process to start on a machine that is busy otherwise.
+        # On a busy machine a Python process needs longer to start than Spark's default of 15 s.
         "spark.python.authenticate.socketTimeout": "120s",
         "spark.task.maxFailures": "4",
     }
     if not is_local:
-        # A cluster's tasks run elsewhere and answer to the address that the master sees.
+        # Tasks on a cluster connect to the address that the master sees, not to loopback.
         for loopback in ("spark.driver.host", "spark.driver.bindAddress"):
             del settings[loopback]
     builder = SparkSession.builder.appName(name)
@@ -80,11 +82,11 @@ def build_session(master: str, work: Path, name: str = "penstock") -> SparkSessi
 
 
 def register_source(session: SparkSession) -> None:
-    """Make the source known, for what is loaded next.
+    """Register the source for the next query that is loaded.
 
-    Spark notes in the registration what the source's processes need, while it starts them, in a map that is
-    not made for several threads: two queries that start at once could break it, and then no task of either
-    could be read any more. So each query is loaded from a registration of its own.
+    While Spark starts the Python processes of a source, it changes a map in the registration that is not
+    thread-safe. Two queries that start at the same time could corrupt it, and then no task of either query
+    could run. So each query is loaded from its own registration.
     """
     session.dataSource.register(StreamsSource)
 
@@ -92,6 +94,8 @@ def register_source(session: SparkSession) -> None:
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if home and not (Path(home) / "bin" / "java").is_file():
-        raise ComponentFailed(f"JAVA_HOME is {home}, but there is no bin/java in it: correct it, or unset it")
+        raise ComponentFailed(
+            f"JAVA_HOME is {home}, but that directory has no bin/java. Correct JAVA_HOME or unset it"
+        )
     if not home and shutil.which("java") is None:
-        raise ComponentFailed("Spark needs Java 17 or newer: set JAVA_HOME, or put java on the PATH")
+        raise ComponentFailed("Spark needs Java 17 or newer. Set JAVA_HOME, or put java on the PATH")

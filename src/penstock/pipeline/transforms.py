@@ -1,7 +1,7 @@
-"""From the source's rows to landing rows: pure functions of frames, and of nothing else.
+"""Turn the rows of the source into landing rows: pure functions of data frames.
 
-Rows are not summed again here. The source has folded each range already, and ClickHouse sums what several
-ranges say about one bucket; a second aggregation in between costs a shuffle per batch and changes no result.
+This step does not aggregate. The source has folded each range already, and ClickHouse sums the rows of
+several ranges for one bucket. An aggregation in between would cost a shuffle per batch and change no result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NOTE_COLUMNS = ("kind", "shard", "label", "example")
 
 
 def landing_columns(definition: MetricDefinition) -> list[str]:
-    """The landing table's columns, in order."""
+    """Return the columns of the landing table, in order."""
     return [
         *(dimension.name for dimension in definition.dimensions),
         "at",
@@ -30,7 +30,7 @@ def landing_columns(definition: MetricDefinition) -> list[str]:
 
 
 def landing_expressions(definition: MetricDefinition) -> list[Column]:
-    """What `landing_rows` selects. Building columns costs more than using them: build once per query."""
+    """Return the columns that `landing_rows` selects. Build them once per query: building is expensive."""
     bucket = F.expr(f"at_ms - pmod(at_ms, {definition.bucket_ms}L)")
     derived = {"at": F.timestamp_millis(bucket).alias("at")}
     return [
@@ -40,8 +40,8 @@ def landing_expressions(definition: MetricDefinition) -> list[Column]:
 
 
 def landing_rows(frame: DataFrame, expressions: list[Column]) -> DataFrame:
-    """The batch with times instead of milliseconds, in the landing table's columns; notes keep theirs.
+    """Return the batch with timestamps instead of milliseconds, in the columns of the landing table.
 
-    Late events stay in the bucket of their own time: buckets are never closed.
+    Late events stay in the bucket of their own time: every bucket accepts events at any time.
     """
     return frame.select(*expressions)

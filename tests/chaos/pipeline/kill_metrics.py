@@ -8,7 +8,7 @@ from redis import Redis
 
 from penstock.definitions import QUEUE, MetricDefinition
 from penstock.warehouse.clickhouse_client import Warehouse
-from penstock.warehouse.schema import SET_ASIDE, tier_tables
+from penstock.warehouse.schema import SET_ASIDE_TABLE, tier_tables
 
 FRESH_TOKEN = replace(QUEUE, name="fresh_token")
 """Every attempt at an insert has a token of its own."""
@@ -50,5 +50,5 @@ def totals(warehouse: Warehouse, definition: MetricDefinition) -> dict[str, Tota
 
 
 def set_aside(warehouse: Warehouse) -> list[tuple[str, str, int]]:
-    rows = warehouse.query(f"SELECT metric, reason, events FROM {SET_ASIDE}")
+    rows = warehouse.query(f"SELECT metric, reason, events FROM {SET_ASIDE_TABLE}")
     return [(row["metric"], row["reason"], int(row["events"])) for row in rows]

@@ -16,7 +16,13 @@ from penstock.definitions import MetricDefinition
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import start, wait_until_healthy
-from penstock.embedded.supervision.process import MARK_VARIABLE, Child, kill_marked_processes, find_marked_processes, stop
+from penstock.embedded.supervision.process import (
+    MARK_VARIABLE,
+    Child,
+    find_marked_processes,
+    kill_marked_processes,
+    stop,
+)
 from penstock.streams.progress import read_progress
 from tests.chaos.pipeline.rounds import PATIENCE_S
 from tests.waiting import wait_until

@@ -13,7 +13,7 @@ from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey
 from penstock.streams.progress import read_progress
 from penstock.warehouse.clickhouse_client import connect
-from penstock.warehouse.schema import statements
+from penstock.warehouse.schema import metric_statements
 from penstock.warehouse.schema_migrations import migrate
 from tests.chaos.pipeline.kill_metrics import FRESH_TOKEN, MUTANTS, NO_TOKEN, set_aside, totals
 from tests.chaos.pipeline.killable import KillableJob, KillableServer
@@ -45,7 +45,7 @@ def test_kills_at_every_seam_leave_exact_totals(
     migrate(clickhouse_url)
     warehouse = connect(clickhouse_url)
     for mutant in MUTANTS:
-        for statement in statements(mutant):
+        for statement in metric_statements(mutant):
             warehouse.command(statement)
     rounds = Rounds(EVENTS, redis_url, warehouse, (QUEUE, *MUTANTS))
     job = KillableJob(

@@ -16,7 +16,7 @@ from redis import Redis
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import LOOPBACK, any_free_port
 from penstock.embedded.supervision.process import Child, Command, process_mark, spawn, stop
-from penstock.pipeline.source.planning import SMALL_BATCH
+from penstock.pipeline.source.planning import SMALL_BATCH_ENTRIES
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
 from tests.chaos.pipeline.kill_metrics import set_aside
@@ -110,7 +110,7 @@ def test_a_worker_dies_while_it_reads_and_the_totals_are_exact(
     servers = {"PENSTOCK_REDIS_URL": stream_url, "PENSTOCK_CLICKHOUSE_URL": warehouse.url}
     job = KillableJob(home, {**cluster.environment, **servers, "PENSTOCK_TRIGGER_MS": "200"})
     # More than one task per batch, so that both workers have something to do.
-    rounds = Rounds(2 * SMALL_BATCH, stream_url, warehouse, (QUEUE,))
+    rounds = Rounds(2 * SMALL_BATCH_ENTRIES, stream_url, warehouse, (QUEUE,))
     rounds.emit()
     with job.lives(QUEUE):
         rounds.wait_until_counted()

@@ -1,4 +1,4 @@
-"""The whole pipeline on the shared session: from XADD to the tiers, with servers that come and go."""
+"""Tests of the whole pipeline on the shared session: from XADD to the tiers, with server restarts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from redis import Redis
 from penstock.broker.self_metrics.minute import Identity
 from penstock.broker.self_metrics.worker_events import WorkerEvents
 from penstock.config import Settings
-from penstock.definitions import DEFINITIONS, QUEUE, WORKER, Dimension, Measure, MetricDefinition
+from penstock.definitions import DEFINITIONS, WORKER, Dimension, Measure, MetricDefinition
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey
@@ -35,17 +36,16 @@ from penstock.warehouse.schema_migrations import migrate
 from penstock.warehouse.series.metric_series import metric_series
 from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.tiers import HOUR
-from tests.integration.pipeline.events import event, fill, totals
+from tests.integration.pipeline.events import add, event, fill, totals
 from tests.waiting import wait_until
 
-Start = Callable[..., AbstractContextManager[None]]
-PATIENCE_S = 60
+StartPipeline = Callable[..., AbstractContextManager[None]]
+TIMEOUT_S = 60
 
 
 @pytest.fixture
-def pipeline(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Run the pipeline beside the test; leaving the context stops it and shows what it died of."""
-    monkeypatch.setattr(job, "BEAT_S", 0.3)
+def pipeline(spark: SparkSession, tmp_path: Path) -> StartPipeline:
+    """Run the pipeline in a thread; leaving the context stops it and raises its error."""
 
     @contextmanager
     def start(
@@ -53,144 +53,155 @@ def pipeline(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ) -> Iterator[None]:
         settings = Settings(redis_url=redis_url, clickhouse_url=clickhouse_url, trigger_ms=200)
         stopping = threading.Event()
-        failed: list[BaseException] = []
+        errors: list[BaseException] = []
+        checkpoint = tmp_path / "checkpoint"
+        pipeline = Pipeline(spark, settings, checkpoint, definitions, stopping, heartbeat_interval_s=0.3)
 
-        def work() -> None:
+        def run_pipeline() -> None:
             try:
-                Pipeline(spark, settings, tmp_path / "checkpoint", definitions, stopping).run()
+                pipeline.run()
             except BaseException as error:  # noqa: BLE001 - handed to the test
-                failed.append(error)
+                errors.append(error)
 
-        thread = threading.Thread(target=work, daemon=True)
+        thread = threading.Thread(target=run_pipeline, daemon=True)
         thread.start()
         try:
             yield
         finally:
             stopping.set()
-            thread.join(PATIENCE_S)
-        assert not failed, failed
+            thread.join(TIMEOUT_S)
+        assert not errors, errors
         assert not thread.is_alive()
 
     return start
 
 
-def until_events(warehouse: Warehouse, count: int) -> None:
-    wait_until(lambda: totals(warehouse)[2][0] >= count, PATIENCE_S, f"{count} events are in the hour tier")
+def wait_for_events(warehouse: Warehouse, count: int) -> None:
+    wait_until(lambda: totals(warehouse)[2][0] >= count, TIMEOUT_S, f"{count} events are in the hour tier")
 
 
-def progress_where(redis_url: str, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
-    def look() -> dict[str, Any] | None:
-        found = read_progress(redis_url)
-        assert found is None or condition(found), found
-        return found
+def wait_for_progress(
+    redis_url: str, condition: Callable[[dict[str, Any]], bool], description: str
+) -> dict[str, Any]:
+    def read() -> dict[str, Any] | None:
+        progress = read_progress(redis_url)
+        assert progress is None or condition(progress), progress
+        return progress
 
-    found = wait_until(look, PATIENCE_S, what)
-    assert found is not None
-    return found
+    progress = wait_until(read, TIMEOUT_S, description)
+    assert progress is not None
+    return progress
 
 
-def test_queries_that_start_at_once_share_no_notes_of_spark(
+def test_queries_do_not_share_a_source_registration(
     spark: SparkSession,
-    pipeline: Start,
+    pipeline: StartPipeline,
     stream_url: str,
     warehouse_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     jvm: Any = spark.sparkContext._jvm
     manager: Any = spark._jsparkSession
-    loaded: list[int] = []
+    environment_ids: list[int] = []
 
     def register(session: SparkSession) -> None:
         register_source(session)
         source = manager.sessionState().dataSourceManager().lookupDataSource(FORMAT)
-        loaded.append(int(jvm.System.identityHashCode(source.dataSourceCls().envVars())))
+        environment_ids.append(int(jvm.System.identityHashCode(source.dataSourceCls().envVars())))
 
     monkeypatch.setattr(job, "register_source", register)
     with pipeline(stream_url, warehouse_url):
-        wait_until(lambda: len(loaded) >= len(DEFINITIONS), PATIENCE_S, "all queries are started")
-    assert len(set(loaded)) == len(loaded)
+        wait_until(lambda: len(environment_ids) >= len(DEFINITIONS), TIMEOUT_S, "all queries are started")
+    assert len(set(environment_ids)) == len(environment_ids)
 
 
-def test_what_enters_the_streams_is_counted_once_in_every_tier(
-    pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
+def test_every_event_is_counted_once_in_every_tier(
+    pipeline: StartPipeline, redis: Redis, stream_url: str, warehouse: Warehouse
 ) -> None:
     total = fill(redis, 300)
     with pipeline(stream_url, warehouse.url):
-        until_events(warehouse, 300)
+        wait_for_events(warehouse, 300)
         total += fill(redis, 700, start=300)
-        redis.xadd(QUEUE.stream_keys[0], event(eq="not a number"))
-        until_events(warehouse, 1_000)
-        found = progress_where(
+        add(redis, 0, event(eq="not a number"))
+        wait_for_events(warehouse, 1_000)
+        progress = wait_for_progress(
             stream_url,
             lambda p: p["rejected"] == 1 and set(p["lag"].values()) == {0},
             "the report says that everything is counted and one entry was set aside",
         )
     waits = sum(n % 3 + n % 11 for n in range(1_000))
     assert totals(warehouse) == [(1_000, total, 2_000, waits)] * 3
-    assert found["lost"] == 0
-    assert found["batch_id"] >= 1
-    assert found["query_id"]
-    assert found["freshness"] is not None
-    assert abs(found["freshness"] - found["at"]) < 60
+    assert progress["lost"] == 0
+    assert progress["batch_id"] >= 1
+    assert progress["query_id"]
+    assert progress["freshness"] is not None
+    assert abs(progress["freshness"] - progress["at"]) < 60
 
 
-def test_a_pipeline_that_was_stopped_goes_on_where_it_was(
-    pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
+def test_a_restarted_pipeline_continues_from_its_checkpoint(
+    pipeline: StartPipeline, redis: Redis, stream_url: str, warehouse: Warehouse
 ) -> None:
     total = fill(redis, 100)
     with pipeline(stream_url, warehouse.url):
-        until_events(warehouse, 100)
+        wait_for_events(warehouse, 100)
     assert (read_progress(stream_url) or {})["state"] == "stopped"
     total += fill(redis, 100, start=100)
     with pipeline(stream_url, warehouse.url):
-        until_events(warehouse, 200)
+        wait_for_events(warehouse, 200)
     assert [tier[:2] for tier in totals(warehouse)] == [(200, total)] * 3
 
 
-def test_an_idle_pipeline_still_reports(
-    pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
+def test_an_idle_pipeline_keeps_reporting(
+    pipeline: StartPipeline, redis: Redis, stream_url: str, warehouse: Warehouse
 ) -> None:
     with pipeline(stream_url, warehouse.url):
-        first = progress_where(stream_url, lambda p: p["state"] == "running", "a first report")
-        second = progress_where(stream_url, lambda p: p["at"] > first["at"], "another report")
+        first = wait_for_progress(stream_url, lambda p: p["state"] == "running", "a first report")
+        second = wait_for_progress(stream_url, lambda p: p["at"] > first["at"], "another report")
     assert second["metrics"]["queue"]["entries"] == 0
     assert second["lag"] == dict.fromkeys((key for d in DEFINITIONS for key in d.stream_keys), 0)
 
 
-def test_a_batch_waits_for_a_clickhouse_that_is_away(
-    pipeline: Start, redis: Redis, stream_url: str, open_tmp_path: Path
+def test_a_batch_waits_for_an_unreachable_clickhouse(
+    pipeline: StartPipeline, redis: Redis, stream_url: str, open_tmp_path: Path
 ) -> None:
     server = ClickHouse(open_tmp_path, any_free_port())
     with running(server):
         migrate(server.url)
     total = fill(redis, 50)
     with pipeline(stream_url, server.url):
-        # The very first thing it asks is ClickHouse's; it waits there, and then for its batch.
+        # The pipeline waits for ClickHouse at its start, and later with a batch.
         with running(server):
-            until_events(connect(server.url), 50)
+            wait_for_events(connect(server.url), 50)
         total += fill(redis, 50, start=50)
-        progress_where(
-            stream_url, lambda p: p["state"] == "waiting for ClickHouse", "it says what it waits for"
+        wait_for_progress(
+            stream_url,
+            lambda p: p["state"] == "waiting for ClickHouse",
+            "the report says what the pipeline waits for",
         )
         with running(server):
-            until_events(connect(server.url), 100)
+            wait_for_events(connect(server.url), 100)
             assert [tier[:2] for tier in totals(connect(server.url))] == [(100, total)] * 3
 
 
-def test_it_waits_for_a_redis_that_is_away(
-    pipeline: Start, warehouse: Warehouse, open_tmp_path: Path
+def test_the_pipeline_waits_for_an_unreachable_redis(
+    pipeline: StartPipeline, warehouse: Warehouse, open_tmp_path: Path
 ) -> None:
     server = Valkey(open_tmp_path, any_free_port())
     with pipeline(server.url, warehouse.url):
         with running(server), Redis.from_url(server.url) as client:
             total = fill(client, 50)
-            until_events(warehouse, 50)
+            wait_for_events(warehouse, 50)
         with running(server), Redis.from_url(server.url) as client:
             client.delete(PROGRESS_KEY)
             total += fill(client, 50, start=50)
-            until_events(warehouse, 100)
-            progress_where(server.url, lambda p: p["state"] == "running", "it reports again")
+            wait_for_events(warehouse, 100)
+            wait_for_progress(server.url, lambda p: p["state"] == "running", "the pipeline reports again")
     assert [tier[:2] for tier in totals(warehouse)] == [(100, total)] * 3
+
+
+def has_events(warehouse: Warehouse, table: str, count: int) -> bool:
+    [row] = warehouse.query(f"SELECT sum(events) AS events FROM {table}")
+    return bool(row["events"] == count)
 
 
 def planners() -> set[psutil.Process]:
@@ -199,77 +210,81 @@ def planners() -> set[psutil.Process]:
 
 def is_planner(process: psutil.Process) -> bool:
     try:
-        return any("python_streaming_source_runner" in word for word in process.cmdline())
-    except psutil.NoSuchProcess:  # or a zombie, which is one of these
+        return any("python_streaming_source_runner" in argument for argument in process.cmdline())
+    except psutil.NoSuchProcess:  # also raised for a zombie
         return False
 
 
-def test_a_query_whose_planner_died_is_started_again(
-    pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
+def test_a_query_whose_planner_was_killed_is_restarted(
+    pipeline: StartPipeline, redis: Redis, stream_url: str, warehouse: Warehouse
 ) -> None:
     total = fill(redis, 20)
-    others = planners()  # those of queries that were stopped may linger
+    old_planners = planners()  # planners of stopped queries may still run
     with pipeline(stream_url, warehouse.url):
-        until_events(warehouse, 20)
-        for planner in wait_until(lambda: planners() - others, PATIENCE_S, "the query has a planner"):
+        wait_for_events(warehouse, 20)
+        for planner in wait_until(lambda: planners() - old_planners, TIMEOUT_S, "the query has a planner"):
             planner.kill()
-            planner.wait(PATIENCE_S)
+            planner.wait(TIMEOUT_S)
         total += fill(redis, 20, start=20)
-        until_events(warehouse, 40)
+        wait_for_events(warehouse, 40)
     assert [tier[:2] for tier in totals(warehouse)] == [(40, total)] * 3
 
 
-def test_metrics_run_side_by_side_and_a_new_one_needs_nothing_but_its_definition(
-    pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
+def test_a_new_metric_needs_only_a_definition(
+    pipeline: StartPipeline, redis: Redis, stream_url: str, warehouse: Warehouse
 ) -> None:
-    ovens = MetricDefinition(
+    oven_metric = MetricDefinition(
         name="oven",
         dimensions=(Dimension("bakery", "bk", "where it stands"),),
         counters=(Measure("loaves", "lv", "loaves baked"),),
         gauges=(Measure("heat", "ht", "degrees"),),
         shards=1,
     )
-    doors = MetricDefinition(
+    door_metric = MetricDefinition(
         name="door",
         dimensions=(Dimension("house", "hs", "where it is"),),
         counters=(Measure("opened", "op", "times it was opened"),),
         gauges=(Measure("ajar", "aj", "doors that stand open"),),
         samples=(Measure("open_ms", "ms", "how long it stood open"),),
     )
-    for statement in (*metric_statements(ovens), *metric_statements(doors)):
+    for statement in (*metric_statements(oven_metric), *metric_statements(door_metric)):
         warehouse.command(statement)
     now_s = int(time.time())
     at_ms = (now_s - 30) * 1000
     fill(redis, 10)
     for number in range(10):
-        redis.xadd(ovens.stream_keys[0], {"bk": "north", "lv": number, "ht": 200 - number, "t": at_ms})
-        redis.xadd(doors.stream_keys[number % 2], {"hs": "mill", "op": 2, "ms": 100 * number, "t": at_ms})
-    redis.xadd(doors.stream_keys[0], {"hs": "mill", "aj": 3, "t": (now_s - 20) * 1000})
-    with pipeline(stream_url, warehouse.url, (*DEFINITIONS, ovens, doors)):
-        until_events(warehouse, 10)
-        for definition, events in ((ovens, 10), (doors, 11)):
+        redis.xadd(oven_metric.stream_keys[0], {"bk": "north", "lv": number, "ht": 200 - number, "t": at_ms})
+        redis.xadd(
+            door_metric.stream_keys[number % 2], {"hs": "mill", "op": 2, "ms": 100 * number, "t": at_ms}
+        )
+    redis.xadd(door_metric.stream_keys[0], {"hs": "mill", "aj": 3, "t": (now_s - 20) * 1000})
+    with pipeline(stream_url, warehouse.url, (*DEFINITIONS, oven_metric, door_metric)):
+        wait_for_events(warehouse, 10)
+        for definition, events in ((oven_metric, 10), (door_metric, 11)):
             [hours] = [table.name for table in tier_tables(definition) if table.tier is HOUR]
             wait_until(
-                lambda hours=hours, events=events: (
-                    warehouse.query(f"SELECT sum(events) AS n FROM {hours}")[0]["n"] == events
-                ),
-                PATIENCE_S,
+                partial(has_events, warehouse, hours, events),
+                TIMEOUT_S,
                 f"{hours} has its {events} events",
             )
     reader = SeriesReader(warehouse)
-    oven = metric_series(reader, ovens, {"bakery": "north"}, period="1m", now_s=now_s)["timeseries"]
-    assert sum(point["loaves"] for point in oven) == 45
-    assert oven[-1]["heat"] == {"max": 191, "last": 191}
-    door = metric_series(reader, doors, {"house": "mill"}, period="1m", now_s=now_s)["timeseries"]
-    [busy] = [point for point in door if point["opened"]]
+    oven_points = metric_series(reader, oven_metric, {"bakery": "north"}, period="1m", now_s=now_s)[
+        "timeseries"
+    ]
+    assert sum(point["loaves"] for point in oven_points) == 45
+    assert oven_points[-1]["heat"] == {"max": 191, "last": 191}
+    door_points = metric_series(reader, door_metric, {"house": "mill"}, period="1m", now_s=now_s)[
+        "timeseries"
+    ]
+    [busy] = [point for point in door_points if point["opened"]]
     assert (busy["opened"], busy["open_ms"]["avg"], busy["open_ms"]["max"]) == (20, 450, 900)
-    # The gauge was seen once, 20 seconds ago, and is carried on from there.
-    assert door[0]["ajar"]["last"] is None
-    assert (door[-1]["ajar"]["last"], door[-1]["carried"]) == (3, True)
+    # The gauge was observed once, 20 seconds ago, and is carried forward from there.
+    assert door_points[0]["ajar"]["last"] is None
+    assert (door_points[-1]["ajar"]["last"], door_points[-1]["carried"]) == (3, True)
 
 
-async def test_broker_processes_are_a_metric_like_queues(
-    pipeline: Start, redis: Redis, stream_url: str, warehouse: Warehouse
+async def test_events_of_broker_processes_are_counted(
+    pipeline: StartPipeline, redis: Redis, stream_url: str, warehouse: Warehouse
 ) -> None:
     now_s = int(time.time())
     emitter = Emitter(stream_url, buffer=100)
@@ -284,12 +299,14 @@ async def test_broker_processes_are_a_metric_like_queues(
     with pipeline(stream_url, warehouse.url):
         [hours] = [table.name for table in tier_tables(WORKER) if table.tier is HOUR]
         wait_until(
-            lambda: warehouse.query(f"SELECT sum(events) AS n FROM {hours}")[0]["n"] == 10,
-            PATIENCE_S,
+            partial(has_events, warehouse, hours, 10),
+            TIMEOUT_S,
             "the hour tier has ten seconds of the worker",
         )
-    named = {"hostname": "here", "worker": "1"}
-    points = metric_series(SeriesReader(warehouse), WORKER, named, period="1m", now_s=now_s)["timeseries"]
+    dimensions = {"hostname": "here", "worker": "1"}
+    points = metric_series(SeriesReader(warehouse), WORKER, dimensions, period="1m", now_s=now_s)[
+        "timeseries"
+    ]
     assert sum(point["push_requests"] for point in points) == 20
     assert sum(point["database_errors"] for point in points) == 45
     assert max(point["busy_connections"]["max"] or 0 for point in points) == 3
@@ -297,12 +314,12 @@ async def test_broker_processes_are_a_metric_like_queues(
     assert {point["late_ms"]["p95"] for point in points if point["late_ms"]["count"]} == {50}
 
 
-def test_the_pipeline_says_which_setting_it_misses() -> None:
+def test_a_missing_setting_is_named_in_the_error() -> None:
     with pytest.raises(ConfigError, match="PENSTOCK_REDIS_URL"):
         run(Settings(clickhouse_url="http://127.0.0.1:9/default"))
 
 
-def test_without_java_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_java_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ComponentFailed, match="Spark needs Java"):

@@ -85,7 +85,9 @@ class RangeWriter:
 
 
 @contextmanager
-def archiving(root: str, definition: MetricDefinition, wanted: StreamRange) -> Iterator[Keep | None]:
+def archive_range(
+    root: str, definition: MetricDefinition, stream_range: StreamRange
+) -> Iterator[Keep | None]:
     """What is to be called with the events of one attempt at a range; None without an archive.
 
     The files appear if the block ends well. Only a task of a streaming query knows its batch.
@@ -93,7 +95,9 @@ def archiving(root: str, definition: MetricDefinition, wanted: StreamRange) -> I
     if not root:
         yield None
         return
-    writer = RangeWriter(root, definition, _batch_of_this_task(), f"{wanted.shard}-{wanted.start}")
+    writer = RangeWriter(
+        root, definition, _batch_of_this_task(), f"{stream_range.shard}-{stream_range.start}"
+    )
     try:
         yield writer.keep
     except BaseException:

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition
-from penstock.errors import ConfigError, ComponentFailed
+from penstock.errors import ComponentFailed, ConfigError
 from penstock.pipeline.archive.compact import Compacted, Compaction
 from penstock.pipeline.archive.event_archive import Archive, archive_root
 from penstock.pipeline.archive.rebuild import DayPlan, Rebuild, RebuildRefused, Tell
@@ -111,7 +111,9 @@ def _redis(settings: Settings) -> Iterator[Redis]:
         try:
             yield client
         except RedisError as error:
-            raise ComponentFailed(f"Redis at {mask_url(settings.redis_url)} does not answer: {error}") from error
+            raise ComponentFailed(
+                f"Redis at {mask_url(settings.redis_url)} does not answer: {error}"
+            ) from error
 
 
 def _cluster(settings: Settings) -> str:

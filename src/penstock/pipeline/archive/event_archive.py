@@ -30,7 +30,7 @@ from penstock.definitions import MetricDefinition
 from penstock.errors import ConfigError, PenstockError
 from penstock.pipeline.archive.archive_files import Files
 from penstock.pipeline.source.digits import Integers
-from penstock.pipeline.source.rows import ABSENT, INDEX_BITS, SEQUENCE_BITS, Lists, Rows
+from penstock.pipeline.source.rows import ABSENT, INDEX_BITS, SEQUENCE_BITS, NumberLists, Rows
 
 DAY_MS = 86_400_000
 ROW_GROUP = 100_000
@@ -201,12 +201,12 @@ def rows_of_table(definition: MetricDefinition, table: pa.Table) -> Rows:
             return pa.repeat("", count)
         return table[name].combine_chunks()
 
-    def lists(name: str) -> Lists:
+    def lists(name: str) -> NumberLists:
         if name not in table.column_names:
-            return Lists(np.zeros(count, dtype=np.int64), np.zeros(0, dtype=np.int64))
+            return NumberLists(np.zeros(count, dtype=np.int64), np.zeros(0, dtype=np.int64))
         column = table[name].combine_chunks()
         lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        return Lists(lengths.astype(np.int64), column.flatten().to_numpy(zero_copy_only=False))
+        return NumberLists(lengths.astype(np.int64), column.flatten().to_numpy(zero_copy_only=False))
 
     at_ms = numbers("at_ms", 0)
     gauges = {gauge.name: numbers(gauge.name, ABSENT) for gauge in definition.gauges}

@@ -26,7 +26,7 @@ from penstock.pipeline.archive.event_archive import Archive, ArchivedFile, batch
 from penstock.pipeline.archive.rebuild_fold import landing_table_of
 from penstock.streams.batch_lock import Hold
 from penstock.warehouse.clickhouse_client import Warehouse
-from penstock.warehouse.table_copies import Copies, events_of_day, tables_keeping
+from penstock.warehouse.table_copies import TableCopies, count_events_of_day, tables_retaining
 
 GROUP_EVENTS = 1_000_000
 """Folded at a time: what bounds the memory."""
@@ -92,7 +92,7 @@ class Rebuild:
         self._redis = redis
         self._partial = partial
         self._cluster = cluster
-        self._copies = Copies(warehouse, archive.definition)
+        self._copies = TableCopies(warehouse, archive.definition)
         self._owner = f"rebuild {uuid4()}"
 
     def plan(self, first: date, last: date) -> list[DayPlan]:
@@ -102,7 +102,7 @@ class Rebuild:
         for day in self._archive.days():
             if first <= day <= last:
                 # Counted first: events are in the archive before they are in the tables.
-                counted = events_of_day(self._warehouse, self._definition, day)
+                counted = count_events_of_day(self._warehouse, self._definition, day)
                 files = self._files(day, self._archive.batches(day))
                 plans.append(
                     DayPlan(
@@ -111,7 +111,7 @@ class Rebuild:
                         archived=sum(file.rows for file in files),
                         counted=counted,
                         files=len(files),
-                        tables=[table.name for table in tables_keeping(self._definition, day, now)],
+                        tables=[table.name for table in tables_retaining(self._definition, day, now)],
                     )
                 )
         return plans
@@ -127,7 +127,7 @@ class Rebuild:
         try:
             for plan in plans:
                 if plan.tables and plan.archived:
-                    self._copies.make()
+                    self._copies.create()
                     self._rebuild(plan, session, tell)
         finally:
             self._copies.drop()
@@ -138,7 +138,7 @@ class Rebuild:
             # Outside the hold, with a batch under way left for later.
             new = self._new_batches(done)
             self._fold(done, new, session, tell)
-            self._copies.complete(done.day)
+            self._copies.store_percentiles(done.day)
             hold = Hold(self._redis, self._definition.name, self._owner)
             if not hold.take():
                 raise RebuildRefused("another rebuild holds the pipeline back: wait until it has ended")
@@ -156,15 +156,15 @@ class Rebuild:
                 plan.held_s = round(time.monotonic() - began, 2)
 
     def _swap(self, plan: DayPlan, done: _Day, hold: Hold) -> None:
-        counted = events_of_day(self._warehouse, self._definition, done.day)
+        counted = count_events_of_day(self._warehouse, self._definition, done.day)
         self._check_complete(plan.day, done.events, counted)
-        found = self._copies.events(done.day)
+        found = self._copies.count_events(done.day)
         if found != done.events:
             raise RebuildRefused(
                 f"{plan.day}: the copies have {found} of {done.events} archived events; nothing was changed"
             )
-        self._copies.complete(done.day, hold.renew)
-        for table in tables_keeping(self._definition, done.day, datetime.now(UTC)):
+        self._copies.store_percentiles(done.day, hold.renew)
+        for table in tables_retaining(self._definition, done.day, datetime.now(UTC)):
             hold.renew()
             self._copies.swap(table, done.day, self._cluster)
         hold.renew()  # or a batch may have come in between

@@ -18,10 +18,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from penstock.definitions import MetricDefinition
 from penstock.pipeline.archive.archive_files import Files
 from penstock.pipeline.archive.event_archive import ArchivedFile, rows_of_table
-from penstock.pipeline.source.batch_rows import batch_schema, point_rows
+from penstock.pipeline.source.batch_rows import batch_schema, build_point_batch
 from penstock.pipeline.source.fold import fold
-from penstock.pipeline.source.redis_streams import packed, unpacked
-from penstock.pipeline.source.rows import Rows, concatenated
+from penstock.pipeline.source.redis_streams import decode_definition, encode_definition
+from penstock.pipeline.source.rows import Rows, concatenate
 from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
 
 TASK_EVENTS = 250_000
@@ -58,12 +58,12 @@ def landing_table_of(
     session: SparkSession, root: str, definition: MetricDefinition, files: Sequence[ArchivedFile]
 ) -> pa.Table:
     """The landing rows of the files' events, which have to fit into memory when folded."""
-    runs, told = runs_of(files), packed(definition)
+    runs, told = runs_of(files), encode_definition(definition)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from fold_run(root, unpacked(told), runs[number])
+                yield from fold_run(root, decode_definition(told), runs[number])
 
     numbers = session.range(0, len(runs), 1, numPartitions=max(1, len(runs)))
     frame = numbers.mapInArrow(work, batch_schema(definition))
@@ -77,7 +77,7 @@ def fold_run(root: str, definition: MetricDefinition, run: Run) -> Iterator[pa.R
     pending: list[Rows] = []
 
     def folded() -> Rows:
-        return fold(concatenated(pending), definition.bucket_ms)
+        return fold(concatenate(pending), definition.bucket_ms)
 
     for path in run.paths:
         with files.open_parquet(path) as parquet:
@@ -87,6 +87,6 @@ def fold_run(root: str, definition: MetricDefinition, run: Run) -> Iterator[pa.R
                 if sum(map(len, pending)) > FOLD_AGAIN_ROWS:
                     pending = [folded()]
                     if len(pending[0]) > FOLD_AGAIN_ROWS // 2:
-                        yield point_rows(definition, schema, run.shard, pending.pop())
+                        yield build_point_batch(definition, schema, run.shard, pending.pop())
     if pending:
-        yield point_rows(definition, schema, run.shard, folded())
+        yield build_point_batch(definition, schema, run.shard, folded())

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.clock import to_utc
 from penstock.config import Settings
-from penstock.errors import ConfigError, ComponentFailed
+from penstock.errors import ComponentFailed, ConfigError
 from penstock.pipeline.capacity import archive_hours, tier_hours
 from penstock.pipeline.capacity.hours import SUBJECT
 from penstock.pipeline.capacity.page import write_page

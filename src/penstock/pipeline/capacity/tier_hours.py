@@ -23,7 +23,7 @@ from penstock.pipeline.capacity.hours import HOURS, WAITS
 from penstock.pipeline.capacity.period import DAY_S, Period
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema import QUANTILE_FUNCTION, tier_table
-from penstock.warehouse.series.packed_maximum import observed_value
+from penstock.warehouse.series.packed_maximum import unpack_observed_value
 from penstock.warehouse.tiers import HOUR
 
 FORMAT = "penstock_warehouse"
@@ -129,8 +129,8 @@ def _queue_hours(period: Period) -> str:
         f"SELECT {_PLACE}, queue, toInt64(toUnixTimestamp(bucket)) AS at_s, {_COUNTS}, "
         f"uniqExactStateIf(`group`, {finishing}) AS finishers, "
         "maxIf(depth_max, `group` = '') AS depth, maxIf(running_max, `group` = '') AS running, "
-        f"{observed_value(last['running'], 'NULL')} AS last_running, "
-        f"{observed_value(last['limit'], 'NULL')} AS last_limit "
+        f"{unpack_observed_value(last['running'], 'NULL')} AS last_running, "
+        f"{unpack_observed_value(last['limit'], 'NULL')} AS last_limit "
         f"FROM {table} WHERE {_CHOSEN} GROUP BY {_PLACE}, queue, at_s"
     )
     served = "toFloat64(sum(gone)) / greatest(uniqExactMerge(finishers), 1)"
@@ -141,8 +141,8 @@ def _environment_hours(period: Period) -> str:
     inner = (
         f"SELECT {_PLACE}, toInt64(toUnixTimestamp(bucket)) AS at_s, {_COUNTS}, "
         "max(env_depth_max) AS depth, max(env_running_max) AS running, "
-        f"{observed_value('max(env_running_last)', 'NULL')} AS last_running, "
-        f"{observed_value('max(env_limit_last)', 'NULL')} AS last_limit "
+        f"{unpack_observed_value('max(env_running_last)', 'NULL')} AS last_running, "
+        f"{unpack_observed_value('max(env_limit_last)', 'NULL')} AS last_limit "
         f"FROM {tier_table(QUEUE, period.tier, ENVIRONMENT)} WHERE {_WITHIN} GROUP BY {_PLACE}, at_s"
     )
     return _hours_of(inner, "''", "CAST(NULL, 'Nullable(Float64)')")

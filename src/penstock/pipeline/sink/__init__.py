@@ -1,1 +1,4 @@
-"""The ClickHouse sink: insert each batch once, and percentiles of closed buckets."""
+"""The ClickHouse sink: insert each batch once, and write the percentiles of closed buckets.
+
+Nothing here reads the streams.
+"""

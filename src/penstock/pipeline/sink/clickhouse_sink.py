@@ -173,9 +173,9 @@ class ClickHouseSink:
         if oldest is not None:
             self._closed_buckets.mark_changed(oldest // 1000)
         self._closed_buckets.write_if_due(time.time())
-        aside = _of_kind(table, SET_ASIDE_KIND)
-        if aside.num_rows:
-            self._insert(SET_ASIDE_TABLE, self._aside_rows(aside), query_id, batch_id)
+        set_aside = _of_kind(table, SET_ASIDE_KIND)
+        if set_aside.num_rows:
+            self._insert(SET_ASIDE_TABLE, self._set_aside_rows(set_aside), query_id, batch_id)
             self.load_totals()
         positions = _of_kind(table, POSITION_KIND)
         new_positions = self._read_positions(positions)
@@ -212,7 +212,7 @@ class ClickHouseSink:
         self.retry_while_unreachable(query_totals, "ClickHouse")
 
     def resume_percentiles(self) -> None:
-        """Schedule the percentiles that the previous process may not have written. Call `load_totals` first."""
+        """Schedule percentiles that the previous process may not have written. Needs `load_totals`."""
         self._closed_buckets.resume(self.state.freshness)
 
     def finish(self) -> None:

@@ -1,8 +1,9 @@
-"""The buckets that have passed: their percentiles are written down, once a minute.
+"""Write the percentiles of closed buckets, once a minute.
 
-Series of many points are quick where this was done and right where it was not, so it never holds up a batch
-for long and never fails one. A bucket that late events reach is written again. What a process that was killed
-left undone is done by the next, as far back as it looks; what lies further back stays as it is.
+A series query is fast for buckets with written percentiles and correct for the others. So this work never
+delays a batch for long and never fails one. A bucket that receives late events is written again. After a
+restart, the process writes the buckets that the previous one left, within a limited time; older buckets stay
+as they are.
 """
 
 from __future__ import annotations
@@ -18,61 +19,65 @@ from penstock.warehouse.tiers import TIERS, Tier
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 60.0
+INTERVAL_S = 60.0
 GRACE_S = 30.0
-"""A bucket has passed when no more events of it are expected: this long after its end."""
+"""A bucket counts as closed this long after its end, when no more events are expected."""
 
-_TIERS = tuple(tier for tier in TIERS if tier.percentiles)
+_TIERS = tuple(tier for tier in TIERS if tier.stores_percentiles)
 
 BUDGET_S = 1.0
-"""About as long a batch is held up; the rest is done after the next one."""
+"""Approximate limit of the time per batch; the rest is written after the next batch."""
 
 
-class PassedBuckets:
-    """One metric's buckets, by tier, from the first one that has changed since it was last looked at."""
+class ClosedBuckets:
+    """Tracks per tier the first bucket of a metric whose percentiles are not up to date."""
 
-    def __init__(self, definition: MetricDefinition, warehouse: Warehouse) -> None:
+    def __init__(
+        self, definition: MetricDefinition, warehouse: Warehouse, *, budget_s: float = BUDGET_S
+    ) -> None:
+        self._budget_s = budget_s
         self._definition = definition
         self._warehouse = warehouse
-        self._since: dict[Tier, int] = {}
-        self._due = 0.0
+        self._first_changed_s: dict[Tier, int] = {}
+        self._due_s = 0.0
 
-    def begin(self, newest_s: float | None) -> None:
-        """Look back from the newest event there is: what came last may not have been done."""
+    def resume(self, newest_s: float | None) -> None:
+        """Schedule the buckets before the newest event: the previous process may not have written them."""
         if newest_s is not None:
             for tier in _TIERS:
-                self._reach(tier, int(newest_s) - CHUNK_BUCKETS * tier.width_s)
-        self._due = time.time() + EVERY_S
+                self._extend_back(tier, int(newest_s) - CHUNK_BUCKETS * tier.width_s)
+        self._due_s = time.time() + INTERVAL_S
 
-    def touched(self, first_s: int) -> None:
-        """Events of this time and later were counted."""
+    def mark_changed(self, first_s: int) -> None:
+        """Record that events from `first_s` on were counted."""
         for tier in _TIERS:
-            self._reach(tier, first_s)
+            self._extend_back(tier, first_s)
 
     def write_if_due(self, now_s: float) -> None:
-        if now_s >= self._due and self.write(now_s):
-            self._due = now_s + EVERY_S
+        """Write the closed buckets if the last write is a minute ago."""
+        if now_s >= self._due_s and self.write(now_s):
+            self._due_s = now_s + INTERVAL_S
 
     def write(self, now_s: float) -> bool:
-        """Write down what has passed; returns False if some is left because it would take too long.
+        """Write the closed buckets; returns False if the time budget ended first.
 
-        While ClickHouse is away or refuses, nothing happens, and it is tried again a minute later.
+        If ClickHouse is unreachable or refuses, this logs a warning and the next call tries again.
         """
-        began = time.monotonic()
+        started = time.monotonic()
         try:
-            for tier, since_s in self._since.items():
+            for tier, first_s in self._first_changed_s.items():
                 until_s = int(now_s - GRACE_S) // tier.width_s * tier.width_s
                 step = CHUNK_BUCKETS * tier.width_s
-                for start in range(since_s, until_s, step):
-                    if time.monotonic() - began > BUDGET_S:
+                for start in range(first_s, until_s, step):
+                    if time.monotonic() - started > self._budget_s:
                         return False
                     end = min(start + step, until_s)
                     write_percentiles(self._warehouse, self._definition, tier, start, end)
-                    self._since[tier] = end
+                    self._first_changed_s[tier] = end
         except (WarehouseUnavailable, WarehouseRefused) as error:
-            log.warning("%s: percentiles were not written down: %s", self._definition.name, error)
+            log.warning("%s: cannot write percentiles: %s", self._definition.name, error)
         return True
 
-    def _reach(self, tier: Tier, moment_s: int) -> None:
-        start = moment_s // tier.width_s * tier.width_s
-        self._since[tier] = min(start, self._since.get(tier, start))
+    def _extend_back(self, tier: Tier, time_s: int) -> None:
+        start = time_s // tier.width_s * tier.width_s
+        self._first_changed_s[tier] = min(start, self._first_changed_s.get(tier, start))

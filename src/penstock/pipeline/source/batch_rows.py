@@ -1,8 +1,8 @@
-"""The rows that travel from the source through Spark to the sink: their schema, and content made into them.
+"""Build the rows that the source sends through Spark to the sink, and define their schema.
 
-Four kinds share one frame, because a batch is read by one action: `point` (a partial aggregate),
-`set_aside` (a reason with its count and an example), `position` (how far a stream was read) and `piece` (what
-one of several readers of a range found; together they make a position).
+Four kinds of rows share one frame, because one Spark action reads a batch: `point` (a partial aggregate),
+`set_aside` (a reason with its count and an example), `position` (how far a stream was read) and `range_part`
+(the counts of one of several tasks that read a range; the sink combines them into a position).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -28,19 +28,30 @@ from pyspark.sql.types import (
 
 from penstock.definitions import MetricDefinition
 from penstock.pipeline.source.digits import Integers
-from penstock.pipeline.source.range_parts import Found, settle
-from penstock.pipeline.source.rows import ABSENT, Lists, Rows
+from penstock.pipeline.source.range_parts import PartCounts, combine_parts
+from penstock.pipeline.source.rows import ABSENT, NumberLists, Rows
 from penstock.pipeline.source.stream_range import RangeContent, StreamRange
 from penstock.streams.positions import id_parts
 from penstock.streams.wire import Reason
 
-POINT, ASIDE, POSITION, PIECE = "point", "set_aside", "position", "piece"
+POINT_KIND, SET_ASIDE_KIND, POSITION_KIND, PART_KIND = "point", "set_aside", "position", "range_part"
 
-UNKNOWN_ENTRIES = -1
+UNKNOWN_RANK = -1
+
+
+class _Note(TypedDict):
+    """A row that is not a point. What `label`, `events` and `example` hold depends on the kind."""
+
+    kind: str
+    shard: int
+    label: str
+    events: int
+    example: str
+    at_ms: int | None
 
 
 def batch_schema(definition: MetricDefinition) -> StructType:
-    """The source's schema for one metric."""
+    """Return the schema of the source for one metric."""
     fields = [
         StructField("kind", StringType(), False),
         StructField("shard", IntegerType(), False),
@@ -63,63 +74,64 @@ def batch_schema(definition: MetricDefinition) -> StructType:
     return StructType(fields)
 
 
-def batch_rows(
-    definition: MetricDefinition, schema: pa.Schema, wanted: StreamRange, content: RangeContent
+def build_batches(
+    definition: MetricDefinition, schema: pa.Schema, stream_range: StreamRange, content: RangeContent
 ) -> list[pa.RecordBatch]:
-    """One range's content in the given Arrow schema, in an order that depends on the content alone."""
+    """Return the content of one range in the Arrow schema, in an order that depends on the content alone."""
     batches = []
     if content.rows is not None:
-        batches.append(point_rows(definition, schema, wanted.shard, content.rows))
-    end_ms = id_parts(wanted.end)[0]
+        batches.append(build_point_batch(definition, schema, stream_range.shard, content.rows))
+    end_ms = id_parts(stream_range.end)[0]
     notes = [
-        _note(ASIDE, wanted.shard, reason.value, count, content.examples[reason], end_ms)
+        _note(SET_ASIDE_KIND, stream_range.shard, reason.value, count, content.examples[reason], end_ms)
         for reason, count in sorted(content.set_aside.items())
     ]
-    if wanted.pieces == 1:
-        notes += _settled_notes(wanted.shard, wanted.start, wanted.end, [content.found])
+    if stream_range.part_count == 1:
+        notes += _range_notes(stream_range.shard, stream_range.start, stream_range.end, [content.counts])
     else:
-        told = json.dumps({"after": wanted.start, "found": asdict(content.found)})
-        notes.append(_note(PIECE, wanted.shard, wanted.end, content.found.entries, told, end_ms))
+        part_json = json.dumps({"start": stream_range.start, "counts": asdict(content.counts)})
+        notes.append(
+            _note(PART_KIND, stream_range.shard, stream_range.end, content.counts.entries, part_json, end_ms)
+        )
     batches.append(pa.RecordBatch.from_pylist(notes, schema=schema))
     return batches
 
 
-def settled(table: pa.Table) -> pa.Table:
-    """A batch's landing rows, with the notes of pieces replaced by what they tell together."""
-    is_piece = pc.equal(table["kind"], PIECE)
-    pieces = table.filter(is_piece).select(["shard", "label", "example"]).to_pylist()
-    if not pieces:
+def combine_range_parts(table: pa.Table) -> pa.Table:
+    """Return the landing rows of a batch with the rows of range parts combined into those of ranges."""
+    is_part = pc.equal(table["kind"], PART_KIND)
+    part_rows = table.filter(is_part).select(["shard", "label", "example"]).to_pylist()
+    if not part_rows:
         return table
-    notes = []
-    for shard, some in groupby(pieces, key=itemgetter("shard")):
-        rows = list(some)
-        told = [json.loads(row["example"]) for row in rows]
-        notes += _settled_notes(
-            shard, told[0]["after"], rows[-1]["label"], [Found(**piece["found"]) for piece in told]
-        )
-    for note in notes:
-        at_ms = note.pop("at_ms")
-        note["at"] = None if at_ms is None else datetime.fromtimestamp(at_ms // 1000, UTC)
+    notes: list[dict[str, object]] = []
+    for shard, shard_rows in groupby(part_rows, key=itemgetter("shard")):
+        rows = list(shard_rows)
+        parts = [json.loads(row["example"]) for row in rows]
+        counts = [PartCounts(**part["counts"]) for part in parts]
+        for note in _range_notes(shard, parts[0]["start"], rows[-1]["label"], counts):
+            at_ms = note["at_ms"]
+            at = None if at_ms is None else datetime.fromtimestamp(at_ms // 1000, UTC)
+            notes.append({**note, "at": at})
     return pa.concat_tables(
-        [table.filter(pc.invert(is_piece)), pa.Table.from_pylist(notes, schema=table.schema)]
+        [table.filter(pc.invert(is_part)), pa.Table.from_pylist(notes, schema=table.schema)]
     )
 
 
-def _settled_notes(shard: int, start: str, end: str, found: list[Found]) -> list[dict[str, Any]]:
-    """What is to be told about a whole range: what is missing from it, and how far it reached."""
-    whole, end_ms, notes = settle(found), id_parts(end)[0], []
+def _range_notes(shard: int, start: str, end: str, parts: list[PartCounts]) -> list[_Note]:
+    """Return the rows about a whole range: the entries missing from it, and its position."""
+    whole, end_ms, notes = combine_parts(parts), id_parts(end)[0], []
     if whole.lost:
-        gap = f"{whole.lost} entries after {start}, each of one event or of many"
-        notes.append(_note(ASIDE, shard, Reason.TRIMMED, whole.lost, gap, end_ms))
-    if whole.replaced:
-        gap = f"{found[0].end} entries where there had been {found[0].start}"
-        notes.append(_note(ASIDE, shard, Reason.STREAM_REPLACED, 0, gap, end_ms))
-    reached = UNKNOWN_ENTRIES if whole.reached is None else whole.reached
-    notes.append(_note(POSITION, shard, end, reached, str(whole.entries), None))
+        example = f"{whole.lost} entries after {start}, each of one event or of many"
+        notes.append(_note(SET_ASIDE_KIND, shard, Reason.TRIMMED, whole.lost, example, end_ms))
+    if whole.stream_replaced:
+        example = f"{parts[0].range_end_rank} entries where there had been {parts[0].range_start_rank}"
+        notes.append(_note(SET_ASIDE_KIND, shard, Reason.STREAM_REPLACED, 0, example, end_ms))
+    rank = UNKNOWN_RANK if whole.reached_rank is None else whole.reached_rank
+    notes.append(_note(POSITION_KIND, shard, end, rank, str(whole.entries), None))
     return notes
 
 
-def _note(kind: str, shard: int, label: str, events: int, example: str, at_ms: int | None) -> dict[str, Any]:
+def _note(kind: str, shard: int, label: str, events: int, example: str, at_ms: int | None) -> _Note:
     return {
         "kind": kind,
         "shard": shard,
@@ -130,37 +142,39 @@ def _note(kind: str, shard: int, label: str, events: int, example: str, at_ms: i
     }
 
 
-def point_rows(definition: MetricDefinition, schema: pa.Schema, shard: int, rows: Rows) -> pa.RecordBatch:
-    """Folded rows in the given Arrow schema."""
+def build_point_batch(
+    definition: MetricDefinition, schema: pa.Schema, shard: int, rows: Rows
+) -> pa.RecordBatch:
+    """Return folded rows in the Arrow schema."""
     count = len(rows)
     columns: dict[str, pa.Array] = {
-        "kind": pa.repeat(POINT, count),
+        "kind": pa.repeat(POINT_KIND, count),
         "shard": pa.array(np.full(count, shard, dtype=np.int32)),
         "at_ms": pa.array(rows.at_ms),
         "events": pa.array(rows.events),
         "newest_ms": pa.array(rows.newest_ms),
-        "seen_ms": _nullable(rows.seen_ms),
-        "seen_id": _nullable(rows.seen_id),
+        "seen_ms": _null_if_absent(rows.seen_ms),
+        "seen_id": _null_if_absent(rows.seen_id),
     }
     for dimension, values in zip(definition.dimensions, rows.dimensions, strict=True):
         columns[dimension.name] = values.cast(pa.string())
     for name, numbers in rows.counters.items():
         columns[name] = pa.array(numbers)
     for name in rows.gauge_max:
-        columns[f"{name}_max"] = _nullable(rows.gauge_max[name])
-        columns[f"{name}_last"] = _nullable(rows.gauge_last[name])
+        columns[f"{name}_max"] = _null_if_absent(rows.gauge_max[name])
+        columns[f"{name}_last"] = _null_if_absent(rows.gauge_last[name])
     for name, lists in rows.samples.items():
-        columns[name] = _lists(lists, schema.field(name).type)
+        columns[name] = _list_array(lists, schema.field(name).type)
     arrays = [
         columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _nullable(values: Integers) -> pa.Array:
+def _null_if_absent(values: Integers) -> pa.Array:
     return pa.array(values, mask=values == ABSENT)
 
 
-def _lists(lists: Lists, kind: pa.DataType) -> pa.Array:
+def _list_array(lists: NumberLists, kind: pa.DataType) -> pa.Array:
     offsets = np.concatenate(([0], np.cumsum(lists.lengths))).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(lists.values), type=kind)

@@ -1,4 +1,7 @@
-"""What some entries held: rows to count, and what was set aside. And the plain way from one to the other."""
+"""The content of a run of stream entries, and the reader that reads entries one by one.
+
+The fast readers (`resp_columns`, `packed_entries`) use the one-by-one reader for irregular entries.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.definitions import MetricDefinition
-from penstock.pipeline.source.rows import Rows, concatenated, rows_of_events
+from penstock.pipeline.source.rows import Rows, concatenate, events_to_rows
 from penstock.streams.wire import Event, Reason, SetAside, read_events
 
 Entry = tuple[bytes, list[tuple[bytes, bytes]]]
-"""An id, and names with values."""
+"""An entry id, and pairs of field name and value."""
 
 
 @dataclass(slots=True)
-class Chunk:
-    """Rows to count, and how many events were set aside why, with an example each."""
+class EntryChunk:
+    """Rows to count, and per reason the number of events that were set aside, with one example."""
 
     rows: Rows
     entries: int = 0
@@ -26,23 +29,24 @@ class Chunk:
     examples: dict[Reason, str] = field(default_factory=dict)
 
 
-def chunk_of_events(definition: MetricDefinition, found: Iterable[Event | SetAside]) -> Chunk:
+def build_chunk(definition: MetricDefinition, results: Iterable[Event | SetAside]) -> EntryChunk:
+    """Collect the events, and count those that were set aside."""
     events: list[Event] = []
-    chunk = Chunk(rows_of_events(definition, ()))
-    for read in found:
-        if isinstance(read, SetAside):
-            chunk.set_aside[read.reason] += 1
-            chunk.examples.setdefault(read.reason, read.example)
+    chunk = EntryChunk(events_to_rows(definition, ()))
+    for result in results:
+        if isinstance(result, SetAside):
+            chunk.set_aside[result.reason] += 1
+            chunk.examples.setdefault(result.reason, result.example)
         else:
-            events.append(read)
-    chunk.rows = rows_of_events(definition, events)
+            events.append(result)
+    chunk.rows = events_to_rows(definition, events)
     return chunk
 
 
-def read_plainly(definition: MetricDefinition, entries: Sequence[Entry]) -> Chunk:
-    """The content of the entries, read one by one."""
-    chunk = chunk_of_events(
-        definition, (read for entry in entries for read in read_events(definition, *entry))
+def read_one_by_one(definition: MetricDefinition, entries: Sequence[Entry]) -> EntryChunk:
+    """Return the content of the entries, read one by one with the reference reader in `streams.wire`."""
+    chunk = build_chunk(
+        definition, (result for entry in entries for result in read_events(definition, *entry))
     )
     chunk.entries = len(entries)
     if entries:
@@ -50,11 +54,11 @@ def read_plainly(definition: MetricDefinition, entries: Sequence[Entry]) -> Chun
     return chunk
 
 
-def joined_chunks(chunks: Sequence[Chunk]) -> Chunk:
-    """All of them as one, without ids. At least one."""
-    filled = [chunk.rows for chunk in chunks if len(chunk.rows)]
-    whole = Chunk(concatenated(filled or [chunks[0].rows]), sum(chunk.entries for chunk in chunks))
+def join_chunks(chunks: Sequence[EntryChunk]) -> EntryChunk:
+    """Return all chunks as one, without ids. Needs at least one chunk."""
+    non_empty = [chunk.rows for chunk in chunks if len(chunk.rows)]
+    joined = EntryChunk(concatenate(non_empty or [chunks[0].rows]), sum(chunk.entries for chunk in chunks))
     for chunk in chunks:
-        whole.set_aside += chunk.set_aside
-        whole.examples = {**chunk.examples, **whole.examples}
-    return whole
+        joined.set_aside += chunk.set_aside
+        joined.examples = {**chunk.examples, **joined.examples}
+    return joined

@@ -1,8 +1,8 @@
-"""Rows of one metric summed up per dimensions and bucket.
+"""Sum the rows of one metric by dimensions and bucket.
 
-Pure, and in one go or in steps: folding pieces of a stream and then their results gives what folding it whole
-gives, except that the numbers inside a sample list may stand in another order. (Pieces whose ids interleave
-would not: a row remembers one place in the stream for all its gauges.)
+A pure function that can run in one step or in several: folding parts of a stream and then folding the results
+equals folding the whole stream, except for the order of the numbers inside a sample list. (This does not hold
+for parts whose ids interleave, because a row keeps one stream id for all its gauges.)
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.pipeline.source.digits import Integers
-from penstock.pipeline.source.rows import ABSENT, Lists, Rows, encoded
+from penstock.pipeline.source.rows import ABSENT, NumberLists, Rows, dictionary_encoded
 
 
 def fold(rows: Rows, bucket_ms: int) -> Rows:
-    """One row per dimensions and bucket: counters summed, gauges with maximum and last, samples gathered.
+    """Return one row per dimensions and bucket: sums of counters, maximum and last of gauges, all samples.
 
     The last value of a gauge is the one with the highest stream id among those observed in the bucket. Equal
     input gives equal output, in the same order.
@@ -24,8 +24,8 @@ def fold(rows: Rows, bucket_ms: int) -> Rows:
     if not len(rows):
         return rows
     bucket = rows.at_ms // bucket_ms * bucket_ms
-    group, dimensions = _groups(rows, bucket, bucket_ms)
-    order = _order(rows.seen_id, group)
+    group, dimensions = _number_groups(rows, bucket, bucket_ms)
+    order = _sort_by_group_and_id(rows.seen_id, group)
     sizes = np.bincount(group)
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     first = order[starts]
@@ -38,9 +38,9 @@ def fold(rows: Rows, bucket_ms: int) -> Rows:
 
     def last(column: Integers) -> Integers:
         ordered = column[order]
-        place = np.where(ordered == ABSENT, -1, np.arange(len(ordered)))
-        newest = np.maximum.reduceat(place, starts)
-        return np.where(newest < 0, ABSENT, ordered[newest])
+        index = np.where(ordered == ABSENT, -1, np.arange(len(ordered)))
+        last_index = np.maximum.reduceat(index, starts)
+        return np.where(last_index < 0, ABSENT, ordered[last_index])
 
     return Rows(
         dimensions=[column.take(pa.array(first)) for column in dimensions],
@@ -52,50 +52,51 @@ def fold(rows: Rows, bucket_ms: int) -> Rows:
         counters={name: total(column) for name, column in rows.counters.items()},
         gauge_max={name: highest(column) for name, column in rows.gauge_max.items()},
         gauge_last={name: last(column) for name, column in rows.gauge_last.items()},
-        samples={name: _gathered(lists, group, len(sizes)) for name, lists in rows.samples.items()},
+        samples={name: _gather_lists(lists, group, len(sizes)) for name, lists in rows.samples.items()},
     )
 
 
-def _groups(rows: Rows, bucket: Integers, bucket_ms: int) -> tuple[Integers, list[pa.Array]]:
-    """The group number of every row. Values become small codes, and the codes one number per row."""
-    columns = [encoded(column) for column in rows.dimensions]
+def _number_groups(rows: Rows, bucket: Integers, bucket_ms: int) -> tuple[Integers, list[pa.Array]]:
+    """Return the group number of every row: values become small codes, and the codes one number per row."""
+    columns = [dictionary_encoded(column) for column in rows.dimensions]
     earliest = bucket.min()
-    code = _renumbered((bucket - earliest) // bucket_ms)
+    code = _renumber((bucket - earliest) // bucket_ms)
     for column in columns:
         values = len(column.dictionary)
         if values == 1:
             continue
         code = code * values + column.indices.to_numpy(zero_copy_only=False)
         # Renumbering keeps the product of many dimensions from overflowing.
-        code = _renumbered(code)
+        code = _renumber(code)
     return code, columns
 
 
-def _renumbered(codes: Integers) -> Integers:
-    """The codes as numbers from 0 without gaps, in the same order."""
-    most = int(codes.max()) + 1
-    if most > 4 * len(codes) + 100_000:
+def _renumber(codes: Integers) -> Integers:
+    """Return the codes as numbers from 0 without gaps, in the same order."""
+    code_limit = int(codes.max()) + 1
+    if code_limit > 4 * len(codes) + 100_000:
         return np.unique(codes, return_inverse=True)[1].astype(np.int64)
-    taken = np.zeros(most, dtype=np.int64)
-    taken[codes] = 1
-    numbers: Integers = (np.cumsum(taken) - 1)[codes]
+    is_used = np.zeros(code_limit, dtype=np.int64)
+    is_used[codes] = 1
+    numbers: Integers = (np.cumsum(is_used) - 1)[codes]
     return numbers
 
 
-def _order(seen_id: Integers, group: Integers) -> npt.NDArray[np.intp]:
-    """The rows by group, and within it by id."""
+def _sort_by_group_and_id(seen_id: Integers, group: Integers) -> npt.NDArray[np.intp]:
+    """Return the row indexes sorted by group, and within a group by id."""
     if np.all(seen_id[1:] >= seen_id[:-1]):
-        return _by_group(group)
+        return _sort_by_group(group)
     by_id = np.argsort(seen_id, kind="stable")
-    return by_id[_by_group(group[by_id])]
+    return by_id[_sort_by_group(group[by_id])]
 
 
-def _by_group(group: Integers) -> npt.NDArray[np.intp]:
-    # Small numbers are sorted without comparing them.
-    small = len(group) and group.max() <= np.iinfo(np.uint16).max
-    return np.argsort(group.astype(np.uint16) if small else group, kind="stable")
+def _sort_by_group(group: Integers) -> npt.NDArray[np.intp]:
+    # NumPy sorts 16-bit numbers with radix sort, which is faster.
+    fits_16_bits = len(group) and group.max() <= np.iinfo(np.uint16).max
+    return np.argsort(group.astype(np.uint16) if fits_16_bits else group, kind="stable")
 
 
-def _gathered(lists: Lists, group: Integers, groups: int) -> Lists:
-    owner = np.repeat(group, lists.lengths)
-    return Lists(np.bincount(owner, minlength=groups).astype(np.int64), lists.values[_by_group(owner)])
+def _gather_lists(lists: NumberLists, group: Integers, group_count: int) -> NumberLists:
+    value_group = np.repeat(group, lists.lengths)
+    lengths = np.bincount(value_group, minlength=group_count).astype(np.int64)
+    return NumberLists(lengths, lists.values[_sort_by_group(value_group)])

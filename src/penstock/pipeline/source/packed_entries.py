@@ -1,8 +1,8 @@
-"""Packed entries turned into columns, many entries at a time.
+"""Read packed entries into columns, many entries at a time.
 
-An entry costs a few small objects, an event none: the columns of all entries are joined and then treated as
-one. Rows come out in the packs' order (by entry, shape, event). Entries and events that are not as usual are
-read the plain way.
+An entry costs a few small objects, an event costs none: the columns of all entries are joined and processed
+together. Rows are in the order of the packs (by entry, shape, event). Irregular entries and events are read
+one by one.
 """
 
 from __future__ import annotations
@@ -10,39 +10,38 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.definitions import TIME_WIRE, Dimension, MetricDefinition
-from penstock.pipeline.source.digits import MOST_DIGITS, PADDING, Flags, Integers, parse_lists, words_of
-from penstock.pipeline.source.entry_chunk import Chunk, chunk_of_events, joined_chunks, read_plainly
-from penstock.pipeline.source.rows import ABSENT, LARGEST_SEQUENCE, Lists, Rows, id_number, selected
+from penstock.pipeline.source.digits import MAX_DIGITS, PADDING, Flags, Integers, as_words, parse_number_lists
+from penstock.pipeline.source.entry_chunk import EntryChunk, build_chunk, join_chunks, read_one_by_one
+from penstock.pipeline.source.rows import ABSENT, MAX_SEQUENCE, NumberLists, Rows, select_rows, sortable_id
 from penstock.streams.packing import BrokenPackError, Numbers, Opened, Pack, column_kinds, opened
 from penstock.streams.positions import id_parts
 from penstock.streams.wire import AHEAD_MS, LAST_MS, LATEST_MS, broken_pack, read_events
 
 PackedEntry = tuple[bytes, bytes]
-"""An id and a payload."""
+"""An entry id and its payload."""
 
-_TOO_LARGE = 10**MOST_DIGITS
-_TYPES: dict[int, np.dtype[Any]] = {
+_NUMBER_LIMIT = 10**MAX_DIGITS
+_TYPES: dict[int, np.dtype[np.signedinteger]] = {
     1: np.dtype("<i1"),
     2: np.dtype("<i2"),
     4: np.dtype("<i4"),
     8: np.dtype("<i8"),
 }
 _ZEROS = np.zeros(256, dtype=np.int8)
-_IN_ORDER = np.arange(256)
+_INDEXES = np.arange(256)
 
 
 @dataclass(slots=True)
 class _Column:
-    """One field in all packs that have it, as the packs hold it."""
+    """One field in all packs that have it, in the encoding of the packs."""
 
     counts: list[int] = field(default_factory=list)
-    """How many events of each pack have it."""
+    """How many events of each pack have the field."""
     numbers: list[Numbers] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     codes: list[bytes] = field(default_factory=list)
@@ -51,43 +50,43 @@ class _Column:
 
 
 @dataclass(slots=True)
-class _Joined:
-    """All packs together."""
+class _JoinedPacks:
+    """The columns of all packs, joined."""
 
     entries: list[PackedEntry] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
-    """How many each entry holds."""
+    """Number of events in each entry."""
     order: list[Integers] = field(default_factory=list)
-    """Per entry: which of its events each row is."""
+    """Per entry: the index of the event that each row holds."""
     shapes: dict[tuple[str, ...], int] = field(default_factory=dict)
     shape_runs: list[int] = field(default_factory=list)
     shape_lengths: list[int] = field(default_factory=list)
     columns: defaultdict[str, _Column] = field(default_factory=lambda: defaultdict(_Column))
 
 
-def read_packs(definition: MetricDefinition, entries: list[PackedEntry]) -> Chunk:
-    """The events of the packed entries."""
+def read_packed_entries(definition: MetricDefinition, entries: list[PackedEntry]) -> EntryChunk:
+    """Return the events of the packed entries."""
     kinds = column_kinds(definition)
-    joined, chunks = _Joined(), []
+    joined, chunks = _JoinedPacks(), []
     for entry_id, payload in entries:
         try:
             found = opened(payload)
         except BrokenPackError:
-            chunks.append(chunk_of_events(definition, [broken_pack(entry_id, payload)]))
+            chunks.append(build_chunk(definition, [broken_pack(entry_id, payload)]))
             continue
-        if _as_declared(found.pack, kinds) and _usual_id(entry_id):
-            _add(joined, (entry_id, payload), found, kinds)
+        if _matches_definition(found.pack, kinds) and _has_regular_id(entry_id):
+            _add_pack(joined, (entry_id, payload), found, kinds)
         else:
-            chunks.append(read_plainly(definition, [(entry_id, [(b"p", payload)])]))
+            chunks.append(read_one_by_one(definition, [(entry_id, [(b"p", payload)])]))
     if joined.entries:
-        chunks.insert(0, _read_joined(definition, joined))
-    chunk = joined_chunks(chunks)
+        chunks.insert(0, _read_joined_packs(definition, joined))
+    chunk = join_chunks(chunks)
     chunk.entries = len(entries)
     return chunk
 
 
-def _as_declared(pack: Pack, kinds: dict[str, str]) -> bool:
-    """Whether every declared field is in the kind of column it belongs to."""
+def _matches_definition(pack: Pack, kinds: dict[str, str]) -> bool:
+    """Return whether every declared field is in the kind of column that its definition requires."""
     return not any(
         kinds.get(name, kind) != kind
         for kind, names in (("numbers", pack.numbers), ("texts", pack.texts), ("lists", pack.lists))
@@ -95,126 +94,128 @@ def _as_declared(pack: Pack, kinds: dict[str, str]) -> bool:
     )
 
 
-def _usual_id(entry_id: bytes) -> bool:
+def _has_regular_id(entry_id: bytes) -> bool:
     milliseconds, sequence = id_parts(entry_id.decode())
-    return milliseconds <= LAST_MS and sequence <= LARGEST_SEQUENCE
+    return milliseconds <= LAST_MS and sequence <= MAX_SEQUENCE
 
 
-def _add(joined: _Joined, entry: PackedEntry, found: Opened, kinds: dict[str, str]) -> None:
+def _add_pack(joined: _JoinedPacks, entry: PackedEntry, found: Opened, kinds: dict[str, str]) -> None:
     pack, shape_counts, counts = found
     events = len(pack.shape_of)
     joined.entries.append(entry)
     joined.events.append(events)
     if len(shape_counts) == 1:
-        joined.order.append(_IN_ORDER[:events])
+        joined.order.append(_INDEXES[:events])
     else:
         joined.order.append(np.argsort(np.frombuffer(pack.shape_of, dtype=np.uint8), kind="stable"))
-    numbers = joined.shapes
-    joined.shape_runs += [numbers.setdefault(shape, len(numbers)) for shape in pack.shapes]
+    shape_numbers = joined.shapes
+    joined.shape_runs += [shape_numbers.setdefault(shape, len(shape_numbers)) for shape in pack.shapes]
     joined.shape_lengths += shape_counts
     for name, column in pack.numbers.items():
         if name in kinds:
-            into = joined.columns[name]
-            into.counts.append(counts[name])
-            into.numbers.append(column)
+            target = joined.columns[name]
+            target.counts.append(counts[name])
+            target.numbers.append(column)
     for name, (texts, codes) in pack.texts.items():
         if name in kinds:
-            into = joined.columns[name]
-            into.counts.append(counts[name])
-            into.offsets.append(len(into.texts))
-            into.texts += texts
-            into.codes.append(codes)
+            target = joined.columns[name]
+            target.counts.append(counts[name])
+            target.offsets.append(len(target.texts))
+            target.texts += texts
+            target.codes.append(codes)
     for name, (lengths, text) in pack.lists.items():
         if name in kinds:
-            into = joined.columns[name]
-            into.counts.append(counts[name])
-            into.numbers.append(lengths)
-            into.joined.append(text)
+            target = joined.columns[name]
+            target.counts.append(counts[name])
+            target.numbers.append(lengths)
+            target.joined.append(text)
 
 
-def _read_joined(definition: MetricDefinition, joined: _Joined) -> Chunk:
-    rows, usual = _rows(definition, joined)
-    if usual.all():
-        return Chunk(rows)
-    owner = np.repeat(np.arange(len(joined.events)), joined.events)
+def _read_joined_packs(definition: MetricDefinition, joined: _JoinedPacks) -> EntryChunk:
+    rows, regular = _build_rows(definition, joined)
+    if regular.all():
+        return EntryChunk(rows)
+    entry_of_row = np.repeat(np.arange(len(joined.events)), joined.events)
     order = np.concatenate(joined.order)
-    unusual: defaultdict[int, list[int]] = defaultdict(list)
-    for row in np.flatnonzero(~usual):
-        unusual[int(owner[row])].append(int(order[row]))
-    plainly = []
-    for entry, indexes in unusual.items():
+    irregular: defaultdict[int, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(~regular):
+        irregular[int(entry_of_row[row])].append(int(order[row]))
+    results = []
+    for entry, indexes in irregular.items():
         entry_id, payload = joined.entries[entry]
-        read = read_events(definition, entry_id, [(b"p", payload)])
-        plainly += [read[index] for index in sorted(indexes)]
-    return joined_chunks([Chunk(selected(rows, usual)), chunk_of_events(definition, plainly)])
+        entry_results = read_events(definition, entry_id, [(b"p", payload)])
+        results += [entry_results[index] for index in sorted(indexes)]
+    return join_chunks([EntryChunk(select_rows(rows, regular)), build_chunk(definition, results)])
 
 
-def _rows(definition: MetricDefinition, joined: _Joined) -> tuple[Rows, Flags]:
-    """Rows for all events, and which of them are right; the others need the plain reader."""
+def _build_rows(definition: MetricDefinition, joined: _JoinedPacks) -> tuple[Rows, Flags]:
+    """Return rows for all events, and which of them are regular; the others are read one by one."""
     events = sum(joined.events)
-    usual = np.ones(events, dtype=np.bool_)
+    regular = np.ones(events, dtype=np.bool_)
     measured = np.zeros(events, dtype=np.bool_)
     shape_of = np.repeat(joined.shape_runs, joined.shape_lengths)
 
-    def present(wire: str) -> Integers | None:
-        """Which rows have the field; None for all of them."""
-        having = np.array([wire in shape for shape in joined.shapes])
-        return None if having.all() else np.flatnonzero(having[shape_of])
+    def rows_with(wire: str) -> Integers | None:
+        """Return which rows have the field; None means all rows."""
+        shape_has_field = np.array([wire in shape for shape in joined.shapes])
+        return None if shape_has_field.all() else np.flatnonzero(shape_has_field[shape_of])
 
     def numbers(wire: str, absent: int | Integers) -> tuple[Integers, Integers | slice]:
-        """The field's column, and which rows have it."""
+        """Return the column of the field, and which rows have it."""
         column = joined.columns.get(wire)
         if column is None:
             return np.full(events, absent) if isinstance(absent, int) else absent, slice(0)
-        values = _numbers(column)
-        good = (values >= 0) & (values < _TOO_LARGE)
-        where = present(wire)
-        if where is None:
-            usual[~good] = False
+        values = _decode_numbers(column)
+        in_range = (values >= 0) & (values < _NUMBER_LIMIT)
+        having_rows = rows_with(wire)
+        if having_rows is None:
+            regular[~in_range] = False
             return values, slice(None)
-        usual[where[~good]] = False
-        whole = np.full(events, absent) if isinstance(absent, int) else absent.copy()
-        whole[where] = values
-        return whole, where
+        regular[having_rows[~in_range]] = False
+        full_column = np.full(events, absent) if isinstance(absent, int) else absent.copy()
+        full_column[having_rows] = values
+        return full_column, having_rows
 
     ids = [id_parts(entry_id.decode()) for entry_id, _ in joined.entries]
     id_ms = np.repeat(np.array([ms for ms, _ in ids]), joined.events)
     at_ms, _ = numbers(TIME_WIRE, id_ms)
-    usual &= (at_ms >= id_ms - LATEST_MS) & (at_ms <= np.minimum(id_ms + AHEAD_MS, LAST_MS))
+    regular &= (at_ms >= id_ms - LATEST_MS) & (at_ms <= np.minimum(id_ms + AHEAD_MS, LAST_MS))
     dimensions = [
-        _texts(joined.columns[dimension.wire], dimension, present(dimension.wire), events, usual)
+        _text_column(joined.columns[dimension.wire], dimension, rows_with(dimension.wire), events, regular)
         for dimension in definition.dimensions
     ]
     counters = {}
     for counter in definition.counters:
-        counters[counter.name], where = numbers(counter.wire, 0)
-        measured[where] = True
-    gauges, seen = {}, np.zeros(events, dtype=np.bool_)
+        counters[counter.name], having_rows = numbers(counter.wire, 0)
+        measured[having_rows] = True
+    gauges, observed = {}, np.zeros(events, dtype=np.bool_)
     for gauge in definition.gauges:
-        gauges[gauge.name], where = numbers(gauge.wire, ABSENT)
-        seen[where] = True
+        gauges[gauge.name], having_rows = numbers(gauge.wire, ABSENT)
+        observed[having_rows] = True
     samples = {}
     for sample in definition.samples:
-        samples[sample.name] = _lists(joined.columns[sample.wire], present(sample.wire), events, usual)
+        samples[sample.name] = _list_column(
+            joined.columns[sample.wire], rows_with(sample.wire), events, regular
+        )
         measured |= samples[sample.name].lengths > 0
-    usual &= measured | seen
+    regular &= measured | observed
     sequence = np.repeat(np.array([sequence for _, sequence in ids]), joined.events)
-    place = id_number(id_ms, sequence, np.concatenate(joined.order))
+    order_ids = sortable_id(id_ms, sequence, np.concatenate(joined.order))
     return Rows(
         dimensions=dimensions,
         at_ms=at_ms,
         newest_ms=at_ms,
         events=np.ones(events, dtype=np.int64),
-        seen_ms=np.where(seen, at_ms, ABSENT),
-        seen_id=place,
+        seen_ms=np.where(observed, at_ms, ABSENT),
+        seen_id=order_ids,
         counters=counters,
         gauge_max=gauges,
         gauge_last=gauges,
         samples=samples,
-    ), usual
+    ), regular
 
 
-def _numbers(column: _Column) -> Integers:
+def _decode_numbers(column: _Column) -> Integers:
     parts = [
         np.frombuffer(data, _TYPES[len(data) // count]) if data else _ZEROS[:count]
         for (_, data), count in zip(column.numbers, column.counts, strict=True)
@@ -226,10 +227,10 @@ def _numbers(column: _Column) -> Integers:
     return values
 
 
-def _texts(
-    column: _Column, dimension: Dimension, where: Integers | None, events: int, usual: Flags
+def _text_column(
+    column: _Column, dimension: Dimension, having_rows: Integers | None, events: int, regular: Flags
 ) -> pa.Array:
-    """The dimension's values as a dictionary column; what is absent is empty text."""
+    """Return the values of the dimension as a dictionary column; absent values are empty text."""
     parts = [
         np.frombuffer(codes, np.uint8) if codes else _ZEROS[:count]
         for codes, count in zip(column.codes, column.counts, strict=True)
@@ -237,31 +238,31 @@ def _texts(
     texts = column.texts
     codes = np.concatenate(parts, dtype=np.int64) if parts else np.zeros(0, dtype=np.int64)
     codes += np.repeat(np.array(column.offsets, dtype=np.int64), column.counts)
-    if where is not None:
-        whole = np.full(events, len(texts))
-        whole[where] = codes
-        texts, codes = [*texts, ""], whole
+    if having_rows is not None:
+        full_column = np.full(events, len(texts))
+        full_column[having_rows] = codes
+        texts, codes = [*texts, ""], full_column
     encoded = pa.array(texts, pa.string()).dictionary_encode()
     indices = encoded.indices.to_numpy()[codes]
     if not dimension.optional:
         empty = encoded.dictionary.index("").as_py()
         if empty >= 0:
-            usual &= indices != empty
+            regular &= indices != empty
     return pa.DictionaryArray.from_arrays(pa.array(indices), encoded.dictionary)
 
 
-def _lists(column: _Column, where: Integers | None, events: int, usual: Flags) -> Lists:
+def _list_column(column: _Column, having_rows: Integers | None, events: int, regular: Flags) -> NumberLists:
     if not column.joined:
-        return Lists(np.zeros(events, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        return NumberLists(np.zeros(events, dtype=np.int64), np.zeros(0, dtype=np.int64))
     padding = bytes(PADDING)
     data = np.frombuffer(b"".join(chain((padding,), column.joined, (padding,))), dtype=np.uint8)
-    end = np.cumsum(_numbers(column)) + PADDING
+    end = np.cumsum(_decode_numbers(column)) + PADDING
     start = np.concatenate(([PADDING], end[:-1]))
-    counts, values, good = parse_lists(data, words_of(data), start, end)
-    if where is None:
-        usual &= good
-        return Lists(counts, values)
-    usual[where[~good]] = False
+    counts, values, valid = parse_number_lists(data, as_words(data), start, end)
+    if having_rows is None:
+        regular &= valid
+        return NumberLists(counts, values)
+    regular[having_rows[~valid]] = False
     lengths = np.zeros(events, dtype=np.int64)
-    lengths[where] = counts
-    return Lists(lengths, values)
+    lengths[having_rows] = counts
+    return NumberLists(lengths, values)

@@ -1,15 +1,15 @@
-"""Where a batch ends, and which ranges of ids its tasks read.
+"""Plan the end of each batch and the id ranges that its tasks read.
 
-An offset holds per shard the last id read, and behind it (each after a space) the ids that divide the range
-which ends there, if several tasks are to read it. They are part of the offset because a batch that is planned
-again has to come out the same, and the stream will have changed by then.
+An offset holds per shard the last id read, followed (each after a space) by the ids that split the range
+ending there, if several tasks read it. The split ids are part of the offset because a batch that is planned
+again after a restart must have the same ranges, although the stream has changed since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from redis import Redis
 from redis.exceptions import ResponseError
@@ -18,164 +18,182 @@ from penstock.definitions import MetricDefinition
 from penstock.pipeline.source.stream_range import StreamRange
 from penstock.streams.positions import BEGINNING, StreamState, id_parts, read_position, stream_state
 
-MOST_ENTRIES = 200_000
-MOST_BYTES = 24 << 20
-"""Per shard and batch while catching up. In bytes too: packed entries are few and large."""
+MAX_ENTRIES = 200_000
+MAX_BYTES = 24 << 20
+"""Limits per shard and batch while catching up. The limit in bytes is for packed entries, which are large."""
 
-SMALL_BATCH, SMALL_BYTES = 5_000, 1 << 20
-"""Up to here one task reads all shards: a second one would cost more than it saves."""
+SMALL_BATCH_ENTRIES, SMALL_BATCH_BYTES = 5_000, 1 << 20
+"""Up to these sizes one task reads all shards: a second task would cost more than it saves."""
 
-PIECE_BYTES = 2 << 20
-"""A range is not divided into less than this."""
+MIN_PART_BYTES = 2 << 20
+"""A range is not split into parts smaller than this."""
 
 ENTRY_BYTES = 110
-"""A single entry's usual size in Redis, where Redis does not tell."""
+"""Typical size of a single entry in Redis, used when Redis does not report the size of the stream."""
 
 LAST_SEQUENCE = (1 << 64) - 1
 
 Offset = dict[str, str]
 
 
-class Waiting(NamedTuple):
-    """What a shard has for the next batch: up to which id, and roughly how much."""
+class PendingRange(NamedTuple):
+    """The entries of a shard for the next batch: the id of the last one, and their approximate size."""
 
     end: str
     bytes: int
 
 
 class Planner:
-    """Plans the batches of one metric. Asks Redis; remembers only what saves asking again."""
+    """Plans the batches of one metric. Its state is only a cache that saves calls to Redis."""
 
-    def __init__(self, definition: MetricDefinition, tasks: int) -> None:
+    def __init__(
+        self,
+        definition: MetricDefinition,
+        tasks: int,
+        *,
+        max_bytes: int = MAX_BYTES,
+        min_part_bytes: int = MIN_PART_BYTES,
+    ) -> None:
         self._definition = definition
         self._tasks = tasks
+        self._max_bytes = max_bytes
+        self._min_part_bytes = min_part_bytes
         self._next_bytes = 0
-        # Entries ever added up to an id, per shard: what the last look at the stream told.
-        self._entries: dict[int, dict[str, int]] = {shard: {} for shard in range(definition.shards)}
+        # Ranks of ids (entries ever added up to them), per shard, from the last read of the stream state.
+        self._ranks: dict[int, dict[str, int]] = {shard: {} for shard in range(definition.shards)}
 
     def next_offset(
-        self, redis: Redis, start: Offset, most: int | None, goals: Mapping[int, str] | None
+        self, redis: Redis, start: Offset, max_entries: int | None, targets: Mapping[int, str] | None
     ) -> Offset:
-        """The end of the batch after `start`; `start` itself for shards with nothing new.
+        """Return the end of the batch after `start`; shards without new entries keep their `start`.
 
-        `most` entries per shard, roughly; no further than `goals`, if there are any.
+        The batch has about `max_entries` entries per shard, and does not go beyond the ids in `targets`.
         """
         end = {str(shard): start.get(str(shard), BEGINNING) for shard in range(self._definition.shards)}
-        waiting = {}
+        pending = {}
         for shard, offset in enumerate(list(end.values())):
-            found = self._waiting(redis, shard, last_id(offset), most, goals[shard] if goals else None)
-            if found is not None:
-                waiting[shard] = found
-        total = self._next_bytes = sum(found.bytes for found in waiting.values())
-        for shard, found in waiting.items():
-            pieces = min(round(self._tasks * found.bytes / max(total, 1)), found.bytes // PIECE_BYTES)
-            cuts = self._cuts(redis, shard, last_id(end[str(shard)]), found.end, pieces)
-            end[str(shard)] = " ".join([found.end, *cuts])
+            target = targets[shard] if targets else None
+            pending_range = self._pending_range(redis, shard, last_id(offset), max_entries, target)
+            if pending_range is not None:
+                pending[shard] = pending_range
+        total = self._next_bytes = sum(pending_range.bytes for pending_range in pending.values())
+        for shard, (last, size_bytes) in pending.items():
+            parts = min(round(self._tasks * size_bytes / max(total, 1)), size_bytes // self._min_part_bytes)
+            split_ids = self._split_ids(redis, shard, last_id(end[str(shard)]), last, parts)
+            end[str(shard)] = " ".join([last, *split_ids])
         return end
 
     def ranges(self, redis: Redis, start: Offset, end: Offset) -> list[StreamRange]:
-        """What the batch's tasks read, in order. The ids follow from the offsets alone."""
+        """Return the ranges of the batch, in order. Their ids depend on the offsets alone."""
         return [
-            wanted
+            stream_range
             for shard in range(self._definition.shards)
             if end.get(str(shard), BEGINNING) != (offset := start.get(str(shard), BEGINNING))
-            for wanted in self._pieces(redis, shard, last_id(offset), end[str(shard)])
+            for stream_range in self._split_range(redis, shard, last_id(offset), end[str(shard)])
         ]
 
     def is_small(self, ranges: list[StreamRange]) -> bool:
-        """Whether one task had better read all of it."""
-        if self._next_bytes > SMALL_BYTES or any(wanted.pieces > 1 for wanted in ranges):
+        """Return whether one task should read all ranges."""
+        if self._next_bytes > SMALL_BATCH_BYTES or any(
+            stream_range.part_count > 1 for stream_range in ranges
+        ):
             return False
-        sizes = [_size(wanted) for wanted in ranges]
-        return None not in sizes and sum(filter(None, sizes)) <= SMALL_BATCH
+        entry_counts = [_entry_count(stream_range) for stream_range in ranges]
+        return None not in entry_counts and sum(filter(None, entry_counts)) <= SMALL_BATCH_ENTRIES
 
-    def _waiting(
-        self, redis: Redis, shard: int, start: str, most: int | None, goal: str | None
-    ) -> Waiting | None:
+    def _pending_range(
+        self, redis: Redis, shard: int, start: str, max_entries: int | None, target: str | None
+    ) -> PendingRange | None:
         key = self._definition.stream_keys[shard]
         state = stream_state(redis, key)
         if state is None or id_parts(state.last_id) <= id_parts(start):
             return None
-        goal = goal or state.last_id
-        if id_parts(goal) <= id_parts(start):
+        target = target or state.last_id
+        if id_parts(target) <= id_parts(start):
             return None
-        read = self._entries_at(redis, shard, start)
-        entries = state.length if read is None else min(state.length, state.added - read)
-        size = _bytes(redis, key, state) * entries // max(state.length, 1)
-        share = 1.0 if most is None else min(most / max(entries, 1), MOST_BYTES / max(size, 1))
+        start_rank = self._rank_of(redis, shard, start)
+        entries = state.length if start_rank is None else min(state.length, state.added - start_rank)
+        size_bytes = _stream_bytes(redis, key, state) * entries // max(state.length, 1)
+        share = 1.0
+        if max_entries is not None:
+            share = min(max_entries / max(entries, 1), self._max_bytes / max(size_bytes, 1))
         if share < 1:
-            capped = self._capped(redis, key, start, goal, share)
+            capped = self._cap_end(redis, key, start, target, share)
             if capped is not None:
-                return Waiting(capped, int(size * share))
-        if goal == state.last_id:
-            known = {} if read is None else {start: read}
-            self._entries[shard] = {**known, goal: state.added}
-        return Waiting(goal, size)
+                return PendingRange(capped, int(size_bytes * share))
+        if target == state.last_id:
+            known = {} if start_rank is None else {start: start_rank}
+            self._ranks[shard] = {**known, target: state.added}
+        return PendingRange(target, size_bytes)
 
-    def _capped(self, redis: Redis, key: str, start: str, goal: str, share: float) -> str | None:
-        """An id before `goal` with roughly `share` of the entries before it, at the edge of a bucket.
+    def _cap_end(self, redis: Redis, key: str, start: str, target: str, share: float) -> str | None:
+        """Return an id before `target`, at the edge of a bucket, with about `share` of the entries before it.
 
-        Counting entries would cost Redis more than reading them; ids are times, and that is near enough. A
-        batch that comes out too large takes longer, not more memory.
+        Counting entries would cost Redis more than reading them. Ids are times, so the share of the time is a
+        good estimate. A batch that is larger than planned takes more time, not more memory.
         """
-        first_ms = _first_ms(redis, key, start, goal)
+        first_ms = _first_ms(redis, key, start, target)
         if first_ms is None:
             return None
-        goal_ms, bucket_ms = id_parts(goal)[0], self._definition.bucket_ms
-        edge = int(first_ms + (goal_ms - first_ms) * share) // bucket_ms * bucket_ms
+        target_ms, bucket_ms = id_parts(target)[0], self._definition.bucket_ms
+        edge = int(first_ms + (target_ms - first_ms) * share) // bucket_ms * bucket_ms
         end_ms = max(edge, first_ms // bucket_ms * bucket_ms + bucket_ms) - 1
-        return f"{end_ms}-{LAST_SEQUENCE}" if end_ms < goal_ms else None
+        return f"{end_ms}-{LAST_SEQUENCE}" if end_ms < target_ms else None
 
-    def _cuts(self, redis: Redis, shard: int, start: str, end: str, pieces: int) -> list[str]:
-        """Ids that divide the range evenly in time: at edges of buckets, or anywhere if it has too few."""
+    def _split_ids(self, redis: Redis, shard: int, start: str, end: str, parts: int) -> list[str]:
+        """Return ids that split the range evenly in time, at bucket edges if there are enough buckets."""
         key = self._definition.stream_keys[shard]
-        first_ms = _first_ms(redis, key, start, end) if pieces > 1 else None
+        first_ms = _first_ms(redis, key, start, end) if parts > 1 else None
         if first_ms is None:
             return []
         span_ms, bucket_ms = id_parts(end)[0] - first_ms, self._definition.bucket_ms
-        width = bucket_ms if span_ms >= pieces * bucket_ms else 1
-        edges = {(first_ms + span_ms * n // pieces) // width * width for n in range(1, pieces)}
+        width = bucket_ms if span_ms >= parts * bucket_ms else 1
+        edges = {(first_ms + span_ms * n // parts) // width * width for n in range(1, parts)}
         return [f"{edge - 1}-{LAST_SEQUENCE}" for edge in sorted(edges) if edge > first_ms]
 
-    def _pieces(self, redis: Redis, shard: int, start: str, offset: str) -> list[StreamRange]:
-        end, *cuts = offset.split(" ")
-        before, after = (self._entries_at(redis, shard, entry_id) for entry_id in (start, end))
-        places = list(pairwise([start, *cuts, end]))
+    def _split_range(self, redis: Redis, shard: int, start: str, offset: str) -> list[StreamRange]:
+        end, *split_ids = offset.split(" ")
+        start_rank, end_rank = (self._rank_of(redis, shard, entry_id) for entry_id in (start, end))
+        bounds = list(pairwise([start, *split_ids, end]))
         key = self._definition.stream_keys[shard]
         return [
-            StreamRange(shard, key, first, last, before, after, piece, len(places))
-            for piece, (first, last) in enumerate(places)
+            StreamRange(shard, key, part_start, part_end, start_rank, end_rank, part, len(bounds))
+            for part, (part_start, part_end) in enumerate(bounds)
         ]
 
-    def _entries_at(self, redis: Redis, shard: int, entry_id: str) -> int | None:
-        """Entries ever added up to `entry_id`, if this process saw it or the group stands there."""
+    def _rank_of(self, redis: Redis, shard: int, entry_id: str) -> int | None:
+        """Return the number of entries ever added up to `entry_id`, if this process or the group knows it."""
         if entry_id == BEGINNING:
             return 0
-        if entry_id in self._entries[shard]:
-            return self._entries[shard][entry_id]
+        if entry_id in self._ranks[shard]:
+            return self._ranks[shard][entry_id]
         position = read_position(redis, self._definition.stream_keys[shard])
         return position.entries if position and position.id == entry_id else None
 
 
 def last_id(offset: str) -> str:
-    """The id up to which an offset has read its stream."""
+    """Return the id up to which an offset has read its stream."""
     return offset.partition(" ")[0]
 
 
-def _bytes(redis: Redis, key: str, state: StreamState) -> int:
-    """The stream's size in Redis, roughly."""
+def _stream_bytes(redis: Redis, key: str, state: StreamState) -> int:
+    """Return the approximate size of the stream in Redis."""
     try:
         return int(redis.memory_usage(key, samples=5) or 0)
-    except ResponseError:  # not everybody may ask
+    except ResponseError:  # the Redis user may not run MEMORY USAGE
         return state.length * ENTRY_BYTES
 
 
 def _first_ms(redis: Redis, key: str, start: str, end: str) -> int | None:
-    first: Any = redis.xrange(key, f"({start}", end, count=1)
-    return id_parts(bytes(first[0][0]).decode())[0] if first else None
-
-
-def _size(wanted: StreamRange) -> int | None:
-    if wanted.start_entries is None or wanted.end_entries is None:
+    entries = redis.xrange(key, f"({start}", end, count=1)
+    if not entries:
         return None
-    return wanted.end_entries - wanted.start_entries
+    entry_id = entries[0][0]
+    assert isinstance(entry_id, bytes)
+    return id_parts(entry_id.decode())[0]
+
+
+def _entry_count(stream_range: StreamRange) -> int | None:
+    if stream_range.start_rank is None or stream_range.end_rank is None:
+        return None
+    return stream_range.end_rank - stream_range.start_rank

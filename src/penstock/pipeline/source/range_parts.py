@@ -1,10 +1,11 @@
-"""One range read as several pieces, and what they tell together about loss and position.
+"""Count the entries of a range that several tasks read in parts.
 
-How many entries were lost can only be said for the whole range: a piece that does not begin it does not know
-how many entries there had been before. Each piece tells what it found; `settle` adds it up in order.
+The *rank* of an id is the number of entries ever added to the stream up to it. The number of lost entries can
+be computed for the whole range only: a part that does not begin the range does not know the rank of its
+start. Each part reports its counts; `combine_parts` adds them up in order.
 
-A piece learns its place in one case, which is the one that matters: when its first entry is the oldest of the
-stream, everything before it was trimmed, and the stream's own count says how many that is.
+A part learns a rank in the one case that matters: when its first entry is the oldest of the stream, all
+earlier entries were trimmed, and the stream's own count of removed entries is the rank.
 """
 
 from __future__ import annotations
@@ -15,58 +16,63 @@ from typing import NamedTuple
 
 
 @dataclass(slots=True)
-class Found:
-    """What reading one piece told about positions. Positions count all entries ever added up to an id."""
+class PartCounts:
+    """The counts and ranks that one task found while it read its part of a range."""
 
-    start: int | None
-    """The range's first position (not the piece's), and its last, where known beforehand."""
-    end: int | None
+    range_start_rank: int | None
+    """Rank of the start of the range (not of the part), if known beforehand."""
+    range_end_rank: int | None
+    """Rank of the end of the range, if known beforehand."""
     entries: int = 0
     lost: int = 0
-    """Entries missing after the place where the position became known."""
-    rank: int | None = None
-    """How many entries were before the one where the piece learned its position; None if it did not."""
-    before: int = 0
-    """How many of its own entries the piece had read by then."""
-    reached: int | None = None
-    """The position at the piece's end, if known."""
+    """Entries missing after the id at which the rank became known."""
+    learned_rank: int | None = None
+    """The rank that the part learned while reading; None if it learned none."""
+    entries_before_learned: int = 0
+    """How many of its own entries the part had read when it learned the rank."""
+    reached_rank: int | None = None
+    """Rank of the end of the part, if known."""
 
-    def read(self, entries: int) -> None:
+    def add_entries(self, entries: int) -> None:
+        """Count entries that were read."""
         self.entries += entries
-        if self.reached is not None:
-            self.reached += entries
+        if self.reached_rank is not None:
+            self.reached_rank += entries
 
-    def learn(self, rank: int) -> None:
-        """The next entry is known to have `rank` entries before it."""
-        if self.reached is None:
-            self.rank, self.before = rank, self.entries
+    def learn_rank(self, rank: int) -> None:
+        """Record that `rank` entries precede the next entry."""
+        if self.reached_rank is None:
+            self.learned_rank, self.entries_before_learned = rank, self.entries
         else:
-            self.lost += max(0, rank - self.reached)
-        self.reached = rank
+            self.lost += max(0, rank - self.reached_rank)
+        self.reached_rank = rank
 
 
-class Settled(NamedTuple):
+class RangeCounts(NamedTuple):
+    """The counts of a whole range."""
+
     entries: int
     lost: int
-    reached: int | None
-    """The position at the range's end, if it can be told."""
-    replaced: bool
-    """The stream is not the one it was: fewer entries were ever added than at the range's start."""
+    reached_rank: int | None
+    """Rank of the end of the range, if it can be computed."""
+    stream_replaced: bool
+    """The stream was replaced: its end has a lower rank than the start of the range."""
 
 
-def settle(pieces: Sequence[Found]) -> Settled:
-    """What all pieces of a range tell, in order."""
-    first, entries = pieces[0], sum(piece.entries for piece in pieces)
-    if first.end is not None:
-        missing = 0 if first.start is None else max(0, first.end - first.start - entries)
-        return Settled(entries, missing, first.end, first.start is not None and first.end < first.start)
-    lost, position = first.lost, first.reached
-    for piece in pieces[1:]:
-        lost += piece.lost
-        if piece.rank is not None:
-            if position is not None:
-                lost += max(0, piece.rank - position - piece.before)
-            position = piece.reached
-        elif position is not None:
-            position += piece.entries
-    return Settled(entries, lost, position, False)
+def combine_parts(parts: Sequence[PartCounts]) -> RangeCounts:
+    """Return the counts of the range whose parts these are, in order."""
+    first, entries = parts[0], sum(part.entries for part in parts)
+    start, end = first.range_start_rank, first.range_end_rank
+    if end is not None:
+        missing = 0 if start is None else max(0, end - start - entries)
+        return RangeCounts(entries, missing, end, start is not None and end < start)
+    lost, rank = first.lost, first.reached_rank
+    for part in parts[1:]:
+        lost += part.lost
+        if part.learned_rank is not None:
+            if rank is not None:
+                lost += max(0, part.learned_rank - rank - part.entries_before_learned)
+            rank = part.reached_rank
+        elif rank is not None:
+            rank += part.entries
+    return RangeCounts(entries, lost, rank, False)

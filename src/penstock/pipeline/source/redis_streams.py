@@ -1,14 +1,14 @@
 """Redis Streams as a Spark streaming source, one per metric.
 
 An offset is the last stream id read, per shard (see `planning`). Spark writes the end of a batch to its
-checkpoint before the batch runs, so a batch that is run again after a crash covers the same ids, in the same
-pieces, and yields the same rows.
+checkpoint before the batch runs. So a batch that runs again after a restart covers the same ids, in the same
+parts, and yields the same rows.
 
-Where a new query starts: after what the streams' consumer group says was counted, else at the beginning. The
-group moves only after a batch is in ClickHouse, so a first batch that is repeated is either complete there
-(and its token makes the repetition void) or starts at the same place.
+A new query starts after the entries that the streams' consumer group records as counted, or at the beginning
+if there is no group. The group moves only after a batch is in ClickHouse. So a first batch that is repeated
+is either complete there (and its token turns the repetition into a no-op) or starts at the same id.
 
-While Redis is away the source offers nothing new, and a batch under way waits for it.
+While Redis is unreachable, the source offers no new entries, and a batch in flight waits.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from penstock.definitions import MetricDefinition
-from penstock.pipeline.archive.archive_writer import archiving
-from penstock.pipeline.source.batch_rows import batch_rows, batch_schema
-from penstock.pipeline.source.planning import MOST_ENTRIES, Offset, Planner, last_id
+from penstock.pipeline.archive.archive_writer import archive_range
+from penstock.pipeline.source.batch_rows import batch_schema, build_batches
+from penstock.pipeline.source.planning import MAX_BYTES, MAX_ENTRIES, MIN_PART_BYTES, Offset, Planner, last_id
 from penstock.pipeline.source.stream_range import RangeContent, RawConnection, StreamRange, read_range
 from penstock.streams.positions import AWAY, BEGINNING, read_position, stream_state
 
@@ -45,21 +45,24 @@ log = logging.getLogger(__name__)
 
 FORMAT = "penstock_streams"
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
 
 T = TypeVar("T")
 
 
 class StreamsSource(DataSource):
-    """Options: `redis_url`, `definition` (see `packed`), `most_entries` per shard and batch, `tasks` that
-    can run at once, and `archive`, where to keep every event."""
+    """The data source of one metric.
+
+    Options: `redis_url`, `definition` (see `encode_definition`), `max_entries` per shard and batch, `tasks`
+    that can run at once, and `archive`, the directory or URL of the archive.
+    """
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> StructType:
-        return batch_schema(unpacked(self.options["definition"]))
+        return batch_schema(decode_definition(self.options["definition"]))
 
     def reader(self, schema: StructType) -> WarmUpReader:
         return WarmUpReader()
@@ -67,120 +70,135 @@ class StreamsSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamsReader:
         return StreamsReader(
             self.options["redis_url"],
-            unpacked(self.options["definition"]),
-            int(self.options.get("most_entries", MOST_ENTRIES)),
+            decode_definition(self.options["definition"]),
+            int(self.options.get("max_entries", MAX_ENTRIES)),
             int(self.options.get("tasks", 1)),
             self.options.get("archive", ""),
         )
 
 
-def packed(definition: MetricDefinition) -> str:
-    """A definition as text, to reach the processes that read; nothing there needs to know it beforehand."""
+def encode_definition(definition: MetricDefinition) -> str:
+    """Return the definition as text: an option that carries it to the processes that read."""
     return base64.b64encode(pickle.dumps(definition)).decode()
 
 
-def unpacked(text: str) -> MetricDefinition:
+def decode_definition(text: str) -> MetricDefinition:
+    """Return the definition that `encode_definition` encoded."""
     definition = pickle.loads(base64.b64decode(text))
     assert isinstance(definition, MetricDefinition)
     return definition
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges(InputPartition):
-    """What one task reads: whole ranges, in shard order."""
+class TaskRanges(InputPartition):
+    """The ranges that one task reads, in shard order."""
 
     ranges: tuple[StreamRange, ...]
 
 
 class WarmUpReader(DataSourceReader):
-    """Reads nothing, in one task: a batch read brings up the processes that the stream's tasks will use."""
+    """Reads nothing, in one task. This starts the Python processes that the tasks of the stream use."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [Ranges(())]
+        return [TaskRanges(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        _freeze_collector()
+        _freeze_garbage_collector()
         return iter(())
 
 
 class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans and reads the batches of one metric. After a restart, the same offsets yield the same rows."""
+
     def __init__(
         self,
         redis_url: str,
         definition: MetricDefinition,
-        most_entries: int = MOST_ENTRIES,
+        max_entries: int = MAX_ENTRIES,
         tasks: int = 1,
         archive: str = "",
+        *,
+        max_bytes: int = MAX_BYTES,
+        min_part_bytes: int = MIN_PART_BYTES,
     ) -> None:
         self._url = redis_url
         self._archive = archive
         self._definition = definition
-        self._most_entries = most_entries
-        self._planner = Planner(definition, tasks)
-        self._goal: dict[int, str] | None = None
-        self._away = False
+        self._max_entries = max_entries
+        self._planner = Planner(definition, tasks, max_bytes=max_bytes, min_part_bytes=min_part_bytes)
+        self._targets: dict[int, str] | None = None
+        self._redis_unreachable = False
 
     def initialOffset(self) -> Offset:
-        def look() -> Offset:
-            found = [read_position(self._redis(), key) for key in self._definition.stream_keys]
-            return {str(shard): place.id if place else BEGINNING for shard, place in enumerate(found)}
+        """Return the positions of the consumer group; used by a query without a checkpoint."""
 
-        return _persistently(look)
+        def read_positions() -> Offset:
+            positions = [read_position(self._redis(), key) for key in self._definition.stream_keys]
+            return {
+                str(shard): position.id if position else BEGINNING for shard, position in enumerate(positions)
+            }
+
+        return _retry_while_unreachable(read_positions)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._most_entries)
+        return ReadMaxRows(self._max_entries)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Where the next batch ends: at the newest entry, or earlier when there is too much for one batch."""
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        """Return the end of the next batch: the newest entry, or an earlier one if the backlog is large."""
+        max_entries = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         try:
-            end = self._planner.next_offset(self._redis(), start, most, self._goal)
+            end = self._planner.next_offset(self._redis(), start, max_entries, self._targets)
         except (RedisError, OSError) as error:
-            if not self._away:
-                log.warning("no new %s events: Redis does not answer: %s", self._definition.name, error)
-            self._away = True
+            if not self._redis_unreachable:
+                log.warning(
+                    "Cannot read new %s events: Redis is unreachable: %s", self._definition.name, error
+                )
+            self._redis_unreachable = True
             return start
-        self._away = False
+        self._redis_unreachable = False
         return end
 
     def prepareForTriggerAvailableNow(self) -> None:
-        def look() -> dict[int, str]:
+        """Fix the last ids that this query reads: the newest ones at this moment."""
+
+        def read_last_ids() -> dict[int, str]:
             states = [stream_state(self._redis(), key) for key in self._definition.stream_keys]
             return {shard: state.last_id if state else BEGINNING for shard, state in enumerate(states)}
 
-        self._goal = _persistently(look)
+        self._targets = _retry_while_unreachable(read_last_ids)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The tasks of the batch. What they yield is the same however the ranges are spread over them."""
-        ranges = _persistently(lambda: self._planner.ranges(self._redis(), start, end))
+        """Return the tasks of the batch. They yield the same rows however the ranges are spread over them."""
+        ranges = _retry_while_unreachable(lambda: self._planner.ranges(self._redis(), start, end))
         if ranges and self._planner.is_small(ranges):
-            return [Ranges(tuple(ranges))]
-        return [Ranges((wanted,)) for wanted in ranges]
+            return [TaskRanges(tuple(ranges))]
+        return [TaskRanges((stream_range,)) for stream_range in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Ranges)
-        _freeze_collector()
+        """Read the ranges of one task. While Redis is unreachable, wait, then read the whole range again."""
+        assert isinstance(partition, TaskRanges)
+        _freeze_garbage_collector()
         schema = to_arrow_schema(batch_schema(self._definition), timezone="UTC")
-        for wanted in partition.ranges:
-            content = _persistently(partial(self._read_once, wanted))
-            yield from batch_rows(self._definition, schema, wanted, content)
+        for stream_range in partition.ranges:
+            content = _retry_while_unreachable(partial(self._read_range_once, stream_range))
+            yield from build_batches(self._definition, schema, stream_range, content)
 
     def commit(self, end: Offset) -> None:
-        """Free what has been counted. It is in ClickHouse and in the checkpoint, so nobody asks again."""
+        """Trim the counted entries. ClickHouse and the checkpoint have them, so no batch reads them again."""
         try:
             for shard, key in enumerate(self._definition.stream_keys):
-                reached = last_id(end.get(str(shard), BEGINNING))
-                if reached != BEGINNING:
-                    # Without a limit of its own, Redis would free 10,000 entries and keep the rest.
-                    self._redis().xtrim(key, minid=reached, approximate=True, limit=0)
+                counted_id = last_id(end.get(str(shard), BEGINNING))
+                if counted_id != BEGINNING:
+                    # Without an explicit limit, Redis trims only 10,000 entries per call.
+                    self._redis().xtrim(key, minid=counted_id, approximate=True, limit=0)
         except (RedisError, OSError) as error:
-            log.warning("counted entries stay in their stream until the next batch: %s", error)
+            log.warning("Counted entries stay in their stream until the next batch: %s", error)
 
-    def _read_once(self, wanted: StreamRange) -> RangeContent:
+    def _read_range_once(self, stream_range: StreamRange) -> RangeContent:
         connection = RawConnection(self._url)
         try:
-            with archiving(self._archive, self._definition, wanted) as keep:
-                return read_range(connection, self._definition, wanted, keep)
+            with archive_range(self._archive, self._definition, stream_range) as write_events:
+                return read_range(connection, self._definition, stream_range, write_events)
         finally:
             connection.close()
 
@@ -190,30 +208,30 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 @cache
 def _client(redis_url: str) -> Redis:
-    """One client per process. Not kept in the reader, which travels to the tasks."""
+    """Return the client of this process. The reader holds none, because Spark pickles it for the tasks."""
     return Redis.from_url(redis_url, socket_timeout=10, socket_connect_timeout=3, retry=Retry(NoBackoff(), 0))
 
 
 @cache
-def _freeze_collector() -> None:
-    """Once per task process: what is loaded by now stays, so the collector need not look at it every time."""
-    # Arrow loads pandas when it first sees Python objects: not in the middle of the first batch.
+def _freeze_garbage_collector() -> None:
+    """Exclude the loaded modules from garbage collection, once per task process: they are never freed."""
+    # Arrow imports pandas when it first converts Python objects. Do it now, not during the first batch.
     pa.array([""])
     gc.collect()
     gc.freeze()
 
 
-def _persistently(ask: Callable[[], T]) -> T:
-    """The answer, however long Redis is away, as long as Spark is there to hear it."""
-    pause_s = FIRST_PAUSE_S
+def _retry_while_unreachable(call: Callable[[], T]) -> T:
+    """Call until Redis answers. Raises the error if the parent process, Spark, has ended."""
+    backoff_s = FIRST_BACKOFF_S
     parent = os.getppid()
     while True:
         try:
-            return ask()
+            return call()
         except AWAY as error:
-            if pause_s == FIRST_PAUSE_S:
-                log.warning("a batch waits for Redis: %s", error)
-            if os.getppid() != parent:  # Spark was killed, and this process is left over
+            if backoff_s == FIRST_BACKOFF_S:
+                log.warning("A batch waits for Redis: %s", error)
+            if os.getppid() != parent:  # Spark was killed: this process is an orphan
                 raise
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            time.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)

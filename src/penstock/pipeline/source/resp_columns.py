@@ -1,9 +1,10 @@
-"""A raw XRANGE reply turned into columns, without an object per entry.
+"""Parse a raw XRANGE reply into columns, without an object per entry.
 
-A reply is lines: per entry `*2`, the id's length and text, `*2k`, then k times name length, name, value
-length, value. Where the lines fall tells everything, so the whole reply is taken apart with a few vector
-operations. Anything unusual goes the plain way: single entries whose values are not ordinary numbers, and the
-whole reply when a name or value holds a line break or begins with `*`, which would be taken for structure.
+A reply consists of lines: per entry `*2`, the length and text of the id, `*2k`, then k times name length,
+name, value length, value. The positions of the lines determine the structure, so a few vector operations
+parse the whole reply. Irregular data is read one by one: single entries whose values are not ordinary
+numbers, and the whole reply when a name or value contains a line break or begins with `*`, which looks like
+structure.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from penstock.pipeline.source.digits import (
     Flags,
     Integers,
     Words,
+    as_words,
     low_bytes,
-    parse,
-    parse_lists,
-    words_of,
+    parse_number_lists,
+    parse_numbers,
 )
-from penstock.pipeline.source.entry_chunk import Chunk, Entry, joined_chunks, read_plainly
-from penstock.pipeline.source.packed_entries import PackedEntry, read_packs
-from penstock.pipeline.source.rows import ABSENT, Lists, Rows, id_number, rows_of_events, selected
+from penstock.pipeline.source.entry_chunk import Entry, EntryChunk, join_chunks, read_one_by_one
+from penstock.pipeline.source.packed_entries import PackedEntry, read_packed_entries
+from penstock.pipeline.source.rows import ABSENT, NumberLists, Rows, events_to_rows, select_rows, sortable_id
 from penstock.streams.positions import id_parts
 from penstock.streams.wire import AHEAD_MS, LAST_MS, LATEST_MS
 
@@ -41,33 +42,35 @@ _PACKED_ENTRY = re.compile(rb"\*2\r\n\$\d+\r\n(\d+-\d+)\r\n" + re.escape(_PACK_S
 
 
 class _Layout(NamedTuple):
-    """Where everything is in the buffer: byte positions per entry, and per field."""
+    """Byte positions in the buffer, per entry and per field."""
 
     data: Bytes
     words: Words
     id_start: Integers
     id_end: Integers
     field_entry: Integers
-    """The entry a field belongs to."""
+    """The entry that a field belongs to."""
     name: Words
-    """Its name and length as one word; 0 if longer than 7 bytes."""
+    """Name and length of the field as one word; 0 if the name is longer than 7 bytes."""
     name_start: Integers
     name_end: Integers
     value_start: Integers
     value_end: Integers
 
 
-def read_reply(definition: MetricDefinition, buffer: bytes | bytearray, begin: int, end: int) -> Chunk:
-    """The content of the reply to one XRANGE, which is `buffer[begin:end]`, with 8 bytes to spare around."""
+def read_xrange_reply(
+    definition: MetricDefinition, buffer: bytes | bytearray, begin: int, end: int
+) -> EntryChunk:
+    """Return the content of the reply in `buffer[begin:end]`, which needs 8 spare bytes on both sides."""
     if buffer.find(_PACK_START, begin, end) < 0:
         chunk = _read_singles(definition, buffer, begin, end)
     else:
         chunk = _read_mixed(definition, buffer, begin, end)
-    return chunk or read_plainly(definition, hiredis_entries(buffer[begin:end]))
+    return chunk or read_one_by_one(definition, parse_entries(buffer[begin:end]))
 
 
-def hiredis_entries(reply: bytes | bytearray) -> list[Entry]:
-    """The reply's entries as objects, by the ordinary parser."""
+def parse_entries(reply: bytes | bytearray) -> list[Entry]:
+    """Return the entries of the reply as objects, parsed by hiredis."""
     reader = hiredis.Reader()
     reader.feed(bytes(reply))
     return [(entry, list(zip(body[::2], body[1::2], strict=True))) for entry, body in reader.gets()]
@@ -75,70 +78,73 @@ def hiredis_entries(reply: bytes | bytearray) -> list[Entry]:
 
 def _read_singles(
     definition: MetricDefinition, buffer: bytes | bytearray, begin: int, end: int
-) -> Chunk | None:
+) -> EntryChunk | None:
     layout = _layout(buffer, begin, end)
     return None if layout is None else _read_layout(definition, layout)
 
 
 def _read_mixed(
     definition: MetricDefinition, buffer: bytes | bytearray, begin: int, end: int
-) -> Chunk | None:
-    """The packed entries are cut out, and what is left is read as single ones.
+) -> EntryChunk | None:
+    """Cut the packed entries out of the reply and read the rest as single entries.
 
-    What looks like a packed entry may be part of some text. Then the text around the cut does not have the
-    length it claims, or the entries are not as many as the reply says.
+    Bytes that look like a packed entry may be part of a text. Then the text around the cut does not have its
+    declared length, or the number of entries differs from the reply's header; in both cases this returns
+    None.
     """
-    packed, rest = _cut_packs(buffer, begin, end)
-    layout = _layout(rest, PADDING, len(rest) - PADDING, strict=True)
+    packed, remainder = _cut_out_packed_entries(buffer, begin, end)
+    layout = _layout(remainder, PADDING, len(remainder) - PADDING, strict=True)
     if layout is None:
         return None
     singles = len(layout.id_start)
     header = re.match(rb"\*(\d+)\r\n", memoryview(buffer)[begin : begin + 16])
     if header is None or int(header[1]) != singles + len(packed):
         return None
-    chunks = [read_packs(definition, packed)] if packed else []
+    chunks = [read_packed_entries(definition, packed)] if packed else []
     ids = [packed[0][0], packed[-1][0]] if packed else []
     if singles:
         chunks.append(_read_layout(definition, layout))
         ids += [chunks[-1].first_id or b"", chunks[-1].last_id or b""]
-    chunk = joined_chunks(chunks)
+    chunk = join_chunks(chunks)
     ids.sort(key=lambda entry_id: id_parts(entry_id.decode()))
     chunk.first_id, chunk.last_id = ids[0], ids[-1]
     return chunk
 
 
-def _cut_packs(buffer: bytes | bytearray, begin: int, end: int) -> tuple[list[PackedEntry], bytes]:
-    """The packed entries, and the reply without them, with room around it."""
+def _cut_out_packed_entries(
+    buffer: bytes | bytearray, begin: int, end: int
+) -> tuple[list[PackedEntry], bytes]:
+    """Return the packed entries, and the reply without them, with padding on both sides."""
     view = memoryview(buffer)
     packed: list[PackedEntry] = []
-    kept: list[bytes | memoryview] = [bytes(PADDING)]
-    done = search = begin
-    while (found := buffer.find(_PACK_START, search, end)) >= 0:
-        search = found + len(_PACK_START)
-        start = buffer.rfind(_ENTRY_START, done, found)
+    remaining: list[bytes | memoryview] = [bytes(PADDING)]
+    copied_to = search = begin
+    while (pack_start := buffer.find(_PACK_START, search, end)) >= 0:
+        search = pack_start + len(_PACK_START)
+        start = buffer.rfind(_ENTRY_START, copied_to, pack_start)
         match = _PACKED_ENTRY.match(buffer, start, end) if start >= 0 else None
         if match is None:
             continue
         finish = match.end() + int(match[2])
-        if match.end(2) - found > 40 or buffer[finish : finish + 2] != b"\r\n" or finish + 2 > end:
+        if match.end(2) - pack_start > 40 or buffer[finish : finish + 2] != b"\r\n" or finish + 2 > end:
             continue
         packed.append((match[1], bytes(view[match.end() : finish])))
-        kept.append(view[done:start])
-        done = search = finish + 2
-    kept += [view[done:end], bytes(PADDING)]
-    return packed, b"".join(kept)
+        remaining.append(view[copied_to:start])
+        copied_to = search = finish + 2
+    remaining += [view[copied_to:end], bytes(PADDING)]
+    return packed, b"".join(remaining)
 
 
-def _read_layout(definition: MetricDefinition, layout: _Layout) -> Chunk:
+def _read_layout(definition: MetricDefinition, layout: _Layout) -> EntryChunk:
     if not len(layout.id_start):
-        return Chunk(rows_of_events(definition, ()))
-    rows, usual = _read_usual(definition, layout)
-    if usual.all():
-        chunk = Chunk(rows, len(usual))
+        return EntryChunk(events_to_rows(definition, ()))
+    rows, regular = _read_regular(definition, layout)
+    if regular.all():
+        chunk = EntryChunk(rows, len(regular))
     else:
-        unusual = read_plainly(definition, _entries_at(layout, np.flatnonzero(~usual)))
-        chunk = joined_chunks([Chunk(selected(rows, usual)), unusual])
-        chunk.entries = len(usual)
+        irregular = read_one_by_one(definition, _entries_by_index(layout, np.flatnonzero(~regular)))
+        chunk = join_chunks([EntryChunk(select_rows(rows, regular)), irregular])
+        chunk.entries = len(regular)
     chunk.first_id, chunk.last_id = (
         layout.data[layout.id_start[i] : layout.id_end[i]].tobytes() for i in (0, -1)
     )
@@ -146,36 +152,36 @@ def _read_layout(definition: MetricDefinition, layout: _Layout) -> Chunk:
 
 
 def _layout(buffer: bytes | bytearray, begin: int, end: int, *, strict: bool = False) -> _Layout | None:
-    """Positions of all parts, or None if the lines do not add up to entries of names and values.
+    """Return the positions of all fields, or None if the lines do not form entries of names and values.
 
-    `strict`: every text must also have the length it claims.
+    `strict`: also check that every text has its declared length.
     """
     data = np.frombuffer(buffer, dtype=np.uint8)
-    words = words_of(data)
+    words = as_words(data)
     line_end = np.flatnonzero(data[begin:end] == _CR) + begin
     if not len(line_end) or np.any(data[line_end + 1] != _LF):
         return None
     line_start = np.concatenate(([begin], line_end[:-1] + 2))
     starred = np.flatnonzero(data[line_start] == _STAR)
-    # The reply's own line, then two per entry: its start, and three lines on the number of its parts.
+    # The line of the reply, then two per entry: its start, and three lines later the number of its items.
     head, body = starred[1::2], starred[2::2]
     if len(head) != len(body) or starred[0] != 0 or np.any(body != head + 3):
         return None
-    parts, good = parse(words, line_start[body] + 1, line_end[body])
-    if not good.all() or np.any(data[line_start[head] + 1] != _TWO) or np.any(parts % 2):
+    item_count, valid = parse_numbers(words, line_start[body] + 1, line_end[body])
+    if not valid.all() or np.any(data[line_start[head] + 1] != _TWO) or np.any(item_count % 2):
         return None
-    following = head + 4 + 2 * parts
-    if not np.array_equal(np.append(1, following), np.append(head, len(line_start))):
+    next_head = head + 4 + 2 * item_count
+    if not np.array_equal(np.append(1, next_head), np.append(head, len(line_start))):
         return None
-    fields = parts // 2
-    entry = np.repeat(np.arange(len(head)), fields)
-    within = np.arange(len(entry)) - (np.cumsum(fields) - fields)[entry]
-    name_line = head[entry] + 5 + 4 * within
+    field_count = item_count // 2
+    entry = np.repeat(np.arange(len(head)), field_count)
+    index_in_entry = np.arange(len(entry)) - (np.cumsum(field_count) - field_count)[entry]
+    name_line = head[entry] + 5 + 4 * index_in_entry
     name_start, name_end = line_start[name_line], line_end[name_line]
     if strict:
-        texts = np.concatenate((head + 2, name_line, name_line + 2))
-        claimed, good = parse(words, line_start[texts - 1] + 1, line_end[texts - 1])
-        if not good.all() or np.any(claimed != line_end[texts] - line_start[texts]):
+        text_line = np.concatenate((head + 2, name_line, name_line + 2))
+        length, valid = parse_numbers(words, line_start[text_line - 1] + 1, line_end[text_line - 1])
+        if not valid.all() or np.any(length != line_end[text_line] - line_start[text_line]):
             return None
     return _Layout(
         data=data,
@@ -197,30 +203,30 @@ def _name_words(words: Words, start: Integers, end: Integers) -> Words:
     return np.where(length <= MAX_WIRE_NAME_LENGTH, name, np.uint64(0))
 
 
-def _as_word(wire: str) -> np.uint64:
+def _name_word(wire: str) -> np.uint64:
     return np.uint64(int.from_bytes(wire.encode().ljust(7, b"\0") + bytes([len(wire)]), "little"))
 
 
-def _read_usual(definition: MetricDefinition, layout: _Layout) -> tuple[Rows, Flags]:
-    """Rows for all entries, and which of them are right; the others need the plain reader."""
+def _read_regular(definition: MetricDefinition, layout: _Layout) -> tuple[Rows, Flags]:
+    """Return rows for all entries, and which of them are regular; the others are read one by one."""
     entries = len(layout.id_start)
-    usual = np.ones(entries, dtype=np.bool_)
+    regular = np.ones(entries, dtype=np.bool_)
     measured = np.zeros(entries, dtype=np.bool_)
 
-    def find(wire: str) -> tuple[Integers, Integers, Integers]:
-        """The entries that have the field, in order, and where its value is."""
-        place = np.flatnonzero(layout.name == _as_word(wire))
-        entry = layout.field_entry[place]
+    def locate_field(wire: str) -> tuple[Integers, Integers, Integers]:
+        """Return the entries that have the field, in order, and the bounds of its value."""
+        field_index = np.flatnonzero(layout.name == _name_word(wire))
+        entry = layout.field_entry[field_index]
         repeated = np.concatenate(([False], entry[1:] == entry[:-1])) if len(entry) else entry == 0
         if repeated.any():
-            usual[entry[repeated]] = False
-            place, entry = place[~repeated], entry[~repeated]
-        return entry, layout.value_start[place], layout.value_end[place]
+            regular[entry[repeated]] = False
+            field_index, entry = field_index[~repeated], entry[~repeated]
+        return entry, layout.value_start[field_index], layout.value_end[field_index]
 
-    def numbers(wire: str, absent: int | Integers) -> tuple[Integers, Flags]:
-        entry, start, end = find(wire)
-        value, good = parse(layout.words, start, end)
-        usual[entry[~good]] = False
+    def number_column(wire: str, absent: int | Integers) -> tuple[Integers, Flags]:
+        entry, start, end = locate_field(wire)
+        value, valid = parse_numbers(layout.words, start, end)
+        regular[entry[~valid]] = False
         column = np.empty(entries, dtype=np.int64)
         column[:] = absent
         column[entry] = value
@@ -228,69 +234,69 @@ def _read_usual(definition: MetricDefinition, layout: _Layout) -> tuple[Rows, Fl
         present[entry] = True
         return column, present
 
-    id_ms, id_sequence = _ids(layout, usual)
-    at_ms, _ = numbers("t", id_ms)
-    usual &= (at_ms >= id_ms - LATEST_MS) & (at_ms <= np.minimum(id_ms + AHEAD_MS, LAST_MS))
+    id_ms, id_sequence = _parse_ids(layout, regular)
+    at_ms, _ = number_column("t", id_ms)
+    regular &= (at_ms >= id_ms - LATEST_MS) & (at_ms <= np.minimum(id_ms + AHEAD_MS, LAST_MS))
     dimensions = []
     for dimension in definition.dimensions:
-        entry, start, end = find(dimension.wire)
-        dimensions.append(_texts(layout, entries, entry, start, end, dimension.optional, usual))
+        entry, start, end = locate_field(dimension.wire)
+        dimensions.append(_text_column(layout, entries, entry, start, end, dimension.optional, regular))
     counters = {}
     for counter in definition.counters:
-        counters[counter.name], present = numbers(counter.wire, 0)
+        counters[counter.name], present = number_column(counter.wire, 0)
         measured |= present
-    gauges, seen = {}, np.zeros(entries, dtype=np.bool_)
+    gauges, observed = {}, np.zeros(entries, dtype=np.bool_)
     for gauge in definition.gauges:
-        gauges[gauge.name], present = numbers(gauge.wire, ABSENT)
-        seen |= present
+        gauges[gauge.name], present = number_column(gauge.wire, ABSENT)
+        observed |= present
     samples = {}
     for sample in definition.samples:
-        samples[sample.name] = _lists(layout, entries, *find(sample.wire), usual)
+        samples[sample.name] = _list_column(layout, entries, *locate_field(sample.wire), regular)
         measured |= samples[sample.name].lengths > 0
-    usual &= measured | seen
+    regular &= measured | observed
     return Rows(
         dimensions=dimensions,
         at_ms=at_ms,
         newest_ms=at_ms,
         events=np.ones(entries, dtype=np.int64),
-        seen_ms=np.where(seen, at_ms, ABSENT),
-        seen_id=id_number(id_ms, id_sequence),
+        seen_ms=np.where(observed, at_ms, ABSENT),
+        seen_id=sortable_id(id_ms, id_sequence),
         counters=counters,
         gauge_max=gauges,
         gauge_last=gauges,
         samples=samples,
-    ), usual
+    ), regular
 
 
-def _ids(layout: _Layout, usual: Flags) -> tuple[Integers, Integers]:
+def _parse_ids(layout: _Layout, regular: Flags) -> tuple[Integers, Integers]:
     dash = layout.id_start + _MS_DIGITS
-    milliseconds, good = parse(layout.words, layout.id_start, np.minimum(dash, layout.id_end))
-    sequence, sequence_good = parse(layout.words, np.minimum(dash + 1, layout.id_end), layout.id_end)
-    usual &= good & sequence_good & (layout.data[dash] == _DASH)
+    milliseconds, valid = parse_numbers(layout.words, layout.id_start, np.minimum(dash, layout.id_end))
+    sequence, valid_sequence = parse_numbers(layout.words, np.minimum(dash + 1, layout.id_end), layout.id_end)
+    regular &= valid & valid_sequence & (layout.data[dash] == _DASH)
     return milliseconds, sequence
 
 
-def _texts(
+def _text_column(
     layout: _Layout,
     entries: int,
     entry: Integers,
     start: Integers,
     end: Integers,
     optional: bool,
-    usual: Flags,
+    regular: Flags,
 ) -> pa.Array:
-    """The dimension's values as a dictionary column; what is absent is empty text."""
+    """Return the values of the dimension as a dictionary column; absent values are empty text."""
     begin = np.full(entries, ABSENT)
     begin[entry] = start
     finish = np.full(entries, PADDING)
     finish[entry] = end
-    # Absent values become empty spans where the value before them ended.
+    # Absent values become empty spans at the end of the previous value.
     finish = np.maximum.accumulate(finish)
     begin = np.where(begin == ABSENT, finish, begin)
     if not optional:
-        usual &= finish > begin
-    # Offsets alternate between a value and the gap to the next one, over the reply itself: no byte is copied
-    # until `take` picks the values out.
+        regular &= finish > begin
+    # The offsets alternate between a value and the gap to the next value, over the reply itself. No byte is
+    # copied until `take` selects the values.
     offsets = np.empty(2 * entries + 1, dtype=np.int32)
     offsets[0:-1:2] = begin
     offsets[1::2] = finish
@@ -302,39 +308,39 @@ def _texts(
     try:
         dictionary = values.dictionary.cast(pa.string())
     except pa.ArrowInvalid:
-        texts = [_decoded(value) for value in values.dictionary.to_pylist()]
-        broken = np.array([text is None for text in texts])
-        usual &= ~broken[values.indices.to_numpy()]
+        texts = [_decode_or_none(value) for value in values.dictionary.to_pylist()]
+        undecodable = np.array([text is None for text in texts])
+        regular &= ~undecodable[values.indices.to_numpy()]
         dictionary = pa.array([f"\0{i}" if text is None else text for i, text in enumerate(texts)])
     return pa.DictionaryArray.from_arrays(values.indices, dictionary)
 
 
-def _lists(
-    layout: _Layout, entries: int, entry: Integers, start: Integers, end: Integers, usual: Flags
-) -> Lists:
-    counts, values, good = parse_lists(layout.data, layout.words, start, end)
-    usual[entry[~good]] = False
+def _list_column(
+    layout: _Layout, entries: int, entry: Integers, start: Integers, end: Integers, regular: Flags
+) -> NumberLists:
+    counts, values, valid = parse_number_lists(layout.data, layout.words, start, end)
+    regular[entry[~valid]] = False
     lengths = np.zeros(entries, dtype=np.int64)
     lengths[entry] = counts
-    return Lists(lengths, values)
+    return NumberLists(lengths, values)
 
 
-def _entries_at(layout: _Layout, chosen: Integers) -> list[tuple[bytes, list[tuple[bytes, bytes]]]]:
+def _entries_by_index(layout: _Layout, indexes: Integers) -> list[Entry]:
     def text(start: Integers, end: Integers, i: int) -> bytes:
         return layout.data[start[i] : end[i]].tobytes()
 
-    found = []
-    for i in chosen:
+    entries = []
+    for i in indexes:
         fields = range(*np.searchsorted(layout.field_entry, [i, i + 1]))
         pairs = [
             (text(layout.name_start, layout.name_end, j), text(layout.value_start, layout.value_end, j))
             for j in fields
         ]
-        found.append((text(layout.id_start, layout.id_end, i), pairs))
-    return found
+        entries.append((text(layout.id_start, layout.id_end, i), pairs))
+    return entries
 
 
-def _decoded(value: bytes) -> str | None:
+def _decode_or_none(value: bytes) -> str | None:
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
-"""Reading a range of ids from one stream, folded as it is read.
+"""Read a range of ids from one stream and fold it while reading.
 
-The range (start, end] is fixed before reading begins, so reading it again gives the same rows, as long as
-the stream still holds the entries. Memory is bounded by the number of distinct dimensions and buckets, not
-by the number of entries: each chunk is folded before the next one is fetched.
+The range (start, end] is fixed before reading begins. So a task that is restarted reads the same rows, as
+long as the stream still holds the entries. Memory is bounded by the number of distinct dimensions and
+buckets, not by the number of entries: each chunk is folded before the next one is fetched.
 """
 
 from __future__ import annotations
@@ -22,80 +22,90 @@ from redis.retry import Retry
 
 from penstock.definitions import MetricDefinition
 from penstock.pipeline.source.digits import PADDING
-from penstock.pipeline.source.entry_chunk import Chunk
+from penstock.pipeline.source.entry_chunk import EntryChunk
 from penstock.pipeline.source.fold import fold
-from penstock.pipeline.source.range_parts import Found
-from penstock.pipeline.source.resp_columns import read_reply
-from penstock.pipeline.source.rows import Rows, concatenated
+from penstock.pipeline.source.range_parts import PartCounts
+from penstock.pipeline.source.resp_columns import read_xrange_reply
+from penstock.pipeline.source.rows import Rows, concatenate
 from penstock.streams.positions import id_parts
 from penstock.streams.wire import Reason
 
-CHUNK_ENTRIES, FIRST_CHUNK_ENTRIES, FEWEST_ENTRIES = 10_000, 500, 10
-CHUNK_BYTES = 4 << 20
-"""A reply is about as large as both allow: packed entries are many times the size of single ones."""
-
+MIN_CHUNK_ENTRIES = 10
 FOLD_AGAIN_ROWS = 50_000
-_SPARE = 1 << 16
+_SPARE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLimits:
+    """The size of one XRANGE reply. Both limits apply: packed entries are much larger than single ones."""
+
+    max_entries: int = 10_000
+    first_entries: int = 500
+    """Entries of the first chunk, when their size is not known yet."""
+    max_bytes: int = 4 << 20
+
+
+DEFAULT_CHUNK_LIMITS = ChunkLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRange:
-    """Entries after `start` up to and including `end` of one stream.
+    """The entries after `start` up to and including `end` of one stream.
 
-    It may be one of several `pieces` of a larger range, of which each task reads one. `start_entries` and
-    `end_entries` belong to the whole: how many entries had ever been added up to there, if known. The
-    difference between that and what is found has been trimmed.
+    The range may be one of `part_count` parts of a larger range, each read by one task. `start_rank` and
+    `end_rank` belong to the larger range: the number of entries ever added up to its start and end, if known.
+    Entries that are missing between the two were trimmed.
     """
 
     shard: int
     key: str
     start: str
     end: str
-    start_entries: int | None = None
-    end_entries: int | None = None
-    piece: int = 0
-    pieces: int = 1
+    start_rank: int | None = None
+    end_rank: int | None = None
+    part: int = 0
+    part_count: int = 1
 
 
 @dataclass(slots=True)
 class RangeContent:
-    """What a range held."""
+    """The content of a range."""
 
-    found: Found
+    counts: PartCounts
     rows: Rows | None = None
     set_aside: Counter[Reason] = field(default_factory=Counter)
     examples: dict[Reason, str] = field(default_factory=dict)
 
 
 class RawConnection:
-    """A connection that hands out replies as bytes. Everything but the reading is the Redis client's."""
+    """A Redis connection that returns raw reply bytes. The Redis client does everything except reading."""
 
     def __init__(self, redis_url: str) -> None:
         self.client = Redis.from_url(
             redis_url, protocol=2, socket_timeout=30, socket_connect_timeout=3, retry=Retry(NoBackoff(), 0)
         )
-        pool: Any = self.client.connection_pool
+        pool: Any = self.client.connection_pool  # its types do not show the connection's methods
         self._connection = pool.get_connection()
         self._connection.connect()
         self._socket: socket.socket = self._connection._sock
-        self._mark = token_hex(16).encode()
-        self._buffer = bytearray(PADDING + 2 * _SPARE)
+        self._end_token = token_hex(16).encode()
+        self._buffer = bytearray(PADDING + 2 * _SPARE_BYTES)
 
     def xrange(self, key: str, after: str, upto: str, count: int) -> tuple[bytearray, int, int]:
-        """The reply to XRANGE, as `buffer[begin:end]`. An ECHO behind it shows where the reply ends.
+        """Return the reply to XRANGE as `buffer[begin:end]`. An ECHO sent after it marks its end.
 
-        The buffer is used again by the next call.
+        The next call reuses the buffer.
         """
         self._connection.send_packed_command(
             self._connection.pack_commands(
-                [("XRANGE", key, f"({after}", upto, "COUNT", count), ("ECHO", self._mark)]
+                [("XRANGE", key, f"({after}", upto, "COUNT", count), ("ECHO", self._end_token)]
             ),
             check_health=False,
         )
-        ending = b"$%d\r\n%s\r\n" % (len(self._mark), self._mark)
+        ending = b"$%d\r\n%s\r\n" % (len(self._end_token), self._end_token)
         buffer, filled = self._buffer, PADDING
         while not (filled >= PADDING + len(ending) and buffer.endswith(ending, PADDING, filled)):
-            if len(buffer) - filled < _SPARE:
+            if len(buffer) - filled < _SPARE_BYTES:
                 self._buffer = buffer = buffer + bytes(len(buffer))
             received = self._socket.recv_into(memoryview(buffer)[filled:])
             if not received:
@@ -103,9 +113,9 @@ class RawConnection:
             filled += received
         end = filled - len(ending)
         if buffer[PADDING : PADDING + 1] == b"-":
-            words = bytes(buffer[PADDING + 1 : end]).decode("utf-8", "replace").strip()
-            # A server that is loading its data is away for a while; anything else is here to stay.
-            raise (BusyLoadingError if words.startswith("LOADING") else ResponseError)(words)
+            message = bytes(buffer[PADDING + 1 : end]).decode("utf-8", "replace").strip()
+            # A server that is loading its data answers again later; other errors are permanent.
+            raise (BusyLoadingError if message.startswith("LOADING") else ResponseError)(message)
         return buffer, PADDING, end
 
     def close(self) -> None:
@@ -116,103 +126,112 @@ class RawConnection:
 def read_range(
     connection: RawConnection,
     definition: MetricDefinition,
-    wanted: StreamRange,
-    keep: Callable[[Rows], None] | None = None,
+    stream_range: StreamRange,
+    write_events: Callable[[Rows], None] | None = None,
+    limits: ChunkLimits = DEFAULT_CHUNK_LIMITS,
 ) -> RangeContent:
-    """Everything in the range, folded, with what tells how much is missing from it.
+    """Read and fold the whole range, and count the entries that are missing from it.
 
-    `keep` is given the single events, chunk by chunk, before they are folded.
+    Calls `write_events` with the single events, chunk by chunk, before they are folded.
     """
-    found = Found(wanted.start_entries, wanted.end_entries)
-    if wanted.piece == 0:
-        found.reached = wanted.start_entries
-    content = RangeContent(found)
+    counts = PartCounts(stream_range.start_rank, stream_range.end_rank)
+    if stream_range.part == 0:
+        counts.reached_rank = stream_range.start_rank
+    content = RangeContent(counts)
     pending: list[Rows] = []
     fold_again_rows = FOLD_AGAIN_ROWS
-    after, complete, pace = wanted.start, False, _Pace()
+    after, complete, chunk_size = stream_range.start, False, _ChunkSize(limits)
     while not complete:
-        if wanted.end_entries is not None:
-            chunk, complete = _read_chunk(connection, definition, wanted, after, pace)
+        if stream_range.end_rank is not None:
+            chunk, complete = _read_chunk(connection, definition, stream_range, after, chunk_size)
         else:
-            chunk, complete, rank = _read_with_rank(
-                connection, definition, wanted, after, pace, found.reached
+            chunk, complete, rank = _read_chunk_with_rank(
+                connection, definition, stream_range, after, chunk_size, counts.reached_rank
             )
             if rank is not None:
-                found.learn(rank)
-        found.read(chunk.entries)
+                counts.learn_rank(rank)
+        counts.add_entries(chunk.entries)
         content.set_aside += chunk.set_aside
         content.examples = {**chunk.examples, **content.examples}
         if len(chunk.rows):
-            if keep is not None:
-                keep(chunk.rows)
+            if write_events is not None:
+                write_events(chunk.rows)
             pending.append(fold(chunk.rows, definition.bucket_ms))
         if sum(map(len, pending)) > fold_again_rows:
-            pending = [fold(concatenated(pending), definition.bucket_ms)]
-            # Where folding has nothing left to gain, it must not be tried with every chunk.
+            pending = [fold(concatenate(pending), definition.bucket_ms)]
+            # When folding no longer shrinks the rows, do not fold again with every chunk.
             fold_again_rows = max(FOLD_AGAIN_ROWS, 2 * len(pending[0]))
         after = chunk.last_id.decode() if chunk.last_id else after
     if pending:
-        content.rows = fold(concatenated(pending), definition.bucket_ms) if len(pending) > 1 else pending[0]
+        content.rows = fold(concatenate(pending), definition.bucket_ms) if len(pending) > 1 else pending[0]
     return content
 
 
-@dataclass(slots=True)
-class _Pace:
-    """How many entries to ask for."""
+class _ChunkSize:
+    """The number of entries to request next, adapted to the size of the last reply."""
 
-    entries: int = field(default_factory=lambda: min(CHUNK_ENTRIES, FIRST_CHUNK_ENTRIES))
+    def __init__(self, limits: ChunkLimits) -> None:
+        self.limits = limits
+        self.entries = min(limits.max_entries, limits.first_entries)
 
-    def learn(self, entries: int, size: int) -> None:
-        self.entries = max(FEWEST_ENTRIES, min(CHUNK_ENTRIES, CHUNK_BYTES * entries // size))
+    def adapt(self, entries: int, size_bytes: int) -> None:
+        limits = self.limits
+        self.entries = max(
+            MIN_CHUNK_ENTRIES, min(limits.max_entries, limits.max_bytes * entries // size_bytes)
+        )
 
 
 def _read_chunk(
-    connection: RawConnection, definition: MetricDefinition, wanted: StreamRange, after: str, pace: _Pace
-) -> tuple[Chunk, bool]:
-    """One chunk, and whether it is the last."""
-    while True:
-        asked = pace.entries
-        buffer, begin, end = connection.xrange(wanted.key, after, wanted.end, asked)
-        pace.learn(asked, end - begin)
-        # Where small entries are followed by large ones, taking the reply apart would need too much memory.
-        if end - begin <= 4 * CHUNK_BYTES or asked == FEWEST_ENTRIES:
-            chunk = read_reply(definition, buffer, begin, end)
-            return chunk, chunk.entries < asked
-
-
-def _read_with_rank(
     connection: RawConnection,
     definition: MetricDefinition,
-    wanted: StreamRange,
+    stream_range: StreamRange,
     after: str,
-    pace: _Pace,
-    position: int | None,
-) -> tuple[Chunk, bool, int | None]:
-    """One chunk, whether it is the last, and how many entries were before it, if trimming has got there.
+    chunk_size: _ChunkSize,
+) -> tuple[EntryChunk, bool]:
+    """Read one chunk; returns it, and whether it is the last."""
+    while True:
+        requested = chunk_size.entries
+        buffer, begin, end = connection.xrange(stream_range.key, after, stream_range.end, requested)
+        chunk_size.adapt(requested, end - begin)
+        # If large entries follow small ones, parsing the reply would need too much memory: request fewer.
+        if end - begin <= 4 * chunk_size.limits.max_bytes or requested == MIN_CHUNK_ENTRIES:
+            chunk = read_xrange_reply(definition, buffer, begin, end)
+            return chunk, chunk.entries < requested
 
-    Trimming takes the oldest first, so the stream's count of removed entries tells, if it was the same before
-    and after the chunk was read. Otherwise the chunk is read again.
+
+def _read_chunk_with_rank(
+    connection: RawConnection,
+    definition: MetricDefinition,
+    stream_range: StreamRange,
+    after: str,
+    chunk_size: _ChunkSize,
+    rank: int | None,
+) -> tuple[EntryChunk, bool, int | None]:
+    """Read one chunk; returns it, whether it is the last, and its rank if trimming has reached it.
+
+    Trimming removes the oldest entries first. So the stream's count of removed entries is the rank of the
+    chunk, if the count was the same before and after the chunk was read. Otherwise the chunk is read again.
     """
     while True:
-        before = _oldest(connection.client, wanted.key)
-        chunk, complete = _read_chunk(connection, definition, wanted, after, pace)
-        trimmed, oldest_id = _oldest(connection.client, wanted.key)
-        if position is not None and trimmed <= position:
+        before = _removed_and_oldest(connection.client, stream_range.key)
+        chunk, complete = _read_chunk(connection, definition, stream_range, after, chunk_size)
+        trimmed, oldest_id = _removed_and_oldest(connection.client, stream_range.key)
+        if rank is not None and trimmed <= rank:
             return chunk, complete, None
         if oldest_id is not None and id_parts(oldest_id) <= id_parts(after):
             return chunk, complete, None
         if chunk.first_id is None:
-            # Nothing is left of the range, and what was trimmed may reach beyond its end. The next range
-            # starts from the same position and counts all of it.
+            # The whole range was trimmed, and the trimmed entries may reach beyond its end. The next range
+            # starts from the same rank and counts all of them.
             return chunk, complete, None
         if (trimmed, oldest_id) == before:
             return chunk, complete, trimmed
 
 
-def _oldest(client: Redis, key: str) -> tuple[int, str | None]:
-    """How many entries were removed from the stream's old end, and the oldest one's id."""
+def _removed_and_oldest(client: Redis, key: str) -> tuple[int, str | None]:
+    """Return how many entries were removed from the old end of the stream, and the id of the oldest entry."""
     try:
-        info: dict[str, Any] = client.xinfo_stream(key)
+        info = client.xinfo_stream(key)
     except ResponseError as error:
         if "no such key" in str(error):
             return 0, None

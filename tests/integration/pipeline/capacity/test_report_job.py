@@ -26,7 +26,7 @@ from penstock.pipeline.capacity.period import DAY_S, HOUR_S, Period
 from penstock.pipeline.capacity.result import NothingMeasured, Report, Request
 from penstock.warehouse.clickhouse_client import connect
 from penstock.warehouse.schema_migrations import migrate
-from tests.integration.pipeline.measured import archive_events, land_events, measured
+from tests.integration.pipeline.measurements import archive_events, insert_events, queue_event
 
 DAYS = 28
 END = int(time.time()) // DAY_S * DAY_S
@@ -42,20 +42,22 @@ def weeks() -> Iterator[dict[str, Any]]:
         at, day, noon = START + hour * HOUR_S, hour // 24, hour % 24 == 12
         weekend = datetime.fromtimestamp(at, UTC).weekday() >= 5
         peak = 20 + day - (9 if weekend else 0)
-        yield measured(at + 90, "grows", enqueued=60, running=peak if noon else 3, limit=60, depth=hour % 50)
+        yield queue_event(
+            at + 90, "grows", enqueued=60, running=peak if noon else 3, limit=60, depth=hour % 50
+        )
         if noon:
-            yield measured(at + 95, "grows", running=1, limit=60)
-            yield measured(at + 5, "flat", enqueued=5, running=30, limit=60, depth=1)
-            yield measured(at, NASTY, enqueued=1, depth=0)
-            yield measured(at + 30, "", env_depth=40, env_running=10 + day, env_limit=100)
+            yield queue_event(at + 95, "grows", running=1, limit=60)
+            yield queue_event(at + 5, "flat", enqueued=5, running=30, limit=60, depth=1)
+            yield queue_event(at, NASTY, enqueued=1, depth=0)
+            yield queue_event(at + 30, "", env_depth=40, env_running=10 + day, env_limit=100)
         if day >= DAYS - 5:
-            yield measured(at, "young", enqueued=2, running=1, limit=5)
-        yield measured(at + 61, "busy", enqueued=40, depth=7)
-        yield measured(at + 62, "busy", enqueued=30)
-        yield measured(at + 3_000, "busy", enqueued=30)
+            yield queue_event(at, "young", enqueued=2, running=1, limit=5)
+        yield queue_event(at + 61, "busy", enqueued=40, depth=7)
+        yield queue_event(at + 62, "busy", enqueued=30)
+        yield queue_event(at + 3_000, "busy", enqueued=30)
         for group, waits in (("a", range(100)), ("b", range(100, 200))):
             share = 70 if hour % 2 else 100
-            yield measured(
+            yield queue_event(
                 at + 65,
                 "busy",
                 group,
@@ -72,7 +74,7 @@ def database(clickhouse_url: str) -> Iterator[str]:
     url = urlunsplit(urlsplit(clickhouse_url)._replace(path="/capacity"))
     migrate(url)
     warehouse = connect(url)
-    land_events(warehouse, weeks())
+    insert_events(warehouse, weeks())
     yield url
     warehouse.command("DROP DATABASE capacity")
     warehouse.close()

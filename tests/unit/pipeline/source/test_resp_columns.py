@@ -1,4 +1,4 @@
-"""The fast reader of stream replies agrees with the plain one, on usual and unusual entries."""
+"""Tests that the columnar reader of XRANGE replies agrees with the one-by-one reader."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from penstock.definitions import QUEUE
 from penstock.pipeline.source.fold import fold
-from penstock.pipeline.source.resp_columns import read_reply
-from penstock.pipeline.source.rows import Rows, rows_of_events
-from penstock.streams.packing import pack
+from penstock.pipeline.source.resp_columns import read_xrange_reply
+from penstock.pipeline.source.rows import Rows, events_to_rows
+from penstock.streams.packing import Fields, pack
 from penstock.streams.wire import Event, Reason, SetAside, read_events
 
 NOW_MS = 1_790_000_000_000
 Entry = tuple[bytes, list[tuple[bytes, bytes]]]
 
 
-def encoded(entries: list[Entry]) -> tuple[bytes, int, int]:
-    """The reply as Redis would send it, with room around it."""
+def encode_reply(entries: list[Entry]) -> tuple[bytes, int, int]:
+    """Return the reply as Redis would send it, with padding on both sides, and its bounds."""
     parts = [b"*%d\r\n" % len(entries)]
     for entry_id, pairs in entries:
         parts.append(b"*2\r\n$%d\r\n%s\r\n*%d\r\n" % (len(entry_id), entry_id, 2 * len(pairs)))
@@ -31,8 +31,8 @@ def encoded(entries: list[Entry]) -> tuple[bytes, int, int]:
 
 
 def comparable(rows: Rows) -> list[tuple[object, ...]]:
-    """Folded rows as plain values in a fixed order."""
-    out = []
+    """Return folded rows as plain values in a fixed order."""
+    comparable_rows = []
     for i in range(len(rows)):
         lists = []
         for column in rows.samples.values():
@@ -40,19 +40,21 @@ def comparable(rows: Rows) -> list[tuple[object, ...]]:
             lists.append(sorted(column.values[start : start + int(column.lengths[i])].tolist()))
         numbers = [rows.at_ms, rows.newest_ms, rows.events, rows.seen_ms, rows.seen_id]
         numbers += [*rows.counters.values(), *rows.gauge_max.values(), *rows.gauge_last.values()]
-        out.append((*(d[i].as_py() for d in rows.dimensions), *(int(c[i]) for c in numbers), *lists))
-    return sorted(out)
+        comparable_rows.append(
+            (*(d[i].as_py() for d in rows.dimensions), *(int(c[i]) for c in numbers), *lists)
+        )
+    return sorted(comparable_rows)
 
 
-def plainly(entries: list[Entry]) -> tuple[list[tuple[object, ...]], Counter[Reason]]:
+def read_with_reference(entries: list[Entry]) -> tuple[list[tuple[object, ...]], Counter[Reason]]:
     read = [event for entry in entries for event in read_events(QUEUE, *entry)]
     events = [event for event in read if isinstance(event, Event)]
     reasons = Counter(aside.reason for aside in read if isinstance(aside, SetAside))
-    return comparable(fold(rows_of_events(QUEUE, events), QUEUE.bucket_ms)), reasons
+    return comparable(fold(events_to_rows(QUEUE, events), QUEUE.bucket_ms)), reasons
 
 
-def quickly(entries: list[Entry]) -> tuple[list[tuple[object, ...]], Counter[Reason]]:
-    chunk = read_reply(QUEUE, *encoded(entries))
+def read_as_columns(entries: list[Entry]) -> tuple[list[tuple[object, ...]], Counter[Reason]]:
+    chunk = read_xrange_reply(QUEUE, *encode_reply(entries))
     assert chunk.entries == len(entries)
     if entries:
         assert (chunk.first_id, chunk.last_id) == (entries[0][0], entries[-1][0])
@@ -78,7 +80,7 @@ def field(names: list[str], values: st.SearchStrategy[bytes]) -> st.SearchStrate
     return st.tuples(st.sampled_from([name.encode() for name in names]), values)
 
 
-extra = st.one_of(
+extra_field = st.one_of(
     field([m.wire for m in (*QUEUE.counters, *QUEUE.gauges)], numbers),
     field([m.wire for m in QUEUE.samples], lists),
     field(["group"], texts),
@@ -86,8 +88,8 @@ extra = st.one_of(
     field(["op", "unknown_and_long", "eq\0", "", "org\0"], texts),
 )
 required = st.tuples(*(st.tuples(st.just(name), texts) for name in (b"org", b"proj", b"env", b"queue")))
-pairs = st.tuples(required.map(list), st.lists(extra, max_size=6)).map(lambda both: both[0] + both[1])
-usual = st.lists(
+pairs = st.tuples(required.map(list), st.lists(extra_field, max_size=6)).map(lambda both: both[0] + both[1])
+regular_fields = st.lists(
     field([m.wire for m in (*QUEUE.counters, *QUEUE.gauges)], st.integers(0, 999).map(lambda n: b"%d" % n)),
     min_size=1,
     max_size=3,
@@ -99,9 +101,9 @@ amounts = st.one_of(
     st.integers(0, 99), st.sampled_from([-1, 0, 10**15 - 1, 10**15, -(10**15), 300, 70_000, 1 << 40])
 )
 packed_texts = st.sampled_from(["a", "b", "default", "", "é", "x\r\ny", "*2"])
-packable = st.tuples(
+packable_fields = st.tuples(
     st.tuples(*[packed_texts] * 4).map(
-        lambda some: dict(zip(("org", "proj", "env", "queue"), some, strict=True))
+        lambda texts: dict(zip(("org", "proj", "env", "queue"), texts, strict=True))
     ),
     st.dictionaries(st.sampled_from([m.wire for m in (*QUEUE.counters, *QUEUE.gauges)]), amounts, max_size=3),
     st.dictionaries(
@@ -112,21 +114,21 @@ packable = st.tuples(
     st.dictionaries(st.just("group"), packed_texts),
     st.dictionaries(st.just("t"), times.map(int)),
     st.booleans(),
-).map(lambda some: {name: v for part in some[not some[5] : 5] for name, v in part.items()})
-payloads = st.lists(st.tuples(packable, times.map(int)), min_size=1, max_size=8).map(
-    lambda some: pack(QUEUE, some) or b"\0"
+).map(lambda drawn: {name: v for fields in drawn[not drawn[5] : 5] for name, v in fields.items()})
+payloads = st.lists(st.tuples(packable_fields, times.map(int)), min_size=1, max_size=8).map(
+    lambda events: pack(QUEUE, events) or b"\0"
 )
-damaged = st.tuples(payloads, st.integers(0, 10_000), st.binary(min_size=1, max_size=1)).map(
-    lambda some: some[0][: (place := some[1] % len(some[0]))] + some[2] + some[0][place + 1 :]
+damaged_payloads = st.tuples(payloads, st.integers(0, 10_000), st.binary(min_size=1, max_size=1)).map(
+    lambda drawn: drawn[0][: (index := drawn[1] % len(drawn[0]))] + drawn[2] + drawn[0][index + 1 :]
 )
-packs = st.one_of(payloads, damaged, st.sampled_from([b"", b"\r\n", b"x"])).map(
+packed_fields = st.one_of(payloads, damaged_payloads, st.sampled_from([b"", b"\r\n", b"x"])).map(
     lambda payload: [(b"p", payload)]
 )
 
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[Entry]:
-    kinds = st.one_of(usual, packs, pairs, st.lists(extra, min_size=1, max_size=3))
+    kinds = st.one_of(regular_fields, packed_fields, pairs, st.lists(extra_field, min_size=1, max_size=3))
     bodies = draw(st.lists(kinds, max_size=12))
     steps = draw(st.lists(st.integers(0, 4000), min_size=len(bodies), max_size=len(bodies)))
     milliseconds, entries = NOW_MS, []
@@ -137,8 +139,8 @@ def streams(draw: st.DrawFn) -> list[Entry]:
 
 
 BASE = [(b"org", b"o"), (b"proj", b"p"), (b"env", b"e"), (b"queue", b"q")]
-PLACE = {name.decode(): text.decode() for name, text in BASE}
-PACKED = pack(QUEUE, [({**PLACE, "ql": n}, NOW_MS) for n in range(3)]) or b""
+DIMENSIONS = {name.decode(): text.decode() for name, text in BASE}
+PACKED = pack(QUEUE, [({**DIMENSIONS, "ql": n}, NOW_MS) for n in range(3)]) or b""
 
 
 @settings(deadline=None, max_examples=300)
@@ -154,8 +156,8 @@ PACKED = pack(QUEUE, [({**PLACE, "ql": n}, NOW_MS) for n in range(3)]) or b""
 @example([(b"18446744073709551615-18446744073709551615", [(b"p", PACKED)])])
 @example([(b"%d-18446744073709551615" % NOW_MS, [(b"p", PACKED)])])
 @example([(b"%d-0" % NOW_MS, [*BASE, (b"p", PACKED), (b"eq", b"1")])])
-def test_the_fast_reader_gives_what_the_plain_one_gives(entries: list[Entry]) -> None:
-    assert quickly(entries) == plainly(entries)
+def test_both_readers_return_the_same_rows_and_reasons(entries: list[Entry]) -> None:
+    assert read_as_columns(entries) == read_with_reference(entries)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +177,9 @@ def test_the_fast_reader_gives_what_the_plain_one_gives(entries: list[Entry]) ->
 def test_an_entry_that_cannot_be_counted_is_set_aside_alone(
     pairs: list[tuple[bytes, bytes]], reason: Reason
 ) -> None:
-    good: list[tuple[bytes, bytes]] = [*BASE, (b"eq", b"1")]
-    entries = [(b"%d-%d" % (NOW_MS, i), body) for i, body in enumerate((good, pairs, good))]
-    chunk = read_reply(QUEUE, *encoded(entries))
+    valid: list[tuple[bytes, bytes]] = [*BASE, (b"eq", b"1")]
+    entries = [(b"%d-%d" % (NOW_MS, i), body) for i, body in enumerate((valid, pairs, valid))]
+    chunk = read_xrange_reply(QUEUE, *encode_reply(entries))
     assert chunk.set_aside == {reason: 1}
     assert chunk.examples[reason].startswith(f"{NOW_MS}-1 org=o")
     assert len(chunk.rows) == 2
@@ -185,56 +187,58 @@ def test_an_entry_that_cannot_be_counted_is_set_aside_alone(
 
 
 def test_an_event_of_a_pack_that_cannot_be_counted_is_set_aside_alone() -> None:
-    events = [
-        ({**PLACE, "eq": 1}, NOW_MS),
-        ({**PLACE, "eq": -1}, NOW_MS),
-        ({**PLACE, "eq": 2, "wt": "x"}, NOW_MS),
+    events: list[tuple[Fields, int]] = [
+        ({**DIMENSIONS, "eq": 1}, NOW_MS),
+        ({**DIMENSIONS, "eq": -1}, NOW_MS),
+        ({**DIMENSIONS, "eq": 2, "wt": "x"}, NOW_MS),
     ]
     payload = pack(QUEUE, [*events, events[0]])
     assert payload is not None
-    chunk = read_reply(QUEUE, *encoded([(b"%d-7" % NOW_MS, [(b"p", payload)])]))
+    chunk = read_xrange_reply(QUEUE, *encode_reply([(b"%d-7" % NOW_MS, [(b"p", payload)])]))
     assert chunk.set_aside == {Reason.NEGATIVE_COUNT: 1, Reason.NOT_A_NUMBER: 1}
     assert chunk.examples[Reason.NEGATIVE_COUNT].startswith(f"{NOW_MS}-7#1 org=o")
     assert chunk.rows.counters["enqueued"].tolist() == [1, 1]
 
 
-def test_a_broken_pack_is_set_aside_with_its_bytes_and_its_neighbours_are_counted() -> None:
-    good: list[tuple[bytes, bytes]] = [*BASE, (b"eq", b"1")]
-    bodies = [good, [(b"p", PACKED[:-2])], [(b"p", PACKED)], good]
-    chunk = read_reply(QUEUE, *encoded([(b"%d-%d" % (NOW_MS, i), body) for i, body in enumerate(bodies)]))
+def test_a_broken_pack_is_set_aside_with_its_bytes_and_other_entries_are_counted() -> None:
+    valid: list[tuple[bytes, bytes]] = [*BASE, (b"eq", b"1")]
+    bodies = [valid, [(b"p", PACKED[:-2])], [(b"p", PACKED)], valid]
+    chunk = read_xrange_reply(
+        QUEUE, *encode_reply([(b"%d-%d" % (NOW_MS, i), body) for i, body in enumerate(bodies)])
+    )
     assert chunk.set_aside == {Reason.BROKEN_PACK: 1}
     assert chunk.examples[Reason.BROKEN_PACK].startswith(f"{NOW_MS}-1 p=0x96")
     assert (chunk.entries, len(chunk.rows)) == (4, 5)
 
 
-def test_the_last_of_a_gauge_is_the_packs_last_whatever_its_shape() -> None:
+def test_the_last_gauge_value_of_a_pack_is_independent_of_event_shapes() -> None:
     depths = [{"ql": 1}, {"ql": 2, "eq": 1}, {"ql": 3}, {"ql": 4, "eq": 1}, {"ql": 5}]
-    payload = pack(QUEUE, [({**PLACE, **some}, NOW_MS) for some in depths])
+    payload = pack(QUEUE, [({**DIMENSIONS, **fields}, NOW_MS) for fields in depths])
     assert payload is not None
     entries: list[Entry] = [(b"%d-%d" % (NOW_MS, i), [(b"p", payload)]) for i in range(2)]
-    folded = fold(read_reply(QUEUE, *encoded(entries)).rows, QUEUE.bucket_ms)
+    folded = fold(read_xrange_reply(QUEUE, *encode_reply(entries)).rows, QUEUE.bucket_ms)
     assert (folded.gauge_last["depth"].tolist(), folded.events.tolist()) == ([5], [10])
     assert folded.seen_id.tolist() == [(NOW_MS << 22) + (1 << 8) + 4]
 
 
 def test_text_that_looks_like_a_packed_entry_stays_text() -> None:
     inner = b"x\r\n*2\r\n$15\r\n%d-9\r\n*2\r\n$1\r\np\r\n$%d\r\n%s\r\n" % (NOW_MS, len(PACKED), PACKED)
-    forged = encoded([(b"%d-9" % NOW_MS, [*BASE, (b"eq", b"7")])])[0][12:-10]
+    forged = encode_reply([(b"%d-9" % NOW_MS, [*BASE, (b"eq", b"7")])])[0][12:-10]
     for text in (inner, inner + forged, inner[3:-2]):
         entries: list[Entry] = [
             (b"%d-0" % NOW_MS, [*BASE, (b"eq", b"1"), (b"op", text)]),
             (b"%d-1" % NOW_MS, [(b"p", PACKED)]),
         ]
-        assert quickly(entries) == plainly(entries)
-        assert read_reply(QUEUE, *encoded(entries)).rows.counters["enqueued"].sum() == 1
+        assert read_as_columns(entries) == read_with_reference(entries)
+        assert read_xrange_reply(QUEUE, *encode_reply(entries)).rows.counters["enqueued"].sum() == 1
 
 
 def test_a_negative_age_counts_as_zero() -> None:
-    chunk = read_reply(QUEUE, *encoded([(b"%d-0" % NOW_MS, [*BASE, (b"age", b"-3")])]))
+    chunk = read_xrange_reply(QUEUE, *encode_reply([(b"%d-0" % NOW_MS, [*BASE, (b"age", b"-3")])]))
     assert not chunk.set_aside
     assert chunk.rows.gauge_last["oldest_age_ms"].tolist() == [0]
 
 
 def test_an_empty_reply_holds_nothing() -> None:
-    chunk = read_reply(QUEUE, *encoded([]))
+    chunk = read_xrange_reply(QUEUE, *encode_reply([]))
     assert (chunk.entries, chunk.last_id, len(chunk.rows)) == (0, None, 0)

@@ -16,7 +16,7 @@ from redis import Redis
 from penstock.config import Settings, as_environment
 from penstock.streams.batch_lock import hold_key
 from penstock.warehouse.clickhouse_client import Warehouse
-from tests.integration.pipeline.archived import archived, content, emit, rebuilt
+from tests.integration.pipeline.archive.archive_content import archived, content, emit, rebuilt
 
 PATIENCE_S = 240
 

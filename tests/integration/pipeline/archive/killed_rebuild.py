@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.cli.main import app
-from penstock.warehouse.table_copies import Copies
+from penstock.warehouse.table_copies import TableCopies
 
-swap, swapped = Copies.swap, []
+swap, swapped = TableCopies.swap, []
 
 
-def swap_or_die(self: Copies, table: Any, *arguments: Any) -> None:
+def swap_or_die(self: TableCopies, table: Any, *arguments: Any) -> None:
     if len(swapped) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     swapped.append(table)
@@ -25,6 +25,6 @@ def swap_or_die(self: Copies, table: Any, *arguments: Any) -> None:
 
 if __name__ == "__main__":
     assert app(["pipeline", "drain", "--json"], standalone_mode=False) == 0
-    Copies.swap = swap_or_die  # type: ignore[method-assign]
+    TableCopies.swap = swap_or_die  # type: ignore[method-assign]
     today = datetime.now(UTC).date().isoformat()
     app(["pipeline", "rebuild", "--from", today, "--to", today], standalone_mode=False)

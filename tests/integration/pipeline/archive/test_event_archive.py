@@ -21,12 +21,12 @@ from penstock.pipeline.archive.archive_writer import RangeWriter
 from penstock.pipeline.archive.event_archive import Archive
 from penstock.pipeline.archive.rebuild_fold import Run, fold_run
 from penstock.pipeline.source import stream_range
-from penstock.pipeline.source.batch_rows import batch_schema, point_rows
+from penstock.pipeline.source.batch_rows import batch_schema, build_point_batch
 from penstock.pipeline.source.stream_range import RawConnection, StreamRange, read_range
 from penstock.streams.batch_lock import Mark, mark_key, read_mark
 from penstock.streams.packing import pack
 from penstock.warehouse.clickhouse_client import Warehouse
-from tests.integration.pipeline.archived import archived, drained
+from tests.integration.pipeline.archive.archive_content import archived, drained
 from tests.integration.pipeline.events import event, fill, totals
 
 DAY_MS = 86_400_000
@@ -96,7 +96,7 @@ def test_archived_events_fold_into_what_was_counted(
         made = [row | {"wait_ms": sorted(row["wait_ms"])} for row in batch.to_pylist()]
         return sorted(made, key=lambda row: (row["queue"], row["at_ms"]))
 
-    assert in_order(folded) == in_order(point_rows(QUEUE, schema, 0, counted))
+    assert in_order(folded) == in_order(build_point_batch(QUEUE, schema, 0, counted))
 
 
 def test_a_batch_that_fails_between_archive_and_insert_is_archived_once(

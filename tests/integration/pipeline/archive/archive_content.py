@@ -14,12 +14,12 @@ from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.pipeline.archive.event_archive import Archive
 from penstock.pipeline.archive.rebuild import DayPlan, Rebuild
-from penstock.pipeline.checkpoint import checkpoint_of
+from penstock.pipeline.checkpoint import checkpoint_path
 from penstock.pipeline.job import Pipeline
 from penstock.streams.drain_target import Goal
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import QUANTILE_FUNCTION, key_columns, table_gauges, tier_tables
-from penstock.warehouse.series.packed_maximum import observed_value, percentiles_count
+from penstock.warehouse.series.packed_maximum import unpack_observed_value, unpack_percentiles_count
 from tests.integration.pipeline.events import event
 
 Content = dict[str, list[dict[str, Any]]]
@@ -28,7 +28,7 @@ Content = dict[str, list[dict[str, Any]]]
 def drained(spark: SparkSession, settings: Settings, redis: Redis) -> None:
     """Count what is in the streams, as `penstock pipeline drain` does."""
     goal = Goal.of(redis, QUEUE.stream_keys)
-    pipeline = Pipeline(spark, settings, checkpoint_of(settings), DEFINITIONS, threading.Event())
+    pipeline = Pipeline(spark, settings, checkpoint_path(settings), DEFINITIONS, threading.Event())
     assert pipeline.drain(goal, lambda left: None)
 
 
@@ -70,7 +70,7 @@ def content(warehouse: Warehouse, quantiles: bool = True) -> Content:
         for gauge in table_gauges(QUEUE, table.rollup):
             merged += [
                 f"max({gauge.name}_max) AS m_{gauge.name}",
-                f"{observed_value(f'max({gauge.name}_last)', 'NULL')} AS l_{gauge.name}",
+                f"{unpack_observed_value(f'max({gauge.name}_last)', 'NULL')} AS l_{gauge.name}",
             ]
         function, _, levels = QUANTILE_FUNCTION.partition("(")
         for sample in QUEUE.samples:
@@ -93,9 +93,9 @@ def unwritten(warehouse: Warehouse) -> int:
     """How many minutes and hours with waits have no percentiles that speak for all of them."""
     found = 0
     for table in tier_tables(QUEUE):
-        if table.tier.percentiles:
+        if table.tier.stores_percentiles:
             key = ", ".join(key_columns(QUEUE, table))
-            written = percentiles_count("max(wait_ms_percentiles)")
+            written = unpack_percentiles_count("max(wait_ms_percentiles)")
             [row] = warehouse.query(
                 f"SELECT count() AS n FROM (SELECT 1 FROM {table.name} GROUP BY {key} "
                 f"HAVING sum(wait_ms_count) != {written})"

@@ -1,4 +1,4 @@
-"""The sink: a batch counts once, in every tier, however often it is written."""
+"""Tests of the sink: a batch counts once, in every tier, however often it is written."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import running
-from penstock.pipeline.sink import clickhouse_sink as sink_module
-from penstock.pipeline.sink.clickhouse_sink import Sink, StoppingError
+from penstock.pipeline.sink.clickhouse_sink import ClickHouseSink, StoppingError
 from penstock.pipeline.source.batch_rows import batch_schema
 from penstock.pipeline.source.redis_streams import StreamsReader
 from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
 from penstock.streams.positions import read_lag, read_position
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema import landing_table
-from tests.integration.pipeline.events import event, fill, totals
+from tests.integration.pipeline.events import add, event, fill, totals
 from tests.waiting import wait_until
 
-NOTHING = {"0": "0-0", "1": "0-0"}
+START = {"0": "0-0", "1": "0-0"}
 
 
 @pytest.fixture
-def sink(warehouse: Warehouse, redis: Redis) -> Sink:
-    return Sink(QUEUE, warehouse, redis, threading.Event())
+def sink(warehouse: Warehouse, redis: Redis) -> ClickHouseSink:
+    return ClickHouseSink(QUEUE, warehouse, redis, threading.Event())
 
 
-def batch_of(spark: SparkSession, stream_url: str) -> pa.Table:
-    """What the streams hold now, as the query would hand it to the sink."""
+def read_batch(spark: SparkSession, stream_url: str) -> pa.Table:
+    """Return all entries of the streams as the query passes them to the sink."""
     reader = StreamsReader(stream_url, QUEUE)
-    end = reader.latestOffset(NOTHING, ReadAllAvailable())
-    batches = [batch for task in reader.partitions(NOTHING, end) for batch in reader.read(task)]
+    end = reader.latestOffset(START, ReadAllAvailable())
+    batches = [batch for task in reader.partitions(START, end) for batch in reader.read(task)]
     frame = spark.createDataFrame(pa.Table.from_batches(batches), schema=batch_schema(QUEUE))
     return landing_rows(frame, landing_expressions(QUEUE)).toArrow()
 
@@ -50,7 +49,7 @@ def expected(count: int, total: int) -> list[tuple[int, int, int, int]]:
     return [(count, total, 2 * count, waits)] * 3
 
 
-def test_rows_get_the_landing_tables_columns_and_times(spark: SparkSession) -> None:
+def test_rows_get_the_columns_and_timestamps_of_the_landing_table(spark: SparkSession) -> None:
     row: dict[str, Any] = dict.fromkeys(batch_schema(QUEUE).fieldNames())
     row |= {
         "kind": "point",
@@ -61,14 +60,14 @@ def test_rows_get_the_landing_tables_columns_and_times(spark: SparkSession) -> N
         "wait_ms": [1],
     }
     frame = spark.createDataFrame([row], schema=batch_schema(QUEUE))
-    made = landing_rows(frame, landing_expressions(QUEUE))
-    assert made.columns == ["kind", "shard", "label", "example", *landing_columns(QUEUE)]
-    [out] = made.toArrow().to_pylist()
+    landing = landing_rows(frame, landing_expressions(QUEUE))
+    assert landing.columns == ["kind", "shard", "label", "example", *landing_columns(QUEUE)]
+    [out] = landing.toArrow().to_pylist()
     assert out["at"] == datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
     assert (out["events"], out["wait_ms"], out["queue"], out["depth_max"]) == (2, [1], "q", None)
 
 
-def test_the_landing_columns_are_the_landing_tables(warehouse: Warehouse) -> None:
+def test_the_landing_columns_match_the_landing_table(warehouse: Warehouse) -> None:
     columns = warehouse.query(
         "SELECT name FROM system.columns WHERE database = currentDatabase() AND table = {table:String} "
         "ORDER BY position",
@@ -78,52 +77,51 @@ def test_the_landing_columns_are_the_landing_tables(warehouse: Warehouse) -> Non
 
 
 def test_a_batch_written_twice_counts_once_in_every_tier(
-    spark: SparkSession, sink: Sink, redis: Redis, stream_url: str, warehouse: Warehouse
+    spark: SparkSession, sink: ClickHouseSink, redis: Redis, stream_url: str, warehouse: Warehouse
 ) -> None:
     total = fill(redis, 500)
-    table = batch_of(spark, stream_url)
+    table = read_batch(spark, stream_url)
     for _ in range(3):
         sink.write(table, "query", 7)
     assert totals(warehouse) == expected(500, total)
 
 
-@pytest.mark.parametrize("other", [("query", 8), ("another query", 7)], ids=["batch", "checkpoint"])
+@pytest.mark.parametrize("other_batch", [("query", 8), ("another query", 7)], ids=["batch", "checkpoint"])
 def test_equal_rows_under_another_token_count_again(
     spark: SparkSession,
-    sink: Sink,
+    sink: ClickHouseSink,
     redis: Redis,
     stream_url: str,
     warehouse: Warehouse,
-    other: tuple[str, int],
+    other_batch: tuple[str, int],
 ) -> None:
     total = fill(redis, 500)
-    table = batch_of(spark, stream_url)
+    table = read_batch(spark, stream_url)
     sink.write(table, "query", 7)
-    sink.write(table, *other)
+    sink.write(table, *other_batch)
     assert totals(warehouse) == [tuple(2 * number for number in tier) for tier in expected(500, total)]
 
 
-def test_chunks_that_arrived_are_not_counted_again(
+def test_inserted_chunks_are_not_counted_again(
     spark: SparkSession,
-    sink: Sink,
     redis: Redis,
     stream_url: str,
     warehouse: Warehouse,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sink_module, "CHUNK_ROWS", 3)
+    sink = ClickHouseSink(QUEUE, warehouse, redis, threading.Event(), chunk_rows=3)
     total = fill(redis, 500)
-    table = batch_of(spark, stream_url)
+    table = read_batch(spark, stream_url)
     insert, inserted = warehouse.insert_once, 0
 
-    def dies_in_between(*arguments: Any) -> None:
+    def fail_at_third_insert(*arguments: Any) -> None:
         nonlocal inserted
         inserted += 1
         if inserted == 3:
             raise KeyboardInterrupt
         insert(*arguments)
 
-    monkeypatch.setattr(warehouse, "insert_once", dies_in_between)
+    monkeypatch.setattr(warehouse, "insert_once", fail_at_third_insert)
     with pytest.raises(KeyboardInterrupt):
         sink.write(table, "query", 7)
     assert 0 < totals(warehouse)[0][0] < 500
@@ -131,70 +129,70 @@ def test_chunks_that_arrived_are_not_counted_again(
     assert totals(warehouse) == expected(500, total)
 
 
-def test_the_group_is_moved_to_the_end_of_the_batch(
-    spark: SparkSession, sink: Sink, redis: Redis, stream_url: str
+def test_the_consumer_group_moves_to_the_end_of_the_batch(
+    spark: SparkSession, sink: ClickHouseSink, redis: Redis, stream_url: str
 ) -> None:
     fill(redis, 20)
-    table = batch_of(spark, stream_url)
+    table = read_batch(spark, stream_url)
     fill(redis, 6)
     sink.write(table, "query", 0)
     assert [read_lag(redis, key) for key in QUEUE.stream_keys] == [3, 3]
     assert (sink.state.batch_id, sink.state.entries, sink.state.query_id) == (0, 20, "query")
 
 
-def test_what_is_set_aside_is_kept_with_its_text_and_counted_once(
-    spark: SparkSession, sink: Sink, redis: Redis, stream_url: str, warehouse: Warehouse
+def test_entries_set_aside_are_stored_with_their_text_and_counted_once(
+    spark: SparkSession, sink: ClickHouseSink, redis: Redis, stream_url: str, warehouse: Warehouse
 ) -> None:
     fill(redis, 10)
     for _ in range(2):
-        redis.xadd(QUEUE.stream_keys[0], event(eq="many"))
-    redis.xadd(QUEUE.stream_keys[1], {"x": "y"})
+        add(redis, 0, event(eq="many"))
+    add(redis, 1, {"x": "y"})
     redis.xtrim(QUEUE.stream_keys[1], maxlen=3, approximate=False)
-    table = batch_of(spark, stream_url)
+    table = read_batch(spark, stream_url)
     for _ in range(2):
         sink.write(table, "query", 0)
-    kept = warehouse.query("SELECT metric, reason, stream, events, example FROM set_aside ORDER BY reason")
-    assert [(row["reason"], row["events"], row["stream"]) for row in kept] == [
+    rows = warehouse.query("SELECT metric, reason, stream, events, example FROM set_aside ORDER BY reason")
+    assert [(row["reason"], row["events"], row["stream"]) for row in rows] == [
         ("missing_dimension", 1, QUEUE.stream_keys[1]),
         ("not_a_number", 2, QUEUE.stream_keys[0]),
         ("trimmed", 3, QUEUE.stream_keys[1]),
     ]
-    assert kept[1]["example"].endswith("queue=orders eq=many")
+    assert rows[1]["example"].endswith("queue=orders eq=many")
     assert (sink.state.rejected, sink.state.lost) == (3, 3)
-    restarted = Sink(QUEUE, warehouse, redis, threading.Event())
+    restarted = ClickHouseSink(QUEUE, warehouse, redis, threading.Event())
     restarted.load_totals()
     assert (restarted.state.rejected, restarted.state.lost) == (3, 3)
 
 
-def test_a_batch_that_waits_for_clickhouse_is_given_up_when_told_to_stop(
+def test_a_batch_that_waits_for_clickhouse_is_abandoned_on_stop(
     spark: SparkSession, redis: Redis, stream_url: str
 ) -> None:
     fill(redis, 4)
-    table = batch_of(spark, stream_url)
+    table = read_batch(spark, stream_url)
     stopping = threading.Event()
-    sink = Sink(QUEUE, connect("http://127.0.0.1:9/default"), redis, stopping)
+    sink = ClickHouseSink(QUEUE, connect("http://127.0.0.1:9/default"), redis, stopping)
     threading.Timer(0.3, stopping.set).start()
     with pytest.raises(StoppingError):
         sink.write(table, "query", 0)
-    assert sink.state.waiting == "waiting for ClickHouse"
+    assert sink.state.waiting_for == "waiting for ClickHouse"
     assert sink.state.batch_id == -1
 
 
-def test_a_batch_waits_while_redis_may_not_be_written_to(
+def test_a_batch_waits_while_redis_is_read_only(
     spark: SparkSession, redis: Redis, stream_url: str, warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    """As after a failover, until the new master is one."""
+    """A Redis is read-only after a failover, until it becomes the master."""
     fill(redis, 4)
-    table = batch_of(spark, stream_url)
+    table = read_batch(spark, stream_url)
     valkey = Valkey(tmp_path, any_free_port())
-    with running(valkey), Redis.from_url(valkey.url) as failing:
-        failing.replicaof("127.0.0.1", str(any_free_port()))
-        sink = Sink(QUEUE, warehouse, failing, threading.Event())
+    with running(valkey), Redis.from_url(valkey.url) as replica:
+        replica.replicaof("127.0.0.1", str(any_free_port()))
+        sink = ClickHouseSink(QUEUE, warehouse, replica, threading.Event())
         writing = threading.Thread(target=sink.write, args=(table, "failed over", 0))
         writing.start()
-        wait_until(lambda: sink.state.waiting == "waiting for Redis", 10, "the batch waits")
-        failing.replicaof("NO", "ONE")
+        wait_until(lambda: sink.state.waiting_for == "waiting for Redis", 10, "the batch waits")
+        replica.replicaof("NO", "ONE")
         writing.join(20)
         assert not writing.is_alive()
         assert sink.state.batch_id == 0
-        assert read_position(failing, QUEUE.stream_keys[0]) is not None
+        assert read_position(replica, QUEUE.stream_keys[0]) is not None

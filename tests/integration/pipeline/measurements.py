@@ -1,4 +1,4 @@
-"""Events of weeks, and the two places they end in: landing rows for ClickHouse, and files of an archive."""
+"""Queue events for reports, written as landing rows to ClickHouse or as files to an archive."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ GAUGES = [gauge.name for gauge in QUEUE.gauges]
 SAMPLES = [sample.name for sample in QUEUE.samples]
 
 
-def measured(at_s: float, queue: str, group: str = "", **values: Any) -> dict[str, Any]:
-    """One event as the archive has it, from the few values a test cares about."""
+def queue_event(at_s: float, queue: str, group: str = "", **values: Any) -> dict[str, Any]:
+    """Return one event in the schema of the archive; values that are not given are empty."""
     at_ms = int(at_s * 1000)
     row: dict[str, Any] = {
         **dict.fromkeys(DIMENSIONS, "default"),
@@ -40,8 +40,8 @@ def measured(at_s: float, queue: str, group: str = "", **values: Any) -> dict[st
     return row | values
 
 
-def land_events(warehouse: Warehouse, events: Iterable[dict[str, Any]]) -> None:
-    """Through the landing table into every tier."""
+def insert_events(warehouse: Warehouse, events: Iterable[dict[str, Any]]) -> None:
+    """Insert the events into the landing table, and so into every tier."""
     fields = [
         *(pa.field(name, pa.string()) for name in DIMENSIONS),
         pa.field("at", pa.timestamp("ms", "UTC")),
@@ -54,7 +54,7 @@ def land_events(warehouse: Warehouse, events: Iterable[dict[str, Any]]) -> None:
 
 
 def archive_events(archive: Path, events: Iterable[dict[str, Any]]) -> None:
-    """One file per day, in two batches."""
+    """Write the events to an archive: two batches per day."""
     schema = pa.schema(
         [
             *(pa.field(name, pa.string()) for name in DIMENSIONS),
@@ -66,18 +66,21 @@ def archive_events(archive: Path, events: Iterable[dict[str, Any]]) -> None:
     for number, event in enumerate(events):
         day = datetime.fromtimestamp(event["at_ms"] / 1000, UTC).date()
         files[f"day={day}/batch=some-query-{number % 2}"].append(event)
-    for place, rows in files.items():
-        (archive / QUEUE.name / place).mkdir(parents=True)
+    for directory, rows in files.items():
+        (archive / QUEUE.name / directory).mkdir(parents=True)
         pq.write_table(
-            pa.Table.from_pylist(rows, schema=schema), archive / QUEUE.name / place / "part-0.parquet"
+            pa.Table.from_pylist(rows, schema=schema), archive / QUEUE.name / directory / "part-0.parquet"
         )
 
 
 def _landing_row(event: dict[str, Any]) -> dict[str, Any]:
-    seen = any(event[name] is not None for name in GAUGES)
+    has_gauges = any(event[name] is not None for name in GAUGES)
     row = {name: event[name] for name in (*DIMENSIONS, *COUNTERS, *SAMPLES)}
     row |= {"at": event["at_ms"] // 5_000 * 5_000, "events": 1, "newest_ms": event["at_ms"]}
-    row |= {"seen_ms": event["at_ms"] if seen else None, "seen_id": event["id_ms"] << 22 if seen else None}
+    row |= {
+        "seen_ms": event["at_ms"] if has_gauges else None,
+        "seen_id": event["id_ms"] << 22 if has_gauges else None,
+    }
     for name in GAUGES:
         row |= {f"{name}_max": event[name], f"{name}_last": event[name]}
     return row

@@ -23,13 +23,21 @@ from penstock.pipeline.archive import commands, compact, rebuild
 from penstock.pipeline.archive.compact import Compaction
 from penstock.pipeline.archive.event_archive import Archive, ArchiveInUse
 from penstock.pipeline.archive.rebuild import RebuildRefused
-from penstock.pipeline.checkpoint import checkpoint_of
+from penstock.pipeline.checkpoint import checkpoint_path
 from penstock.pipeline.job import Pipeline
 from penstock.streams.batch_lock import Mark, hold_key, mark_key
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import tier_tables
-from penstock.warehouse.table_copies import swap_statement, tables_keeping
-from tests.integration.pipeline.archived import archived, content, drained, emit, rebuilt, today, unwritten
+from penstock.warehouse.table_copies import swap_statement, tables_retaining
+from tests.integration.pipeline.archive.archive_content import (
+    archived,
+    content,
+    drained,
+    emit,
+    rebuilt,
+    today,
+    unwritten,
+)
 from tests.waiting import wait_until
 
 PATIENCE_S = 120
@@ -97,7 +105,7 @@ def test_files_from_before_a_gauge_was_declared_are_rebuilt_without_it(
 @contextmanager
 def running(spark: SparkSession, settings: Settings) -> Iterator[None]:
     stopping = threading.Event()
-    pipeline = Pipeline(spark, settings, checkpoint_of(settings), DEFINITIONS, stopping)
+    pipeline = Pipeline(spark, settings, checkpoint_path(settings), DEFINITIONS, stopping)
     thread = threading.Thread(target=pipeline.run, daemon=True)
     thread.start()
     try:
@@ -244,7 +252,7 @@ def test_tiers_that_forgot_the_day_are_passed_over() -> None:
     now = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
     def tiers(days_ago: int) -> set[str]:
-        kept = tables_keeping(QUEUE, now.date() - timedelta(days=days_ago), now)
+        kept = tables_retaining(QUEUE, now.date() - timedelta(days=days_ago), now)
         return {table.tier.name for table in kept}
 
     assert tiers(0) == tiers(2) == {"5s", "1m", "1h"}
