@@ -1,4 +1,4 @@
-"""What the broker does between HTTP and PostgreSQL: push, pop, ack, and what they tell the metrics.
+"""Durable queues between HTTP and PostgreSQL: push, pop, ack, overload management, journal and metrics.
 
-It knows neither HTTP nor SQL.
+This package knows neither HTTP nor SQL.
 """

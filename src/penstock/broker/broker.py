@@ -1,21 +1,27 @@
-"""One broker process: the operations on durable queues, and what they share."""
+"""The broker of one process: all operations on durable queues and the objects they share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from penstock.batching import Batcher
+from penstock.batching import BatcherState
 from penstock.broker.context import BrokerContext
+from penstock.broker.dead_letters.dead_letter_catalog import DeadLetterCatalog
 from penstock.broker.dead_letters.letters import DeadLetters
 from penstock.broker.diagnostics import Diagnostics
+from penstock.broker.durable_store import DurableStore
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
-from penstock.broker.overload.deferred import DeferredWrites
+from penstock.broker.overload.deferred import DeferredWrites, OperationActions
 from penstock.broker.overload.drain import Drain, DrainPlan
-from penstock.broker.overload.load import DEFAULTS, Decision, LoadMonitor, Threshold, thresholds
-from penstock.broker.overload.operation_actions import OperationActions
+from penstock.broker.overload.load import (
+    DEFAULT_THRESHOLDS,
+    Decision,
+    LoadMonitor,
+    Threshold,
+    read_thresholds,
+)
 from penstock.broker.queues.ack import Acks
 from penstock.broker.queues.admin import GroupAdmin, QueueAdmin
 from penstock.broker.queues.id_cache import IdCache
@@ -27,20 +33,20 @@ from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.broker.wakeups import ParkedPops, PopWakeups
 from penstock.clock import Clock, system_clock
 from penstock.config import Settings
-from penstock.durable.notifications import News
+from penstock.durable.notifications import NotificationBus
 from penstock.durable.pool import Database
 from penstock.errors import Overloaded
 
 
 @dataclass(frozen=True, slots=True)
 class OverloadSettings:
-    """What is done about more than can be done."""
+    """Whether and how the broker defers and refuses requests."""
 
-    is_managed: bool = True
+    enabled: bool = True
     wait_s: float = 1.0
     spike_s: float = 10.0
-    thresholds: Mapping[str, Threshold] = field(default_factory=lambda: DEFAULTS)
-    plan: DrainPlan = field(default_factory=DrainPlan)
+    thresholds: Mapping[str, Threshold] = field(default_factory=lambda: DEFAULT_THRESHOLDS)
+    drain_plan: DrainPlan = field(default_factory=DrainPlan)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> OverloadSettings:
@@ -48,13 +54,13 @@ class OverloadSettings:
             settings.load_management,
             settings.load_wait_s,
             settings.load_spike_s,
-            thresholds(settings),
-            DrainPlan.of(settings),
+            read_thresholds(settings),
+            DrainPlan.from_settings(settings),
         )
 
 
 class Broker:
-    """Push, pop and settle. One per process and event loop; `start` and `stop` may be called twice."""
+    """Push, pop and ack. One broker per process and event loop; `start` and `stop` may be called twice."""
 
     def __init__(
         self,
@@ -70,28 +76,29 @@ class Broker:
     ) -> None:
         overload = overload or OverloadSettings()
         self.database = database
+        self.store = DurableStore(database)
         self.diagnostics = Diagnostics(database)
         self.cipher = cipher or PayloadCipher()
         self.id_cache = IdCache(database, names)
         self.parked_pops = ParkedPops()
-        self.notifications = News(
+        self.notifications = NotificationBus(
             database.url,
-            ready=self.parked_pops.wake,
-            changed=self.id_cache.invalidate_queue_id,
-            missed=self._missed,
+            on_ready=self.parked_pops.wake,
+            on_changed=self.id_cache.invalidate_queue_id,
+            resync=self._resync,
         )
         wakeups = PopWakeups(self.parked_pops, self.notifications)
-        context = BrokerContext(database, self.id_cache, metrics, wakeups, self.cipher)
+        context = BrokerContext(database, self.store, self.id_cache, metrics, wakeups, self.cipher)
         self.load = LoadMonitor(
             database,
             overload.thresholds,
             wait_s=overload.wait_s,
             spike_s=overload.spike_s,
-            enabled=overload.is_managed,
+            enabled=overload.enabled,
         )
         self.journal = journal
         self.deferred_writes = DeferredWrites(context, self.load, journal)
-        self.drain = Drain(context, self.deferred_writes, overload.plan)
+        self.drain = Drain(context, self.deferred_writes, overload.drain_plan)
         self.deferred_writes.notify_work = self.drain.notify_work
         self.pushes = Pushes(context, self.load, self.deferred_writes)
         self.pops = Pops(context, lease_ms, clock)
@@ -101,7 +108,8 @@ class Broker:
         self.groups = GroupAdmin(context, self.notifications)
         self.message_actions = MessageActions(context)
         self.dead_letters = DeadLetters(context)
-        self.batchers: dict[str, Batcher[Any, Any]] = {
+        self.dead_letter_catalog = DeadLetterCatalog(self.store, self.dead_letters)
+        self.batchers: dict[str, BatcherState] = {
             "push": self.pushes.batcher,
             "pop": self.pops.batcher,
             "ack": self.acks.batcher,
@@ -125,7 +133,7 @@ class Broker:
         await self.drain.start()
 
     async def stop(self) -> None:
-        """Finish what is in flight."""
+        """Stop background tasks and finish all requests in flight."""
         await self.notifications.stop()
         await self.drain.stop()
         await self.load.stop()
@@ -133,9 +141,10 @@ class Broker:
             await batcher.drain()
 
     def admit(self, kind: str) -> Decision:
-        """Whether a request of this kind is carried out or spilled; raises Overloaded if it is neither.
+        """Decide whether a request of this kind is executed or deferred. Raises Overloaded if it is refused.
 
-        While PostgreSQL is away the journal decides about pushes; nothing else can be done then.
+        During an outage of PostgreSQL, pushes go to the journal if there is one, and all other requests raise
+        DatabaseUnavailable.
         """
         if self.database.outage.is_active:
             if kind != "push" or self.journal is None:
@@ -146,7 +155,7 @@ class Broker:
             raise Overloaded(self.load.retry_after_s(kind))
         return decision
 
-    def _missed(self) -> None:
-        """Options may have changed and queues may have gone unheard: look everything up again."""
+    def _resync(self) -> None:
+        """Drop cached ids and wake all pops, because notifications of changes may have been missed."""
         self.id_cache.invalidate_all()
         self.parked_pops.wake_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.broker.durable_store import DurableStore
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.queues.id_cache import IdCache
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
@@ -16,6 +17,7 @@ class BrokerContext:
     """Shared dependencies, passed to every operation of the broker."""
 
     database: Database
+    store: DurableStore
     id_cache: IdCache
     metrics: QueueMetrics
     wakeups: PopWakeups

@@ -17,11 +17,14 @@ from datetime import timedelta
 
 from penstock.clock import Clock, system_clock, to_utc
 from penstock.config import Settings
-from penstock.durable import deferred_operations, minute_rows, reconciliation
+from penstock.durable import worker_minutes
 from penstock.durable.dead_letters import dead_letter_counts
-from penstock.durable.maintenance_lock import Upkeep
+from penstock.durable.deferred_operations import DeferredOperations
+from penstock.durable.maintenance_lock import MaintenanceLock
+from penstock.durable.reconciliation import Reconciliation
 from penstock.durable.storage import chunks, retention, vacuum
-from penstock.durable.storage.retention import LetGo
+from penstock.durable.storage.retention import DroppedMessages
+from penstock.durable.trace_log import TraceLog
 from penstock.errors import PenstockError
 from penstock.model import Scope
 
@@ -82,7 +85,7 @@ class Maintenance:
         self._let_go = let_go
         self._lanes_wait = lanes_wait
         self._clock = clock
-        self._session: Upkeep | None = None
+        self._session: MaintenanceLock | None = None
         self._after = 0
         self._reconciled = False
         self._task: asyncio.Task[None] | None = None
@@ -107,12 +110,12 @@ class Maintenance:
     async def round(self) -> bool:
         """Do what is due, if this process has or gets the lock; whether something is left over."""
         if self._session is None or self._session.is_closed:
-            self._session = await Upkeep.begin(self._url)
+            self._session = await MaintenanceLock.acquire(self._url)
         session = self._session
         if session is None:
             return False
         left = False
-        steps: tuple[Callable[[Upkeep], Awaitable[bool]], ...] = (
+        steps: tuple[Callable[[MaintenanceLock], Awaitable[bool]], ...] = (
             self._read_clock,
             self._rotate,
             self._retain,
@@ -163,110 +166,110 @@ class Maintenance:
         if session is not None:
             await session.close()
 
-    async def _read_clock(self, session: Upkeep) -> bool:
-        await vacuum.read_clock(session)
+    async def _read_clock(self, session: MaintenanceLock) -> bool:
+        await vacuum.record_xid_clock(session)
         return False
 
-    async def _rotate(self, session: Upkeep) -> bool:
+    async def _rotate(self, session: MaintenanceLock) -> bool:
         await chunks.rotate(session, self._plan.chunk_bytes, self._plan.chunk_age)
         return False
 
-    async def _retain(self, session: Upkeep) -> bool:
+    async def _retain(self, session: MaintenanceLock) -> bool:
         """All partitions once, or as many as there is time for; the next round goes on behind them."""
-        spent = chunks.after(STEP_S)
+        spent = chunks.time_budget(STEP_S)
         while not spent():
-            last, gone = await retention.retain(session, self._after)
+            last, gone = await retention.apply_retention(session, self._after)
             self._tell("retention", gone)
             self._after = last or 0
             if last is None:
                 return False
         return True
 
-    async def _expire(self, session: Upkeep) -> bool:
-        spent = chunks.after(STEP_S)
+    async def _expire(self, session: MaintenanceLock) -> bool:
+        spent = chunks.time_budget(STEP_S)
         more = True
         while more and not spent():
-            more, gone = await retention.expire_idle(session)
+            more, gone = await retention.expire_idle_positions(session)
             self._tell("time to live", gone)
         return more
 
-    async def _reclaim(self, session: Upkeep) -> bool:
-        return (await chunks.reclaim(session, chunks.after(STEP_S))).unfinished
+    async def _reclaim(self, session: MaintenanceLock) -> bool:
+        return (await chunks.reclaim(session, chunks.time_budget(STEP_S))).unfinished
 
-    async def _prune(self, session: Upkeep) -> bool:
-        spent = chunks.after(STEP_S)
+    async def _prune(self, session: MaintenanceLock) -> bool:
+        spent = chunks.time_budget(STEP_S)
         before = to_utc(self._clock()) - self._plan.trace_age
         more = True
         while more and not spent():
-            more = await vacuum.prune_traces(session, before)
+            more = await TraceLog(session).prune(before)
         return more
 
-    async def _look_at_lanes(self, session: Upkeep) -> bool:
+    async def _look_at_lanes(self, session: MaintenanceLock) -> bool:
         """Operations that are done are forgotten after a while; lanes whose broker died find another one."""
-        spent = chunks.after(STEP_S)
+        spent = chunks.time_budget(STEP_S)
         more = True
         while more and not spent():
-            gone = await deferred_operations.forget_finished(
-                session, self._plan.operation_age.total_seconds(), 5_000
+            gone = await DeferredOperations(session).prune_completed(
+                self._plan.operation_age.total_seconds(), 5_000
             )
             more = gone == 5_000
-        if self._lanes_wait is not None and await deferred_operations.next_due_s(session) is not None:
+        if self._lanes_wait is not None and await DeferredOperations(session).seconds_until_due() is not None:
             self._lanes_wait()
         return more
 
-    async def _fold_dead(self, session: Upkeep) -> bool:
+    async def _fold_dead(self, session: MaintenanceLock) -> bool:
         """All deltas of dead letters. Where many came, many will: the next round comes sooner."""
-        spent = chunks.after(STEP_S)
-        folded = total = await dead_letter_counts.fold(session)
+        spent = chunks.time_budget(STEP_S)
+        folded = total = await dead_letter_counts.fold_deltas(session)
         while folded >= dead_letter_counts.FOLD_ROWS and not spent():
-            folded = await dead_letter_counts.fold(session)
+            folded = await dead_letter_counts.fold_deltas(session)
             total += folded
-        await dead_letter_counts.forget(session)
+        await dead_letter_counts.prune_records(session)
         return total >= MANY_DELTAS
 
-    async def _group_dead(self, session: Upkeep) -> bool:
-        spent = chunks.after(STEP_S)
+    async def _group_dead(self, session: MaintenanceLock) -> bool:
+        spent = chunks.time_budget(STEP_S)
         more = True
         while more and not spent():
-            more = await dead_letter_counts.group(session)
+            more = await dead_letter_counts.assign_error_keys(session)
         return more
 
-    async def _recount_dead(self, session: Upkeep) -> bool:
+    async def _recount_dead(self, session: MaintenanceLock) -> bool:
         """Some slices of the recount, if one is due; the next round goes on behind them."""
-        if not await dead_letter_counts.recount_is_due(session):
+        if not await dead_letter_counts.is_recount_due(session):
             return False
-        spent = chunks.after(RECOUNT_S)
+        spent = chunks.time_budget(RECOUNT_S)
         while not spent():
             if (await dead_letter_counts.recount(session)).ended:
                 break
         return False
 
-    async def _forget_minutes(self, session: Upkeep) -> bool:
-        spent = chunks.after(STEP_S)
+    async def _forget_minutes(self, session: MaintenanceLock) -> bool:
+        spent = chunks.time_budget(STEP_S)
         before = to_utc(self._clock()) - self._plan.minute_age
         more = True
         while more and not spent():
-            more = await minute_rows.prune(session, before)
+            more = await worker_minutes.prune_minutes(session, before)
         return more
 
-    async def _reconcile(self, session: Upkeep) -> bool:
+    async def _reconcile(self, session: MaintenanceLock) -> bool:
         """Some queues of the reconciliation, if one is due; the next round goes on behind them. One is due
         when this process begins to lead, and then again and again."""
         is_first, self._reconciled = not self._reconciled, True
-        if not is_first and not await reconciliation.is_due(session, self._plan.reconcile_s):
+        if not is_first and not await Reconciliation(session).is_due(self._plan.reconcile_s):
             return False
-        spent = chunks.after(RECOUNT_S)
+        spent = chunks.time_budget(RECOUNT_S)
         ended = False
         while not ended and not spent():
-            ended = await reconciliation.step(session)
+            ended = await Reconciliation(session).run_step()
         return not ended
 
-    async def _vacuum(self, session: Upkeep) -> bool:
-        for name in await vacuum.vacuum(session):
+    async def _vacuum(self, session: MaintenanceLock) -> bool:
+        for name in await vacuum.vacuum_busy_tables(session):
             logger.debug("vacuumed %s", name)
         return False
 
-    def _tell(self, why: str, gone: list[LetGo]) -> None:
+    def _tell(self, why: str, gone: list[DroppedMessages]) -> None:
         for one in gone:
             logger.info(
                 "%s is over for %d messages of queue %r, group %r", why, one.messages, one.queue, one.group

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
-from penstock.durable.notifications import News
+from penstock.durable.notifications import NotificationBus
 
 
 class PopWatch:
@@ -162,7 +162,7 @@ def _signal(watch_list: WatchList, count: int) -> None:
 class PopWakeups:
     """Wake parked pops of this broker and of all other brokers."""
 
-    def __init__(self, parked_pops: ParkedPops, notifications: News | None = None) -> None:
+    def __init__(self, parked_pops: ParkedPops, notifications: NotificationBus | None = None) -> None:
         self.parked_pops = parked_pops
         self._notifications = notifications
 
@@ -170,4 +170,4 @@ class PopWakeups:
         """Wake up to `count` pops of every group of the queue, for these partitions or for any (None)."""
         self.parked_pops.wake(queue_id, count, partition_ids)
         if self._notifications is not None:
-            self._notifications.tell_ready(queue_id, count, partition_ids)
+            self._notifications.publish(queue_id, count, partition_ids)

@@ -124,9 +124,9 @@ async def test_what_the_disk_does_not_take_leaves_no_trace(
 
 
 async def test_who_wants_to_be_behind_others_is_told_when_there_are_none(journal: Journal) -> None:
-    assert not await journal.append([b"1"], behind=True)
+    assert not await journal.append([b"1"], unless_empty=True)
     assert not journal.has_records
-    first, second = await asyncio.gather(journal.append([b"1"]), journal.append([b"2"], behind=True))
+    first, second = await asyncio.gather(journal.append([b"1"]), journal.append([b"2"], unless_empty=True))
     assert first
     assert second
     store = Store()

@@ -104,7 +104,7 @@ async def test_a_journal_that_is_written_to_all_the_time_is_emptied_all_the_same
         n = 0
         while not stop.is_set():
             record = b"%d %d" % (name, n)
-            if await journal.append([record], behind=True):
+            if await journal.append([record], unless_empty=True):
                 sent.append(record)
                 n += 1
             else:

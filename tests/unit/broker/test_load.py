@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from penstock.batching import BatchStats
-from penstock.broker.overload.load import DEFAULTS, EVERY_S, LATE_S, Decision, LoadMonitor, Threshold
+from penstock.broker.overload.load import DEFAULT_THRESHOLDS, INTERVAL_S, MAX_LOOP_LAG_S, Decision, LoadMonitor, Threshold
 
 EXECUTE, SPILL, REFUSE = Decision
 SPIKE_S = 30.0
@@ -43,15 +43,15 @@ class Situation:
     def __init__(self, **kinds: Threshold) -> None:
         self.pool = Pool()
         self.batchers = {name: Batching() for name in ("push", "ack", "pop", "spill push", "spill ack")}
-        self.load = LoadMonitor(self.pool, {**DEFAULTS, **kinds}, spike_s=SPIKE_S)  # type: ignore[arg-type]
+        self.load = LoadMonitor(self.pool, {**DEFAULT_THRESHOLDS, **kinds}, spike_s=SPIKE_S)  # type: ignore[arg-type]
         self.load.watch(self.batchers)  # type: ignore[arg-type]
 
     def lasts(self, seconds: float, rate: int = 1_000, batch_s: float = 0.005) -> None:
         """Let things be as they are for a while, with so many requests a second carried out of every kind."""
-        for _ in range(round(seconds / EVERY_S)):
+        for _ in range(round(seconds / INTERVAL_S)):
             for batcher in self.batchers.values():
-                batcher.stats.add(round(rate * EVERY_S), round(rate * EVERY_S), batch_s)
-            self.load.measure(EVERY_S)
+                batcher.stats.add(round(rate * INTERVAL_S), round(rate * INTERVAL_S), batch_s)
+            self.load.measure(INTERVAL_S)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_waiters_make_it_busy_and_each_kind_has_its_own_threshold(situation: Sit
 
 def test_a_moment_is_not_a_load(situation: Situation) -> None:
     situation.pool.busy, situation.pool.waiting = 10, 10
-    situation.lasts(2 * EVERY_S)
+    situation.lasts(2 * INTERVAL_S)
     assert situation.load.decide("push") is EXECUTE
 
 
@@ -115,7 +115,7 @@ def test_a_slow_database_is_a_load(situation: Situation) -> None:
 
 def test_a_line_that_does_not_move_is_a_load_before_any_rate_is_known(situation: Situation) -> None:
     situation.batchers["push"].pending, situation.batchers["push"].oldest = 3, 1.5
-    situation.load.measure(EVERY_S)
+    situation.load.measure(INTERVAL_S)
     assert situation.load.decide("push") is SPILL
 
 
@@ -124,7 +124,7 @@ def test_full_lanes_refuse_and_say_when_to_come_back() -> None:
     situation.batchers["push"].pending = 1_100
     situation.lasts(1)
     assert situation.load.decide("push") is SPILL
-    situation.load.accepted("push", 100)
+    situation.load.add_deferred("push", 100)
     assert situation.load.decide("push") is REFUSE
     assert situation.load.retry_after_s("push") == 30, "nothing has been drained yet"
     situation.load._kinds["push"].drain_rate.value = 10
@@ -154,13 +154,13 @@ def test_when_accepting_is_slow_itself_it_refuses(situation: Situation) -> None:
     situation.lasts(1)
     spill = situation.batchers["spill push"]
     spill.pending, spill.oldest = 10, 1.5
-    situation.load.measure(EVERY_S)
+    situation.load.measure(INTERVAL_S)
     assert situation.load.decide("push") is REFUSE
 
 
 def test_a_late_event_loop_refuses_everything(situation: Situation) -> None:
     for _ in range(5):
-        situation.load.measure(LATE_S * 3)
+        situation.load.measure(MAX_LOOP_LAG_S * 3)
     assert {situation.load.decide(kind) for kind in ("push", "ack", "pop")} == {REFUSE}
 
 

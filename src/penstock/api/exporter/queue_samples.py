@@ -11,7 +11,7 @@ import time
 from penstock import telemetry
 from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.api.services import Services
-from penstock.broker.diagnostics import QueueGauges
+from penstock.broker.durable_store import NamedQueueGauge
 from penstock.errors import PenstockError
 from penstock.model import DEFAULT_SCOPE
 from penstock.runqueue.task_model import QueueState
@@ -79,18 +79,18 @@ async def queue_samples(services: Services) -> SampleTable:
     durable_queues, run_queues = await asyncio.gather(_durable_queues(services), _run_queues(services))
     samples = BoundedQueueSamples()
     now = time.time()
-    for gauges in durable_queues:
-        age_s = None if gauges.oldest_at is None else max(0.0, now - gauges.oldest_at.timestamp())
-        samples.add(gauges.queue, gauges.group, gauges.depth, gauges.running, age_s)
+    for gauge in durable_queues:
+        age_s = None if gauge.oldest_at is None else max(0.0, now - gauge.oldest_at.timestamp())
+        samples.add(gauge.queue, gauge.group_name, gauge.depth, gauge.running, age_s)
     for state in run_queues:
         samples.add_run_queue(state)
     return samples.table()
 
 
-async def _durable_queues(services: Services) -> list[QueueGauges]:
+async def _durable_queues(services: Services) -> list[NamedQueueGauge]:
     try:
         return await asyncio.wait_for(
-            services.broker.diagnostics.queue_gauges(DEFAULT_SCOPE, MAX_QUEUES), TIMEOUT_S
+            services.broker.store.gauges.of_environment_queues(DEFAULT_SCOPE, MAX_QUEUES), TIMEOUT_S
         )
     except (TimeoutError, PenstockError):
         return []  # PostgreSQL is unreachable or slow; /health reports it

@@ -20,7 +20,6 @@ from penstock.api.schemas.time_window import Asked, Window, ratio
 from penstock.api.services import Services, get_services
 from penstock.broker.self_metrics.lag import QUANTILES, Percentiles
 from penstock.clock import iso
-from penstock.durable import catalog, minute_rows
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
 
@@ -54,23 +53,23 @@ async def throughput(
     """Requests and messages of all brokers together, and how long messages had waited when they were
     popped."""
     services = get_services(request)
-    rows = await minute_rows.throughput(services.database, asked.start, asked.end, asked.width)
+    rows = await services.broker.store.worker_minutes.read_throughput(asked.start, asked.end, asked.width)
     percentiles = await _merged(
-        minute_rows.lag_digests(services.database, asked.start, asked.end, asked.width),
+        services.broker.store.worker_minutes.lag_digests(asked.start, asked.end, asked.width),
         lambda row: row["bucket_at"],
     )
     found = {
-        row["bucket_at"]: {
-            "coveredSeconds": round(row["covered_s"], 3),
-            "workers": row["workers"],
+        row.bucket_at: {
+            "coveredSeconds": round(row.covered_s, 3),
+            "workers": row.workers,
             **{name: row[column] for name, column in COUNTS.items()},
-            "pushPerSecond": _rounded(row["push_per_s"]),
-            "popPerSecond": _rounded(row["pop_per_s"]),
-            "ackPerSecond": _rounded(row["ack_per_s"]),
-            "transactionsPerSecond": _rounded(row["transactions_per_s"]),
-            "avgLagMs": _rounded(row["avg_lag_ms"]),
-            "maxLagMs": row["max_lag_ms"],
-            **_named(percentiles.of(row["bucket_at"])),
+            "pushPerSecond": _rounded(row.push_per_s),
+            "popPerSecond": _rounded(row.pop_per_s),
+            "ackPerSecond": _rounded(row.ack_per_s),
+            "transactionsPerSecond": _rounded(row.transactions_per_s),
+            "avgLagMs": _rounded(row.avg_lag_ms),
+            "maxLagMs": row.max_lag_ms,
+            **_named(percentiles.of(row.bucket_at)),
         }
         for row in rows
     }
@@ -90,8 +89,8 @@ async def queue_lag(
     services = get_services(request)
     rows = await _queue_rows(services, asked, queue, group)
     percentiles = await _merged(
-        minute_rows.queue_digests(
-            services.database, DEFAULT_SCOPE, asked.start, asked.end, asked.width, queue, group
+        services.broker.store.worker_minutes.queue_lag_digests(
+            DEFAULT_SCOPE, asked.start, asked.end, asked.width, queue, group
         ),
         lambda row: (row["bucket_at"], row["queue"]),
     )
@@ -142,21 +141,21 @@ SUMMED = (
 
 async def _queue_rows(services: Services, asked: Window, queue: str | None, group: str | None) -> Sums:
     """What happened, by bucket and queue. Raises UnknownQueue for one that is not there and never was."""
-    found = await minute_rows.queue_minutes(
-        services.database, DEFAULT_SCOPE, asked.start, asked.end, asked.width, queue, group
+    found = await services.broker.store.worker_minutes.read_queues(
+        DEFAULT_SCOPE, asked.start, asked.end, asked.width, queue, group
     )
     if (
         queue is not None
         and not found
-        and not await catalog.queue_exists(services.database, DEFAULT_SCOPE, queue)
+        and not await services.broker.store.catalog.has_queue(DEFAULT_SCOPE, queue)
     ):
         raise unknown_queue(queue)
     sums: Sums = {}
     for row in found:
-        of = sums.setdefault((row["bucket_at"], row["queue"]), dict.fromkeys((*SUMMED, "lag_max_ms"), 0))
+        of = sums.setdefault((row.bucket_at, row.queue), dict.fromkeys((*SUMMED, "lag_max_ms"), 0))
         for name in SUMMED:
             of[name] += row[name]
-        of["lag_max_ms"] = max(of["lag_max_ms"], row["lag_max_ms"])
+        of["lag_max_ms"] = max(of["lag_max_ms"], row.lag_max_ms)
     if len(sums) > MOST_ROWS:
         raise InvalidRequest(
             f"that would be {len(sums):,} points, and {MOST_ROWS:,} are the most: "
@@ -178,13 +177,13 @@ async def _series(
         return [
             {"bucket": iso(key[0]), "timestamp": iso(key[0]), **point(key, row)} for key, row in rows.items()
         ]
-    covered = await minute_rows.throughput(services.database, asked.start, asked.end, asked.width)
+    covered = await services.broker.store.worker_minutes.read_throughput(asked.start, asked.end, asked.width)
     nothing = dict.fromkeys((*SUMMED, "lag_max_ms"), 0)
     found = {}
     for row in covered:
-        key = (row["bucket_at"], queue)
-        found[row["bucket_at"]] = {
-            "coveredSeconds": round(row["covered_s"], 3),
+        key = (row.bucket_at, queue)
+        found[row.bucket_at] = {
+            "coveredSeconds": round(row.covered_s, 3),
             **point(key, rows.get(key, nothing)),
         }
     shape = dict.fromkeys(point((asked.start, queue), nothing))

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from penstock.api.http.request_parsing import MAX_NAME_LENGTH, check_name, read_json, request_body_schema
 from penstock.api.http.response import json_response
 from penstock.api.services import get_services
-from penstock.durable.options import OPTIONS, described, nearest
+from penstock.broker.queues.queue_options import OPTIONS, columns_to_options, suggest_name
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
 
@@ -46,7 +46,7 @@ async def configure(request: Request) -> Response:
             "partitionId": None if done.partition_id is None else str(done.partition_id),
             "namespace": done.row["namespace"],
             "task": done.row["task"],
-            "options": described(done.row, services.settings.lease_ms),
+            "options": columns_to_options(done.row, services.settings.lease_ms),
         }
     )
 
@@ -56,7 +56,7 @@ def _checked(found: dict[str, Any]) -> ConfigureBody:
         if name in OPTIONS:
             raise InvalidRequest(f"{name} is an option: put it into options", field=name)
         if name not in _FIELDS:
-            raise InvalidRequest(f"unknown field {name!r}{nearest(name, _FIELDS)}", field=name)
+            raise InvalidRequest(f"unknown field {name!r}{suggest_name(name, _FIELDS)}", field=name)
     try:
         body = msgspec.convert(found, ConfigureBody)
     except msgspec.ValidationError as error:

@@ -18,11 +18,10 @@ from penstock.api.auth import get_guards
 from penstock.api.http.parameters import MAX_ID, Limit, Offset, parse_time
 from penstock.api.http.request_parsing import check_name, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
-from penstock.api.schemas.dead_letter_views import letter, run_queue
+from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import get_services
 from penstock.clock import iso
-from penstock.durable.dead_letters import dead_letter_queries, jobs
-from penstock.durable.dead_letters.dead_letter_queries import Filter
+from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
 
@@ -68,7 +67,7 @@ async def purge(request: Request) -> Response:
 async def list_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
     """Jobs on dead letters, the latest first; finished ones are kept for 31 days."""
     get_guards(request).check(request, remote=True)
-    rows = await jobs.listed(get_services(request).database, DEFAULT_SCOPE, limit=limit, offset=offset)
+    rows = await get_services(request).broker.store.jobs.list_jobs(DEFAULT_SCOPE, limit=limit, offset=offset)
     return {"jobs": [told(row) for row in rows], "pagination": {"limit": limit, "offset": offset}}
 
 
@@ -99,7 +98,9 @@ async def _work(request: Request, kind: str) -> Response:
     tasks = (
         services.broker.dead_letters.tasks
         if task_ids
-        else await run_queue(services, which.queue, acting=True)
+        else await services.broker.dead_letter_catalog.run_queue_tasks(
+            DEFAULT_SCOPE, which.queue, for_change=True
+        )
     )
     if tasks is not None:
         if task_ids:
@@ -122,7 +123,7 @@ async def _work(request: Request, kind: str) -> Response:
         return accepted(job)
     rows: list[Any] = []
     if letter_ids is None:
-        rows = (await dead_letter_queries.page(services.database, DEFAULT_SCOPE, which, limit=SAMPLE)).rows
+        rows = (await services.broker.store.dead_letters.read_page(DEFAULT_SCOPE, which, limit=SAMPLE)).rows
     return json_response(
         {
             "dryRun": True,
@@ -130,7 +131,7 @@ async def _work(request: Request, kind: str) -> Response:
             "filter": told(job)["filter"],
             "total": job["total"],
             "totalIsExact": job["total_is_exact"],
-            "latest": [letter(services, row) for row in rows],
+            "latest": [dead_letter_to_dict(services, row) for row in rows],
         }
     )
 
@@ -142,12 +143,12 @@ def accepted(job: Any) -> Response:
     return response
 
 
-def selection(body: WorkBody) -> tuple[Filter, list[int] | None, list[str] | None]:
+def selection(body: WorkBody) -> tuple[DeadLetterFilter, list[int] | None, list[str] | None]:
     """Which letters a body means: a filter, or ids of letters, or ids of dead tasks.
 
     Refuses one that names nothing, unless it says that it means all.
     """
-    which = Filter(
+    which = DeadLetterFilter(
         _name("queue", body.queue),
         _name("consumerGroup", body.consumerGroup),
         _name("partition", body.partition),
@@ -157,7 +158,7 @@ def selection(body: WorkBody) -> tuple[Filter, list[int] | None, list[str] | Non
         body.errorGroup,
         _text("payload", body.payload),
     )
-    named = which != Filter()
+    named = which != DeadLetterFilter()
     if body.letterIds is not None:
         if named or body.all:
             raise InvalidRequest("letterIds cannot be combined with a filter or all", field="letterIds")

@@ -14,20 +14,20 @@ from penstock.api.auth import get_guards
 from penstock.api.http.parameters import MAX_ID, Group, Limit, Offset, Partition, Queue, Text, Timestamp
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.schemas.dead_letter_views import (
-    change_task,
-    is_task,
-    letter,
-    number,
-    run_queue,
-    status_page,
-    task_group,
-    task_letter,
-    tasks_of,
+    dead_letter_to_dict,
+    dead_task_to_dict,
+    is_task_id,
+    parse_dead_letter_id,
+    task_error_group_to_dict,
 )
 from penstock.api.services import get_services
 from penstock.clock import iso
-from penstock.durable.dead_letters import dead_letter_queries
-from penstock.durable.dead_letters.dead_letter_queries import COUNT_UP_TO, Before, Filter, Letters
+from penstock.durable.dead_letters.dead_letter_store import (
+    COUNT_UP_TO,
+    DeadLetterCursor,
+    DeadLetterFilter,
+    DeadLetterPage,
+)
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
 
@@ -66,12 +66,12 @@ async def list_dead_letters(
     """
     get_guards(request).check(request, remote=True)
     services = get_services(request)
-    which = Filter(queue, group, partition, start, end, error or None, error_group, payload or None)
-    if (tasks := await run_queue(services, queue)) is not None:
+    which = DeadLetterFilter(queue, group, partition, start, end, error or None, error_group, payload or None)
+    if (tasks := await services.broker.dead_letter_catalog.run_queue_tasks(DEFAULT_SCOPE, queue)) is not None:
         found = await tasks.find(DEFAULT_SCOPE, which, limit=limit, after=cursor)
         return json_response(
             {
-                "messages": [task_letter(task) for task in found.tasks],
+                "messages": [dead_task_to_dict(task) for task in found.tasks],
                 "total": None,
                 "totalIsExact": False,
                 "nextCursor": found.next,
@@ -79,15 +79,13 @@ async def list_dead_letters(
             }
         )
     before = _before(cursor)
-    page = await dead_letter_queries.page(
-        services.database, DEFAULT_SCOPE, which, limit=limit, offset=offset, before=before
+    page = await services.broker.store.dead_letters.read_page(
+        DEFAULT_SCOPE, which, limit=limit, offset=offset, before=before
     )
-    total = (
-        None if which.searches else await dead_letter_queries.total(services.database, DEFAULT_SCOPE, which)
-    )
+    total = None if which.searches else await services.broker.store.dead_letters.count(DEFAULT_SCOPE, which)
     return json_response(
         {
-            "messages": [letter(services, row) for row in page.rows],
+            "messages": [dead_letter_to_dict(services, row) for row in page.rows],
             "total": total,
             "totalIsExact": which.is_counted or (total is not None and total < COUNT_UP_TO),
             "nextCursor": _next(page, limit),
@@ -106,7 +104,9 @@ async def dead_status(
 ) -> dict[str, Any]:
     """How many dead letters each queue and group has, and since when the oldest is dead."""
     get_guards(request).check(request, remote=True)
-    page = await status_page(get_services(request), limit, offset, queue=queue, group=group, ages=True)
+    page = await get_services(request).broker.dead_letter_catalog.count_page(
+        DEFAULT_SCOPE, limit, offset, queue=queue, group=group, ages=True
+    )
     return {
         "groups": [
             {
@@ -139,15 +139,18 @@ async def error_groups(
     """
     get_guards(request).check(request, remote=True)
     services = get_services(request)
-    if queue is not None and (tasks := await run_queue(services, queue)) is not None:
+    if (
+        queue is not None
+        and (tasks := await services.broker.dead_letter_catalog.run_queue_tasks(DEFAULT_SCOPE, queue))
+        is not None
+    ):
         found, complete = await tasks.groups(DEFAULT_SCOPE, queue, hours)
         return {
-            "groups": [task_group(one, queue) for one in found[offset : offset + limit]],
+            "groups": [task_error_group_to_dict(one, queue) for one in found[offset : offset + limit]],
             "complete": complete,
             "pagination": {"limit": limit, "offset": offset, "total": len(found)},
         }
-    rows = await dead_letter_queries.error_groups(
-        services.database,
+    rows = await services.broker.store.dead_letters.list_error_groups(
         DEFAULT_SCOPE,
         queue=queue,
         group=group,
@@ -158,7 +161,7 @@ async def error_groups(
     return {
         "groups": [_error_group(row) for row in rows],
         "complete": True,
-        "pagination": {"limit": limit, "offset": offset, "total": rows[0]["total"] if rows else 0},
+        "pagination": {"limit": limit, "offset": offset, "total": rows[0].total if rows else 0},
     }
 
 
@@ -167,10 +170,14 @@ async def get_letter(request: Request, letter_id: LetterId) -> Response:
     """One dead letter with its payload, its error and its lineage."""
     get_guards(request).check(request, remote=True)
     services = get_services(request)
-    if is_task(letter_id):
-        return json_response(task_letter(await tasks_of(services).task(DEFAULT_SCOPE, letter_id)))
-    found = await services.broker.dead_letters.letter(DEFAULT_SCOPE, number(letter_id))
-    return json_response(letter(services, found))
+    if is_task_id(letter_id):
+        return json_response(
+            dead_task_to_dict(
+                await services.broker.dead_letter_catalog.dead_tasks.task(DEFAULT_SCOPE, letter_id)
+            )
+        )
+    found = await services.broker.dead_letters.letter(DEFAULT_SCOPE, parse_dead_letter_id(letter_id))
+    return json_response(dead_letter_to_dict(services, found))
 
 
 @router.delete("/letters/{letter_id}")
@@ -178,10 +185,10 @@ async def delete_letter(request: Request, letter_id: LetterId) -> dict[str, Any]
     """Delete one dead letter, whatever its attempts. The message stays in the log as it was."""
     get_guards(request).check(request)
     services = get_services(request)
-    if is_task(letter_id):
-        await change_task(services, "purge", letter_id)
+    if is_task_id(letter_id):
+        await services.broker.dead_letter_catalog.change_task(DEFAULT_SCOPE, "purge", letter_id)
     else:
-        await services.broker.dead_letters.delete(DEFAULT_SCOPE, number(letter_id))
+        await services.broker.dead_letters.delete(DEFAULT_SCOPE, parse_dead_letter_id(letter_id))
     return {"success": True, "deleted": 1, "letterId": letter_id}
 
 
@@ -190,10 +197,10 @@ async def requeue_letter(request: Request, letter_id: LetterId) -> dict[str, Any
     """Push one dead message again, to the end of its partition, for the group that had given up on it."""
     get_guards(request).check(request)
     services = get_services(request)
-    if is_task(letter_id):
-        task = await change_task(services, "requeue", letter_id)
+    if is_task_id(letter_id):
+        task = await services.broker.dead_letter_catalog.change_task(DEFAULT_SCOPE, "requeue", letter_id)
         return {"success": True, "letterId": letter_id, "queue": task.queue, "requeueOf": letter_id}
-    old, new = await services.broker.dead_letters.requeue(DEFAULT_SCOPE, number(letter_id))
+    old, new = await services.broker.dead_letters.requeue(DEFAULT_SCOPE, parse_dead_letter_id(letter_id))
     return {
         "success": True,
         "letterId": letter_id,
@@ -222,23 +229,23 @@ def _error_group(row: Any) -> dict[str, Any]:
     }
 
 
-def _next(page: Letters, limit: int) -> str | None:
+def _next(page: DeadLetterPage, limit: int) -> str | None:
     if len(page.rows) == limit:
         last = page.rows[-1]
-        return _cursor(Before(last["failed_at"], last["id"]))
+        return _cursor(DeadLetterCursor(last["failed_at"], last["id"]))
     return _cursor(page.looked_to) if page.looked_to else None
 
 
-def _cursor(before: Before) -> str:
+def _cursor(before: DeadLetterCursor) -> str:
     return f"{(before.failed_at - EPOCH) // timedelta(microseconds=1)}.{before.letter_id}"
 
 
-def _before(cursor: str | None) -> Before | None:
+def _before(cursor: str | None) -> DeadLetterCursor | None:
     if cursor is None:
         return None
     moment, _, letter_id = cursor.partition(".")
     try:
-        found = Before(EPOCH + timedelta(microseconds=int(moment)), int(letter_id))
+        found = DeadLetterCursor(EPOCH + timedelta(microseconds=int(moment)), int(letter_id))
         if 0 <= found.letter_id <= MAX_ID:
             return found
     except (ValueError, OverflowError):

@@ -61,7 +61,7 @@ async def status_horizon(
         None, alias="longerThan", ge=0, le=10**8, description="seconds; PENSTOCK_HORIZON_S if left out"
     ),
 ) -> dict[str, object]:
-    """Sessions, replication slots and prepared transactions that hold the vacuum horizon, the oldest first."""
+    """Sessions, replication slots and prepared transactions that hold back vacuum, the oldest first."""
     services = get_services(request)
     limit_s = services.settings.horizon_s if longer_than_s is None else longer_than_s
     holders = await services.broker.diagnostics.vacuum_horizon_holders(limit_s)

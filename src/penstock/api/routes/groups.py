@@ -15,8 +15,7 @@ from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.services import get_services
 from penstock.clock import iso, system_clock, to_utc
-from penstock.durable import consumer_groups
-from penstock.durable.consumer_groups import Moved
+from penstock.durable.consumer_groups import ConsumerGroups, SeekResult
 from penstock.errors import InvalidRequest, UnknownGroup
 from penstock.model import DEFAULT_SCOPE
 
@@ -41,8 +40,8 @@ async def list_groups(
     request: Request, queue: Queue | None = None, limit: Limit = 100, offset: Offset = 0
 ) -> Response:
     """A page of groups by name and queue; how many there are is in the header Total-Count."""
-    rows = await consumer_groups.groups(
-        get_services(request).database, DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset
+    rows = await get_services(request).broker.store.consumer_groups.list_groups(
+        DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset
     )
     now_s = system_clock()
     return json_response([summary(row, now_s) for row in rows], _total(rows))
@@ -57,23 +56,23 @@ async def list_lagging(
 ) -> Response:
     """The partitions in which a group has something unfinished that old, the oldest first."""
     now_s = system_clock()
-    rows = await consumer_groups.lagging(
-        get_services(request).database, DEFAULT_SCOPE, to_utc(now_s - min_lag_s), limit=limit, offset=offset
+    rows = await get_services(request).broker.store.consumer_groups.list_lagging(
+        DEFAULT_SCOPE, to_utc(now_s - min_lag_s), limit=limit, offset=offset
     )
     found = []
     for row in rows:
-        lag_s = _age_s(row["oldest_at"], now_s)
+        lag_s = _age_s(row.oldest_at, now_s)
         found.append(
             {
-                "consumer_group": row["group_name"],
-                "queue_name": row["queue"],
-                "partition_name": row["partition"],
-                "partition_id": str(row["partition_id"]),
-                "offset_lag": row["unfinished"],
+                "consumer_group": row.group_name,
+                "queue_name": row.queue,
+                "partition_name": row.partition,
+                "partition_id": str(row.partition_id),
+                "offset_lag": row.unfinished,
                 "time_lag_seconds": lag_s,
                 "lag_hours": round(lag_s / 3600, 2),
-                "oldest_unconsumed_at": iso(row["oldest_at"]),
-                "last_consumed_at": iso_or_none(row["leased_at"]),
+                "oldest_unconsumed_at": iso(row.oldest_at),
+                "last_consumed_at": iso_or_none(row.leased_at),
             }
         )
     return json_response(found, _total(rows))
@@ -85,16 +84,16 @@ async def get_group(
 ) -> dict[str, Any]:
     """The queues a group consumes, each with a page of the partitions by name."""
     database = get_services(request).database
-    rows = await consumer_groups.groups(database, DEFAULT_SCOPE, group=group, queue=queue, limit=1_000)
+    rows = await ConsumerGroups(database).list_groups(DEFAULT_SCOPE, group=group, queue=queue, limit=1_000)
     if not rows:
         raise UnknownGroup(f"there is no consumer group {group!r}; it is made by its first pop", group=group)
     now_s = system_clock()
     answer = {}
     for row in rows:
-        positions = await consumer_groups.group_partitions(database, row["id"], limit=limit, offset=offset)
-        answer[row["queue"]] = {
+        positions = await ConsumerGroups(database).list_positions(row.id, limit=limit, offset=offset)
+        answer[row.queue] = {
             **summary(row, now_s),
-            "partitionCount": positions[0]["total"] if positions else 0,
+            "partitionCount": positions[0].total if positions else 0,
             "partitions": [_position(position, now_s) for position in positions],
         }
     return answer
@@ -197,7 +196,7 @@ def _target(body: SeekBody) -> str:
     return "new" if body.toEnd else parse_time("timestamp", body.timestamp).isoformat()
 
 
-def _sought(group: str, queue: str, body: SeekBody, moved: Moved) -> dict[str, Any]:
+def _sought(group: str, queue: str, body: SeekBody, moved: SeekResult) -> dict[str, Any]:
     return {
         "success": True,
         "consumerGroup": group,

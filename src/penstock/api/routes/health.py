@@ -55,7 +55,7 @@ async def _warnings(services: Services) -> list[str]:
         holders = await asyncio.wait_for(work, TIMEOUT_S)
     except (TimeoutError, PenstockError):
         return []  # PostgreSQL is unreachable or slow; its own check reports it
-    return [holder.sentence for holder in holders]
+    return [holder.summary for holder in holders]
 
 
 async def _run_check(check: Awaitable[str]) -> ComponentHealth:

@@ -13,14 +13,12 @@ from penstock.api.http.parameters import Group, Limit, Offset, Partition, Partit
 from penstock.api.http.request_parsing import check_name, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response, payload_fields
 from penstock.api.routes.queues import unknown_queue
-from penstock.api.schemas.dead_letter_views import letter
+from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import Services, get_services
 from penstock.broker.queues.message_actions import StoredMessage
 from penstock.clock import iso
-from penstock.durable import catalog, consumer_groups, stored_messages
-from penstock.durable.dead_letters import dead_letter_queries
-from penstock.durable.dead_letters.dead_letter_queries import Filter
-from penstock.durable.stored_messages import Page
+from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
+from penstock.durable.stored_messages import MessageQuery
 from penstock.errors import InvalidRequest, UnknownGroup, UnknownPartition
 from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
 
@@ -137,31 +135,33 @@ async def message_page(
     limit: int,
     offset: int,
 ) -> dict[str, Any]:
-    found = await catalog.find_queue(services.database, DEFAULT_SCOPE, queue)
+    found = await services.broker.store.catalog.find_queue(DEFAULT_SCOPE, queue)
     if found is None:
         raise unknown_queue(queue)
-    known = {row["name"]: row["id"] for row in await consumer_groups.groups_of(services.database, found.id)}
+    known = {
+        row.name: row.id for row in await services.broker.store.consumer_groups.ids_by_name(found.id)
+    }
     if group is not None and group not in known:
         raise UnknownGroup(f"there is no consumer group {group!r} of queue {queue!r}", group=group)
     if status == "dead_letter":
-        which = Filter(queue, group, partition)
-        letters = await dead_letter_queries.dead_letters(
-            services.database, DEFAULT_SCOPE, which, limit=limit, offset=offset
+        which = DeadLetterFilter(queue, group, partition)
+        letters = await services.broker.store.dead_letters.read_page(
+            DEFAULT_SCOPE, which, limit=limit, offset=offset
         )
-        total = await dead_letter_queries.total(services.database, DEFAULT_SCOPE, which)
-        listed = [{**letter(services, row), "status": "dead_letter"} for row in letters]
+        total = await services.broker.store.dead_letters.count(DEFAULT_SCOPE, which)
+        listed = [{**dead_letter_to_dict(services, row), "status": "dead_letter"} for row in letters]
         return _listing(listed, total, None, limit, offset)
     partition_id = None
     if partition is not None:
-        partition_id = await stored_messages.partition_id(services.database, found.id, partition)
+        partition_id = await services.broker.store.messages.find_partition_id(found.id, partition)
         if partition_id is None:
             raise UnknownPartition(f"queue {queue!r} has no partition {partition!r}", partition=partition)
     group_id = known.get(group or QUEUE_MODE)
-    page = Page(found.id, partition_id, group_id, status, _cursor(cursor), offset, limit)
-    rows = await stored_messages.messages(services.database, page)
-    after = f"{rows[-1]['partition_id']}:{rows[-1]['message_offset']}" if len(rows) == limit else None
-    exact = None if status == "completed" or cursor is not None else rows[0]["total"] if rows else 0
-    listed = [_listed(services, queue, row) for row in rows if status in (None, row["status"])]
+    page = MessageQuery(found.id, partition_id, group_id, status, _cursor(cursor), offset, limit)
+    rows = await services.broker.store.messages.list_messages(page)
+    after = f"{rows[-1].partition_id}:{rows[-1].message_offset}" if len(rows) == limit else None
+    exact = None if status == "completed" or cursor is not None else rows[0].total if rows else 0
+    listed = [_listed(services, queue, row) for row in rows if status in (None, row.status)]
     return _listing(listed, exact, after, limit, offset)
 
 

@@ -13,7 +13,6 @@ from penstock.api.http.parameters import Limit, Queue
 from penstock.api.http.response import iso_or_none
 from penstock.api.services import get_services
 from penstock.clock import iso
-from penstock.durable import deferred_operations
 from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
@@ -31,12 +30,12 @@ async def list_operations(
     limit: Limit = 100,
 ) -> dict[str, Any]:
     """A page of operations, the oldest first. What is done is kept for an hour."""
-    rows = await deferred_operations.operations(
-        get_services(request).database, DEFAULT_SCOPE, queue=queue, status=status, after=after, limit=limit
+    rows = await get_services(request).broker.store.operations.list_operations(
+        DEFAULT_SCOPE, queue=queue, status=status, after=after, limit=limit
     )
     return {
         "operations": [_described(row) for row in rows],
-        "next": str(rows[-1]["id"]) if len(rows) == limit else None,
+        "next": str(rows[-1].id) if len(rows) == limit else None,
     }
 
 
@@ -44,17 +43,17 @@ async def list_operations(
 async def statistics(request: Request) -> dict[str, Any]:
     """Operations by type, priority and status; how loaded this broker process is; what the journal holds."""
     services = get_services(request)
-    rows = await deferred_operations.statistics(services.database)
+    rows = await services.broker.store.operations.statistics()
     return {
         "stats": [
             {
-                "type": row["kind"],
-                "priority": row["priority"],
-                "status": row["status"],
-                "count": row["operations"],
-                "oldest": iso(row["oldest"]),
-                "newest": iso(row["newest"]),
-                "averageSeconds": round(row["average_s"], 3),
+                "type": row.kind,
+                "priority": row.priority,
+                "status": row.status,
+                "count": row.operations,
+                "oldest": iso(row.oldest),
+                "newest": iso(row.newest),
+                "averageSeconds": round(row.average_s, 3),
             }
             for row in rows
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -19,9 +20,9 @@ from penstock import telemetry
 from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.api.exporter.queue_samples import queue_samples
 from penstock.api.exporter.worker_aggregate import summary_values
-from penstock.api.schemas.dead_letter_views import status_page
 from penstock.api.services import Services, get_services
 from penstock.errors import PenstockError
+from penstock.model import DEFAULT_SCOPE
 from penstock.streams.progress import read_progress_async
 from penstock.telemetry import EXPORTED_METRICS, MetricType
 
@@ -105,13 +106,13 @@ async def _reconciliation_samples(services: Services) -> SampleTable:
         telemetry.RECONCILIATION_FINDINGS: {},
     }
     try:
-        summary = await asyncio.wait_for(services.broker.diagnostics.last_reconciliation(), TIMEOUT_S)
+        report = await asyncio.wait_for(services.broker.store.reconciliation.latest(), TIMEOUT_S)
     except (TimeoutError, PenstockError):
         return table
-    if summary is not None:
-        table[telemetry.RECONCILIATION_AGE][()] = max(0.0, time.time() - summary.ended_at.timestamp())
-        table[telemetry.RECONCILIATION_DRIFT][()] = summary.drift
-        table[telemetry.RECONCILIATION_FINDINGS][()] = summary.findings
+    if report is not None:
+        table[telemetry.RECONCILIATION_AGE][()] = max(0.0, time.time() - report.ended_at.timestamp())
+        table[telemetry.RECONCILIATION_DRIFT][()] = report.drift
+        table[telemetry.RECONCILIATION_FINDINGS][()] = len(json.loads(report.findings))
     return table
 
 
@@ -129,8 +130,8 @@ async def _dead_letter_samples(services: Services) -> SampleTable:
     try:
         page, (drift, recounted_at) = await asyncio.wait_for(
             asyncio.gather(
-                status_page(services, MAX_GROUPS, 0, ages=True),
-                services.broker.diagnostics.dead_letter_drift(),
+                services.broker.dead_letter_catalog.count_page(DEFAULT_SCOPE, MAX_GROUPS, 0, ages=True),
+                services.broker.store.dead_letters.read_drift(),
             ),
             TIMEOUT_S,
         )

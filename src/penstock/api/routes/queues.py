@@ -13,9 +13,8 @@ from penstock.api.http.response import iso_or_none
 from penstock.api.routes.groups import summary
 from penstock.api.schemas.time_window import ratio
 from penstock.api.services import Services, get_services
+from penstock.broker.queues.queue_options import columns_to_options
 from penstock.clock import iso, system_clock, to_utc
-from penstock.durable import catalog, consumer_groups, minute_rows
-from penstock.durable.options import described
 from penstock.errors import UnknownQueue
 from penstock.model import DEFAULT_SCOPE
 
@@ -27,26 +26,26 @@ async def list_queues(
     request: Request, search: Search = None, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, Any]:
     """A page of the queues by name, with their depth."""
-    rows = await catalog.queues(
-        get_services(request).database, DEFAULT_SCOPE, search=search, limit=limit, offset=offset
+    rows = await get_services(request).broker.store.catalog.list_queues(
+        DEFAULT_SCOPE, search=search, limit=limit, offset=offset
     )
     return {
         "queues": [
             {
-                "id": str(row["id"]),
-                "name": row["name"],
-                "namespace": row["namespace"],
-                "task": row["task"],
-                "partitions": row["partitions"],
-                "consumerGroups": row["groups"],
-                "depth": row["depth"] or 0,
-                "running": row["running"] or 0,
-                "messages": {"pending": row["depth"] or 0, "processing": row["running"] or 0},
-                "createdAt": iso(row["created_at"]),
+                "id": str(row.id),
+                "name": row.name,
+                "namespace": row.namespace,
+                "task": row.task,
+                "partitions": row.partitions,
+                "consumerGroups": row.groups,
+                "depth": row.depth or 0,
+                "running": row.running or 0,
+                "messages": {"pending": row.depth or 0, "processing": row.running or 0},
+                "createdAt": iso(row.created_at),
             }
             for row in rows
         ],
-        "total": rows[0]["total"] if rows else 0,
+        "total": rows[0].total if rows else 0,
         "limit": limit,
         "offset": offset,
     }
@@ -68,14 +67,14 @@ async def delete_queue(request: Request, queue: Queue) -> dict[str, Any]:
 @router.get("/namespaces")
 async def list_namespaces(request: Request) -> dict[str, Any]:
     """The namespaces of queues, with what their queues hold together."""
-    rows = await catalog.labels(get_services(request).database, DEFAULT_SCOPE, "namespace")
+    rows = await get_services(request).broker.store.catalog.sum_by_label(DEFAULT_SCOPE, "namespace")
     return {"namespaces": [_label("namespace", row) for row in rows]}
 
 
 @router.get("/tasks")
 async def list_tasks(request: Request) -> dict[str, Any]:
     """The tasks of queues, with what their queues hold together."""
-    rows = await catalog.labels(get_services(request).database, DEFAULT_SCOPE, "task")
+    rows = await get_services(request).broker.store.catalog.sum_by_label(DEFAULT_SCOPE, "task")
     return {"tasks": [_label("task", row) for row in rows]}
 
 
@@ -94,12 +93,12 @@ async def list_partitions(
     offset: Offset = 0,
 ) -> dict[str, Any]:
     """A page of partitions by queue and name."""
-    rows = await catalog.partitions(
-        get_services(request).database, DEFAULT_SCOPE, queue=queue, search=search, limit=limit, offset=offset
+    rows = await get_services(request).broker.store.catalog.list_partitions(
+        DEFAULT_SCOPE, queue=queue, search=search, limit=limit, offset=offset
     )
     return {
-        "partitions": [{"queue": row["queue"], **_partition(row)} for row in rows],
-        "total": rows[0]["total"] if rows else 0,
+        "partitions": [{"queue": row.queue, **_partition(row)} for row in rows],
+        "total": rows[0].total if rows else 0,
         "limit": limit,
         "offset": offset,
     }
@@ -107,28 +106,28 @@ async def list_partitions(
 
 async def queue_detail(services: Services, queue: str, limit: int, offset: int) -> dict[str, Any]:
     """All there is to tell of a queue; UnknownQueue if there is none."""
-    found = await catalog.find_queue(services.database, DEFAULT_SCOPE, queue)
-    rows = await catalog.queue_totals(services.database, DEFAULT_SCOPE, queue=queue)
+    found = await services.broker.store.catalog.find_queue(DEFAULT_SCOPE, queue)
+    rows = await services.broker.store.catalog.list_holdings(DEFAULT_SCOPE, queue=queue)
     if found is None or not rows:
         raise unknown_queue(queue)
-    parts = await catalog.partitions(
-        services.database, DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset
+    parts = await services.broker.store.catalog.list_partitions(
+        DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset
     )
-    members = await consumer_groups.groups(services.database, DEFAULT_SCOPE, queue=queue, limit=1_000)
+    members = await services.broker.store.consumer_groups.list_groups(DEFAULT_SCOPE, queue=queue, limit=1_000)
     now_s = system_clock()
     return {
         "id": str(found.id),
         "name": queue,
         "namespace": found.row["namespace"],
         "task": found.row["task"],
-        "createdAt": iso(rows[0]["created_at"]),
-        "options": described(found.row, services.settings.lease_ms),
-        "depth": rows[0]["depth"],
-        "running": rows[0]["running"],
+        "createdAt": iso(rows[0].created_at),
+        "options": columns_to_options(found.row, services.settings.lease_ms),
+        "depth": rows[0].depth,
+        "running": rows[0].running,
         "totals": message_totals(rows[0]),
         "consumerGroups": [summary(row, now_s) for row in members],
         "partitions": [_partition(row) for row in parts],
-        "partitionCount": rows[0]["partitions"],
+        "partitionCount": rows[0].partitions,
         "limit": limit,
         "offset": offset,
         "asOf": iso(to_utc(now_s)),
@@ -137,15 +136,15 @@ async def queue_detail(services: Services, queue: str, limit: int, offset: int) 
 
 async def totals(services: Services, namespace: str | None, task: str | None) -> dict[str, Any]:
     """Totals over all queues, or those of a namespace and task; an empty name counts as none."""
-    row = await catalog.overview(
-        services.database, DEFAULT_SCOPE, namespace=namespace or None, task=task or None
+    row = await services.broker.store.catalog.sum_environment(
+        DEFAULT_SCOPE, namespace=namespace or None, task=task or None
     )
     return {
-        "queues": row["queues"],
-        "partitions": row["partitions"],
-        "namespaces": row["namespaces"],
-        "tasks": row["tasks"],
-        "consumerGroups": row["groups"],
+        "queues": row.queues,
+        "partitions": row.partitions,
+        "namespaces": row.namespaces,
+        "tasks": row.tasks,
+        "consumerGroups": row.groups,
         "messages": message_totals(row),
         "throughput": await _throughput(services),
         "asOf": iso(to_utc(system_clock())),
@@ -155,16 +154,16 @@ async def totals(services: Services, namespace: str | None, task: str | None) ->
 async def _throughput(services: Services) -> dict[str, Any]:
     """What all brokers do, over the last whole minute and what there is of the running one."""
     now = to_utc(system_clock())
-    rows = await minute_rows.throughput(
-        services.database, now - timedelta(minutes=1), now + timedelta(minutes=1), timedelta(minutes=1)
+    rows = await services.broker.store.worker_minutes.read_throughput(
+        now - timedelta(minutes=1), now + timedelta(minutes=1), timedelta(minutes=1)
     )
-    covered_s = sum(row["covered_s"] for row in rows)
+    covered_s = sum(row.covered_s for row in rows)
     return {
         "coveredSeconds": round(covered_s, 3),
-        "pushPerSecond": ratio(sum(row["push_messages"] for row in rows), covered_s),
-        "popPerSecond": ratio(sum(row["pop_messages"] for row in rows), covered_s),
-        "ackPerSecond": ratio(sum(row["ack_messages"] for row in rows), covered_s),
-        "avgLagMs": ratio(sum(row["lag_sum_ms"] for row in rows), sum(row["lag_count"] for row in rows)),
+        "pushPerSecond": ratio(sum(row.push_messages for row in rows), covered_s),
+        "popPerSecond": ratio(sum(row.pop_messages for row in rows), covered_s),
+        "ackPerSecond": ratio(sum(row.ack_messages for row in rows), covered_s),
+        "avgLagMs": ratio(sum(row.lag_sum_ms for row in rows), sum(row.lag_count for row in rows)),
     }
 
 

@@ -17,7 +17,6 @@ from starlette.responses import Response
 from penstock.api.http.parameters import Group, Label, Queue
 from penstock.api.services import Services, get_services
 from penstock.definitions import QUEUE, WORKER, MetricDefinition
-from penstock.durable import catalog
 from penstock.errors import RedisUnavailable, UnknownEnvironment, UnknownQueue, WarehouseUnavailable
 from penstock.model import DEFAULT_SCOPE
 from penstock.streams.watermark import counted_until
@@ -92,7 +91,7 @@ async def environment_metrics(
     services = get_services(request)
     scope = DEFAULT_SCOPE._replace(environment=environment)
     asked = await _asked(services, period, start, end, resolution, fields)
-    if not await catalog.has_queues(services.database, scope) and not await _measured(
+    if not await services.broker.store.catalog.has_queues(scope) and not await _measured(
         lambda: environment_is_known(services.warehouse, scope)
     ):
         raise UnknownEnvironment(
@@ -123,7 +122,7 @@ async def _is_known(services: Services, queue: str) -> bool:
     """Whether a queue of either kind has the name, or had it while it was measured."""
     if await _has_tasks(services, queue):
         return True
-    if await catalog.queue_exists(services.database, DEFAULT_SCOPE, queue):
+    if await services.broker.store.catalog.has_queue(DEFAULT_SCOPE, queue):
         return True
     return await _measured(lambda: queue_is_known(services.warehouse, DEFAULT_SCOPE, queue))
 

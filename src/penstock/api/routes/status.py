@@ -17,7 +17,6 @@ from penstock.api.routes.queues import message_totals, queue_detail, totals, unk
 from penstock.api.schemas.time_window import window
 from penstock.api.services import get_services
 from penstock.clock import iso
-from penstock.durable import catalog, minute_rows, reconciliation
 from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse.series.queue_series import SeriesResponse, queue_series
 
@@ -39,14 +38,14 @@ async def status(request: Request, namespace: Text = None, task: Text = None) ->
 async def last_reconciliation(request: Request) -> dict[str, Any]:
     """When totals and positions were last compared with the log, and what was found. `drift` is the number of
     messages by which totals were wrong, and `orphans` that of rows without an owner; all were corrected."""
-    row = await reconciliation.latest(get_services(request).database)
+    row = await get_services(request).broker.store.reconciliation.latest()
     if row is None:
         return {"endedAt": None}
     return {
-        "beganAt": iso(row["began_at"]),
-        "endedAt": iso(row["ended_at"]),
+        "beganAt": iso(row.began_at),
+        "endedAt": iso(row.ended_at),
         **{name: row[name] for name in ("queues", "partitions", "positions", "drift", "orphans")},
-        "findings": json.loads(row["findings"]),
+        "findings": json.loads(row.findings),
     }
 
 
@@ -59,8 +58,7 @@ async def list_queues(
     offset: Offset = 0,
 ) -> dict[str, Any]:
     """A page of queues by name with their totals."""
-    rows = await catalog.queue_totals(
-        get_services(request).database,
+    rows = await get_services(request).broker.store.catalog.list_holdings(
         DEFAULT_SCOPE,
         namespace=namespace or None,
         task=task or None,
@@ -70,18 +68,18 @@ async def list_queues(
     return {
         "queues": [
             {
-                "id": str(row["id"]),
-                "name": row["name"],
-                "namespace": row["namespace"],
-                "task": row["task"],
-                "createdAt": iso(row["created_at"]),
-                "partitions": row["partitions"],
-                "consumerGroups": row["groups"],
+                "id": str(row.id),
+                "name": row.name,
+                "namespace": row.namespace,
+                "task": row.task,
+                "createdAt": iso(row.created_at),
+                "partitions": row.partitions,
+                "consumerGroups": row.groups,
                 "messages": message_totals(row),
             }
             for row in rows
         ],
-        "total": rows[0]["total"] if rows else 0,
+        "total": rows[0].total if rows else 0,
         "pagination": {"limit": limit, "offset": offset},
     }
 
@@ -97,10 +95,10 @@ async def analytics(
     """How many messages were pushed to a queue, or to all of them, over time."""
     if queue is None:
         asked = window(start, end, interval, None)
-        rows = await minute_rows.throughput(
-            get_services(request).database, asked.start, asked.end, asked.width
+        rows = await get_services(request).broker.store.worker_minutes.read_throughput(
+            asked.start, asked.end, asked.width
         )
-        found = {row["bucket_at"]: {"messages": row["push_messages"]} for row in rows}
+        found = {row.bucket_at: {"messages": row.push_messages} for row in rows}
         return {
             "queue": None,
             **asked.described(),
@@ -159,7 +157,7 @@ async def refresh() -> dict[str, Any]:
 
 async def _series(request: Request, queue: str, start: Any, end: Any, interval: str | None) -> SeriesResponse:
     services = get_services(request)
-    if not await catalog.queue_exists(services.database, DEFAULT_SCOPE, queue):
+    if not await services.broker.store.catalog.has_queue(DEFAULT_SCOPE, queue):
         raise unknown_queue(queue)
     return await asyncio.to_thread(
         queue_series,

@@ -25,7 +25,6 @@ from penstock.api.http.request_parsing import check_name, read_json
 from penstock.api.http.response import json_response, payload_fields
 from penstock.api.services import Services, get_services
 from penstock.clock import iso
-from penstock.durable import trace_log
 from penstock.durable.trace_log import COUNT_UP_TO, Trace
 from penstock.errors import InvalidRequest, PayloadTooLarge
 from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
@@ -82,7 +81,7 @@ async def record_trace(request: Request) -> dict[str, Any]:
     place = await services.broker.message_actions.locate_partition(DEFAULT_SCOPE, trace.partition_id)
     if place.encrypted:
         trace = replace(trace, data=services.broker.cipher.encrypt(trace.data))
-    trace_id = await trace_log.record(services.database, DEFAULT_SCOPE, trace)
+    trace_id = await services.broker.store.traces.record(DEFAULT_SCOPE, trace)
     return {"success": True, "traceId": str(trace_id)}
 
 
@@ -94,16 +93,16 @@ async def list_names(
     offset: Offset = 0,
 ) -> dict[str, Any]:
     """A page of the names that traces have, those that begin with `search`, with the latest trace of each."""
-    rows = await trace_log.names(
-        get_services(request).database, DEFAULT_SCOPE, search or "", limit=limit + 1, offset=offset
+    rows = await get_services(request).broker.store.traces.list_names(
+        DEFAULT_SCOPE, search or "", limit=limit + 1, offset=offset
     )
     return {
         "trace_names": [
             {
-                "trace_name": row["name"],
-                "trace_count": row["traces"],
-                "trace_count_is_exact": row["traces"] < COUNT_UP_TO,
-                "last_seen": iso(row["last_at"]),
+                "trace_name": row.name,
+                "trace_count": row.traces,
+                "trace_count_is_exact": row.traces < COUNT_UP_TO,
+                "last_seen": iso(row.last_at),
             }
             for row in rows[:limit]
         ],
@@ -123,16 +122,16 @@ async def list_by_name(
 ) -> Response:
     """A page of the traces of a name, the latest first."""
     services = get_services(request)
-    rows = await trace_log.by_name(
-        services.database, DEFAULT_SCOPE, name, start=start, end=end, limit=limit + 1, offset=offset
+    rows = await services.broker.store.traces.list_by_name(
+        DEFAULT_SCOPE, name, start=start, end=end, limit=limit + 1, offset=offset
     )
     found = [
         {
             **_told(services, row),
-            "transaction_id": row["transaction_id"],
-            "partition_id": str(row["partition_id"]),
-            "queue_name": row["queue"],
-            "partition_name": row["partition"],
+            "transaction_id": row.transaction_id,
+            "partition_id": str(row.partition_id),
+            "queue_name": row.queue,
+            "partition_name": row.partition,
         }
         for row in rows[:limit]
     ]
@@ -150,8 +149,8 @@ async def list_of_message(
     """A page of a message's traces, the first one first."""
     services = get_services(request)
     await services.broker.message_actions.locate_partition(DEFAULT_SCOPE, partition_id)
-    rows = await trace_log.of_message(
-        services.database, partition_id, transaction_id, limit=limit + 1, offset=offset
+    rows = await services.broker.store.traces.list_of_message(
+        partition_id, transaction_id, limit=limit + 1, offset=offset
     )
     return _page([_told(services, row) for row in rows[:limit]], len(rows) > limit, limit, offset)
 

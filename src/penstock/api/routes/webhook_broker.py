@@ -1,9 +1,8 @@
-"""Dead letters by other names: a channel is a queue, a consumer a group, a job a dead letter."""
+"""Dead-letter routes in the terms of a webhook broker: channel = queue, consumer = group, job = dead letter."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -14,12 +13,11 @@ from penstock.api.http.parameters import Group, Limit, Offset, Queue
 from penstock.api.http.response import HotResponse
 from penstock.api.routes.dead_letter_jobs import accepted
 from penstock.api.routes.dead_letters import LetterId
-from penstock.api.schemas.dead_letter_views import change_task, is_task, number, run_queue, status_page
+from penstock.api.schemas.dead_letter_views import is_task_id, parse_dead_letter_id
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
+from penstock.broker.durable_store import DeadLetterFilter
 from penstock.clock import iso
-from penstock.durable.dead_letters import dead_letter_queries
-from penstock.durable.dead_letters.dead_letter_queries import Filter
 from penstock.errors import UnknownGroup
 from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
 
@@ -28,14 +26,14 @@ router = APIRouter(tags=["dead letters"])
 
 @router.get("/dlq-status")
 async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0) -> Response:
-    """A page of how many dead letters each consumer has, by name. Costs the same at any number of letters."""
+    """A page of the number of dead letters of each consumer, by name. Its cost does not depend on that number."""
     get_guards(request).check(request)
     return (await status(get_services(request), limit, offset)).to_response()
 
 
 async def status(services: Services, limit: int, offset: int) -> HotResponse:
-    """The answer, for a caller who may have it."""
-    page = await status_page(services, limit, offset)
+    """The response of `dlq_status`, after the caller was checked."""
+    page = await services.broker.dead_letter_catalog.count_page(DEFAULT_SCOPE, limit, offset)
     return HotResponse(
         200,
         encode(
@@ -60,31 +58,34 @@ async def status(services: Services, limit: int, offset: int) -> HotResponse:
 
 @router.delete("/channel/{channelId}/consumer/{consumerId}/dlq", status_code=202)
 async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) -> Response:
-    """Delete all dead letters of a consumer, chunk by chunk. 202 with the job."""
+    """Delete all dead letters of a consumer, in steps. 202 with the job that does it."""
     get_guards(request).check_consumer(request, channelId, consumerId)
     services = get_services(request)
-    which = Filter(queue=channelId, group=consumerId)
-    if await run_queue(services, channelId, acting=True) is not None:
-        return accepted(await services.broker.dead_letters.make_task_job(DEFAULT_SCOPE, "purge", which))
-    if not await dead_letter_queries.status(
-        services.database, DEFAULT_SCOPE, queue=channelId, group=consumerId, limit=1
-    ):
-        raise UnknownGroup(
-            f"consumer {consumerId!r} of channel {channelId!r} has never had a dead letter", group=consumerId
+    catalog = services.broker.dead_letter_catalog
+    dead_letter_filter = DeadLetterFilter(queue=channelId, group=consumerId)
+    if await catalog.run_queue_tasks(DEFAULT_SCOPE, channelId, for_change=True) is not None:
+        return accepted(
+            await services.broker.dead_letters.make_task_job(DEFAULT_SCOPE, "purge", dead_letter_filter)
         )
-    return accepted(await services.broker.dead_letters.make_job(DEFAULT_SCOPE, "purge", which))
+    if not await catalog.has_had_dead_letters(DEFAULT_SCOPE, channelId, consumerId):
+        raise UnknownGroup(
+            f"Consumer {consumerId!r} of channel {channelId!r} has never had a dead letter.", group=consumerId
+        )
+    return accepted(await services.broker.dead_letters.make_job(DEFAULT_SCOPE, "purge", dead_letter_filter))
 
 
 @router.delete("/channel/{channelId}/consumer/{consumerId}/job/{jobId}")
 async def delete_job(
     request: Request, channelId: Queue, consumerId: Group, jobId: LetterId
-) -> dict[str, Any]:
-    """Delete one dead letter of a consumer, whatever its attempts."""
+) -> dict[str, object]:
+    """Delete one dead letter of a consumer, regardless of its attempts."""
     get_guards(request).check_consumer(request, channelId, consumerId)
     services = get_services(request)
-    if is_task(jobId) and consumerId == QUEUE_MODE:
-        await change_task(services, "purge", jobId, channelId)
+    if is_task_id(jobId) and consumerId == QUEUE_MODE:
+        await services.broker.dead_letter_catalog.change_task(DEFAULT_SCOPE, "purge", jobId, channelId)
     else:
-        letter_id = 0 if is_task(jobId) else number(jobId)
-        await services.broker.dead_letters.delete(DEFAULT_SCOPE, letter_id, queue=channelId, group=consumerId)
+        dead_letter_id = 0 if is_task_id(jobId) else parse_dead_letter_id(jobId)
+        await services.broker.dead_letters.delete(
+            DEFAULT_SCOPE, dead_letter_id, queue=channelId, group=consumerId
+        )
     return {"success": True, "deleted": 1, "jobId": jobId}

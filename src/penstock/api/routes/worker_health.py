@@ -17,7 +17,6 @@ from penstock.api.routes.analytics import COUNTS
 from penstock.api.schemas.time_window import Asked, Window, ratio
 from penstock.api.services import Services, get_services
 from penstock.clock import iso
-from penstock.durable import minute_rows
 
 router = APIRouter(prefix="/api/v1/analytics", tags=["analytics"])
 
@@ -58,8 +57,7 @@ async def _answer(
     each: bool,
     point: Callable[[Any], dict[str, Any]],
 ) -> dict[str, Any]:
-    rows = await minute_rows.health(
-        services.database,
+    rows = await services.broker.store.worker_minutes.read_health(
         asked.start,
         asked.end,
         asked.width,
@@ -69,8 +67,8 @@ async def _answer(
     )
     processes: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = {}
     for row in rows:
-        process = (row["hostname"], row["worker"], row["pid"], row["started_at"])
-        processes.setdefault(process, {})[row["bucket_at"]] = _covered(row) | point(row)
+        process = (row.hostname, row.worker, row.pid, row.started_at)
+        processes.setdefault(process, {})[row.bucket_at] = _covered(row) | point(row)
     gap = {**dict.fromkeys(point(defaultdict(int))), "coveredSeconds": 0, "workers": 0}
     if not each:
         found = next(iter(processes.values()), {})

@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.broker.dead_letters.letters import DeadLetters
 from penstock.broker.encryption import KeyMissing
-from penstock.durable.maintenance_lock import Busy
+from penstock.durable.maintenance_lock import ResourceBusy
 from penstock.errors import DatabaseUnavailable, PenstockError, RedisUnavailable
 from penstock.ids import new_id
 
@@ -105,7 +105,7 @@ class DeadJobs:
             except KeyMissing as error:
                 await self._letters.fail(job, owner, error.detail)
                 return
-            except (Busy, DatabaseUnavailable, RedisUnavailable) as error:
+            except (ResourceBusy, DatabaseUnavailable, RedisUnavailable) as error:
                 logger.warning("job %s waits: %s", job["id"], error.detail)
                 await asyncio.sleep(HELD_S)
                 continue

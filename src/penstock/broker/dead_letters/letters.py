@@ -8,9 +8,8 @@ from typing import Any
 
 from penstock.broker.context import BrokerContext
 from penstock.broker.dead_letters.task_letters import DeadTasks
-from penstock.durable.dead_letters import dead_letter_changes, dead_letter_queries, jobs
-from penstock.durable.dead_letters.dead_letter_queries import Filter
-from penstock.durable.maintenance_lock import Busy
+from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
+from penstock.durable.maintenance_lock import ResourceBusy
 from penstock.errors import PenstockError, QueueFull, UnknownMessage
 from penstock.model import Scope
 
@@ -35,12 +34,12 @@ class DeadLetters:
         """Push one dead message again, for the group that gave up on it; its letter, and its new place."""
         letter = await self.letter(scope, letter_id)
         for _ in range(SEAL_ATTEMPTS):
-            rows = await dead_letter_changes.requeue(self._context.database, [letter_id])
+            rows = await self._context.store.dead_letters.requeue([letter_id])
             if not rows:
                 raise _unknown(letter_id)
-            match rows[0]["outcome"]:
+            match rows[0].outcome:
                 case "queued":
-                    self.queued(scope, rows[0]["queue_id"], letter["queue"], 1)
+                    self.queued(scope, rows[0].queue_id, letter["queue"], 1)
                     return letter, rows[0]
                 case "queue_full":
                     raise QueueFull(
@@ -48,24 +47,22 @@ class DeadLetters:
                         queue=letter["queue"],
                     )
                 case "behind":
-                    raise Busy(
+                    raise ResourceBusy(
                         "pushes to the partition wait for their turn and come first; try again shortly"
                     )
                 case "unsealed":
                     await self.seal([letter_id])
-        raise Busy("the letter changes all the time; try again")
+        raise ResourceBusy("the letter changes all the time; try again")
 
     async def delete(
         self, scope: Scope, letter_id: int, *, queue: str | None = None, group: str | None = None
     ) -> None:
         """Delete one dead letter, whatever its attempts. UnknownMessage if it is not there, or elsewhere."""
-        if not await dead_letter_changes.delete(
-            self._context.database, scope, letter_id, queue=queue, group=group
-        ):
+        if not await self._context.store.dead_letters.delete(scope, letter_id, queue=queue, group=group):
             raise _unknown(letter_id)
 
     async def letter(self, scope: Scope, letter_id: int) -> Any:
-        found = await dead_letter_queries.letter(self._context.database, scope, letter_id)
+        found = await self._context.store.dead_letters.get(scope, letter_id)
         if found is None:
             raise _unknown(letter_id)
         return found
@@ -74,15 +71,15 @@ class DeadLetters:
         self,
         scope: Scope,
         kind: str,
-        which: Filter,
+        which: DeadLetterFilter,
         *,
         letter_ids: Sequence[int] | None = None,
         rate: int | None = None,
         dry: bool = False,
     ) -> Any:
         """The job, to be carried out by any broker; with `dry` only what it would find."""
-        job = await jobs.make(
-            self._context.database, scope, kind, which, letter_ids=letter_ids, rate=rate, dry=dry
+        job = await self._context.store.jobs.create(
+            scope, kind, which, letter_ids=letter_ids, rate=rate, dry=dry
         )
         if not dry:
             self.wake()
@@ -92,7 +89,7 @@ class DeadLetters:
         self,
         scope: Scope,
         kind: str,
-        which: Filter,
+        which: DeadLetterFilter,
         *,
         task_ids: Sequence[str] | None = None,
         rate: int | None = None,
@@ -104,41 +101,41 @@ class DeadLetters:
         return job
 
     async def job(self, scope: Scope, job_id: uuid.UUID) -> Any:
-        return _known(job_id, await jobs.get(self._context.database, scope, job_id))
+        return _known(job_id, await self._context.store.jobs.get(scope, job_id))
 
     async def cancel(self, scope: Scope, job_id: uuid.UUID) -> Any:
         """Stop a job behind the chunk under way; one that has ended stays as it is."""
-        return _known(job_id, await jobs.cancel(self._context.database, scope, job_id))
+        return _known(job_id, await self._context.store.jobs.cancel(scope, job_id))
 
     async def take(self, owner: uuid.UUID) -> Any | None:
-        return await jobs.take(self._context.database, owner)
+        return await self._context.store.jobs.lease(owner)
 
     async def advance(self, job: Any, owner: uuid.UUID, limit: int, look_at: int) -> Any:
         """Do one chunk of a job; the job afterwards. What has to be sealed first is, for the next chunk."""
         if job["run_queue"]:
             if self.tasks is None:
-                raise Busy("this process has no run queues")
+                raise ResourceBusy("this process has no run queues")
             return await self.tasks.advance(job, owner, limit)
-        done = await jobs.advance(
-            self._context.database, job["id"], owner, limit, look_at, job["kind"] == "requeue"
+        done = await self._context.store.jobs.advance(
+            job["id"], owner, limit, look_at, job["kind"] == "requeue"
         )
-        for scope, queue_id, queue in await jobs.names(self._context.database, done.queued):
+        for scope, queue_id, queue in await self._context.store.jobs.find_queue_owners(done.queued):
             self.queued(scope, queue_id, queue, done.queued[queue_id])
         if done.unsealed:
             await self.seal(done.unsealed)
         return done.job
 
     async def let_go(self, job: Any, owner: uuid.UUID) -> None:
-        await jobs.let_go(self._context.database, job["id"], owner)
+        await self._context.store.jobs.release(job["id"], owner)
 
     async def fail(self, job: Any, owner: uuid.UUID, why: str) -> None:
-        await jobs.fail(self._context.database, job["id"], owner, why)
+        await self._context.store.jobs.fail(job["id"], owner, why)
 
     async def seal(self, letter_ids: Sequence[int]) -> None:
         """Seal letters at rest. Raises KeyMissing without a key."""
-        plain = await dead_letter_changes.payloads(self._context.database, letter_ids)
+        plain = await self._context.store.dead_letters.read_payloads(letter_ids)
         sealed = {letter_id: self._context.cipher.encrypt(payload) for letter_id, payload in plain.items()}
-        await dead_letter_changes.seal(self._context.database, sealed, plain)
+        await self._context.store.dead_letters.replace_payloads(sealed, plain)
 
     def queued(self, scope: Scope, queue_id: int, queue: str, messages: int) -> None:
         self._context.metrics.pushed(scope, queue_id, queue, messages)

@@ -16,14 +16,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.clock import to_utc
-from penstock.durable import catalog
-from penstock.durable.dead_letters import dead_letter_queries, jobs
-from penstock.durable.dead_letters.dead_letter_queries import Filter
+from penstock.durable.catalog import QueueCatalog
+from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter, DeadLetterStore
+from penstock.durable.dead_letters.jobs import JobStore
 from penstock.durable.pool import Database
 from penstock.errors import InvalidRequest, UnknownQueue, UnknownTask
 from penstock.model import QUEUE_MODE, Scope
 from penstock.runqueue.queue import RunQueues
-from penstock.runqueue.task_model import QueueState, TaskChange, Task, TaskState
+from penstock.runqueue.task_model import QueueState, Task, TaskChange, TaskState
 
 PAGE = 500
 LOOK_AT = 10_000
@@ -59,7 +59,7 @@ class DeadTasks:
 
     async def is_run_queue(self, scope: Scope, queue: str) -> bool:
         """Whether the name is a run queue's. A durable queue is told without asking Redis."""
-        if await catalog.queue_exists(self._database, scope, queue):
+        if await QueueCatalog(self._database).has_queue(scope, queue):
             return False
         return await self._run_queues.has_queue(scope, queue)
 
@@ -77,7 +77,13 @@ class DeadTasks:
         return died(page.tasks[0]) if page.tasks else None
 
     async def find(
-        self, scope: Scope, which: Filter, *, limit: int, after: str | None = None, look_at: int = LOOK_AT
+        self,
+        scope: Scope,
+        which: DeadLetterFilter,
+        *,
+        limit: int,
+        after: str | None = None,
+        look_at: int = LOOK_AT,
     ) -> Found:
         """Tasks of the run queue `which.queue` that match."""
         check(which)
@@ -108,9 +114,9 @@ class DeadTasks:
 
     async def groups(self, scope: Scope, queue: str, hours: int) -> tuple[list[ErrorGroup], bool]:
         """What tasks of a run queue died of, the most frequent first; whether all were looked at."""
-        found = await self.find(scope, Filter(queue=queue), limit=LOOK_AT)
-        patterns = await dead_letter_queries.error_patterns(
-            self._database, [task.error for task in found.tasks]
+        found = await self.find(scope, DeadLetterFilter(queue=queue), limit=LOOK_AT)
+        patterns = await DeadLetterStore(self._database).find_error_patterns(
+            [task.error for task in found.tasks]
         )
         this_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
         groups: dict[uuid.UUID, ErrorGroup] = {}
@@ -126,11 +132,11 @@ class DeadTasks:
                 group.hours[hours - 1 - ago] += 1
         return sorted(groups.values(), key=lambda group: -group.tasks), found.next is None
 
-    async def count(self, scope: Scope, which: Filter) -> tuple[int, bool]:
+    async def count(self, scope: Scope, which: DeadLetterFilter) -> tuple[int, bool]:
         """How many tasks match, as far as it can be told at once; whether that is all of them."""
         check(which)
         assert which.queue is not None
-        if which == Filter(queue=which.queue, group=which.group):
+        if which == DeadLetterFilter(queue=which.queue, group=which.group):
             return (await self._run_queues.get_queue(scope, which.queue)).dead, True
         found = await self.find(scope, which, limit=LOOK_AT)
         return len(found.tasks), found.next is None
@@ -154,25 +160,31 @@ class DeadTasks:
         return queues.pop()
 
     async def make_job(
-        self, scope: Scope, kind: str, which: Filter, *, task_ids: Sequence[str] | None, rate: int | None
+        self,
+        scope: Scope,
+        kind: str,
+        which: DeadLetterFilter,
+        *,
+        task_ids: Sequence[str] | None,
+        rate: int | None,
     ) -> Any:
         """The job as it was noted."""
         total, exact = await self.count(scope, which) if task_ids is None else (len(set(task_ids)), True)
-        return await jobs.make_of_tasks(
-            self._database, scope, kind, which, task_ids=task_ids, rate=rate, total=total, exact=exact
+        return await JobStore(self._database).create_for_tasks(
+            scope, kind, which, task_ids=task_ids, rate=rate, total=total, exact=exact
         )
 
     async def advance(self, job: Any, owner: uuid.UUID, limit: int) -> Any:
         """Do one chunk of a job; the job afterwards."""
-        scope = await jobs.scope_of(self._database, job["id"])
-        if not await jobs.hold(self._database, job["id"], owner):
-            return await jobs.get(self._database, scope, job["id"])
+        scope = await JobStore(self._database).get_scope(job["id"])
+        if not await JobStore(self._database).renew_lease(job["id"], owner):
+            return await JobStore(self._database).get(scope, job["id"])
         at_task = None
         if job["task_ids"] is not None:
             chunk = job["task_ids"][job["scanned"] : job["scanned"] + limit]
             looked_at, ended = len(chunk), job["scanned"] + limit >= len(job["task_ids"])
         else:
-            which = Filter(
+            which = DeadLetterFilter(
                 queue=job["queue"],
                 start=job["failed_from"],
                 end=job["failed_before"],
@@ -184,15 +196,15 @@ class DeadTasks:
             chunk = [task.id for task in found.tasks]
             looked_at, at_task, ended = found.looked_at, found.next, found.next is None
         changed = await self.change(scope, job["kind"], job["queue"], chunk)
-        return await jobs.move_on(
-            self._database, job["id"], looked_at=looked_at, changed=changed, at_task=at_task, ended=ended
+        return await JobStore(self._database).advance_for_tasks(
+            job["id"], looked_at=looked_at, changed=changed, at_task=at_task, ended=ended
         )
 
-    async def _matching(self, which: Filter, tasks: Sequence[Task]) -> list[Task]:
+    async def _matching(self, which: DeadLetterFilter, tasks: Sequence[Task]) -> list[Task]:
         found = [task for task in tasks if _matches(which, task)]
         if which.error_key is not None:
-            patterns = await dead_letter_queries.error_patterns(
-                self._database, [task.error for task in found]
+            patterns = await DeadLetterStore(self._database).find_error_patterns(
+                [task.error for task in found]
             )
             found = [task for task in found if patterns[task.error][0] == which.error_key]
         return found
@@ -202,7 +214,7 @@ def died(task: Task) -> datetime:
     return to_utc((task.dead_ms or 0) / 1000)
 
 
-def check(which: Filter) -> None:
+def check(which: DeadLetterFilter) -> None:
     """Refuse what a run queue does not have."""
     if which.partition is not None:
         raise InvalidRequest(f"{which.queue!r} is a run queue, which has no partitions", field="partition")
@@ -212,7 +224,7 @@ def check(which: Filter) -> None:
         )
 
 
-def _matches(which: Filter, task: Task) -> bool:
+def _matches(which: DeadLetterFilter, task: Task) -> bool:
     died_at = died(task)
     return (
         (which.start is None or died_at >= which.start)

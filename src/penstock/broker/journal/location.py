@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from penstock.broker.journal.push_journal import JournalDepth, Journal
+from penstock.broker.journal.push_journal import Journal, JournalDepth
 from penstock.config import Settings
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.broker.journal.depth import JournalDepth, DepthGauge, ReplayNote
+from penstock.broker.journal.depth import DepthGauge, JournalDepth, ReplayNote
 from penstock.broker.journal.journal_file import HeldFile, JournalFile
 from penstock.broker.journal.record_format import HEADER_BYTES, encode_record
 from penstock.broker.journal.replay import BATCH_BYTES, LAST_BYTES, JournalId, Position, Replay, Take
@@ -22,13 +22,13 @@ from penstock.broker.journal.writer_thread import FileThread
 from penstock.clock import Clock, now_ms, system_clock
 from penstock.errors import ConfigError, JournalFull
 
-__all__ = ["JournalDepth", "Journal", "JournalId", "Position", "Take"]
+__all__ = ["Journal", "JournalDepth", "JournalId", "Position", "Take"]
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
     data: bytes
-    behind: bool
+    unless_empty: bool
     done: asyncio.Future[bool]
 
 
@@ -71,7 +71,7 @@ class Journal:
         """What is not replayed yet, for status."""
         return self._gauge.read(now_ms(self._clock))
 
-    async def append(self, records: Sequence[bytes], *, behind: bool = False) -> bool:
+    async def append(self, records: Sequence[bytes], *, unless_empty: bool = False) -> bool:
         """Put records at the end, together and in order; they are on disk when this returns.
 
         With `behind`, only if there is something to be behind of: False says that the journal is empty by
@@ -83,7 +83,7 @@ class Journal:
             return True
         time_ms = now_ms(self._clock)
         data = b"".join(encode_record(record, time_ms) for record in records)
-        request = _Request(data, behind, asyncio.get_running_loop().create_future())
+        request = _Request(data, unless_empty, asyncio.get_running_loop().create_future())
         self._pending.append(request)
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_pending())
@@ -159,7 +159,7 @@ class Journal:
         chosen: list[bytes] = []
         for request in requests:
             grown = (size or HEADER_BYTES) + len(request.data)
-            if request.behind and not size:
+            if request.unless_empty and not size:
                 outcomes.append(False)
             elif grown > self._max_bytes:
                 outcomes.append(self._full(size))

@@ -1,10 +1,14 @@
-"""Accepting now what is carried out later: in PostgreSQL, or in the journal while PostgreSQL is away."""
+"""Defer pushes and acks: store them now as operations in PostgreSQL, or in the journal during an outage.
+
+`Drain` executes them later. `OperationActions` lets operators read, retry and delete them.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -13,20 +17,21 @@ from penstock.broker.context import BrokerContext
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import DeferralReceipt, NewMessage
 from penstock.broker.overload.load import LoadMonitor
-from penstock.durable import deferred_operations
-from penstock.durable.deferred_operations import ACK, PUSH, AckOperation, PushOperation
+from penstock.durable.deferred_operations import ACK, PUSH, DeferredAcks, DeferredPush
 from penstock.durable.log import Ack, PartitionId, PartitionName, Segment
+from penstock.errors import DatabaseUnavailable, UnknownOperation, WrongState
 from penstock.ids import new_id
 from penstock.model import Scope
 
 MAINTAINING_ORDER, SYSTEM_BUSY, DATABASE_DOWN = "maintaining_order", "system_busy", "database_down"
+"""Reasons for a deferral."""
 
-HOLD_MS = 15 * 60_000
-"""For how long the lease of an ack that waits is held: longer than any lane takes."""
+ACK_LEASE_MS = 15 * 60_000
+"""How long the lease of a deferred ack is kept in force: longer than any lane takes to drain."""
 
 
 class JournalRecord(msgspec.Struct, array_like=True):
-    """A push of one partition in the journal. Payloads are sealed wherever there is a key."""
+    """A push to one partition, as the journal stores it. Payloads are encrypted if there is a key."""
 
     operation_id: uuid.UUID
     scope: tuple[str, str, str]
@@ -44,28 +49,28 @@ _encode = msgspec.msgpack.Encoder().encode
 
 @dataclass(slots=True)
 class DeferredAcks:
-    """What became of the acks of one operation; `refused` are those, from 0, whose lease is not in force."""
+    """The result of deferring one operation. `rejected` holds the indexes of acks whose lease is lost."""
 
     receipt: DeferralReceipt | None
     rejected: set[int]
 
 
 class DeferredWrites:
-    """`soon` is called whenever something was accepted."""
+    """Accept pushes and acks for later execution. `notify_work` is called after every deferral."""
 
     def __init__(self, context: BrokerContext, load: LoadMonitor, journal: Journal | None) -> None:
         self._context = context
         self._load = load
         self.journal = journal
         self.notify_work: Callable[[], None] = lambda: None
-        self.pushes: Batcher[list[PushOperation], list[int | None]] = Batcher(
+        self.pushes: Batcher[list[DeferredPush], list[int | None]] = Batcher(
             self._execute_pushes, queue_timeout=load.queue_timeout(PUSH)
         )
-        self.acks: Batcher[list[AckOperation], list[DeferredAcks]] = Batcher(self._execute_acks)
+        self.acks: Batcher[list[DeferredAcks], list[DeferredAcks]] = Batcher(self._execute_acks)
 
     @property
     def uses_journal(self) -> bool:
-        """Whether pushes have to go to the journal: PostgreSQL is away, or something waits there already."""
+        """Whether pushes must go to the journal: PostgreSQL is unavailable, or the journal is not empty."""
         if self.journal is None:
             return False
         return self._context.database.outage.is_active or self.journal.has_records
@@ -73,65 +78,74 @@ class DeferredWrites:
     async def defer_pushes(
         self, segments: Mapping[PartitionName, Segment], reason: str
     ) -> list[DeferralReceipt | None]:
-        """One operation per partition, at the end of its lane; None where the partition is gone."""
-        wanted = [PushOperation(new_id(), segment) for segment in segments.values()]
+        """Append one operation per partition to its lane; None where the partition was deleted."""
+        operations = [DeferredPush(new_id(), segment) for segment in segments.values()]
         items = sum(len(segment.payloads) for segment in segments.values())
-        size = sum(sum(map(len, segment.payloads)) for segment in segments.values())
-        places = await self.pushes.submit(reason, wanted, items=items, size=size)
-        self._load.accepted(PUSH, len(wanted))
+        size_bytes = sum(sum(map(len, segment.payloads)) for segment in segments.values())
+        positions = await self.pushes.submit(reason, operations, items=items, size=size_bytes)
+        self._load.add_deferred(PUSH, len(operations))
         self.notify_work()
         wait_s = self._load.estimated_wait_s(PUSH)
         return [
-            None if place is None else DeferralReceipt(str(operation.id), place, reason, wait_s)
-            for operation, place in zip(wanted, places, strict=True)
+            None if position is None else DeferralReceipt(str(operation.id), position, reason, wait_s)
+            for operation, position in zip(operations, positions, strict=True)
         ]
 
-    async def defer_acks(self, acks: Mapping[int, list[Ack]]) -> dict[int, DeferredAcks]:
-        """One operation per partition, with what became of it."""
-        wanted = [AckOperation(new_id(), partition_id, given) for partition_id, given in acks.items()]
-        count = sum(map(len, acks.values()))
-        results = await self.acks.submit(SYSTEM_BUSY, wanted, items=count)
-        self._load.accepted(ACK, sum(result.receipt is not None for result in results))
+    async def defer_acks(self, acks_by_partition: Mapping[int, list[Ack]]) -> dict[int, DeferredAcks]:
+        """Append one operation per partition to its lane; return the results by partition id."""
+        operations = [
+            DeferredAcks(new_id(), partition_id, acks) for partition_id, acks in acks_by_partition.items()
+        ]
+        items = sum(map(len, acks_by_partition.values()))
+        results = await self.acks.submit(SYSTEM_BUSY, operations, items=items)
+        self._load.add_deferred(ACK, sum(result.receipt is not None for result in results))
         self.notify_work()
-        return dict(zip(acks, results, strict=True))
+        return dict(zip(acks_by_partition, results, strict=True))
 
     async def journal_pushes(
         self,
         scope: Scope,
         messages: Sequence[NewMessage],
         message_ids: Sequence[str],
-        todo: Mapping[PartitionName, list[int]],
+        indexes_by_partition: Mapping[PartitionName, list[int]],
     ) -> dict[PartitionName, DeferralReceipt] | None:
-        """One record per partition, on disk when this returns. None if there is no need any more: PostgreSQL
-        is there, and has all that was in the journal. Raises JournalFull."""
+        """Write one journal record per partition. The records are on disk when this returns.
+
+        Returns None if the journal is not needed any more: PostgreSQL is back and has taken over all records.
+        Raises JournalFull.
+        """
         assert self.journal is not None
-        ids = {name: new_id() for name in todo}
+        operation_ids = {name: new_id() for name in indexes_by_partition}
         records = [
             _encode(
                 JournalRecord(
-                    ids[name],
+                    operation_ids[name],
                     (scope.organization, scope.project, scope.environment),
                     name.queue,
                     name.partition,
                     [message_ids[i] for i in indexes],
                     [messages[i].transaction_id for i in indexes],
                     [messages[i].trace_id for i in indexes],
-                    [self._sealed(messages[i].payload) for i in indexes],
+                    [self._encrypt(messages[i].payload) for i in indexes],
                 )
             )
-            for name, indexes in todo.items()
+            for name, indexes in indexes_by_partition.items()
         ]
-        if not await self.journal.append(records, behind=not self._context.database.outage.is_active):
+        outage = self._context.database.outage
+        if not await self.journal.append(records, unless_empty=not outage.is_active):
             return None
         position = self.journal.depth().records
-        return {name: DeferralReceipt(str(ids[name]), position, DATABASE_DOWN, None) for name in todo}
+        return {
+            name: DeferralReceipt(str(operation_id), position, DATABASE_DOWN, None)
+            for name, operation_id in operation_ids.items()
+        }
 
-    def _sealed(self, payload: bytes) -> bytes:
+    def _encrypt(self, payload: bytes) -> bytes:
         cipher = self._context.cipher
         return cipher.encrypt(payload) if cipher.can_encrypt else payload
 
-    def segment(self, record: JournalRecord, ids: PartitionId) -> Segment:
-        """What a journal's record says, as it is stored."""
+    def record_to_segment(self, record: JournalRecord, ids: PartitionId) -> Segment:
+        """Build the segment of a journal record, encrypted if its queue is."""
         cipher = self._context.cipher
         payloads = [cipher.decrypt(payload) for payload in record.payloads]
         if ids.encrypted:
@@ -141,24 +155,81 @@ class DeferredWrites:
         )
 
     async def _execute_pushes(
-        self, key: Hashable, requests: Sequence[list[PushOperation]]
+        self, reason: Hashable, requests: Sequence[list[DeferredPush]]
     ) -> list[list[int | None]]:
-        wanted = [operation for request in requests for operation in request]
-        places = iter(await deferred_operations.spill_pushes(self._context.database, wanted, str(key)))
-        return [[next(places) for _ in request] for request in requests]
+        operations = [operation for request in requests for operation in request]
+        positions = iter(await self._context.store.operations.defer_pushes(operations, str(reason)))
+        return [[next(positions) for _ in request] for request in requests]
 
     async def _execute_acks(
-        self, key: Hashable, requests: Sequence[list[AckOperation]]
+        self, reason: Hashable, requests: Sequence[list[DeferredAcks]]
     ) -> list[list[DeferredAcks]]:
-        wanted = [operation for request in requests for operation in request]
-        places, refused = await deferred_operations.spill_acks(self._context.database, wanted, str(key), HOLD_MS)
+        operations = [operation for request in requests for operation in request]
+        positions, rejected_items = await self._context.store.operations.defer_acks(
+            operations, str(reason), ACK_LEASE_MS
+        )
         wait_s = self._load.estimated_wait_s(ACK)
         results: list[DeferredAcks] = []
         first = 0
-        for operation, place in zip(wanted, places, strict=True):
-            own = {item - first for item in refused if first <= item < first + len(operation.acks)}
-            first += len(operation.acks)
-            accepted = None if place is None else DeferralReceipt(str(operation.id), place, str(key), wait_s)
-            results.append(DeferredAcks(accepted, own))
-        split = iter(results)
-        return [[next(split) for _ in request] for request in requests]
+        for operation, position in zip(operations, positions, strict=True):
+            end = first + len(operation.acks)
+            rejected = {item - first for item in rejected_items if first <= item < end}
+            first = end
+            receipt = None
+            if position is not None:
+                receipt = DeferralReceipt(str(operation.id), position, str(reason), wait_s)
+            results.append(DeferredAcks(receipt, rejected))
+        remaining = iter(results)
+        return [[next(remaining) for _ in request] for request in requests]
+
+
+class OperationActions:
+    """Read, retry and delete deferred operations on behalf of an operator."""
+
+    def __init__(self, context: BrokerContext, deferred_writes: DeferredWrites) -> None:
+        self._context = context
+        self._deferred_writes = deferred_writes
+
+    async def get(self, scope: Scope, operation_id: uuid.UUID) -> Any:
+        """Return the row of an operation, as `operation_v1` describes it.
+
+        Raises UnknownOperation, or DatabaseUnavailable if the operation may still be in the journal.
+        """
+        journal = self._deferred_writes.journal
+        journal_has_records = journal is not None and journal.has_records
+        row = await self._context.store.operations.get(scope, operation_id)
+        if row is None:
+            if journal_has_records:
+                raise DatabaseUnavailable(
+                    f"Operation {operation_id} may still be in the journal, whose replay is in progress. "
+                    "Try again."
+                )
+            raise _unknown_operation(operation_id)
+        return row
+
+    async def retry(self, scope: Scope, operation_id: uuid.UUID) -> None:
+        """Execute a failed operation again, before all others of its lane."""
+        await self.get(scope, operation_id)
+        outcome = await self._context.store.operations.retry(operation_id)
+        if outcome == "unknown":
+            raise _unknown_operation(operation_id)
+        if outcome == "not_failed":
+            raise WrongState(
+                f"Operation {operation_id} has not failed. Only failed operations can be retried."
+            )
+        self._deferred_writes.notify_work()
+
+    async def delete(self, scope: Scope, operation_id: uuid.UUID) -> str:
+        """Delete an operation, executed or not, and return the status it had."""
+        await self.get(scope, operation_id)
+        status = await self._context.store.operations.delete(operation_id)
+        if status == "unknown":
+            raise _unknown_operation(operation_id)
+        return status
+
+
+def _unknown_operation(operation_id: uuid.UUID) -> UnknownOperation:
+    return UnknownOperation(
+        f"Operation {operation_id} does not exist. Completed operations are deleted after a while.",
+        operationId=operation_id,
+    )

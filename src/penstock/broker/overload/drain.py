@@ -1,9 +1,10 @@
-"""Carrying out what was accepted: the journal is taken over into lanes, lanes are drained in their order.
+"""Execute deferred operations: replay the journal into lanes, and drain the lanes in order.
 
-Every broker process drains, and none waits for another: a lane is held for one transaction by whoever comes
-first. In every round acks go first, then pushes, so neither waits for the other to be done. A round comes
-when something was accepted here, when a lane that waits becomes due, and when maintenance has found a lane
-that nobody looks after because its broker died. With nothing waiting the database is not asked.
+Every broker process drains, and none waits for another: the first process to come locks a lane for one
+transaction. Every round executes acks first, then pushes, so that neither kind waits until the other is done.
+A round starts when this process defers an operation, when a waiting lane becomes due, and when maintenance
+finds a lane that was left behind by a broker that died. While nothing waits, the drain does not query the
+database.
 """
 
 from __future__ import annotations
@@ -20,45 +21,57 @@ from dataclasses import dataclass
 from penstock.broker.context import BrokerContext
 from penstock.broker.overload.deferred import DATABASE_DOWN, DeferredWrites, JournalRecord, record_decoder
 from penstock.config import Settings
-from penstock.durable import deferred_operations, log
-from penstock.durable.deferred_operations import ACK, PUSH, Drained, PushOperation, Undrainable
+from penstock.durable import log
+from penstock.durable.deferred_operations import (
+    ACK,
+    PUSH,
+    DeferredOperations,
+    DeferredPush,
+    DrainedPartition,
+    DrainFailed,
+)
 from penstock.durable.log import PartitionName
 from penstock.errors import PenstockError, QueueDeleted
 from penstock.model import Scope
 
 logger = logging.getLogger(__name__)
 
-LANES, OPERATIONS = 64, 50
-"""What one transaction carries out at most."""
-CAREFUL_LANES = 32
-LOOK_S = 0.25
-"""How often the journal is looked at, which costs next to nothing."""
-AWAY_S = 1.0
+MAX_LANES, MAX_OPERATIONS_PER_LANE = 64, 50
+"""Limits of one transaction."""
+MAX_LANES_ONE_BY_ONE = 32
+POLL_INTERVAL_S = 0.25
+"""How often the drain checks whether the journal has records, which costs about 1 µs."""
+ERROR_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class DrainPlan:
-    """How often a failing operation is tried, how long it waits in between, what its lane does at last."""
+    """Attempts and backoff of a failing operation, and whether it finally blocks its lane (`hold`)."""
 
     attempts: int = 5
     backoff_ms: int = 200
     hold: bool = False
 
     @classmethod
-    def of(cls, settings: Settings) -> DrainPlan:
+    def from_settings(cls, settings: Settings) -> DrainPlan:
         return cls(attempts=settings.operation_attempts, hold=settings.failed_operation == "hold")
 
 
 class Drain:
-    """The background task. `start` and `stop` may be called twice; a round cut short has no effect."""
+    """Background task that executes deferred operations.
 
-    def __init__(self, context: BrokerContext, deferred_writes: DeferredWrites, plan: DrainPlan | None = None) -> None:
+    `start` and `stop` may be called twice. An interrupted round changes nothing.
+    """
+
+    def __init__(
+        self, context: BrokerContext, deferred_writes: DeferredWrites, plan: DrainPlan | None = None
+    ) -> None:
         self._context = context
         self._deferred_writes = deferred_writes
         self._plan = plan or DrainPlan()
-        self._something = asyncio.Event()
-        self._something.set()  # there may be something from before
-        self._due_at = math.inf
+        self._has_work = asyncio.Event()
+        self._has_work.set()  # an earlier process may have left operations
+        self._next_round_at = math.inf
         self._task: asyncio.Task[None] | None = None
         self.drained = 0
         self.failed = 0
@@ -74,64 +87,69 @@ class Drain:
             self._task = None
 
     def notify_work(self) -> None:
-        """Something was accepted."""
-        self._something.set()
+        """Start a round: there are operations to execute."""
+        self._has_work.set()
 
-    async def round(self) -> bool:
-        """Take over what the journal has and carry out what is due; whether there may be more."""
+    async def run_round(self) -> bool:
+        """Replay the journal and execute due operations; return True if there may be more."""
         journal = self._deferred_writes.journal
         if journal is not None and journal.has_records:
-            taken = await journal.replay(self._take_over, self._position)
-            if taken:
-                logger.info("took over %d pushes from the journal", taken)
-        more = [await self._drain(kind) for kind in (ACK, PUSH)]
-        return any(more)
+            replayed = await journal.replay(self._defer_records, self._journal_position)
+            if replayed:
+                logger.info("Replayed %d pushes from the journal.", replayed)
+        has_more = [await self._drain(kind) for kind in (ACK, PUSH)]
+        return any(has_more)
 
     async def _drain(self, kind: str) -> bool:
         database = self._context.database
         try:
-            done = await deferred_operations.drain(database, kind, lanes=LANES, operations=OPERATIONS)
-        except Undrainable as error:
-            logger.info("%s: looking for the operation that is to blame", error.detail)
-            done = await deferred_operations.drain_carefully(
-                database,
+            results = await DeferredOperations(database).drain(
+                kind, lanes=MAX_LANES, operations=MAX_OPERATIONS_PER_LANE
+            )
+        except DrainFailed as error:
+            logger.info("Executing operations one by one to find the failing one: %s", error.detail)
+            results = await DeferredOperations(database).drain_one_by_one(
                 kind,
-                lanes=CAREFUL_LANES,
+                lanes=MAX_LANES_ONE_BY_ONE,
                 attempts=self._plan.attempts,
                 backoff_ms=self._plan.backoff_ms,
                 hold=self._plan.hold,
             )
-        for one in done:
-            self._tell(one)
-        return any(one.operations for one in done)
+        for result in results:
+            self._count(result)
+        return any(result.operations for result in results)
 
-    def _tell(self, one: Drained) -> None:
-        """Count what was done, and wake whoever waits for it."""
-        self.drained += one.operations
-        if one.outcome == "parked":
+    def _count(self, result: DrainedPartition) -> None:
+        """Count executed operations in the metrics and wake parked pops."""
+        self.drained += result.operations
+        if result.outcome == "parked":
             self.failed += 1
-            logger.error("an operation of queue %r failed for good and was parked", one.queue)
-        elif one.outcome == "pushed":
-            if one.messages:
-                self._context.metrics.pushed(one.scope, one.queue_id, one.queue, one.messages)
-                self._context.wakeups.notify(one.queue_id, 1, (one.partition_id,))
-        elif one.queue_id is not None and one.outcome not in ("lease_lost", "not_leased"):
-            self._context.metrics.settled(
-                one.scope, one.queue_id, one.queue, one.group, one.outcome, one.run_ms or []
+            logger.error(
+                "An operation of queue %r failed all its attempts and is parked. "
+                "List it with GET /api/v1/operations?status=failed.",
+                result.queue,
             )
-            self._context.wakeups.notify(one.queue_id, 1, (one.partition_id,))
+        elif result.outcome == "pushed":
+            if result.messages:
+                self._context.metrics.pushed(result.scope, result.queue_id, result.queue, result.messages)
+                self._context.wakeups.notify(result.queue_id, 1, (result.partition_id,))
+        elif result.queue_id is not None and result.outcome not in ("lease_lost", "not_leased"):
+            self._context.metrics.settled(
+                result.scope, result.queue_id, result.queue, result.group, result.outcome, result.run_ms or []
+            )
+            self._context.wakeups.notify(result.queue_id, 1, (result.partition_id,))
 
-    async def _position(self, journal_id: uuid.UUID) -> int:
-        return await deferred_operations.journal_position(self._context.database, journal_id)
+    async def _journal_position(self, journal_id: uuid.UUID) -> int:
+        return await self._context.store.operations.journal_position(journal_id)
 
-    async def _take_over(self, journal_id: uuid.UUID, position: int, records: Sequence[bytes]) -> None:
-        """What the journal accepted goes to the end of its lanes, whatever limits there are on partitions."""
+    async def _defer_records(self, journal_id: uuid.UUID, position: int, records: Sequence[bytes]) -> None:
+        """Append journal records to their lanes, even beyond a queue's maxPartitions: they were accepted."""
         decoded = [record_decoder.decode(record) for record in records]
 
         async def take_over() -> None:
-            wanted = [await self._operation(record) for record in decoded]
-            await deferred_operations.take_over(
-                self._context.database, journal_id, position, wanted, DATABASE_DOWN
+            operations = [await self._push_operation(record) for record in decoded]
+            await self._context.store.operations.take_over_journal(
+                journal_id, position, operations, DATABASE_DOWN
             )
 
         try:
@@ -140,31 +158,35 @@ class Drain:
             self._context.id_cache.invalidate_all()
             await take_over()
 
-    async def _operation(self, record: JournalRecord) -> PushOperation:
+    async def _push_operation(self, record: JournalRecord) -> DeferredPush:
         name, scope = PartitionName(record.queue, record.partition), Scope(*record.scope)
-        known = await self._context.id_cache.resolve_partitions(scope, [name])
-        ids = known.get(name) or await log.add_partition(self._context.database, scope, name)
-        return PushOperation(record.operation_id, self._deferred_writes.segment(record, ids))
+        partition_ids = await self._context.id_cache.resolve_partitions(scope, [name])
+        ids = partition_ids.get(name) or await log.add_partition(self._context.database, scope, name)
+        return DeferredPush(record.operation_id, self._deferred_writes.record_to_segment(record, ids))
 
     async def _run(self) -> None:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):  # wait_for may lose the cancellation that stops this
-                    await self._something.wait()
+                # Not wait_for: it may lose the cancellation that stops this task.
+                async with asyncio.timeout(POLL_INTERVAL_S):
+                    await self._has_work.wait()
             journal = self._deferred_writes.journal
-            has_journal = journal is not None and journal.has_records
-            if not (has_journal or self._something.is_set() or time.monotonic() >= self._due_at):
+            journal_has_records = journal is not None and journal.has_records
+            is_due = time.monotonic() >= self._next_round_at
+            if not (journal_has_records or self._has_work.is_set() or is_due):
                 continue
-            self._something.clear()
+            self._has_work.clear()
             try:
-                while await self.round():
+                while await self.run_round():
                     pass
-                due_s = await deferred_operations.next_due_s(self._context.database)
-                self._due_at = math.inf if due_s is None else time.monotonic() + due_s + LOOK_S
+                due_s = await self._context.store.operations.seconds_until_due()
+                self._next_round_at = (
+                    math.inf if due_s is None else time.monotonic() + due_s + POLL_INTERVAL_S
+                )
             except PenstockError as error:
-                logger.debug("nothing was drained: %s", error.detail)
-                self._due_at = time.monotonic() + AWAY_S
+                logger.debug("The drain could not run: %s", error.detail)
+                self._next_round_at = time.monotonic() + ERROR_RETRY_S
             except Exception:
-                # What waits must not be forgotten because one round of it went wrong.
-                logger.exception("draining failed and is tried again")
-                self._due_at = time.monotonic() + AWAY_S
+                # Waiting operations must not be forgotten because one round failed.
+                logger.exception("The drain failed and is retried.")
+                self._next_round_at = time.monotonic() + ERROR_RETRY_S

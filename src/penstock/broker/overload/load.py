@@ -1,18 +1,19 @@
-"""How loaded this broker and its database are, and what that means for a request: execute, spill or refuse.
+"""Measure the load of this broker and its database, and decide about requests: execute, defer or refuse.
 
-Load is a number per kind of operation, where 1 means as much as may be: the largest of
-- the pool: half of it by connections that are busy, half by operations that wait for one;
-- the wait that a new request would have for its batch, over `wait_s`;
+The load is one number per kind of operation, where 1 is the most that is acceptable. It is the largest of
+- the pool: half of it from busy connections, half from operations that wait for one;
+- the wait a new request would have for its batch, over `wait_s`;
 - the time the database takes for a batch, over `wait_s`.
-It is smoothed over about a second, and a kind counts as busy from its threshold until the load is a good deal
-lower, so that decisions do not flap.
+It is smoothed over about a second. A kind is busy from its threshold until the load is well below it, so that
+decisions do not flap.
 
-Spilling is for spikes: it lets a crowd in and does its work a little later. It makes no room, it costs some,
-so it does not help against an overload that stays. When a kind has been busy for `spike_s`, or its lanes are
-full, no more is spilled: what can be is carried out, the rest is refused, until it is calm for a while.
+Deferring is for spikes: it accepts requests at once and executes them a little later. It adds work instead of
+removing it, so it does not help against a sustained overload. When a kind has been busy for `spike_s`, or its
+lanes are full, no request is deferred: the broker executes as many as it can and refuses the rest, until the
+load has been low for a while.
 
-An event loop that comes late is a sign that this process has more to do than it can; spilling would only add
-to that, so it refuses.
+An event loop that lags is a sign that this process has more to do than it can; deferring would add to that,
+so the broker refuses.
 """
 
 from __future__ import annotations
@@ -24,29 +25,28 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TypedDict
 
-from penstock.batching import Batcher, QueueTimeout
+from penstock.batching import BatcherState, QueueTimeout
 from penstock.config import Settings
-from penstock.durable import deferred_operations
+from penstock.durable.deferred_operations import DeferredOperations
 from penstock.durable.pool import Database
 from penstock.errors import Overloaded, PenstockError
 
 logger = logging.getLogger(__name__)
 
-EVERY_S = 0.1
-DEPTH_EVERY_S = 0.5
-MEMORY_S = 1.0
-"""Over about how long measurements are smoothed."""
-CALM = 0.7
-"""A busy kind is calm again below this part of its threshold, and full lanes are open again likewise."""
-CALM_S = 5.0
-"""For how long an overload must be over until spilling may help again."""
-PATIENCE = 2.0
-"""How many times the longest wait something may have waited when its turn comes."""
-LATE_S = 1.0
-"""How late the event loop may be."""
-LONGEST_RETRY_S = 30.0
+INTERVAL_S = 0.1
+DEPTH_INTERVAL_S = 0.5
+SMOOTHING_S = 1.0
+"""Measurements are smoothed over about this time."""
+RECOVERY_RATIO = 0.7
+"""A busy kind is calm again below this share of its threshold, and full lanes reopen likewise."""
+RECOVERY_S = 5.0
+"""How long a sustained overload must be over before requests are deferred again."""
+QUEUE_TIMEOUT_RATIO = 2.0
+"""A request may wait for its batch this many times `wait_s`."""
+MAX_LOOP_LAG_S = 1.0
+MAX_RETRY_AFTER_S = 30.0
 
 
 class Decision(StrEnum):
@@ -57,17 +57,24 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """From which load a kind of operation is spilled, and how many may wait; 0: it is refused instead."""
+    """The load from which a kind of operation is deferred, and how many may wait in lanes.
+
+    With a depth of 0 the kind is refused instead of deferred.
+    """
 
     load: float
     depth: int
 
 
-DEFAULTS = {"push": Threshold(0.7, 10_000), "ack": Threshold(0.8, 50_000), "pop": Threshold(0.95, 0)}
+DEFAULT_THRESHOLDS = {
+    "push": Threshold(0.7, 10_000),
+    "ack": Threshold(0.8, 50_000),
+    "pop": Threshold(0.95, 0),
+}
 
 
-def thresholds(settings: Settings) -> dict[str, Threshold]:
-    """Of every kind that can be spilled or refused. System work is neither."""
+def read_thresholds(settings: Settings) -> dict[str, Threshold]:
+    """Return the thresholds of every kind that can be deferred or refused. System work is neither."""
     return {
         "push": Threshold(settings.load_push, settings.load_push_depth),
         "ack": Threshold(settings.load_ack, settings.load_ack_depth),
@@ -76,18 +83,18 @@ def thresholds(settings: Settings) -> dict[str, Threshold]:
 
 
 @dataclass(slots=True)
-class Smoothed:
-    """An average that forgets."""
+class MovingAverage:
+    """An average in which older measurements fade exponentially."""
 
     value: float = 0.0
 
     def add(self, measured: float, seconds: float) -> None:
-        self.value += (measured - self.value) * (1 - math.exp(-seconds / MEMORY_S))
+        self.value += (measured - self.value) * (1 - math.exp(-seconds / SMOOTHING_S))
 
 
 @dataclass(slots=True)
 class SampleSummary:
-    """What was observed of a number, in a form that adds up."""
+    """Count, total, lowest and highest of observed values. Two summaries can be merged."""
 
     count: int = 0
     total: float = 0.0
@@ -100,7 +107,7 @@ class SampleSummary:
         self.count += 1
         self.total += value
 
-    def join(self, other: SampleSummary) -> None:
+    def merge(self, other: SampleSummary) -> None:
         if other.count:
             self.lowest = min(self.lowest, other.lowest) if self.count else other.lowest
             self.highest = max(self.highest, other.highest) if self.count else other.highest
@@ -109,59 +116,87 @@ class SampleSummary:
 
 
 @dataclass(slots=True)
-class _Line:
-    """Those who wait for a batcher, and how fast it serves them."""
+class QueueEstimate:
+    """Estimate how long a new request waits for a batcher, from its pending requests and its rate."""
 
-    batcher: Batcher[Any, Any]
-    rate: Smoothed | None = None
-    """Requests per second when there are more than that: an idle second says nothing about it."""
-    first_s: float = 0.0
-    """For how long the first one has waited."""
-    served: int = 0
+    batcher: BatcherState
+    rate: MovingAverage | None = None
+    """Requests per second while requests are pending: an idle second says nothing about the capacity."""
+    oldest_wait_s: float = 0.0
+    requests: int = 0
 
-    def measure(self, passed_s: float) -> None:
-        served = self.batcher.stats.requests
-        rate = (served - self.served) / passed_s
+    def measure(self, elapsed_s: float) -> None:
+        requests = self.batcher.stats.requests
+        rate = (requests - self.requests) / elapsed_s
         if self.batcher.pending and self.rate is not None:
-            self.rate.add(rate, passed_s)
+            self.rate.add(rate, elapsed_s)
         elif self.batcher.pending and rate:
-            self.rate = Smoothed(rate)
-        self.served = served
-        self.first_s = self.batcher.oldest_wait_s()
+            self.rate = MovingAverage(rate)
+        self.requests = requests
+        self.oldest_wait_s = self.batcher.oldest_wait_s()
 
     @property
     def wait_s(self) -> float:
-        """How long whoever comes now would wait."""
         pending = self.batcher.pending
         if not pending:
             return 0.0
         by_rate = pending / max(self.rate.value, 1.0) if self.rate is not None else 0.0
-        return max(by_rate, self.first_s)
+        return max(by_rate, self.oldest_wait_s)
 
 
 @dataclass(slots=True)
-class _Kind:
-    """What is known of one kind of operation."""
+class _KindLoad:
+    """The measured state of one kind of operation."""
 
     threshold: Threshold
-    line: _Line
-    spill: _Line | None = None
-    load: Smoothed = field(default_factory=Smoothed)
+    queue: QueueEstimate
+    defer_queue: QueueEstimate | None = None
+    load: MovingAverage = field(default_factory=MovingAverage)
     is_busy: bool = False
     is_full: bool = False
-    stays: bool = False
-    """The overload is no spike."""
-    since_s: float = 0.0
-    """For how long it has been busy, or calm."""
+    is_sustained: bool = False
+    """The overload is more than a spike."""
+    state_age_s: float = 0.0
+    """For how long the kind has been busy, or calm."""
     waiting: int = 0
     """Operations in lanes."""
     finished: int | None = None
-    drain_rate: Smoothed = field(default_factory=Smoothed)
+    drain_rate: MovingAverage = field(default_factory=MovingAverage)
     decisions: dict[Decision, int] = field(default_factory=lambda: dict.fromkeys(Decision, 0))
+
+    @property
+    def state(self) -> str:
+        if self.is_full:
+            return "full"
+        if self.is_sustained:
+            return "overloaded"
+        return "busy" if self.is_busy else "calm"
+
+
+class KindStatus(TypedDict):
+    load: float
+    threshold: float
+    state: str
+    waiting: int
+    depthLimit: int
+    drainedPerSecond: float
+    decisions: dict[str, int]
+
+
+class LoadStatus(TypedDict):
+    enabled: bool
+    pool: float
+    connections: dict[str, int]
+    databaseMs: float
+    eventLoopLateMs: float
+    operations: dict[str, KindStatus]
 
 
 class LoadMonitor:
-    """Measures in the background; `start` and `stop` may be called twice. Until it is started all is calm."""
+    """Background task that measures the load. `start` and `stop` may be called twice.
+
+    Until it is started, everything counts as calm.
+    """
 
     def __init__(
         self,
@@ -174,102 +209,106 @@ class LoadMonitor:
     ) -> None:
         self._database = database
         self._thresholds = thresholds
-        self._kinds: dict[str, _Kind] = {}
-        self._batchers: Mapping[str, Batcher[Any, Any]] = {}
+        self._kinds: dict[str, _KindLoad] = {}
+        self._batchers: Mapping[str, BatcherState] = {}
         self._wait_s = wait_s
         self._spike_s = spike_s
         self._enabled = enabled
-        self.pool = Smoothed()
-        self.latency_s = Smoothed()
-        self.loop_lag_s = Smoothed()
-        self._lateness = SampleSummary()
+        self.pool = MovingAverage()
+        self.latency_s = MovingAverage()
+        self.loop_lag_s = MovingAverage()
+        self._loop_lag_summary = SampleSummary()
         self._busy_s = 0.0
         self._batches = 0
-        self._depth_at = 0.0
-        self._may_wait = True
-        """Whether lanes have to be looked at: something was in them the last time, or went in since."""
+        self._depths_read_at = 0.0
+        self._read_depths_needed = True
+        """Lanes had operations at the last reading, or this process has deferred some since."""
         self._task: asyncio.Task[None] | None = None
 
-    def watch(self, batchers: Mapping[str, Batcher[Any, Any]]) -> None:
-        """Measure these; those of the kinds there are thresholds for, and of their spilling, decide."""
+    def watch(self, batchers: Mapping[str, BatcherState]) -> None:
+        """Measure these batchers. Those named after a kind, or "spill" and a kind, decide about that kind."""
         self._batchers = batchers
         for kind, threshold in self._thresholds.items():
-            spill = batchers.get(f"spill {kind}")
-            self._kinds[kind] = _Kind(threshold, _Line(batchers[kind]), _Line(spill) if spill else None)
+            defer_batcher = batchers.get(f"spill {kind}")
+            self._kinds[kind] = _KindLoad(
+                threshold,
+                QueueEstimate(batchers[kind]),
+                QueueEstimate(defer_batcher) if defer_batcher else None,
+            )
 
     @property
     def enabled(self) -> bool:
         return self._enabled
 
     def decide(self, kind: str) -> Decision:
-        """What to do with a request of this kind now."""
-        known = self._kinds[kind]
-        decision = self._decision(kind, known) if self._enabled else Decision.EXECUTE
-        known.decisions[decision] += 1
+        """Decide about a request of this kind, and count the decision."""
+        state = self._kinds[kind]
+        decision = self._decide(kind, state) if self._enabled else Decision.EXECUTE
+        state.decisions[decision] += 1
         return decision
 
-    def _decision(self, kind: str, known: _Kind) -> Decision:
-        if self.loop_lag_s.value > LATE_S:
+    def _decide(self, kind: str, state: _KindLoad) -> Decision:
+        if self.loop_lag_s.value > MAX_LOOP_LAG_S:
             return Decision.REFUSE
-        wait = known.line.wait_s / self._wait_s
-        if known.stays and known.threshold.depth:
-            return Decision.EXECUTE if wait < known.threshold.load else Decision.REFUSE
-        if not known.is_busy and wait < 1.0:
+        wait = state.queue.wait_s / self._wait_s
+        if state.is_sustained and state.threshold.depth:
+            return Decision.EXECUTE if wait < state.threshold.load else Decision.REFUSE
+        if not state.is_busy and wait < 1.0:
             return Decision.EXECUTE
         return Decision.DEFER if self.may_defer(kind) else Decision.REFUSE
 
     def may_defer(self, kind: str) -> bool:
-        """Whether a lane may get longer: there is room, and accepting does not take too long itself."""
-        known = self._kinds[kind]
-        if not known.threshold.depth or known.is_full or known.stays:
+        """Return True if lanes may grow: they have room, and deferring itself does not take too long."""
+        state = self._kinds[kind]
+        if not state.threshold.depth or state.is_full or state.is_sustained:
             return False
-        return known.spill is not None and known.spill.wait_s < self._wait_s
+        return state.defer_queue is not None and state.defer_queue.wait_s < self._wait_s
 
     def queue_timeout(self, kind: str) -> QueueTimeout | None:
-        """How long requests of a kind may wait for their batch; None if nothing is refused."""
+        """Return how long requests of a kind may wait for their batch; None if the broker refuses nothing."""
         if not self._enabled:
             return None
 
-        def error() -> Overloaded:
+        def create_error() -> Overloaded:
             return Overloaded(self.retry_after_s(kind))
 
-        return QueueTimeout(PATIENCE * self._wait_s, error)
+        return QueueTimeout(QUEUE_TIMEOUT_RATIO * self._wait_s, create_error)
 
     def retry_after_s(self, kind: str) -> float:
-        """When to ask again, from what is waiting and how fast that goes."""
-        known = self._kinds[kind]
-        wait_s = known.line.wait_s
-        if known.is_full:
-            over = known.waiting - known.threshold.depth * CALM
-            wait_s = max(wait_s, over / max(known.drain_rate.value, 1.0))
-        return min(max(1.0, wait_s), LONGEST_RETRY_S)
+        """Estimate when a retry can succeed, from the waiting operations and the rate of their execution."""
+        state = self._kinds[kind]
+        wait_s = state.queue.wait_s
+        if state.is_full:
+            excess = state.waiting - state.threshold.depth * RECOVERY_RATIO
+            wait_s = max(wait_s, excess / max(state.drain_rate.value, 1.0))
+        return min(max(1.0, wait_s), MAX_RETRY_AFTER_S)
 
     def estimated_wait_s(self, kind: str) -> float | None:
-        """How long what is accepted now will wait, from the rate at which lanes were drained lately."""
-        known = self._kinds[kind]
-        if known.drain_rate.value <= 0:
+        """Estimate how long an operation deferred now will wait, from the recent drain rate."""
+        state = self._kinds[kind]
+        if state.drain_rate.value <= 0:
             return None
-        return round((known.waiting + 1) / known.drain_rate.value, 3)
+        return round((state.waiting + 1) / state.drain_rate.value, 3)
 
-    def accepted(self, kind: str, count: int) -> None:
-        """Operations went into lanes here; what others did is read now and then."""
-        known = self._kinds[kind]
-        known.waiting += count
-        self._may_wait = True
-        known.is_full = known.is_full or known.waiting >= known.threshold.depth
+    def add_deferred(self, kind: str, count: int) -> None:
+        """Add operations that this process deferred. Those of other processes are read from time to time."""
+        state = self._kinds[kind]
+        state.waiting += count
+        self._read_depths_needed = True
+        state.is_full = state.is_full or state.waiting >= state.threshold.depth
 
     def take_loop_lag(self) -> SampleSummary:
-        """How late the event loop came, in seconds, since the last time this was asked."""
-        taken, self._lateness = self._lateness, SampleSummary()
-        return taken
+        """Return the event loop's lag in seconds since the last call, and start a new summary."""
+        summary, self._loop_lag_summary = self._loop_lag_summary, SampleSummary()
+        return summary
 
     @property
     def waiting(self) -> int:
-        """Operations in lanes, as far as this process knows."""
-        return sum(known.waiting for known in self._kinds.values())
+        """Number of operations in lanes, as far as this process knows."""
+        return sum(state.waiting for state in self._kinds.values())
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it, for people and programs."""
+    def to_dict(self) -> LoadStatus:
+        """Return all measurements, for the status page and the exporter."""
         opened, busy = self._database.connections
         return {
             "enabled": self._enabled,
@@ -284,24 +323,17 @@ class LoadMonitor:
             "eventLoopLateMs": round(self.loop_lag_s.value * 1000, 3),
             "operations": {
                 kind: {
-                    "load": round(known.load.value, 3),
-                    "threshold": known.threshold.load,
-                    "state": self._state(known),
-                    "waiting": known.waiting,
-                    "depthLimit": known.threshold.depth,
-                    "drainedPerSecond": round(known.drain_rate.value, 1),
-                    "decisions": {str(what): count for what, count in known.decisions.items()},
+                    "load": round(state.load.value, 3),
+                    "threshold": state.threshold.load,
+                    "state": state.state,
+                    "waiting": state.waiting,
+                    "depthLimit": state.threshold.depth,
+                    "drainedPerSecond": round(state.drain_rate.value, 1),
+                    "decisions": {str(decision): count for decision, count in state.decisions.items()},
                 }
-                for kind, known in self._kinds.items()
+                for kind, state in self._kinds.items()
             },
         }
-
-    def _state(self, known: _Kind) -> str:
-        if known.is_full:
-            return "full"
-        if known.stays:
-            return "overloaded"
-        return "busy" if known.is_busy else "calm"
 
     async def start(self) -> None:
         if self._task is None:
@@ -316,62 +348,63 @@ class LoadMonitor:
     async def _run(self) -> None:
         measured_at = time.monotonic()
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(INTERVAL_S)
             now = time.monotonic()
-            passed_s, measured_at = now - measured_at, now
-            self.measure(passed_s)
-            if now - self._depth_at >= DEPTH_EVERY_S and self._may_wait:
+            elapsed_s, measured_at = now - measured_at, now
+            self.measure(elapsed_s)
+            if now - self._depths_read_at >= DEPTH_INTERVAL_S and self._read_depths_needed:
                 await self._read_depths(now)
                 measured_at = time.monotonic()
 
-    def measure(self, passed_s: float) -> None:
-        """Take note of how things are, `passed_s` after the last time."""
-        late_s = max(0.0, passed_s - EVERY_S)
-        # By how often, not by how long: one long stall is over when it is noticed.
-        self.loop_lag_s.add(late_s, 2 * EVERY_S)
-        self._lateness.add(late_s)
+    def measure(self, elapsed_s: float) -> None:
+        """Take a measurement, `elapsed_s` after the previous one."""
+        loop_lag_s = max(0.0, elapsed_s - INTERVAL_S)
+        # Every measurement has the same weight, however long it took: one long stall is over when it is
+        # noticed.
+        self.loop_lag_s.add(loop_lag_s, 2 * INTERVAL_S)
+        self._loop_lag_summary.add(loop_lag_s)
         _, busy = self._database.connections
-        self.pool.add((busy + self._database.waiting) / (2 * self._database.size), passed_s)
+        self.pool.add((busy + self._database.waiting) / (2 * self._database.size), elapsed_s)
         stats = [batcher.stats for batcher in self._batchers.values()]
         busy_s, batches = sum(s.busy_s for s in stats), sum(s.batches for s in stats)
         if batches > self._batches:
-            self.latency_s.add((busy_s - self._busy_s) / (batches - self._batches), passed_s)
+            self.latency_s.add((busy_s - self._busy_s) / (batches - self._batches), elapsed_s)
         elif not any(batcher.in_flight for batcher in self._batchers.values()):
-            self.latency_s.add(0.0, passed_s)
+            self.latency_s.add(0.0, elapsed_s)
         self._busy_s, self._batches = busy_s, batches
-        for known in self._kinds.values():
-            known.line.measure(passed_s)
-            if known.spill is not None:
-                known.spill.measure(passed_s)
-            known.load.add(
+        for state in self._kinds.values():
+            state.queue.measure(elapsed_s)
+            if state.defer_queue is not None:
+                state.defer_queue.measure(elapsed_s)
+            state.load.add(
                 max(
                     self.pool.value,
-                    known.line.wait_s / self._wait_s,
+                    state.queue.wait_s / self._wait_s,
                     self.latency_s.value / self._wait_s,
                 ),
-                passed_s,
+                elapsed_s,
             )
-            calm = known.threshold.load * (CALM if known.is_busy else 1.0)
-            was_busy, known.is_busy = known.is_busy, known.load.value > calm
-            known.since_s = known.since_s + passed_s if was_busy == known.is_busy else 0.0
-            if known.is_busy:
-                known.stays = known.stays or known.is_full or known.since_s > self._spike_s
-            elif known.since_s > CALM_S:
-                known.stays = False
+            busy_above = state.threshold.load * (RECOVERY_RATIO if state.is_busy else 1.0)
+            was_busy, state.is_busy = state.is_busy, state.load.value > busy_above
+            state.state_age_s = state.state_age_s + elapsed_s if was_busy == state.is_busy else 0.0
+            if state.is_busy:
+                state.is_sustained = state.is_sustained or state.is_full or state.state_age_s > self._spike_s
+            elif state.state_age_s > RECOVERY_S:
+                state.is_sustained = False
 
     async def _read_depths(self, now: float) -> None:
-        passed_s, self._depth_at = now - self._depth_at, now
+        elapsed_s, self._depths_read_at = now - self._depths_read_at, now
         try:
-            found = await deferred_operations.depths(self._database)
+            depths = await DeferredOperations(self._database).depths()
         except PenstockError as error:
-            logger.debug("the depth of lanes is not known: %s", error.detail)
+            logger.debug("Could not read the depth of lanes: %s", error.detail)
             return
-        for kind, depth in found.items():
-            known = self._kinds[kind]
-            known.waiting = depth.waiting
-            open_below = known.threshold.depth * (CALM if known.is_full else 1.0)
-            known.is_full = known.threshold.depth > 0 and depth.waiting >= open_below
-            if known.finished is not None and (depth.waiting or depth.finished > known.finished):
-                known.drain_rate.add((depth.finished - known.finished) / passed_s, passed_s)
-            known.finished = depth.finished
-        self._may_wait = any(depth.waiting for depth in found.values())
+        for kind, depth in depths.items():
+            state = self._kinds[kind]
+            state.waiting = depth.waiting
+            full_from = state.threshold.depth * (RECOVERY_RATIO if state.is_full else 1.0)
+            state.is_full = state.threshold.depth > 0 and depth.waiting >= full_from
+            if state.finished is not None and (depth.waiting or depth.finished > state.finished):
+                state.drain_rate.add((depth.finished - state.finished) / elapsed_s, elapsed_s)
+            state.finished = depth.finished
+        self._read_depths_needed = any(depth.waiting for depth in depths.values())

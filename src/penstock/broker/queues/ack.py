@@ -16,7 +16,7 @@ from penstock.broker.overload.load import Decision
 from penstock.broker.queues.id_cache import AckLabelCache
 from penstock.broker.queues.push import PartitionPush, Pushes, failed_push, push_result
 from penstock.durable import log
-from penstock.durable.log import Ack, Acked, PartitionName, Segment, Transacted
+from penstock.durable.log import Ack, AckReceipt, PartitionName, Segment, TransactionReceipt
 from penstock.errors import Overloaded, TransactionFailed
 from penstock.ids import new_id_text
 from penstock.model import Scope
@@ -41,7 +41,7 @@ class Acks:
         self._pushes = pushes
         self._deferred_writes = deferred_writes
         self._label_cache = AckLabelCache()
-        self.batcher: Batcher[list[Ack], list[Acked]] = Batcher(self._execute_acks)
+        self.batcher: Batcher[list[Ack], list[AckReceipt]] = Batcher(self._execute_acks)
         self.extend_batcher: Batcher[tuple[MessageLease, int], datetime | None] = Batcher(
             self._execute_extends
         )
@@ -58,12 +58,14 @@ class Acks:
             return outcomes
         return self.finish(await self.batcher.submit(scope, acks, items=len(acks)))
 
-    def start(self, scope: Scope, requests: Sequence[AckRequest], receiver: Receiver[list[Acked]]) -> None:
+    def start(
+        self, scope: Scope, requests: Sequence[AckRequest], receiver: Receiver[list[AckReceipt]]
+    ) -> None:
         """Queue acks for execution now. The receiver gets their results, for `finish`."""
         acks = [_to_ack(request) for request in requests]
         self.batcher.put(scope, acks, receiver, items=len(acks))
 
-    def finish(self, results: Sequence[Acked]) -> list[AckOutcome]:
+    def finish(self, results: Sequence[AckReceipt]) -> list[AckOutcome]:
         """Count the request and return its outcomes."""
         self._context.metrics.requests.ack += 1
         return [_to_outcome(result) for result in results]
@@ -143,7 +145,7 @@ class Acks:
         self._count(scope, acks, done.acked, all_released=True)
         return TransactionResult(push_results, [_to_outcome(result) for result in done.acked])
 
-    async def _execute_after_lanes(self, segments: list[Segment], acks: list[Ack]) -> Transacted:
+    async def _execute_after_lanes(self, segments: list[Segment], acks: list[Ack]) -> TransactionReceipt:
         """Execute a transaction once the lanes of its partitions are empty; wait LANE_TIMEOUT_S at most."""
         deadline = time.monotonic() + LANE_TIMEOUT_S
         while True:
@@ -163,13 +165,13 @@ class Acks:
         """Return which of the leases holds each partition, for acks that name no lease."""
         if len(leases) == 1:
             return dict.fromkeys(partition_ids, leases[0])
-        rows = await log.leases_in_force(
+        rows = await log.find_live_leases(
             self._context.database, partition_ids, [lease.lease_id for lease in leases]
         )
-        return {row["partition_id"]: MessageLease(row["group_id"], str(row["lease_id"])) for row in rows}
+        return {row.partition_id: MessageLease(row.group_id, str(row.lease_id)) for row in rows}
 
     def _count(
-        self, scope: Scope, acks: Sequence[Ack], results: Sequence[Acked], all_released: bool = False
+        self, scope: Scope, acks: Sequence[Ack], results: Sequence[AckReceipt], all_released: bool = False
     ) -> None:
         """Count acks in the metrics, and wake parked pops of the partitions whose lease was released.
 
@@ -196,19 +198,19 @@ class Acks:
         for queue_id, partition_ids in released_partitions.items():
             self._context.wakeups.notify(queue_id, len(partition_ids), partition_ids)
 
-    async def _execute_acks(self, scope: Hashable, requests: Sequence[list[Ack]]) -> list[list[Acked]]:
+    async def _execute_acks(self, scope: Hashable, requests: Sequence[list[Ack]]) -> list[list[AckReceipt]]:
         assert isinstance(scope, Scope)
         acks = [ack for request in requests for ack in request]
         results = await self._ack(acks)
         self._count(scope, acks, results)
-        results_by_request: list[list[Acked]] = []
+        results_by_request: list[list[AckReceipt]] = []
         first = 0
         for request in requests:
             results_by_request.append(results[first : first + len(request)])
             first += len(request)
         return results_by_request
 
-    async def _ack(self, acks: list[Ack]) -> list[Acked]:
+    async def _ack(self, acks: list[Ack]) -> list[AckReceipt]:
         # `ack_completed` handles one completed message per partition; everything else goes through `ack`.
         if len({ack.partition_id for ack in acks}) < len(acks):
             return await log.ack(self._context.database, acks)
@@ -219,14 +221,14 @@ class Acks:
             return results
         completed = await log.ack_completed(self._context.database, acks)
         return [
-            Acked("completed", *names, True, result) if isinstance(result, int) else result
+            AckReceipt("completed", *names, True, result) if isinstance(result, int) else result
             for names, result in zip(labels, completed, strict=True)
         ]
 
     async def _execute_extends(
         self, key: Hashable, requests: Sequence[tuple[MessageLease, int]]
     ) -> Sequence[datetime | None]:
-        return await log.extend(
+        return await log.extend_leases(
             self._context.database, [(lease.group_id, lease.lease_id, ms) for lease, ms in requests]
         )
 
@@ -243,5 +245,5 @@ def _to_ack(request: AckRequest) -> Ack:
     )
 
 
-def _to_outcome(acked: Acked) -> AckOutcome:
+def _to_outcome(acked: AckReceipt) -> AckOutcome:
     return AckOutcome(acked.outcome, acked.queue, acked.partition, acked.lease_released)

@@ -11,10 +11,9 @@ from typing import TypedDict
 
 from penstock.broker.context import BrokerContext
 from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR
-from penstock.durable import catalog, consumer_groups, options, stored_messages
-from penstock.durable.consumer_groups import Moved
-from penstock.durable.notifications import News
-from penstock.durable.options import Configured
+from penstock.broker.queues.queue_options import ConfiguredQueue
+from penstock.durable.consumer_groups import SeekResult
+from penstock.durable.notifications import NotificationBus
 from penstock.errors import UnknownGroup, UnknownPartition, WrongState
 from penstock.model import Scope
 
@@ -25,7 +24,7 @@ ALL_POPS = 100_000
 class QueueAdmin:
     """Configure and delete queues."""
 
-    def __init__(self, context: BrokerContext, notifications: News) -> None:
+    def __init__(self, context: BrokerContext, notifications: NotificationBus) -> None:
         self._context = context
         self._notifications = notifications
 
@@ -37,7 +36,7 @@ class QueueAdmin:
         *,
         namespace: str | None = None,
         task: str | None = None,
-    ) -> Configured:
+    ) -> ConfiguredQueue:
         """Set options of a queue, all or none. Options that are left out keep their value.
 
         A queue that does not exist is created with the defaults. The new options also apply to messages that
@@ -62,19 +61,19 @@ class QueueAdmin:
 
     async def delete(self, scope: Scope, queue: str) -> bool:
         """Delete a queue with all its data; return False if it does not exist. Wakes its parked pops."""
-        row = await catalog.find_queue(self._context.database, scope, queue)
+        row = await self._context.store.catalog.find_queue(scope, queue)
         if row is None:
             return False
-        group_rows = await consumer_groups.groups_of(self._context.database, row.id)
-        groups = [group["name"] for group in group_rows]
-        existed = await catalog.delete_queue(self._context.database, row.id)
+        group_rows = await self._context.store.consumer_groups.ids_by_name(row.id)
+        groups = [group.name for group in group_rows]
+        existed = await self._context.store.catalog.delete_queue(row.id)
         self._publish_change(scope, row.id, queue)
         self._context.metrics.gone(scope, row.id, queue, ["", *groups])
         return existed
 
     def _publish_change(self, scope: Scope, queue_id: int, queue: str) -> None:
         self._context.id_cache.invalidate_queue(scope, queue)
-        self._notifications.tell_changed(queue_id)
+        self._notifications.publish_change(queue_id)
         self._context.wakeups.notify(queue_id, ALL_POPS)
 
 
@@ -95,20 +94,18 @@ class GroupAdmin:
     change nothing.
     """
 
-    def __init__(self, context: BrokerContext, notifications: News) -> None:
+    def __init__(self, context: BrokerContext, notifications: NotificationBus) -> None:
         self._context = context
         self._notifications = notifications
 
     async def seek(
         self, scope: Scope, group: str, queue: str, target: str, partition: str | None = None
-    ) -> Moved:
+    ) -> SeekResult:
         """Move a group in a queue, or in one of its partitions: to `all`, `new` or an ISO 8601 time."""
         [row] = await self._find(scope, group, queue)
         partition_id = None
         if partition is not None:
-            partition_id = await stored_messages.partition_id(
-                self._context.database, row["queue_id"], partition
-            )
+            partition_id = await self._context.store.messages.find_partition_id(row["queue_id"], partition)
             if partition_id is None:
                 raise UnknownPartition(
                     f"Queue {queue!r} has no partition {partition!r}. A push to the partition creates it.",
@@ -120,7 +117,7 @@ class GroupAdmin:
         """Move a group to a start time in every queue it consumes and save that time; return the queues."""
         rows = await self._find(scope, group)
         for row in rows:
-            await consumer_groups.subscribe(self._context.database, row["id"], start.isoformat())
+            await self._context.store.consumer_groups.set_subscription(row["id"], start.isoformat())
             await self._move(scope, row, start.isoformat())
         return [row["queue"] for row in rows]
 
@@ -138,23 +135,25 @@ class GroupAdmin:
         """Delete a group in every queue, or in one; return the number of its positions."""
         positions = 0
         for row in await self._find(scope, group, queue):
-            positions += await consumer_groups.delete_group(self._context.database, row["id"])
+            positions += await self._context.store.consumer_groups.delete(row["id"])
             self._context.id_cache.invalidate_queue(scope, row["queue"])
-            self._notifications.tell_changed(row["queue_id"])
+            self._notifications.publish_change(row["queue_id"])
             self._context.metrics.touched(scope, row["queue_id"], row["queue"])
             self._context.metrics.gone(scope, row["queue_id"], row["queue"], [group])
         return positions
 
     async def _find(self, scope: Scope, group: str, queue: str | None = None) -> list[_GroupRow]:
-        rows: list[_GroupRow] = await consumer_groups.find_groups(self._context.database, scope, group, queue)
+        rows: list[_GroupRow] = await self._context.store.consumer_groups.find_subscriptions(
+            scope, group, queue
+        )
         if not rows:
             raise unknown_group(group, queue)
         return rows
 
     async def _move(
         self, scope: Scope, row: _GroupRow, target: str, partition_id: int | None = None
-    ) -> Moved:
-        moved = await consumer_groups.seek(self._context.database, row["id"], target, partition_id)
+    ) -> SeekResult:
+        moved = await self._context.store.consumer_groups.seek(row["id"], target, partition_id)
         self._context.metrics.touched(scope, row["queue_id"], row["queue"])
         self._context.wakeups.notify(row["queue_id"], ALL_POPS)
         return moved

@@ -17,8 +17,9 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR, QueueNameRegistry
-from penstock.durable import catalog, log
-from penstock.durable.log import Ack, Acked, GroupId, PartitionId, PartitionName
+from penstock.durable import log
+from penstock.durable.catalog import QueueCatalog
+from penstock.durable.log import Ack, AckReceipt, GroupId, PartitionId, PartitionName
 from penstock.durable.pool import Database
 from penstock.model import Scope
 
@@ -137,8 +138,8 @@ class IdCache:
 
     async def matching_queues(self, scope: Scope, namespace: str | None, task: str | None) -> dict[int, str]:
         """Return the queues of a namespace and task by id, higher priority first, then by name."""
-        rows = await catalog.matching_queues(self._database, scope, namespace, task)
-        return {row["id"]: row["name"] for row in rows}
+        rows = await QueueCatalog(self._database).find_matching_queues(scope, namespace, task)
+        return {row.id: row.name for row in rows}
 
 
 class AckLabels(NamedTuple):
@@ -164,7 +165,7 @@ class AckLabelCache:
         except KeyError:
             return None
 
-    def add(self, acks: Sequence[Ack], results: Sequence[Acked]) -> None:
+    def add(self, acks: Sequence[Ack], results: Sequence[AckReceipt]) -> None:
         """Cache the labels that the database returned for these acks."""
         if len(self._labels) + len(acks) > MAX_ENTRIES:
             self._labels.clear()

@@ -10,9 +10,7 @@ from typing import TypedDict
 from penstock.broker.context import BrokerContext
 from penstock.broker.encryption import KeyMissing
 from penstock.broker.queues.admin import unknown_group
-from penstock.durable import consumer_groups, stored_messages
-from penstock.durable.dead_letters import dead_letter_queries
-from penstock.durable.stored_messages import Place
+from penstock.durable.stored_messages import PartitionRecord
 from penstock.errors import (
     InvalidRequest,
     Overloaded,
@@ -57,7 +55,7 @@ class _DeadLetterRow(_MessageRow):
 class StoredMessage:
     """A message with its state for each group. If retention dropped it, `row` is one of its dead letters."""
 
-    location: Place
+    location: PartitionRecord
     offset: int
     row: _MessageRow
     states: list[_GroupStateRow]
@@ -85,9 +83,9 @@ class MessageActions:
         except KeyMissing as error:
             return DecryptedPayload(None, error.detail)
 
-    async def locate_partition(self, scope: Scope, partition_id: int) -> Place:
+    async def locate_partition(self, scope: Scope, partition_id: int) -> PartitionRecord:
         """Return the names of a partition and its queue. Raises UnknownPartition."""
-        location = await stored_messages.place(self._context.database, scope, partition_id)
+        location = await self._context.store.messages.find_partition(scope, partition_id)
         if location is None:
             raise UnknownPartition(
                 f"Partition {partition_id} does not exist. Use the partitionId of a push or pop result.",
@@ -102,12 +100,12 @@ class MessageActions:
         """
         location = await self.locate_partition(scope, partition_id)
         dead_letters = await self._dead_letters(partition_id, transaction_id)
-        offset = await stored_messages.find(self._context.database, partition_id, transaction_id)
+        offset = await self._context.store.messages.find_offset(partition_id, transaction_id)
         row: _MessageRow | None = None
         states: list[_GroupStateRow] = []
         if offset is not None:
-            row = await stored_messages.message(self._context.database, partition_id, offset)
-            states = await stored_messages.states(self._context.database, partition_id, offset)
+            row = await self._context.store.messages.read(partition_id, offset)
+            states = await self._context.store.messages.list_states(partition_id, offset)
         if row is None:
             if not dead_letters:
                 raise _unknown_message(transaction_id, location)
@@ -115,10 +113,10 @@ class MessageActions:
         assert offset is not None
         return StoredMessage(location, offset, row, states, dead_letters)
 
-    async def delete(self, scope: Scope, partition_id: int, transaction_id: str) -> Place:
+    async def delete(self, scope: Scope, partition_id: int, transaction_id: str) -> PartitionRecord:
         """Delete a message with its payload and dead letters for every group. Order and ids stay."""
         location = await self.locate_partition(scope, partition_id)
-        if not await stored_messages.delete(self._context.database, partition_id, transaction_id):
+        if not await self._context.store.messages.delete(partition_id, transaction_id):
             raise _unknown_message(transaction_id, location)
         self._context.metrics.touched(scope, location.queue_id, location.queue)
         self._context.wakeups.notify(location.queue_id)
@@ -133,11 +131,11 @@ class MessageActions:
         or the only group of the queue.
         """
         location = await self.locate_partition(scope, partition_id)
-        offset = await stored_messages.find(self._context.database, partition_id, transaction_id)
+        offset = await self._context.store.messages.find_offset(partition_id, transaction_id)
         if offset is None:
             raise _unknown_message(transaction_id, location)
         group_name, group_id = await self._find_group(location, group)
-        outcome = await stored_messages.bury(self._context.database, partition_id, group_id, offset, error)
+        outcome = await self._context.store.messages.declare_dead(partition_id, group_id, offset, error)
         if outcome == "gone":
             raise UnknownGroup(
                 f"Consumer group {group_name!r} was deleted during the request.", group=group_name
@@ -153,7 +151,7 @@ class MessageActions:
 
     async def retry(
         self, scope: Scope, partition_id: int, transaction_id: str, group: str | None
-    ) -> tuple[Place, uuid.UUID]:
+    ) -> tuple[PartitionRecord, uuid.UUID]:
         """Push a dead message to the end of its partition and delete its dead letters.
 
         Returns the partition and the new message id. The message is new to every group of the queue. With a
@@ -170,8 +168,8 @@ class MessageActions:
             if location.encrypted:
                 payload = self._context.cipher.encrypt(payload)
             group_id = dead_letters[0]["group_id"] if group is not None else None
-            outcome = await stored_messages.retry(
-                self._context.database, partition_id, transaction_id, group_id, message_id, payload
+            outcome = await self._context.store.messages.retry_dead(
+                partition_id, transaction_id, group_id, message_id, payload
             )
         if outcome == "not_dead":
             raise WrongState(
@@ -189,14 +187,14 @@ class MessageActions:
         return location, message_id
 
     async def _dead_letters(self, partition_id: int, transaction_id: str) -> list[_DeadLetterRow]:
-        rows: list[_DeadLetterRow] = await dead_letter_queries.dead_letters_of(
-            self._context.database, partition_id, transaction_id
+        rows: list[_DeadLetterRow] = await self._context.store.dead_letters.list_of_message(
+            partition_id, transaction_id
         )
         return rows
 
-    async def _find_group(self, location: Place, group: str | None) -> tuple[str, int]:
-        rows = await consumer_groups.groups_of(self._context.database, location.queue_id)
-        group_ids: dict[str, int] = {row["name"]: row["id"] for row in rows}
+    async def _find_group(self, location: PartitionRecord, group: str | None) -> tuple[str, int]:
+        rows = await self._context.store.consumer_groups.ids_by_name(location.queue_id)
+        group_ids: dict[str, int] = {row.name: row.id for row in rows}
         if group is None:
             if QUEUE_MODE not in group_ids and len(group_ids) > 1:
                 raise InvalidRequest(
@@ -210,7 +208,7 @@ class MessageActions:
         return group, group_ids[group]
 
 
-def _unknown_message(transaction_id: str, location: Place) -> UnknownMessage:
+def _unknown_message(transaction_id: str, location: PartitionRecord) -> UnknownMessage:
     return UnknownMessage(
         f"Partition {location.partition!r} of queue {location.queue!r} keeps no message {transaction_id!r}. "
         "It may have been deleted or dropped by retention.",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from penstock.durable import catalog
+from penstock.durable.catalog import QueueCatalog
 from penstock.durable.pool import Database
 from penstock.errors import DatabaseUnavailable, RedisUnavailable, WrongState
 from penstock.model import Scope
@@ -92,7 +92,7 @@ class QueueNameRegistry:
             return False
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
-                return await catalog.queue_exists(self._database, scope, queue)
+                return await QueueCatalog(self._database).has_queue(scope, queue)
         except (DatabaseUnavailable, TimeoutError):
             self._skip_postgres_until = time.monotonic() + RETRY_LOOKUP_AFTER_S
             return False

@@ -133,7 +133,7 @@ class Pops:
         lease = MessageLease.parse(popped.lease)
         if lease is not None:
             partition_ids = {message.partition_id for message in popped.messages}
-            await log.release(self._context.database, lease.group_id, lease.lease_id, partition_ids)
+            await log.release_lease(self._context.database, lease.group_id, lease.lease_id, partition_ids)
             ids = await self._context.id_cache.resolve_group(scope, popped.queue, popped.group)
             self._context.wakeups.notify(ids.queue_id, len(partition_ids), partition_ids)
 
@@ -176,7 +176,7 @@ class Pops:
             ids = await self._context.id_cache.resolve_group(scope, queue, watch.group)
             if ids.queue_id != queue_id:
                 return False
-            delay_s = await log.next_ready(self._context.database, ids.group_id, watch.partition_id)
+            delay_s = await log.seconds_until_ready(self._context.database, ids.group_id, watch.partition_id)
             if delay_s is not None:
                 # A message that is already ready is locked by another transaction: retry shortly.
                 delay_s = max(delay_s, LOCKED_RETRY_S)
@@ -303,5 +303,5 @@ class Pops:
         assert isinstance(key, _BatchKey)
         partition_ids = {row["partition_id"] for row in rows if row["request"]}
         if partition_ids and not key.auto_ack:
-            await log.release(self._context.database, key.group_id, request.lease_id, partition_ids)
+            await log.release_lease(self._context.database, key.group_id, request.lease_id, partition_ids)
             self._context.wakeups.notify(key.queue_id, len(partition_ids), partition_ids)

@@ -12,7 +12,7 @@ from penstock.broker.messages import DeferralReceipt, NewMessage, PushResult
 from penstock.broker.overload.deferred import MAINTAINING_ORDER, SYSTEM_BUSY, DeferredWrites
 from penstock.broker.overload.load import Decision, LoadMonitor
 from penstock.durable import log
-from penstock.durable.log import BEHIND, PartitionId, PartitionName, Segment
+from penstock.durable.log import BLOCKED_BY_LANE, PartitionId, PartitionName, Segment
 from penstock.errors import DatabaseUnavailable, OutcomeUnknown, Overloaded
 from penstock.ids import new_id_text
 from penstock.model import Scope
@@ -324,11 +324,11 @@ class Pushes:
         segments = list(merged.values())
         pushed = await log.push(self._context.database, segments)
         for segment, first_offset in zip(segments, pushed.first_offsets, strict=True):
-            if first_offset is None or first_offset == BEHIND:
+            if first_offset is None or first_offset == BLOCKED_BY_LANE:
                 for push, _ in pushes_with_start:
                     if push.segment.partition_id == segment.partition_id:
                         push.partition_deleted = first_offset is None
-                        push.blocked_by_lane = first_offset == BEHIND
+                        push.blocked_by_lane = first_offset == BLOCKED_BY_LANE
         if pushed.duplicates or pushed.refused:
             segment_starts: dict[int, int] = {}
             next_start = 0

@@ -21,8 +21,8 @@ from operator import itemgetter
 
 from penstock.clock import Clock, now_ms, system_clock
 from penstock.definitions import QUEUE
-from penstock.durable import log
 from penstock.durable.pool import Database
+from penstock.durable.queue_gauges import GaugeReader
 from penstock.errors import PenstockError
 from penstock.model import Scope
 from penstock.streams.emitter import Emitter
@@ -181,21 +181,21 @@ class QueueMetrics:
             return
         self._environments.update(scope for scope, _ in touched.values())
         try:
-            rows = await log.gauges(self._database, list(touched))
+            rows = await GaugeReader(self._database).of_queues(list(touched))
         except BaseException:  # also when `stop` cuts it short: what was touched is read later
             self._touched = {**touched, **self._touched}
             raise
         # A queue that was deleted and made again has two ids and one name; the newer one has the last word.
         for row in sorted(rows, key=itemgetter("queue_id")):
-            scope, queue = touched[row["queue_id"]]
-            gauges = {"ql": row["depth"], "cc": row["running"], "age": self._age_ms(row["oldest_at"])}
-            self._send(scope, queue, row["group_name"], gauges)
+            scope, queue = touched[row.queue_id]
+            gauges = {"ql": row.depth, "cc": row.running, "age": self._age_ms(row.oldest_at)}
+            self._send(scope, queue, row.group_name, gauges)
 
     async def _flush_environments(self) -> None:
         scopes, self._environments = self._environments, set()
         started = time.monotonic()
         try:
-            rows = await log.environment_gauges(self._database, list(scopes))
+            rows = await GaugeReader(self._database).of_environments(list(scopes))
         except BaseException:
             self._environments |= scopes
             raise
@@ -203,8 +203,8 @@ class QueueMetrics:
             took_s = time.monotonic() - started
             self._environments_due_at = started + max(ENVIRONMENT_INTERVAL_S, took_s / ENVIRONMENT_SHARE)
         for row in rows:
-            scope = Scope(row["organization"], row["project"], row["environment"])
-            depth, running, oldest_ms = row["depth"], row["running"], _ms(row["oldest_at"])
+            scope = Scope(row.organization, row.project, row.environment)
+            depth, running, oldest_ms = row.depth, row.running, _ms(row.oldest_at)
             if self._share is not None:
                 try:
                     tasks, running_tasks, task_ms = await self._share(scope, depth, running, oldest_ms)

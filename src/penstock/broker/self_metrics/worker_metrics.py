@@ -16,19 +16,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import psutil
 
-from penstock.batching import Batcher
+from penstock.batching import BatcherState
 from penstock.broker.overload.load import LoadMonitor, SampleSummary
 from penstock.broker.self_metrics.minute import SECONDS, Identity, Minute
 from penstock.broker.self_metrics.queue_counters import QueueCounters
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics, Tally
 from penstock.broker.self_metrics.worker_events import WorkerEvents
 from penstock.clock import Clock, system_clock
-from penstock.durable import minute_rows
 from penstock.durable.pool import Database
+from penstock.durable.worker_minutes import WorkerMinutes
 from penstock.errors import PenstockError
 from penstock.model import Scope
 
@@ -52,7 +51,7 @@ class WorkerMetrics:
         database: Database,
         metrics: QueueMetrics,
         load: LoadMonitor,
-        batchers: Mapping[str, Batcher[Any, Any]],
+        batchers: Mapping[str, BatcherState],
         parked: Callable[[], int],
         *,
         events: WorkerEvents | None = None,
@@ -131,7 +130,7 @@ class WorkerMetrics:
         cpu_s, self._cpu_s = self._cpu_s, time.process_time()
         minute.cpu_s += self._cpu_s - cpu_s
         late = self._load.take_loop_lag()
-        minute.late.join(late)
+        minute.late.merge(late)
         gauges = self._gauges()
         for name, value in gauges.items():
             minute.gauges[name].add(value)
@@ -164,7 +163,7 @@ class WorkerMetrics:
         started = time.perf_counter()
         row, queues = minute.rows(self.identity)
         took_s = time.perf_counter() - started
-        await minute_rows.write(self._database, [row], queues)
+        await WorkerMinutes(self._database).write([row], queues)
         return took_s
 
     def _observe(self, scope: Scope, queue: str, group: str, tally: Tally) -> None:

@@ -1,0 +1,137 @@
+"""The durable layer as the broker and its API see it: the pool, one store per topic, and their row types.
+
+The API imports the types from here, so that only the broker depends on the durable layer.
+"""
+
+from __future__ import annotations
+
+from penstock.config import Settings
+from penstock.durable.catalog import (
+    ConfiguredQueue,
+    EnvironmentTotals,
+    LabelTotals,
+    PartitionSummary,
+    QueueCatalog,
+    QueueHoldings,
+    QueueRecord,
+    QueueSummary,
+)
+from penstock.durable.consumer_groups import (
+    ConsumerGroups,
+    GroupPosition,
+    GroupSubscription,
+    GroupSummary,
+    LaggingPosition,
+    SeekResult,
+)
+from penstock.durable.dead_letters.dead_letter_store import (
+    MAX_COUNT,
+    DeadLetter,
+    DeadLetterCount,
+    DeadLetterCursor,
+    DeadLetterDrift,
+    DeadLetterErrorGroup,
+    DeadLetterFilter,
+    DeadLetterPage,
+    DeadLetterStore,
+    GroupDeadLetter,
+    RequeueOutcome,
+)
+from penstock.durable.dead_letters.jobs import DeadLetterJob, JobStore
+from penstock.durable.deferred_operations import (
+    DeferredOperations,
+    OperationRecord,
+    OperationStatistics,
+    OperationSummary,
+)
+from penstock.durable.pool import Database
+from penstock.durable.queue_gauges import GaugeReader, NamedQueueGauge
+from penstock.durable.reconciliation import Reconciliation, ReconciliationReport
+from penstock.durable.storage.vacuum_horizon import HorizonHolder
+from penstock.durable.stored_messages import (
+    ListedMessage,
+    MessageContent,
+    MessageQuery,
+    MessageState,
+    PartitionRecord,
+    StoredMessages,
+)
+from penstock.durable.trace_log import MAX_TRACE_COUNT, MessageTrace, NamedTrace, Trace, TraceLog, TraceName
+from penstock.durable.worker_minutes import (
+    LagDigest,
+    QueueBucket,
+    QueueLagDigest,
+    ThroughputBucket,
+    WorkerHealthBucket,
+    WorkerMinutes,
+)
+
+__all__ = [
+    "MAX_COUNT",
+    "MAX_TRACE_COUNT",
+    "ConfiguredQueue",
+    "DeadLetter",
+    "DeadLetterCount",
+    "DeadLetterCursor",
+    "DeadLetterDrift",
+    "DeadLetterErrorGroup",
+    "DeadLetterFilter",
+    "DeadLetterJob",
+    "DeadLetterPage",
+    "DurableStore",
+    "EnvironmentTotals",
+    "GroupDeadLetter",
+    "GroupPosition",
+    "GroupSubscription",
+    "GroupSummary",
+    "HorizonHolder",
+    "LabelTotals",
+    "LagDigest",
+    "LaggingPosition",
+    "ListedMessage",
+    "MessageContent",
+    "MessageQuery",
+    "MessageState",
+    "MessageTrace",
+    "NamedQueueGauge",
+    "NamedTrace",
+    "OperationRecord",
+    "OperationStatistics",
+    "OperationSummary",
+    "PartitionRecord",
+    "PartitionSummary",
+    "QueueBucket",
+    "QueueHoldings",
+    "QueueLagDigest",
+    "QueueRecord",
+    "QueueSummary",
+    "ReconciliationReport",
+    "RequeueOutcome",
+    "SeekResult",
+    "ThroughputBucket",
+    "Trace",
+    "TraceName",
+    "WorkerHealthBucket",
+    "create_database",
+]
+
+
+class DurableStore:
+    """One store per topic, all over the same pool."""
+
+    def __init__(self, database: Database) -> None:
+        self.catalog = QueueCatalog(database)
+        self.consumer_groups = ConsumerGroups(database)
+        self.messages = StoredMessages(database)
+        self.dead_letters = DeadLetterStore(database)
+        self.jobs = JobStore(database)
+        self.operations = DeferredOperations(database)
+        self.traces = TraceLog(database)
+        self.gauges = GaugeReader(database)
+        self.worker_minutes = WorkerMinutes(database)
+        self.reconciliation = Reconciliation(database)
+
+
+def create_database(settings: Settings) -> Database:
+    """Return a pool with the size of the settings; it connects at the first call."""
+    return Database(settings.postgres_url, settings.postgres_pool)
