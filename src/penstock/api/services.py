@@ -1,7 +1,4 @@
-"""Open the services that routes use, once per process.
-
-This is the one module of the API that opens the database; routes reach it through the broker.
-"""
+"""Open the services that routes use, once per process. Routes reach the database through the broker."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ from penstock.api.exporter.worker_aggregate import WorkerAggregate
 from penstock.broker.broker import Broker, OverloadSettings
 from penstock.broker.dead_letters.job_runner import DeadJobs
 from penstock.broker.dead_letters.task_letters import DeadTasks
+from penstock.broker.durable_store import create_database
 from penstock.broker.encryption import PayloadCipher
-from penstock.broker.journal.location import journal_directory
-from penstock.broker.journal.push_journal import Journal
+from penstock.broker.journal.push_journal import Journal, journal_directory
 from penstock.broker.maintenance import Maintenance, Plan
 from penstock.broker.queues.name_registry import QueueNameRegistry
 from penstock.broker.self_metrics.minute import Identity
@@ -31,7 +28,6 @@ from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
 from penstock.broker.self_metrics.worker_slot import WorkerSlot, slots_directory
 from penstock.clock import system_clock
 from penstock.config import Settings
-from penstock.durable.pool import Database
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.streams.emitter import Emitter
@@ -42,7 +38,6 @@ from penstock.warehouse.series.points import SeriesReader
 @dataclass(frozen=True, slots=True)
 class Services:
     settings: Settings
-    database: Database
     broker: Broker
     queue_metrics: QueueMetrics
     emitter: Emitter
@@ -61,7 +56,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
 
     This waits for no server: an unreachable one is reported by /health and by the routes that need it.
     """
-    database = Database(settings.postgres_url, settings.postgres_pool)
+    database = create_database(settings)
     emitter = Emitter(settings.redis_url, buffer=settings.metrics_buffer, enabled=settings.metrics_enabled)
     cipher = PayloadCipher(settings.encryption_keys)
     run_queues = RunQueues(
@@ -116,7 +111,6 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     )
     services = Services(
         settings,
-        database,
         broker,
         queue_metrics,
         emitter,

@@ -140,7 +140,7 @@ async def test_another_broker_learns_of_options_and_deletion(
 
             async def sealed() -> bool:
                 await push(neighbour, "sealed", queue="secret")
-                rows = await other.state.services.database.fetch(
+                rows = await other.state.services.broker.database.fetch(
                     "SELECT payloads[1] AS p FROM log ORDER BY first_offset"
                 )
                 return bool(rows[-1]["p"][0] == 1)

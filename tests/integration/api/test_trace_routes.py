@@ -44,7 +44,7 @@ async def test_traces_of_an_encrypted_queue_are_sealed(client: httpx.AsyncClient
     await configure(client, encryptionEnabled=True)
     [result] = await push(client, 1)
     await record(client, result, "secret", traceNames=["n"])
-    [row] = await app.state.services.database.fetch("SELECT data FROM traces")
+    [row] = await app.state.services.broker.database.fetch("SELECT data FROM traces")
     assert b"secret" not in row["data"]
     assert (await get(client, "/traces/by-name/n"))["traces"][0]["data"] == "secret"
 

@@ -1,4 +1,7 @@
-"""Dead-letter routes in the terms of a webhook broker: channel = queue, consumer = group, job = dead letter."""
+"""Dead-letter routes in the terms of a webhook broker.
+
+A channel is a queue, a consumer is a consumer group, and a job is a dead letter.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ router = APIRouter(tags=["dead letters"])
 
 @router.get("/dlq-status")
 async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0) -> Response:
-    """A page of the number of dead letters of each consumer, by name. Its cost does not depend on that number."""
+    """A page of dead-letter counts per consumer, by name. The cost does not grow with the counts."""
     get_guards(request).check(request)
     return (await status(get_services(request), limit, offset)).to_response()
 

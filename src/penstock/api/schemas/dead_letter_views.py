@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from penstock.api.http.parameters import MAX_ID
 from penstock.api.http.response import iso_or_none, payload_fields
 from penstock.api.services import Services
 from penstock.broker.dead_letters.task_letters import ErrorGroup, died
+from penstock.broker.durable_store import DeadLetter
 from penstock.clock import iso, to_utc
 from penstock.model import QUEUE_MODE
 from penstock.runqueue.task_model import Task
@@ -64,27 +63,27 @@ def task_error_group_to_dict(group: ErrorGroup, queue: str) -> dict[str, object]
     }
 
 
-def dead_letter_to_dict(services: Services, row: Any) -> dict[str, object]:
-    """The JSON of a dead message, from a row of `dead_letters_v1`."""
+def dead_letter_to_dict(services: Services, dead_letter: DeadLetter) -> dict[str, object]:
+    """The JSON of a dead message, with its decrypted payload."""
     return {
-        "letterId": str(row["id"]),
+        "letterId": str(dead_letter.id),
         "kind": "durable",
-        "id": row["message_id"],
-        "transactionId": row["transaction_id"],
-        "partitionId": str(row["partition_id"]),
-        "queue": row["queue"],
-        "partition": row["partition"],
-        "consumerGroup": row["group_name"],
-        "offset": row["message_offset"],
-        "traceId": row["trace_id"],
-        "errorMessage": row["error"],
-        "errorGroup": row["error_key"],
-        "retryCount": row["attempts"],
-        "createdAt": iso(row["created_at"]),
-        "failedAt": iso(row["failed_at"]),
-        "timesDead": row["deaths"],
-        "totalAttempts": row["earlier_attempts"] + row["attempts"],
-        "firstEnqueuedAt": iso(row["first_created_at"] or row["created_at"]),
-        "firstTransactionId": row["first_transaction_id"] or row["transaction_id"],
-        **payload_fields(services.broker.message_actions.decrypt(row["payload"])),
+        "id": dead_letter.message_id,
+        "transactionId": dead_letter.transaction_id,
+        "partitionId": str(dead_letter.partition_id),
+        "queue": dead_letter.queue,
+        "partition": dead_letter.partition,
+        "consumerGroup": dead_letter.group_name,
+        "offset": dead_letter.message_offset,
+        "traceId": dead_letter.trace_id,
+        "errorMessage": dead_letter.error,
+        "errorGroup": dead_letter.error_key,
+        "retryCount": dead_letter.attempts,
+        "createdAt": iso(dead_letter.created_at),
+        "failedAt": iso(dead_letter.failed_at),
+        "timesDead": dead_letter.deaths,
+        "totalAttempts": dead_letter.earlier_attempts + dead_letter.attempts,
+        "firstEnqueuedAt": iso(dead_letter.first_created_at or dead_letter.created_at),
+        "firstTransactionId": dead_letter.first_transaction_id or dead_letter.transaction_id,
+        **payload_fields(services.broker.message_actions.decrypt(dead_letter.payload)),
     }
