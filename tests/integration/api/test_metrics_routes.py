@@ -24,7 +24,7 @@ from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
 from penstock.warehouse.series.entries import FIELDS
 from tests.integration.api.calls import get, problem, push
-from tests.integration.warehouse.landing import land, landing_row
+from tests.integration.warehouse.landing_rows import insert_rows, landing_row
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def last(series: dict[str, Any]) -> dict[str, Any]:
 async def test_a_queue_has_a_series(client: httpx.AsyncClient, warehouse: Warehouse, queue: str) -> None:
     await push(client, 1, queue=queue)
     at = time.time() - 30
-    land(
+    insert_rows(
         warehouse,
         landing_row(at, queue=queue, enqueued=2, depth=(9, 4), delayed=(6, 5), running=1, limit=2),
         landing_row(at, queue=queue, group="g", dequeued=1, depth=3, wait_ms=(5,)),
@@ -104,7 +104,7 @@ async def test_parts_of_a_point_can_be_chosen(
     client: httpx.AsyncClient, warehouse: Warehouse, queue: str
 ) -> None:
     await push(client, 1, queue=queue)
-    land(warehouse, landing_row(time.time() - 30, queue=queue, enqueued=2, depth=4, oldest_age_ms=7))
+    insert_rows(warehouse, landing_row(time.time() - 30, queue=queue, enqueued=2, depth=4, oldest_age_ms=7))
     path = f"/queues/{queue}/metrics"
     whole = await get(client, path)
     for fields in ("throughput", "latency,queue_depth", "failures", "runtime, concurrency", "delayed"):
@@ -126,7 +126,7 @@ async def test_an_environment_has_a_series_of_its_own(
 ) -> None:
     environment = f"env-{uuid4().hex[:8]}"
     at = time.time() - 60
-    land(
+    insert_rows(
         warehouse,
         landing_row(at, queue="a", environment=environment, enqueued=2, depth=50, wait_ms=(10,)),
         landing_row(at, queue="b", environment=environment, enqueued=3, depth=70, wait_ms=(30,)),
@@ -163,7 +163,7 @@ async def test_a_queue_that_is_no_more_still_has_its_past(
     client: httpx.AsyncClient, warehouse: Warehouse, queue: str
 ) -> None:
     at = time.time() - 60
-    land(warehouse, landing_row(at, queue=queue, depth=4), landing_row(at + 20, queue=queue, depth=0))
+    insert_rows(warehouse, landing_row(at, queue=queue, depth=4), landing_row(at + 20, queue=queue, depth=0))
     assert last(await get(client, f"/queues/{queue}/metrics"))["queue_depth"]["last"] == 0
 
 

@@ -9,6 +9,7 @@ import pytest
 from penstock.embedded.servers.ports import any_free_port
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
+from penstock.warehouse.series.points import SeriesReader
 
 
 def database_url(clickhouse_url: str) -> str:
@@ -17,7 +18,7 @@ def database_url(clickhouse_url: str) -> str:
 
 @pytest.fixture
 def empty_url(clickhouse_url: str) -> Iterator[str]:
-    """A database of its own that does not exist yet."""
+    """The URL of a database that does not exist yet."""
     url = database_url(clickhouse_url)
     yield url
     server = connect(clickhouse_url)
@@ -30,10 +31,18 @@ def warehouse(clickhouse_url: str) -> Iterator[Warehouse]:
     """A migrated database, shared by a module's tests."""
     url = database_url(clickhouse_url)
     migrate(url)
-    opened = connect(url)
-    yield opened
-    opened.command(f"DROP DATABASE {urlsplit(url).path[1:]}")
-    opened.close()
+    client = connect(url)
+    yield client
+    client.command(f"DROP DATABASE {urlsplit(url).path[1:]}")
+    client.close()
+
+
+@pytest.fixture
+def reader(warehouse: Warehouse) -> Iterator[SeriesReader]:
+    """A series reader with an empty cache."""
+    series_reader = SeriesReader(warehouse)
+    yield series_reader
+    series_reader.close()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""The schema for a cluster, read by ClickHouse's own parser; its tables made with a Keeper in the process.
+"""The schema for a cluster: ClickHouse parses it, and creates its tables with an in-process Keeper.
 
-There is no second server here, so nothing is replicated and `ON CLUSTER` is parsed but not run.
+The tests have no second server, so nothing is replicated, and `ON CLUSTER` is parsed but not executed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONFIG = """<clickhouse>
   <macros><shard>01</shard><replica>r1</replica></macros>
 </clickhouse>"""
 
-MADE = """
+CREATE_TABLES = """
 import json, sys, chdb
 connection = chdb.connect(sys.argv[1])
 connection.query("CREATE DATABASE m")
@@ -42,60 +42,65 @@ sys.stdout.flush()
 """
 
 
-def schema() -> list[str]:
+def cluster_schema() -> list[str]:
     return Migration(1, "everything", render_schema(cluster=CLUSTER)).statements
 
 
-def test_every_statement_is_one_that_clickhouse_understands(warehouse: Warehouse) -> None:
-    later = [rewrite_for_cluster(step.statement, CLUSTER) for m in load_migrations() for step in m.steps]
-    for statement in [*schema(), *later]:
+def test_clickhouse_parses_every_statement(warehouse: Warehouse) -> None:
+    migration_steps = [
+        rewrite_for_cluster(step.statement, CLUSTER) for m in load_migrations() for step in m.steps
+    ]
+    for statement in [*cluster_schema(), *migration_steps]:
         [row] = warehouse.query("SELECT formatQuery({sql:String}) AS formatted", {"sql": statement})
         assert f"ON CLUSTER {CLUSTER}" in row["formatted"].replace("'", "").replace("`", ""), statement
 
 
-def test_it_is_the_schema_of_one_server_but_for_replication() -> None:
-    alone = Migration(1, "everything", render_schema()).statements
-    for ours, theirs in zip(alone, schema(), strict=True):
-        back = theirs.replace(ON_CLUSTER, "")
-        back = re.sub(r"Replicated(\w*MergeTree)\('[^']*', '{replica}'\)", r"\1", back)
-        back = back.replace(
+def test_the_cluster_schema_differs_only_in_replication() -> None:
+    single_server = Migration(1, "everything", render_schema()).statements
+    for single, clustered in zip(single_server, cluster_schema(), strict=True):
+        reverted = clustered.replace(ON_CLUSTER, "")
+        reverted = re.sub(r"Replicated(\w*MergeTree)\('[^']*', '{replica}'\)", r"\1", reverted)
+        reverted = reverted.replace(
             "replicated_deduplication_window = 1000", "non_replicated_deduplication_window = 1000"
         )
-        assert back.replace(", replicated_deduplication_window_seconds = 604800", "") == ours
+        assert reverted.replace(", replicated_deduplication_window_seconds = 604800", "") == single
 
 
-def test_every_table_that_stores_something_is_replicated_on_a_path_of_its_own() -> None:
-    tables = [statement for statement in schema() if statement.startswith("CREATE TABLE")]
+def test_every_table_with_data_is_replicated_on_its_own_path() -> None:
+    tables = [statement for statement in cluster_schema() if statement.startswith("CREATE TABLE")]
     stored = [statement for statement in tables if "ENGINE = Null" not in statement]
     assert len(tables) - len(stored) == len(DEFINITIONS)
     paths = [re.search(r"Replicated\w+\('([^']+)', '{replica}'\)", statement) for statement in stored]
     assert all(paths)
     tiers = sum(len(tier_tables(definition)) for definition in DEFINITIONS)
-    assert len({found[1] for found in paths if found}) == len(stored) == tiers + 2
+    assert len({path[1] for path in paths if path}) == len(stored) == tiers + 2
 
 
-def test_clickhouse_makes_the_tables(tmp_path: Path) -> None:
+def test_clickhouse_creates_the_tables(tmp_path: Path) -> None:
     (tmp_path / "config.xml").write_text(CONFIG)
     record = rewrite_for_cluster(
         f"CREATE TABLE IF NOT EXISTS {MIGRATIONS_TABLE} (n UInt32) ENGINE = ReplacingMergeTree ORDER BY n",
         "x",
     )
-    statements = [statement.replace(ON_CLUSTER, "") for statement in schema()]
+    statements = [statement.replace(ON_CLUSTER, "") for statement in cluster_schema()]
     statements.append(record.replace(" ON CLUSTER 'x'", ""))
-    place = f"{tmp_path}/data?config-file={tmp_path}/config.xml"
+    data_path = f"{tmp_path}/data?config-file={tmp_path}/config.xml"
     # Closing the connection would wait for a replica that never becomes active.
     with subprocess.Popen(
-        [sys.executable, "-c", MADE, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as made:
+        [sys.executable, "-c", CREATE_TABLES, data_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         try:
-            assert made.stdin is not None
-            assert made.stdout is not None
-            made.stdin.write(json.dumps(statements))
-            made.stdin.close()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(statements))
+            process.stdin.close()
             expected = len(statements)
-            lines = [made.stdout.readline() for _ in range(expected)]
+            lines = [process.stdout.readline() for _ in range(expected)]
         finally:
-            made.kill()
+            process.kill()
     tables = {row["name"]: row for row in map(json.loads, lines)}
     for table in tier_tables(QUEUE):
         assert tables[table.name]["engine"] == "ReplicatedAggregatingMergeTree"
@@ -105,6 +110,6 @@ def test_clickhouse_makes_the_tables(tmp_path: Path) -> None:
     assert tables[MIGRATIONS_TABLE]["engine"] == "ReplicatedReplacingMergeTree"
 
 
-def test_a_statement_nobody_thought_of_is_refused() -> None:
-    with pytest.raises(ValueError, match="not known how"):
+def test_an_unsupported_statement_is_rejected() -> None:
+    with pytest.raises(ValueError, match="cannot rewrite"):
         rewrite_for_cluster("RENAME TABLE a TO b", CLUSTER)

@@ -1,4 +1,4 @@
-"""Rows of the same bucket, put together: the same numbers as one by one."""
+"""Merging the rows of a bucket: the same sums and maxima as computed row by row."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.warehouse.series.merge import merged, selected
-from penstock.warehouse.series.readings import Aggregate
+from penstock.warehouse.series.merge import Aggregate, merge_rows, select_expressions
 
-ASKED = {
+AGGREGATES = {
     "done": Aggregate("sum", "done"),
     "late": Aggregate("sum", "late", "`group` = ''"),
     "top": Aggregate("max", "top"),
@@ -31,17 +30,18 @@ ROW = st.tuples(
 )
 
 
-def number(words: tuple[int, ...]) -> int:
-    return sum(word << (64 * place) for place, word in enumerate(words))
+def number_of_words(words: tuple[int, ...]) -> int:
+    """The number that consists of 64-bit words, lowest first."""
+    return sum(word << (64 * index) for index, word in enumerate(words))
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=30))
-def test_sums_and_maxima_are_those_of_all_rows_that_count(
+def test_sums_and_maxima_cover_all_rows_that_satisfy_the_condition(
     rows: list[tuple[int, int, int, int, tuple[int, ...], tuple[int, ...], bool, bool]],
 ) -> None:
     rows.sort(key=lambda row: row[0])
-    at = np.array([row[0] for row in rows], "<u4")
+    buckets = np.array([row[0] for row in rows], "<u4")
     columns = {
         "c_done": np.array([row[1] for row in rows], "<u8"),
         "c_late": np.array([row[2] for row in rows], "<u8"),
@@ -51,24 +51,25 @@ def test_sums_and_maxima_are_those_of_all_rows_that_count(
         "when_0": np.array([row[6] for row in rows], "u1"),
         "when_1": np.array([row[7] for row in rows], "u1"),
     }
-    buckets, found = merged(columns, at, ASKED)
-    assert buckets.tolist() == sorted({row[0] for row in rows})
-    for place, bucket in enumerate(buckets.tolist()):
-        here = [row for row in rows if row[0] == bucket]
-        assert found["done"][place] == sum(row[1] for row in here)
-        assert found["late"][place] == sum(row[2] for row in here if row[6])
-        assert found["top"][place] == max(row[3] for row in here)
-        assert number(found["last"][place].tolist()) == max(number(row[4]) if row[6] else 0 for row in here)
-        assert number(found["best"][place].tolist()) == max(number(row[5]) if row[7] else 0 for row in here)
+    distinct, merged = merge_rows(columns, buckets, AGGREGATES)
+    assert distinct.tolist() == sorted({row[0] for row in rows})
+    for index, bucket in enumerate(distinct.tolist()):
+        members = [row for row in rows if row[0] == bucket]
+        assert merged["done"][index] == sum(row[1] for row in members)
+        assert merged["late"][index] == sum(row[2] for row in members if row[6])
+        assert merged["top"][index] == max(row[3] for row in members)
+        last, best = (number_of_words(merged[name][index].tolist()) for name in ("last", "best"))
+        assert last == max(number_of_words(row[4]) if row[6] else 0 for row in members)
+        assert best == max(number_of_words(row[5]) if row[7] else 0 for row in members)
 
 
-def test_nothing_else_than_sums_and_maxima_is_put_together() -> None:
+def test_only_sums_and_maxima_can_be_merged() -> None:
     with pytest.raises(KeyError, match="quantiles"):
-        merged({"c_a": np.zeros(1)}, np.zeros(1), {"a": Aggregate("quantiles", "a")})
+        merge_rows({"c_a": np.zeros(1)}, np.zeros(1), {"a": Aggregate("quantiles", "a")})
 
 
-def test_what_is_asked_for_are_the_columns_and_each_condition_once() -> None:
-    assert selected(ASKED) == [
+def test_the_select_list_has_all_columns_and_each_condition_once() -> None:
+    assert select_expressions(AGGREGATES) == [
         "done AS c_done",
         "late AS c_late",
         "top AS c_top",

@@ -1,4 +1,4 @@
-"""Rows for the landing table, from the few values a test cares about."""
+"""Build and insert rows of the landing table, given only the values that a test needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def landing_schema(definition: MetricDefinition = QUEUE) -> pa.Schema:
 
 
 def landing_row(
-    at_s: float,
+    time_s: float,
     *,
     queue: str = "orders",
     group: str = "",
@@ -36,38 +36,39 @@ def landing_row(
     seen_s: float | None = None,
     wait_ms: tuple[int, ...] = (),
     run_ms: tuple[int, ...] = (),
-    **measured: int | tuple[int, int],
+    **measures: int | tuple[int, int],
 ) -> dict[str, Any]:
-    """One row of the queue metric. A gauge is given as its value, or as (maximum, last)."""
-    gauges = {gauge.name for gauge in QUEUE.gauges} & set(measured)
-    seen_ms = int((at_s if seen_s is None else seen_s) * 1000) if gauges else None
+    """Return one row of the queue metric. A gauge is one value, or a pair of maximum and last value."""
+    gauges = {gauge.name for gauge in QUEUE.gauges} & set(measures)
+    seen_ms = int((time_s if seen_s is None else seen_s) * 1000) if gauges else None
     row: dict[str, Any] = {
         "organization": organization,
         "project": project,
         "environment": environment,
         "queue": queue,
         "group": group,
-        "at": int(at_s // 5 * 5) * 1_000_000,
+        "at": int(time_s // 5 * 5) * 1_000_000,
         "events": 1,
-        "newest_ms": int(at_s * 1000),
+        "newest_ms": int(time_s * 1000),
         "seen_ms": seen_ms,
         "seen_id": None if seen_ms is None else seen_ms << 22,
         "wait_ms": list(wait_ms),
         "run_ms": list(run_ms),
     }
-    row |= {counter.name: measured.get(counter.name, 0) for counter in QUEUE.counters}
+    row |= {counter.name: measures.get(counter.name, 0) for counter in QUEUE.counters}
     for gauge in QUEUE.gauges:
-        value = measured.get(gauge.name)
+        value = measures.get(gauge.name)
         highest, last = value if isinstance(value, tuple) else (value, value)
         row |= {f"{gauge.name}_max": highest, f"{gauge.name}_last": last}
     return row
 
 
-def land(
+def insert_rows(
     warehouse: Warehouse,
     *rows: dict[str, Any],
     token: str | None = None,
     table: str = landing_table(QUEUE),
 ) -> None:
+    """Insert landing rows under a deduplication token."""
     content = pa.Table.from_pylist(list(rows), schema=landing_schema())
     warehouse.insert_once(table, content, token or uuid4().hex)
