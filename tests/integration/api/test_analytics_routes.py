@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from penstock.api.schemas.time_window import window
+from penstock.api.schemas.time_window import parse_window
 from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
 from penstock.clock import to_utc
 from penstock.durable.pool import Database
@@ -107,7 +107,7 @@ async def test_a_window_that_is_none_is_refused(client: httpx.AsyncClient) -> No
     refused = {
         "from=2026-01-02&to=2026-01-01": "from must be before to",
         "interval=minute&bucket=5": "either interval or bucket",
-        "interval=minute&from=2020-01-01": f"{MAX_POINTS:,} are the most",
+        "interval=minute&from=2020-01-01": f"maximum of {MAX_POINTS:,}",
         "bucket=0": "bucket",
         "from=yesterday": "from",
     }
@@ -137,6 +137,6 @@ async def test_reading_looks_at_minute_rows_alone(database: Database) -> None:
 
 
 def test_the_window_starts_at_the_bucket() -> None:
-    asked = window(to_utc(1_900_000_100), to_utc(1_900_000_300), None, 1)
+    asked = parse_window(to_utc(1_900_000_100), to_utc(1_900_000_300), None, 1)
     assert [at.timestamp() for at in asked.buckets] == [1_900_000_080 + 60 * n for n in range(4)]
-    assert window(to_utc(0), to_utc(86_400 * 30), None, None).described()["interval"] == "3h"
+    assert parse_window(to_utc(0), to_utc(86_400 * 30), None, None).to_dict()["interval"] == "3h"
