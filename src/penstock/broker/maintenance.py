@@ -221,7 +221,7 @@ class Maintenance:
         """All deltas of dead letters. Where many came, many will: the next round comes sooner."""
         spent = chunks.time_budget(STEP_S)
         folded = total = await dead_letter_counts.fold_deltas(session)
-        while folded >= dead_letter_counts.FOLD_ROWS and not spent():
+        while folded >= dead_letter_counts.DELTAS_PER_FOLD and not spent():
             folded = await dead_letter_counts.fold_deltas(session)
             total += folded
         await dead_letter_counts.prune_records(session)

@@ -1,4 +1,4 @@
-"""The command `penstock`: each subcommand parses, calls and prints; its imports happen when it runs."""
+"""The command `penstock`. Subcommands import the packages they need when they run, so `--help` is fast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rich.markup import escape
 
 from penstock import __version__
 from penstock.cli.dlq_commands import dlq
-from penstock.cli.pipeline_commands import AsJson, pipeline
+from penstock.cli.options import AsJson
+from penstock.cli.pipeline_commands import pipeline
 from penstock.cli.queue_commands import queues
 from penstock.cli.report_commands import report
 from penstock.config import load_settings
@@ -33,7 +34,7 @@ app.add_typer(report, name="report")
 
 
 def main() -> None:
-    """Run the command line. An error of ours is one red line and its exit code, 2 mostly."""
+    """Run the command line. A PenstockError prints one red line and sets the exit code, usually 2."""
     try:
         app()
     except PenstockError as error:
@@ -42,8 +43,8 @@ def main() -> None:
 
 
 @app.command()
-def up(demo: Annotated[bool, typer.Option("--demo", help="Run a gentle load too.")] = False) -> None:
-    """Start the whole platform here; Ctrl-C stops it."""
+def up(demo: Annotated[bool, typer.Option("--demo", help="Also run a light demo load.")] = False) -> None:
+    """Start the whole platform on this machine; Ctrl-C stops it."""
     from penstock.cli.up import run_platform
 
     run_platform(load_settings(), demo)
@@ -51,8 +52,8 @@ def up(demo: Annotated[bool, typer.Option("--demo", help="Run a gentle load too.
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """Show every part of the running platform; exit code 0 when all are up, else 1."""
-    from penstock.broker.journal.location import read_depth
+    """Show the components of the running platform. Exit code 0 when all are up, otherwise 1."""
+    from penstock.broker.journal.push_journal import read_depth
     from penstock.cli.tables import format_journal, platform_json, platform_table
     from penstock.embedded.supervision.state import read_state
 
@@ -70,19 +71,23 @@ def status(as_json: AsJson = False) -> None:
 
 @app.command()
 def logs(
-    part: Annotated[str, typer.Argument(help="The part, as `penstock status` names it, or `supervisor`.")],
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines are written.")] = False,
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many lines from the end.")] = 50,
+    component: Annotated[
+        str, typer.Argument(help="A component that `penstock status` lists, or `supervisor`.")
+    ],
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Print new lines as they arrive.")] = False,
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", min=0, help="Number of lines from the end of the log.")
+    ] = 50,
 ) -> None:
-    """Show the log of one part."""
-    from penstock.cli.platform_info import log_of
-    from penstock.embedded.supervision import logs as files
+    """Show the log of one component."""
+    from penstock.cli.platform_info import find_log
+    from penstock.embedded.supervision import logs as log_files
 
-    log = log_of(load_settings().home, part)
-    for line in files.read_last_lines(log, lines):
+    log = find_log(load_settings().home, component)
+    for line in log_files.read_last_lines(log, lines):
         print(line)
     try:
-        for line in files.follow(log) if follow else ():
+        for line in log_files.follow(log) if follow else ():
             print(line, flush=True)
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
@@ -90,11 +95,11 @@ def logs(
 
 @app.command()
 def config(as_json: AsJson = False) -> None:
-    """Show the settings in force and where each one comes from; passwords are hidden."""
-    from penstock.cli.platform_info import settings_with_sources
+    """Show the settings in force and the source of each value; passwords are masked."""
+    from penstock.cli.platform_info import list_settings_with_sources
     from penstock.cli.tables import settings_table
 
-    rows = settings_with_sources(load_settings())
+    rows = list_settings_with_sources(load_settings())
     if as_json:
         print(json.dumps({row.name: {"value": row.value, "from": row.source} for row in rows}, indent=2))
     else:
@@ -103,7 +108,7 @@ def config(as_json: AsJson = False) -> None:
 
 @app.command()
 def migrate() -> None:
-    """Bring the schemas of PostgreSQL and ClickHouse up to date."""
+    """Migrate the schemas of PostgreSQL and ClickHouse to this version."""
     from penstock.broker import store_migrations
     from penstock.embedded.supervision.platform import resolve_server_urls
 
@@ -115,10 +120,10 @@ def migrate() -> None:
 @app.command()
 def serve(
     workers: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Broker processes behind the port.")
+        int | None, typer.Option(min=1, max=64, help="Number of broker processes behind the port.")
     ] = None,
 ) -> None:
-    """Run the broker alone, against the servers the settings name."""
+    """Run only the broker, with the servers of the settings."""
     from penstock.api import server
     from penstock.embedded.supervision.platform import resolve_server_urls
 

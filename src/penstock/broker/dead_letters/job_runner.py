@@ -64,9 +64,9 @@ class DeadJobs:
         self._task = None
         for job in running.values():
             try:
-                await self._letters.let_go(job, job["owner"])
+                await self._letters.let_go(job, job.owner)
             except PenstockError as error:
-                logger.warning("job %s waits until its lease runs out: %s", job["id"], error.detail)
+                logger.warning("job %s waits until its lease runs out: %s", job.id, error.detail)
 
     async def _run(self) -> None:
         while True:
@@ -95,31 +95,31 @@ class DeadJobs:
 
     async def _do(self, job: Any) -> None:
         """Carry out a job, until it has ended or is somebody else's."""
-        owner, most = job["owner"], chunk_of(job["kind"], job["rate"])
+        owner, most = job.owner, chunk_of(job.kind, job.rate)
         limit = max(1, most // SMALLER)  # how large its letters are is not known yet
-        logger.info("job %s: %s of about %d dead letters", job["id"], job["kind"], job["total"])
-        while job["state"] == "running" and job["owner"] == owner:
-            started, before = time.monotonic(), job["changed"]
+        logger.info("job %s: %s of about %d dead letters", job.id, job.kind, job.total)
+        while job.state == "running" and job.owner == owner:
+            started, before = time.monotonic(), job.changed
             try:
                 job = await self._letters.advance(job, owner, limit, LOOK_AT)
             except KeyMissing as error:
                 await self._letters.fail(job, owner, error.detail)
                 return
             except (ResourceBusy, DatabaseUnavailable, RedisUnavailable) as error:
-                logger.warning("job %s waits: %s", job["id"], error.detail)
+                logger.warning("job %s waits: %s", job.id, error.detail)
                 await asyncio.sleep(HELD_S)
                 continue
             except Exception:
                 # It stays as it is, and is tried again when its lease has run out.
-                logger.exception("job %s was interrupted", job["id"])
+                logger.exception("job %s was interrupted", job.id)
                 return
-            if job["note"]:
+            if job.note:
                 await asyncio.sleep(HELD_S)
                 continue
             took_s = time.monotonic() - started
             limit = next_chunk(limit, most, took_s)
-            await asyncio.sleep(pause_s(job["rate"], job["changed"] - before, took_s))
-        logger.info("job %s: %s, %d letters changed", job["id"], job["state"], job["changed"])
+            await asyncio.sleep(pause_s(job.rate, job.changed - before, took_s))
+        logger.info("job %s: %s, %d letters changed", job.id, job.state, job.changed)
 
 
 def chunk_of(kind: str, rate: int | None) -> int:

@@ -39,12 +39,12 @@ class DeadLetters:
                 raise _unknown(letter_id)
             match rows[0].outcome:
                 case "queued":
-                    self.queued(scope, rows[0].queue_id, letter["queue"], 1)
+                    self.queued(scope, rows[0].queue_id, letter.queue, 1)
                     return letter, rows[0]
                 case "queue_full":
                     raise QueueFull(
-                        f"queue {letter['queue']!r} is full: it has reached its maxSize",
-                        queue=letter["queue"],
+                        f"queue {letter.queue!r} is full: it has reached its maxSize",
+                        queue=letter.queue,
                     )
                 case "behind":
                     raise ResourceBusy(
@@ -79,7 +79,7 @@ class DeadLetters:
     ) -> Any:
         """The job, to be carried out by any broker; with `dry` only what it would find."""
         job = await self._context.store.jobs.create(
-            scope, kind, which, letter_ids=letter_ids, rate=rate, dry=dry
+            scope, kind, which, dead_letter_ids=letter_ids, rate=rate, dry_run=dry
         )
         if not dry:
             self.wake()
@@ -112,24 +112,24 @@ class DeadLetters:
 
     async def advance(self, job: Any, owner: uuid.UUID, limit: int, look_at: int) -> Any:
         """Do one chunk of a job; the job afterwards. What has to be sealed first is, for the next chunk."""
-        if job["run_queue"]:
+        if job.run_queue:
             if self.tasks is None:
                 raise ResourceBusy("this process has no run queues")
             return await self.tasks.advance(job, owner, limit)
         done = await self._context.store.jobs.advance(
-            job["id"], owner, limit, look_at, job["kind"] == "requeue"
+            job.id, owner, limit, look_at, job.kind == "requeue"
         )
-        for scope, queue_id, queue in await self._context.store.jobs.find_queue_owners(done.queued):
-            self.queued(scope, queue_id, queue, done.queued[queue_id])
-        if done.unsealed:
-            await self.seal(done.unsealed)
+        for scope, queue_id, queue in await self._context.store.jobs.find_queue_owners(done.requeued):
+            self.queued(scope, queue_id, queue, done.requeued[queue_id])
+        if done.unencrypted:
+            await self.seal(done.unencrypted)
         return done.job
 
     async def let_go(self, job: Any, owner: uuid.UUID) -> None:
-        await self._context.store.jobs.release(job["id"], owner)
+        await self._context.store.jobs.release(job.id, owner)
 
     async def fail(self, job: Any, owner: uuid.UUID, why: str) -> None:
-        await self._context.store.jobs.fail(job["id"], owner, why)
+        await self._context.store.jobs.fail(job.id, owner, why)
 
     async def seal(self, letter_ids: Sequence[int]) -> None:
         """Seal letters at rest. Raises KeyMissing without a key."""

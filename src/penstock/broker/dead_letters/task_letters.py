@@ -171,33 +171,33 @@ class DeadTasks:
         """The job as it was noted."""
         total, exact = await self.count(scope, which) if task_ids is None else (len(set(task_ids)), True)
         return await JobStore(self._database).create_for_tasks(
-            scope, kind, which, task_ids=task_ids, rate=rate, total=total, exact=exact
+            scope, kind, which, task_ids=task_ids, rate=rate, total=total, total_is_exact=exact
         )
 
     async def advance(self, job: Any, owner: uuid.UUID, limit: int) -> Any:
         """Do one chunk of a job; the job afterwards."""
-        scope = await JobStore(self._database).get_scope(job["id"])
-        if not await JobStore(self._database).renew_lease(job["id"], owner):
-            return await JobStore(self._database).get(scope, job["id"])
+        scope = await JobStore(self._database).get_scope(job.id)
+        if not await JobStore(self._database).renew_lease(job.id, owner):
+            return await JobStore(self._database).get(scope, job.id)
         at_task = None
-        if job["task_ids"] is not None:
-            chunk = job["task_ids"][job["scanned"] : job["scanned"] + limit]
-            looked_at, ended = len(chunk), job["scanned"] + limit >= len(job["task_ids"])
+        if job.task_ids is not None:
+            chunk = job.task_ids[job.scanned : job.scanned + limit]
+            looked_at, ended = len(chunk), job.scanned + limit >= len(job.task_ids)
         else:
             which = DeadLetterFilter(
-                queue=job["queue"],
-                start=job["failed_from"],
-                end=job["failed_before"],
-                error=job["error"],
-                error_key=job["error_key"],
-                payload=job["payload"],
+                queue=job.queue,
+                start=job.failed_from,
+                end=job.failed_before,
+                error=job.error,
+                error_key=job.error_key,
+                payload=job.payload,
             )
-            found = await self.find(scope, which, limit=limit, after=job["task_cursor"], look_at=PAGE)
+            found = await self.find(scope, which, limit=limit, after=job.task_cursor, look_at=PAGE)
             chunk = [task.id for task in found.tasks]
             looked_at, at_task, ended = found.looked_at, found.next, found.next is None
-        changed = await self.change(scope, job["kind"], job["queue"], chunk)
+        changed = await self.change(scope, job.kind, job.queue, chunk)
         return await JobStore(self._database).advance_for_tasks(
-            job["id"], looked_at=looked_at, changed=changed, at_task=at_task, ended=ended
+            job.id, scanned=looked_at, changed=changed, task_cursor=at_task, ended=ended
         )
 
     async def _matching(self, which: DeadLetterFilter, tasks: Sequence[Task]) -> list[Task]:

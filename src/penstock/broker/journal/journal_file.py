@@ -1,9 +1,9 @@
-"""The journal on disk: one file for all broker processes of a machine, changed under its lock alone.
+"""The journal on disk: one file for all broker processes of a machine, changed only under its lock.
 
-The file is never replaced: emptied, it is cut to nothing, and the next record begins it anew under a new id.
-Whoever has the lock sees a file that ends with a whole record: what a killed process left unfinished was
-never accepted and is cut off. Bytes in the middle that cannot be read are copied to a file of their own and
-passed over. Everything here blocks, so it runs in threads.
+The file is never replaced. Emptying truncates it to nothing, and the next record starts it again under a new
+id. The holder of the lock sees a file that ends with a complete record: a record that a killed process left
+incomplete was never accepted, and it is cut off. Damaged bytes in the middle are copied to a file of their
+own and skipped. Everything here blocks, so it runs in threads.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ from penstock.ids import new_id
 
 logger = logging.getLogger(__name__)
 
-NAME = "journal"
-_BUFFER = 1 << 20
+FILE_NAME = "journal"
+_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A journal that is not empty: its id, and where it ends."""
+    """The id and the end of a journal that is not empty."""
 
     journal_id: UUID
     end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RecordBatch:
     payloads: list[bytes]
     end: int
-    """The position behind the last of them."""
+    """The position after the last record."""
 
 
-class HeldFile:
-    """The file while this process has its lock. `extent` is None when it is empty."""
+class LockedJournalFile:
+    """The file while this process holds its lock. `extent` is None if the file is empty."""
 
-    def __init__(self, file: JournalFile, fd: int, known: Extent | None) -> None:
+    def __init__(self, file: JournalFile, fd: int, checked: Extent | None) -> None:
         self._file = file
         self._fd = fd
-        self.extent = self._tidy(known)
+        self.extent = self._repair(checked)
 
     @property
     def size(self) -> int:
         return self.extent.end if self.extent else 0
 
     def write(self, records: bytes) -> None:
-        """Append records; on disk when this returns. When it raises, the file is as it was."""
-        before = self.size
+        """Append records; they are on disk when this returns. If it raises, the file has not changed."""
+        old_size = self.size
         journal_id = self.extent.journal_id if self.extent else new_id()
         data = memoryview(records if self.extent else encode_header(journal_id) + records)
         try:
@@ -73,26 +73,26 @@ class HeldFile:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
             os.fdatasync(self._fd)
-            if not before:
+            if not old_size:
                 self._file.sync_directory()
         except OSError:
-            # Nobody is told that these were accepted, so nobody may find them.
-            os.ftruncate(self._fd, before)
+            # The caller reports these records as not accepted, so no replay may find them.
+            os.ftruncate(self._fd, old_size)
             raise
-        self.extent = self._file.known = Extent(journal_id, before + len(data))
+        self.extent = self._file.checked = Extent(journal_id, old_size + len(data))
 
     def sync(self) -> None:
-        """What a process wrote and was killed before it could sync is on disk too."""
+        """Sync records of a process that was killed between its write and its sync."""
         os.fdatasync(self._fd)
 
-    def set_aside(self) -> None:
-        """Keep a copy of all of it: it is not what was said to have been taken."""
+    def save_copy(self) -> None:
+        """Copy the whole file: it is shorter than the position that was stored for it."""
         with self._reader() as reader:
             journal_id = self.extent.journal_id if self.extent else None
-            self._file.set_aside(reader, Gap(0, self.size, torn=False), journal_id)
+            self._file.save_damaged(reader, Gap(0, self.size, is_torn=False), journal_id)
 
     def empty(self) -> None:
-        """Everything in it was taken."""
+        """Truncate the file after all its records were stored."""
         os.ftruncate(self._fd, 0)
         os.fsync(self._fd)
         self.extent = None
@@ -100,8 +100,8 @@ class HeldFile:
     def release(self) -> None:
         os.close(self._fd)
 
-    def _tidy(self, known: Extent | None) -> Extent | None:
-        """Cut off what is no whole record at the end. Up to `known` the file is known to be in order."""
+    def _repair(self, checked: Extent | None) -> Extent | None:
+        """Cut off an incomplete record at the end. The file is known to be intact up to `checked`."""
         size = os.fstat(self._fd).st_size
         if size == 0:
             return None
@@ -109,156 +109,156 @@ class HeldFile:
         if header is None:
             if size >= HEADER_BYTES:
                 with self._reader() as reader:
-                    self._file.set_aside(reader, Gap(0, size, torn=False), None)
+                    self._file.save_damaged(reader, Gap(0, size, is_torn=False), None)
             os.ftruncate(self._fd, 0)
             return None
         if header.version != VERSION:
             raise JournalFailed(
-                f"{self._file.path} is of version {header.version} and this broker reads version {VERSION}:"
-                " start the version of Penstock that wrote it, let it replay, then change versions"
+                f"{self._file.path} has version {header.version}, and this broker reads version {VERSION}."
+                " Start the version of Penstock that wrote it, let it replay the journal, then upgrade."
             )
-        checked = HEADER_BYTES
-        if known is not None and known.journal_id == header.journal_id and known.end <= size:
-            checked = known.end
-        if checked < size:
+        intact_end = HEADER_BYTES
+        if checked is not None and checked.journal_id == header.journal_id and checked.end <= size:
+            intact_end = checked.end
+        if intact_end < size:
             with self._reader() as reader:
-                [last] = deque(read_records(reader, checked, size), maxlen=1)
+                [last] = deque(read_records(reader, intact_end, size), maxlen=1)
                 if isinstance(last, Gap):
-                    self._cut(reader, last, header.journal_id)
+                    self._cut_off(reader, last, header.journal_id)
                     size = last.start
         return Extent(header.journal_id, size)
 
-    def _cut(self, reader: BinaryIO, gap: Gap, journal_id: UUID) -> None:
-        if gap.torn:
+    def _cut_off(self, reader: BinaryIO, gap: Gap, journal_id: UUID) -> None:
+        if gap.is_torn:
             logger.warning(
-                "%s ended with %d bytes of a record that a process was killed over;"
-                " it was not accepted and is cut off",
+                "%s ended with %d bytes of an incomplete record: a process was killed while it wrote them."
+                " The record was not accepted and is removed.",
                 self._file.path,
                 gap.end - gap.start,
             )
         else:
-            self._file.set_aside(reader, gap, journal_id)
+            self._file.save_damaged(reader, gap, journal_id)
         os.ftruncate(self._fd, gap.start)
         os.fsync(self._fd)
 
     @contextmanager
     def _reader(self) -> Iterator[BinaryIO]:
-        with open(self._fd, "rb", buffering=_BUFFER, closefd=False) as reader:
+        with open(self._fd, "rb", buffering=_BUFFER_BYTES, closefd=False) as reader:
             yield reader
 
 
 class JournalFile:
-    """Where the journal is, and the ways to it. The directory is made if it is not there."""
+    """The path of the journal and the ways to open it. Creates the directory if it does not exist."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.path = directory / NAME
-        self.known: Extent | None = None
-        """How far the file was in order when it was last looked at: that much is not checked again."""
+        self.path = directory / FILE_NAME
+        self.checked: Extent | None = None
+        """How far the file was intact at the last check; that part is not checked again."""
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _sync(directory.parent)
-        self._watched = self._open()
+        _sync_directory(directory.parent)
+        self._size_fd = self._open()
         self.sync_directory()
 
     def close(self) -> None:
-        os.close(self._watched)
+        os.close(self._size_fd)
 
     @property
     def size(self) -> int:
-        """What the file holds now, by whichever process; costs a system call."""
-        state = os.fstat(self._watched)
-        if state.st_nlink == 0:  # somebody removed it
-            gone, self._watched = self._watched, self._open()
-            os.close(gone)
-            state = os.fstat(self._watched)
+        """The current size of the file, whichever process wrote it. Costs one system call."""
+        state = os.fstat(self._size_fd)
+        if state.st_nlink == 0:  # the file was removed
+            removed, self._size_fd = self._size_fd, self._open()
+            os.close(removed)
+            state = os.fstat(self._size_fd)
         return state.st_size
 
-    def hold(self) -> HeldFile:
-        """The file, once no other has its lock."""
+    def lock(self) -> LockedJournalFile:
+        """Wait for the lock of the file and return the locked file."""
         while True:
             fd = self._open()
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
-                if _is_same(fd, self.path):
-                    held = HeldFile(self, fd, self.known)
-                    self.known = held.extent
-                    return held
+                if _is_same_file(fd, self.path):
+                    locked = LockedJournalFile(self, fd, self.checked)
+                    self.checked = locked.extent
+                    return locked
             except BaseException:
                 os.close(fd)
                 raise
             os.close(fd)
 
-    def look(self) -> Extent | None:
-        """How far the journal goes, all of it whole and on disk; None if it is empty."""
-        held = self.hold()
+    def read_extent(self) -> Extent | None:
+        """Return the extent of the journal, with all records complete and on disk; None if it is empty."""
+        locked = self.lock()
         try:
-            if held.extent is not None:
-                held.sync()
-            return held.extent
+            if locked.extent is not None:
+                locked.sync()
+            return locked.extent
         finally:
-            held.release()
+            locked.release()
 
-    def read_batch(self, extent: Extent, start: int, batch_bytes: int) -> Batch:
-        """MessageActions from a position on, about so many bytes. What cannot be read is set aside."""
+    def read_batch(self, extent: Extent, start: int, batch_bytes: int) -> RecordBatch:
+        """Read about `batch_bytes` of records from a position on. Damaged bytes are saved and skipped."""
         payloads: list[bytes] = []
-        at, size = start, 0
+        end, size_bytes = start, 0
         with self.reader() as reader:
-            for found in read_records(reader, start, extent.end):
-                if isinstance(found, Gap):
-                    self.set_aside(reader, found, extent.journal_id)
+            for entry in read_records(reader, start, extent.end):
+                if isinstance(entry, Gap):
+                    self.save_damaged(reader, entry, extent.journal_id)
                 else:
-                    payloads.append(found.payload)
-                    size += len(found.payload)
-                at = found.end
-                if size >= batch_bytes:
+                    payloads.append(entry.payload)
+                    size_bytes += len(entry.payload)
+                end = entry.end
+                if size_bytes >= batch_bytes:
                     break
-        return Batch(payloads, at)
+        return RecordBatch(payloads, end)
 
-    def reader(self, buffering: int = _BUFFER) -> BinaryIO:
+    def reader(self, buffering: int = _BUFFER_BYTES) -> BinaryIO:
         return self.path.open("rb", buffering=buffering)
 
-    def set_aside(self, reader: BinaryIO, gap: Gap, journal_id: UUID | None) -> None:
-        """Copy bytes that cannot be read to a file next to the journal, once, and say so."""
-        target = self.directory / f"{NAME}.damaged-{journal_id or new_id()}-{gap.start}"
+    def save_damaged(self, reader: BinaryIO, gap: Gap, journal_id: UUID | None) -> None:
+        """Copy damaged bytes to a file next to the journal, once, and log an error."""
+        target = self.directory / f"{FILE_NAME}.damaged-{journal_id or new_id()}-{gap.start}"
         if target.exists():
             return
         copy = target.with_name(f"{target.name}.part")
         with copy.open("wb") as file:
             reader.seek(gap.start)
-            left = gap.end - gap.start
-            while left and (data := reader.read(min(left, _BUFFER))):
+            remaining = gap.end - gap.start
+            while remaining and (data := reader.read(min(remaining, _BUFFER_BYTES))):
                 file.write(data)
-                left -= len(data)
+                remaining -= len(data)
             file.flush()
             os.fsync(file.fileno())
         copy.rename(target)
         self.sync_directory()
         logger.error(
-            "%d bytes of the journal, from %d on, cannot be read and may be accepted pushes. They are"
-            " kept in %s, and the rest is replayed. Check the disk; look in that file for payloads that are"
-            " missing and push them again; then remove it",
+            "%d bytes of the journal from offset %d are damaged and may be accepted pushes. They are saved in"
+            " %s, and the other records are replayed. Check the disk, search that file for missing payloads,"
+            " push them again, then remove the file.",
             gap.end - gap.start,
             gap.start,
             target,
         )
 
     def sync_directory(self) -> None:
-        _sync(self.directory)
+        _sync_directory(self.directory)
 
     def _open(self) -> int:
         return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _is_same(fd: int, path: Path) -> bool:
+def _is_same_file(fd: int, path: Path) -> bool:
     try:
-        named = path.stat()
+        at_path = path.stat()
     except FileNotFoundError:
         return False
     opened = os.fstat(fd)
-    return (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino)
+    return (opened.st_dev, opened.st_ino) == (at_path.st_dev, at_path.st_ino)
 
 
-def _sync(directory: Path) -> None:
+def _sync_directory(directory: Path) -> None:
     fd = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -1,8 +1,8 @@
-"""Replay: what is in the journal is handed over in order, then the journal is emptied.
+"""Replay the journal: store its records in order, then empty it.
 
-MessageActions are read up to an end that was seen under the lock, so everything that is handed over is on disk. The
-last few are taken while the lock is held: appends wait for that moment, else a journal that is written to
-all the time would never be empty.
+A replay reads records up to an end that was determined under the lock, so every record it stores is on disk.
+It stores the last few records while it holds the lock, and appends wait during that time. Otherwise a journal
+with constant appends would never become empty.
 """
 
 from __future__ import annotations
@@ -11,88 +11,95 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
-from penstock.broker.journal.depth import ReplayNote
-from penstock.broker.journal.journal_file import Extent, HeldFile, JournalFile
+from penstock.broker.journal.depth import ReplayProgress
+from penstock.broker.journal.journal_file import Extent, JournalFile, LockedJournalFile
 from penstock.broker.journal.record_format import HEADER_BYTES
 from penstock.broker.journal.writer_thread import FileThread
 from penstock.errors import DatabaseUnavailable
 
 JournalId = UUID
-"""Of one filling of the journal: it is another one each time the journal was emptied."""
-Take = Callable[[JournalId, int, Sequence[bytes]], Awaitable[None]]
-"""Stores records and the position behind them, in one transaction."""
-Position = Callable[[JournalId], Awaitable[int]]
-"""The position that was stored last for a journal; 0 for one that is not known."""
+"""The id of a journal's content. A journal that was emptied gets a new one."""
+StoreRecords = Callable[[JournalId, int, Sequence[bytes]], Awaitable[None]]
+"""Store records, and the position after them, in one transaction."""
+ReadPosition = Callable[[JournalId], Awaitable[int]]
+"""Read the last stored position of a journal; 0 if nothing of it was stored."""
 
 BATCH_BYTES = 4 << 20
-LAST_BYTES = 256 << 10
-"""When no more than this is left, appends wait until it is taken."""
-HELD_S = 5.0
-"""How long they wait at most."""
+FINAL_BYTES = 256 << 10
+"""When this much or less remains, the replay locks the journal, and appends wait until it is empty."""
+LOCK_TIMEOUT_S = 5.0
+"""How long appends wait at most."""
 
 
 class Replay:
-    """One run, by the one process that replays."""
+    """One replay, by the only process that replays."""
 
     def __init__(
         self,
         file: JournalFile,
         thread: FileThread,
-        note: ReplayNote,
-        take: Take,
+        progress: ReplayProgress,
+        store_records: StoreRecords,
+        *,
         batch_bytes: int = BATCH_BYTES,
-        last_bytes: int = LAST_BYTES,
+        final_bytes: int = FINAL_BYTES,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
     ) -> None:
         self._file = file
         self._thread = thread
-        self._note = note
-        self._take = take
+        self._progress = progress
+        self._store_records = store_records
         self._batch_bytes = batch_bytes
-        self._last_bytes = last_bytes
+        self._final_bytes = final_bytes
+        self._lock_timeout_s = lock_timeout_s
         self._journal_id: JournalId | None = None
-        self._at = 0
-        self.taken = 0
+        self._position = 0
+        self.replayed = 0
 
-    async def run(self, position: Position) -> None:
-        """Return when the journal is empty."""
-        while extent := await self._thread.do(self._file.look):
+    async def run(self, read_position: ReadPosition) -> None:
+        """Replay until the journal is empty."""
+        while extent := await self._thread.run(self._file.read_extent):
             if extent.journal_id != self._journal_id:
                 self._journal_id = extent.journal_id
-                self._at = max(await position(extent.journal_id), HEADER_BYTES)
-            if not self._is_little(extent):
-                await self._take_until(extent)
+                self._position = max(await read_position(extent.journal_id), HEADER_BYTES)
+            if not self._is_nearly_done(extent):
+                await self._store_until(extent)
             elif await self._finish():
                 return
 
-    def _is_little(self, extent: Extent) -> bool:
-        return extent.end - self._at <= self._last_bytes
+    def _is_nearly_done(self, extent: Extent) -> bool:
+        return extent.end - self._position <= self._final_bytes
 
     async def _finish(self) -> bool:
-        """Take what is left and empty the journal; False if it is another one, or much more, by now."""
-        held = await self._thread.get(self._file.hold, HeldFile.release)
+        """Store the remaining records and empty the journal.
+
+        Returns False if the journal has been emptied by another process, or has grown too much, by now.
+        """
+        locked = await self._thread.acquire(self._file.lock, LockedJournalFile.release)
         try:
-            extent = held.extent
-            if extent is None or extent.journal_id != self._journal_id or not self._is_little(extent):
+            extent = locked.extent
+            if extent is None or extent.journal_id != self._journal_id or not self._is_nearly_done(extent):
                 return False
-            if self._at > extent.end:
-                await self._thread.do(held.set_aside)
+            if self._position > extent.end:
+                await self._thread.run(locked.save_copy)
             try:
-                async with asyncio.timeout(HELD_S):
-                    await self._take_until(extent)
+                async with asyncio.timeout(self._lock_timeout_s):
+                    await self._store_until(extent)
             except TimeoutError:
                 raise DatabaseUnavailable(
-                    f"the last records of the journal were not taken within {HELD_S:.0f} s; they stay in it"
+                    "PostgreSQL did not store the last records of the journal within "
+                    f"{self._lock_timeout_s:.0f} s. They stay in the journal, and the broker tries again."
                 ) from None
-            await self._thread.do(held.empty)
+            await self._thread.run(locked.empty)
             return True
         finally:
-            # By the thread that may still be at work on it: a closed file's number is soon another's.
-            self._thread.later(held.release)
+            # In the thread, which may still use the file: a closed descriptor is soon another file's.
+            self._thread.submit(locked.release)
 
-    async def _take_until(self, extent: Extent) -> None:
-        while self._at < extent.end:
-            batch = await self._thread.do(self._file.read_batch, extent, self._at, self._batch_bytes)
-            await self._take(extent.journal_id, batch.end, batch.payloads)
-            self._note.write(extent.journal_id, batch.end)
-            self._at = batch.end
-            self.taken += len(batch.payloads)
+    async def _store_until(self, extent: Extent) -> None:
+        while self._position < extent.end:
+            batch = await self._thread.run(self._file.read_batch, extent, self._position, self._batch_bytes)
+            await self._store_records(extent.journal_id, batch.end, batch.payloads)
+            self._progress.write(extent.journal_id, batch.end)
+            self._position = batch.end
+            self.replayed += len(batch.payloads)

@@ -1,4 +1,4 @@
-"""File work in a thread of its own, one piece after the other: the event loop never waits for a disk."""
+"""Run file operations in a thread, one after the other, so that the event loop never waits for a disk."""
 
 from __future__ import annotations
 
@@ -17,46 +17,50 @@ R = TypeVar("R")
 
 
 class FileThread:
+    """A single thread for the file operations of one journal."""
+
     def __init__(self, name: str, path: Path) -> None:
         self._path = path
         self._executor = ThreadPoolExecutor(1, name)
 
     def close(self) -> None:
-        """Wait for what is being done."""
+        """Wait for pending operations and end the thread."""
         self._executor.shutdown()
 
-    async def do(
+    async def run(
         self,
-        work: Callable[P, R],
+        operation: Callable[P, R],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """The result of the work. What the disk refuses is told in words, as JournalFull or JournalFailed."""
+        """Run an operation and return its result. Raises JournalFull or JournalFailed for a disk error."""
         try:
             return await asyncio.get_running_loop().run_in_executor(
-                self._executor, partial(work, *args, **kwargs)
+                self._executor, partial(operation, *args, **kwargs)
             )
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise JournalFull(
-                    f"the disk under {self._path} is full: make room there; what was accepted stays"
+                    f"The disk of {self._path} is full: free some space. Accepted pushes are kept."
                 ) from error
-            raise JournalFailed(f"{self._path} cannot be used: {error.strerror or error}") from error
+            raise JournalFailed(
+                f"{self._path} cannot be used ({error.strerror or error}). Check its disk and permissions."
+            ) from error
 
-    async def get(self, work: Callable[[], R], give_back: Callable[[R], None]) -> R:
-        """The same for what must be given back: whoever is cancelled does not leave with it."""
-        getting = asyncio.ensure_future(self.do(work))
+    async def acquire(self, operation: Callable[[], R], release: Callable[[R], None]) -> R:
+        """Run an operation that acquires a resource. If the caller is cancelled, the resource is released."""
+        acquiring = asyncio.ensure_future(self.run(operation))
         try:
-            return await asyncio.shield(getting)
+            return await asyncio.shield(acquiring)
         except asyncio.CancelledError:
-            getting.add_done_callback(partial(_return, give_back))
+            acquiring.add_done_callback(partial(_release_result, release))
             raise
 
-    def later(self, work: Callable[[], None]) -> None:
-        """Do it after everything that was asked for before."""
-        self._executor.submit(work)
+    def submit(self, operation: Callable[[], None]) -> None:
+        """Run an operation after all earlier ones, without waiting for it."""
+        self._executor.submit(operation)
 
 
-def _return(give_back: Callable[[R], None], got: asyncio.Future[R]) -> None:
-    if not got.cancelled() and got.exception() is None:
-        give_back(got.result())
+def _release_result(release: Callable[[R], None], acquired: asyncio.Future[R]) -> None:
+    if not acquired.cancelled() and acquired.exception() is None:
+        release(acquired.result())

@@ -17,7 +17,7 @@ from penstock.broker.context import BrokerContext
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import DeferralReceipt, NewMessage
 from penstock.broker.overload.load import LoadMonitor
-from penstock.durable.deferred_operations import ACK, PUSH, DeferredAcks, DeferredPush
+from penstock.durable.deferred_operations import ACK, PUSH, LaneAcks, LanePush
 from penstock.durable.log import Ack, PartitionId, PartitionName, Segment
 from penstock.errors import DatabaseUnavailable, UnknownOperation, WrongState
 from penstock.ids import new_id
@@ -63,10 +63,10 @@ class DeferredWrites:
         self._load = load
         self.journal = journal
         self.notify_work: Callable[[], None] = lambda: None
-        self.pushes: Batcher[list[DeferredPush], list[int | None]] = Batcher(
+        self.pushes: Batcher[list[LanePush], list[int | None]] = Batcher(
             self._execute_pushes, queue_timeout=load.queue_timeout(PUSH)
         )
-        self.acks: Batcher[list[DeferredAcks], list[DeferredAcks]] = Batcher(self._execute_acks)
+        self.acks: Batcher[list[LaneAcks], list[DeferredAcks]] = Batcher(self._execute_acks)
 
     @property
     def uses_journal(self) -> bool:
@@ -79,7 +79,7 @@ class DeferredWrites:
         self, segments: Mapping[PartitionName, Segment], reason: str
     ) -> list[DeferralReceipt | None]:
         """Append one operation per partition to its lane; None where the partition was deleted."""
-        operations = [DeferredPush(new_id(), segment) for segment in segments.values()]
+        operations = [LanePush(new_id(), segment) for segment in segments.values()]
         items = sum(len(segment.payloads) for segment in segments.values())
         size_bytes = sum(sum(map(len, segment.payloads)) for segment in segments.values())
         positions = await self.pushes.submit(reason, operations, items=items, size=size_bytes)
@@ -94,7 +94,7 @@ class DeferredWrites:
     async def defer_acks(self, acks_by_partition: Mapping[int, list[Ack]]) -> dict[int, DeferredAcks]:
         """Append one operation per partition to its lane; return the results by partition id."""
         operations = [
-            DeferredAcks(new_id(), partition_id, acks) for partition_id, acks in acks_by_partition.items()
+            LaneAcks(new_id(), partition_id, acks) for partition_id, acks in acks_by_partition.items()
         ]
         items = sum(map(len, acks_by_partition.values()))
         results = await self.acks.submit(SYSTEM_BUSY, operations, items=items)
@@ -155,14 +155,14 @@ class DeferredWrites:
         )
 
     async def _execute_pushes(
-        self, reason: Hashable, requests: Sequence[list[DeferredPush]]
+        self, reason: Hashable, requests: Sequence[list[LanePush]]
     ) -> list[list[int | None]]:
         operations = [operation for request in requests for operation in request]
         positions = iter(await self._context.store.operations.defer_pushes(operations, str(reason)))
         return [[next(positions) for _ in request] for request in requests]
 
     async def _execute_acks(
-        self, reason: Hashable, requests: Sequence[list[DeferredAcks]]
+        self, reason: Hashable, requests: Sequence[list[LaneAcks]]
     ) -> list[list[DeferredAcks]]:
         operations = [operation for request in requests for operation in request]
         positions, rejected_items = await self._context.store.operations.defer_acks(

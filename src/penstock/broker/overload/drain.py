@@ -26,9 +26,9 @@ from penstock.durable.deferred_operations import (
     ACK,
     PUSH,
     DeferredOperations,
-    DeferredPush,
     DrainedPartition,
     DrainFailed,
+    LanePush,
 )
 from penstock.durable.log import PartitionName
 from penstock.errors import PenstockError, QueueDeleted
@@ -158,11 +158,11 @@ class Drain:
             self._context.id_cache.invalidate_all()
             await take_over()
 
-    async def _push_operation(self, record: JournalRecord) -> DeferredPush:
+    async def _push_operation(self, record: JournalRecord) -> LanePush:
         name, scope = PartitionName(record.queue, record.partition), Scope(*record.scope)
         partition_ids = await self._context.id_cache.resolve_partitions(scope, [name])
         ids = partition_ids.get(name) or await log.add_partition(self._context.database, scope, name)
-        return DeferredPush(record.operation_id, self._deferred_writes.record_to_segment(record, ids))
+        return LanePush(record.operation_id, self._deferred_writes.record_to_segment(record, ids))
 
     async def _run(self) -> None:
         while True:

@@ -142,8 +142,8 @@ class Acks:
                 )
             self._pushes.count(scope, name, ids, len(indexes) - len(push.duplicates))
             first += len(indexes)
-        self._count(scope, acks, done.acked, all_released=True)
-        return TransactionResult(push_results, [_to_outcome(result) for result in done.acked])
+        self._count(scope, acks, done.acks, all_released=True)
+        return TransactionResult(push_results, [_to_outcome(result) for result in done.acks])
 
     async def _execute_after_lanes(self, segments: list[Segment], acks: list[Ack]) -> TransactionReceipt:
         """Execute a transaction once the lanes of its partitions are empty; wait LANE_TIMEOUT_S at most."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TypedDict
 
 from penstock.broker.context import BrokerContext
 from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR
-from penstock.broker.queues.queue_options import ConfiguredQueue
-from penstock.durable.consumer_groups import SeekResult
+from penstock.broker.queues.queue_options import options_to_columns
+from penstock.durable.catalog import ColumnValue, ConfiguredQueue
+from penstock.durable.consumer_groups import GroupSubscription, SeekResult
 from penstock.durable.notifications import NotificationBus
 from penstock.errors import UnknownGroup, UnknownPartition, WrongState
 from penstock.model import Scope
@@ -43,7 +43,7 @@ class QueueAdmin:
         already wait. Raises InvalidRequest with the invalid option, and WrongState for encryption without a
         key and for the name of a run queue.
         """
-        changes: dict[str, int | bool | str] = {**options.columns(queue_options)}
+        changes: dict[str, ColumnValue] = {**options_to_columns(queue_options)}
         if await self._context.id_cache.is_run_queue(scope, queue):
             raise WrongState(RUN_QUEUE_ERROR, queue=queue)
         if changes.get("encrypted") and not self._context.cipher.can_encrypt:
@@ -55,7 +55,7 @@ class QueueAdmin:
             changes["namespace"] = namespace
         if task is not None:
             changes["task"] = task
-        configured = await options.configure(self._context.database, scope, queue, changes)
+        configured = await self._context.store.catalog.configure(scope, queue, changes)
         self._publish_change(scope, configured.queue_id, queue)
         return configured
 
@@ -64,8 +64,7 @@ class QueueAdmin:
         row = await self._context.store.catalog.find_queue(scope, queue)
         if row is None:
             return False
-        group_rows = await self._context.store.consumer_groups.ids_by_name(row.id)
-        groups = [group.name for group in group_rows]
+        groups = await self._context.store.consumer_groups.ids_by_name(row.id)
         existed = await self._context.store.catalog.delete_queue(row.id)
         self._publish_change(scope, row.id, queue)
         self._context.metrics.gone(scope, row.id, queue, ["", *groups])
@@ -75,16 +74,6 @@ class QueueAdmin:
         self._context.id_cache.invalidate_queue(scope, queue)
         self._notifications.publish_change(queue_id)
         self._context.wakeups.notify(queue_id, ALL_POPS)
-
-
-class _GroupRow(TypedDict):
-    """A consumer group of one queue, as `consumer_groups.find_groups` returns it."""
-
-    id: int
-    queue_id: int
-    queue: str
-    subscription: str
-    created_at: datetime
 
 
 class GroupAdmin:
@@ -105,7 +94,7 @@ class GroupAdmin:
         [row] = await self._find(scope, group, queue)
         partition_id = None
         if partition is not None:
-            partition_id = await self._context.store.messages.find_partition_id(row["queue_id"], partition)
+            partition_id = await self._context.store.messages.find_partition_id(row.queue_id, partition)
             if partition_id is None:
                 raise UnknownPartition(
                     f"Queue {queue!r} has no partition {partition!r}. A push to the partition creates it.",
@@ -117,17 +106,17 @@ class GroupAdmin:
         """Move a group to a start time in every queue it consumes and save that time; return the queues."""
         rows = await self._find(scope, group)
         for row in rows:
-            await self._context.store.consumer_groups.set_subscription(row["id"], start.isoformat())
+            await self._context.store.consumer_groups.set_subscription(row.group_id, start.isoformat())
             await self._move(scope, row, start.isoformat())
-        return [row["queue"] for row in rows]
+        return [row.queue for row in rows]
 
     async def reset(self, scope: Scope, group: str, queue: str | None = None) -> int:
         """Move a group back to its start in every queue, or in one; return the number of partitions."""
         partitions = 0
         for row in await self._find(scope, group, queue):
-            start = row["subscription"]
+            start = row.subscription
             if start == "new":
-                start = row["created_at"].isoformat()
+                start = row.created_at.isoformat()
             partitions += (await self._move(scope, row, start)).partitions
         return partitions
 
@@ -135,15 +124,15 @@ class GroupAdmin:
         """Delete a group in every queue, or in one; return the number of its positions."""
         positions = 0
         for row in await self._find(scope, group, queue):
-            positions += await self._context.store.consumer_groups.delete(row["id"])
-            self._context.id_cache.invalidate_queue(scope, row["queue"])
-            self._notifications.publish_change(row["queue_id"])
-            self._context.metrics.touched(scope, row["queue_id"], row["queue"])
-            self._context.metrics.gone(scope, row["queue_id"], row["queue"], [group])
+            positions += await self._context.store.consumer_groups.delete(row.group_id)
+            self._context.id_cache.invalidate_queue(scope, row.queue)
+            self._notifications.publish_change(row.queue_id)
+            self._context.metrics.touched(scope, row.queue_id, row.queue)
+            self._context.metrics.gone(scope, row.queue_id, row.queue, [group])
         return positions
 
-    async def _find(self, scope: Scope, group: str, queue: str | None = None) -> list[_GroupRow]:
-        rows: list[_GroupRow] = await self._context.store.consumer_groups.find_subscriptions(
+    async def _find(self, scope: Scope, group: str, queue: str | None = None) -> list[GroupSubscription]:
+        rows = await self._context.store.consumer_groups.find_subscriptions(
             scope, group, queue
         )
         if not rows:
@@ -151,11 +140,11 @@ class GroupAdmin:
         return rows
 
     async def _move(
-        self, scope: Scope, row: _GroupRow, target: str, partition_id: int | None = None
+        self, scope: Scope, row: GroupSubscription, target: str, partition_id: int | None = None
     ) -> SeekResult:
-        moved = await self._context.store.consumer_groups.seek(row["id"], target, partition_id)
-        self._context.metrics.touched(scope, row["queue_id"], row["queue"])
-        self._context.wakeups.notify(row["queue_id"], ALL_POPS)
+        moved = await self._context.store.consumer_groups.seek(row.group_id, target, partition_id)
+        self._context.metrics.touched(scope, row.queue_id, row.queue)
+        self._context.wakeups.notify(row.queue_id, ALL_POPS)
         return moved
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TypedDict
 
 from penstock.broker.context import BrokerContext
 from penstock.broker.encryption import KeyMissing
 from penstock.broker.queues.admin import unknown_group
-from penstock.durable.stored_messages import PartitionRecord
+from penstock.durable.dead_letters.dead_letter_store import GroupDeadLetter
+from penstock.durable.stored_messages import MessageContent, MessageState, PartitionRecord
 from penstock.errors import (
     InvalidRequest,
     Overloaded,
@@ -24,42 +23,15 @@ from penstock.ids import new_id
 from penstock.model import QUEUE_MODE, Scope
 
 
-class _MessageRow(TypedDict):
-    message_id: uuid.UUID
-    trace_id: uuid.UUID | None
-    payload: bytes
-    created_at: datetime
-
-
-class _GroupStateRow(TypedDict):
-    """The state of a message for one group, as `message_states_v1` returns it."""
-
-    group_name: str
-    status: str
-    attempts: int
-    lease_expires_at: datetime | None
-    error: str | None
-    failed_at: datetime | None
-
-
-class _DeadLetterRow(_MessageRow):
-    message_offset: int
-    group_id: int
-    group_name: str
-    attempts: int
-    error: str | None
-    failed_at: datetime
-
-
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
     """A message with its state for each group. If retention dropped it, `row` is one of its dead letters."""
 
     location: PartitionRecord
     offset: int
-    row: _MessageRow
-    states: list[_GroupStateRow]
-    dead_letters: list[_DeadLetterRow]
+    row: MessageContent | GroupDeadLetter
+    states: list[MessageState]
+    dead_letters: list[GroupDeadLetter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +73,15 @@ class MessageActions:
         location = await self.locate_partition(scope, partition_id)
         dead_letters = await self._dead_letters(partition_id, transaction_id)
         offset = await self._context.store.messages.find_offset(partition_id, transaction_id)
-        row: _MessageRow | None = None
-        states: list[_GroupStateRow] = []
+        row: MessageContent | GroupDeadLetter | None = None
+        states: list[MessageState] = []
         if offset is not None:
             row = await self._context.store.messages.read(partition_id, offset)
             states = await self._context.store.messages.list_states(partition_id, offset)
         if row is None:
             if not dead_letters:
                 raise _unknown_message(transaction_id, location)
-            row, offset = dead_letters[0], dead_letters[0]["message_offset"]
+            row, offset = dead_letters[0], dead_letters[0].message_offset
         assert offset is not None
         return StoredMessage(location, offset, row, states, dead_letters)
 
@@ -160,14 +132,14 @@ class MessageActions:
         location = await self.locate_partition(scope, partition_id)
         dead_letters = await self._dead_letters(partition_id, transaction_id)
         if group is not None:
-            dead_letters = [letter for letter in dead_letters if letter["group_name"] == group]
+            dead_letters = [letter for letter in dead_letters if letter.group_name == group]
         message_id = new_id()
         outcome = "not_dead"
         if dead_letters:
-            payload = self._context.cipher.decrypt(dead_letters[0]["payload"])
+            payload = self._context.cipher.decrypt(dead_letters[0].payload)
             if location.encrypted:
                 payload = self._context.cipher.encrypt(payload)
-            group_id = dead_letters[0]["group_id"] if group is not None else None
+            group_id = dead_letters[0].group_id if group is not None else None
             outcome = await self._context.store.messages.retry_dead(
                 partition_id, transaction_id, group_id, message_id, payload
             )
@@ -186,15 +158,11 @@ class MessageActions:
         self._context.wakeups.notify(location.queue_id)
         return location, message_id
 
-    async def _dead_letters(self, partition_id: int, transaction_id: str) -> list[_DeadLetterRow]:
-        rows: list[_DeadLetterRow] = await self._context.store.dead_letters.list_of_message(
-            partition_id, transaction_id
-        )
-        return rows
+    async def _dead_letters(self, partition_id: int, transaction_id: str) -> list[GroupDeadLetter]:
+        return await self._context.store.dead_letters.list_of_message(partition_id, transaction_id)
 
     async def _find_group(self, location: PartitionRecord, group: str | None) -> tuple[str, int]:
-        rows = await self._context.store.consumer_groups.ids_by_name(location.queue_id)
-        group_ids: dict[str, int] = {row.name: row.id for row in rows}
+        group_ids = await self._context.store.consumer_groups.ids_by_name(location.queue_id)
         if group is None:
             if QUEUE_MODE not in group_ids and len(group_ids) > 1:
                 raise InvalidRequest(

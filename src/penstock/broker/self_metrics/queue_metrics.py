@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from operator import itemgetter
+from operator import attrgetter
 
 from penstock.clock import Clock, now_ms, system_clock
 from penstock.definitions import QUEUE
@@ -186,9 +186,9 @@ class QueueMetrics:
             self._touched = {**touched, **self._touched}
             raise
         # A queue that was deleted and made again has two ids and one name; the newer one has the last word.
-        for row in sorted(rows, key=itemgetter("queue_id")):
+        for row in sorted(rows, key=attrgetter("queue_id")):
             scope, queue = touched[row.queue_id]
-            gauges = {"ql": row.depth, "cc": row.running, "age": self._age_ms(row.oldest_at)}
+            gauges: dict[str, str | int] = {"ql": row.depth, "cc": row.running, "age": self._age_ms(row.oldest_at)}
             self._send(scope, queue, row.group_name, gauges)
 
     async def _flush_environments(self) -> None:

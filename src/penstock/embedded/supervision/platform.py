@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from penstock.broker.journal.location import journal_directory
+from penstock.broker.journal.push_journal import journal_directory
 from penstock.config import PREFIX, Settings, as_environment
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.external import (
