@@ -1,4 +1,4 @@
-"""Metric events on Redis Streams: the emitter and the encoding of an event.
+"""Metric events on Redis Streams: the emitter, the encoding of events, and the positions of the pipeline.
 
-Emission is fire-and-forget: nothing here may ever delay or fail the operation it measures.
+Emission is fire-and-forget: nothing here may delay or fail the operation it measures.
 """

@@ -1,7 +1,7 @@
-"""A batch of events in the form of emit.lua's keys and arguments.
+"""Build the keys and arguments of emit.lua for a batch of events.
 
-Where many events go to one stream they are packed, up to 256 per entry; a few stay single. The order of a
-stream's events is kept: one that cannot be packed parts those before it from those after it.
+Many events of one stream are packed, up to 256 per entry; a few stay single entries. The order of a
+stream's events is kept: an event that cannot be packed separates those before it from those after it.
 """
 
 from __future__ import annotations
@@ -15,109 +15,122 @@ from msgspec import msgpack
 
 from penstock.definitions import TIME_WIRE, MetricDefinition
 from penstock.shards import shard_of
-from penstock.streams.packing import MOST_EVENTS, Fields, pack
+from penstock.streams.packing import MAX_EVENTS_PER_PACK, Fields, pack
 
-PACK_FROM = 8
-"""Fewer events for a stream go as single entries, which any Redis tool shows in clear."""
+MIN_EVENTS_TO_PACK = 8
+"""Fewer events of a stream are written as single entries, which every Redis tool can display."""
 
-MOST_BYTES = 16 << 10
-"""Larger packs are divided: events may have hundreds of samples, and readers ask for many entries at once."""
+MAX_PACK_BYTES = 16 << 10
+"""Larger packs are split: events may have hundreds of samples, and readers request many entries at once."""
 
-MARK_LIFE_S = 24 * 3600
+MARK_TTL_S = 24 * 3600
 
-_shard_of = lru_cache(maxsize=20_000)(shard_of)
+_cached_shard_of = lru_cache(maxsize=20_000)(shard_of)
 
 
-Emission = tuple[MetricDefinition, Fields, str | None, int]
-"""An event on its way: what it is of, its fields, its shard key, and its time unless the fields have one."""
+PendingEvent = tuple[MetricDefinition, Fields, str | None, int]
+"""Definition, fields, shard key, and the time in ms for an event whose fields hold none."""
+
+EntryContent = bytes | list[str | int]
+"""A pack, or the names and values of a single event in turn."""
 
 
 class ScriptCall(NamedTuple):
     keys: list[str]
     arguments: list[bytes | int]
-    sizes: list[int]
-    """How many events each entry holds."""
+    events_per_entry: list[int]
 
 
-def script_call(
-    mark_key: str, number: int, events: Iterable[Emission], next_shard: Callable[[], int]
+def build_script_call(
+    mark_key: str,
+    number: int,
+    events: Iterable[PendingEvent],
+    next_shard: Callable[[], int],
+    min_events_to_pack: int = MIN_EVENTS_TO_PACK,
 ) -> ScriptCall:
-    """The call that adds the events. Those without a shard key take the shards that `next_shard` names."""
+    """Return the call that adds the events. `next_shard` chooses the shard of events without a shard key."""
     streams: dict[str, tuple[MetricDefinition, list[tuple[Fields, int]]]] = {}
     for definition, fields, shard_key, at_ms in events:
         if shard_key is None:
             shard = next_shard() % definition.shards
         else:
-            shard = _shard_of(shard_key, definition.shards)
+            shard = _cached_shard_of(shard_key, definition.shards)
         key = definition.stream_keys[shard]
         if key not in streams:
             streams[key] = (definition, [])
         streams[key][1].append((fields, at_ms))
     entries: list[list[str | int]] = []
-    bounds: list[bytes | int] = []
+    stream_limits: list[bytes | int] = []
     payloads: list[bytes | int] = []
-    sizes: list[int] = []
+    events_per_entry: list[int] = []
     first_payload = 4 + 2 * len(streams)
-    for place, (definition, some) in enumerate(streams.values(), 1):
-        bounds += (definition.max_stream_length, definition.max_stream_bytes)
-        for content, size in _entries(definition, some):
+    for stream_number, (definition, stream_events) in enumerate(streams.values(), 1):
+        stream_limits += (definition.max_stream_length, definition.max_stream_bytes)
+        for content, size in _build_entries(definition, stream_events, min_events_to_pack):
             if isinstance(content, bytes):
-                entries.append([place, first_payload + len(payloads)])
+                entries.append([stream_number, first_payload + len(payloads)])
                 payloads.append(content)
             else:
-                entries.append([place, *content])
-            sizes.append(size)
-    arguments: list[bytes | int] = [number, MARK_LIFE_S, _encoded(entries), *bounds, *payloads]
-    return ScriptCall([mark_key, *streams], arguments, sizes)
+                entries.append([stream_number, *content])
+            events_per_entry.append(size)
+    arguments: list[bytes | int] = [
+        number,
+        MARK_TTL_S,
+        _encode_entries(entries),
+        *stream_limits,
+        *payloads,
+    ]
+    return ScriptCall([mark_key, *streams], arguments, events_per_entry)
 
 
-def _entries(
-    definition: MetricDefinition, events: Sequence[tuple[Fields, int]]
-) -> Iterator[tuple[bytes | list[str | int], int]]:
-    """The stream's entries, each with the number of its events: a payload, or names and values."""
-    if len(events) < PACK_FROM:
-        yield from ((_words(*event), 1) for event in events)
-    elif len(events) > MOST_EVENTS:
-        yield from _in_parts(definition, events, -(-len(events) // MOST_EVENTS))
+def _build_entries(
+    definition: MetricDefinition, events: Sequence[tuple[Fields, int]], min_events_to_pack: int
+) -> Iterator[tuple[EntryContent, int]]:
+    """Yield the content of the stream's entries, each with the number of its events."""
+    if len(events) < min_events_to_pack:
+        yield from ((_names_and_values(*event), 1) for event in events)
+    elif len(events) > MAX_EVENTS_PER_PACK:
+        chunks = -(-len(events) // MAX_EVENTS_PER_PACK)
+        yield from _build_in_chunks(definition, events, chunks, min_events_to_pack)
     elif (payload := pack(definition, events)) is None:
-        for fits, run in groupby(events, key=lambda event: pack(definition, [event]) is not None):
-            together = list(run)
-            if fits and len(together) < len(events):
-                yield from _entries(definition, together)
+        for is_packable, run in groupby(events, key=lambda event: pack(definition, [event]) is not None):
+            run_events = list(run)
+            if is_packable and len(run_events) < len(events):
+                yield from _build_entries(definition, run_events, min_events_to_pack)
             else:
-                yield from ((_words(*event), 1) for event in together)
-    elif len(payload) > MOST_BYTES and len(events) >= 2 * PACK_FROM:
-        yield from _in_parts(definition, events, 2)
+                yield from ((_names_and_values(*event), 1) for event in run_events)
+    elif len(payload) > MAX_PACK_BYTES and len(events) >= 2 * min_events_to_pack:
+        yield from _build_in_chunks(definition, events, 2, min_events_to_pack)
     else:
         yield payload, len(events)
 
 
-def _in_parts(
-    definition: MetricDefinition, events: Sequence[tuple[Fields, int]], parts: int
-) -> Iterator[tuple[bytes | list[str | int], int]]:
-    size = -(-len(events) // parts)
+def _build_in_chunks(
+    definition: MetricDefinition, events: Sequence[tuple[Fields, int]], chunks: int, min_events_to_pack: int
+) -> Iterator[tuple[EntryContent, int]]:
+    size = -(-len(events) // chunks)
     for start in range(0, len(events), size):
-        yield from _entries(definition, events[start : start + size])
+        yield from _build_entries(definition, events[start : start + size], min_events_to_pack)
 
 
-def _words(fields: Fields, at_ms: int) -> list[str | int]:
-    words: list[str | int] = []
-    for pair in fields.items():
-        words += pair
+def _names_and_values(fields: Fields, at_ms: int) -> list[str | int]:
+    content: list[str | int] = []
+    for name_and_value in fields.items():
+        content += name_and_value
     if TIME_WIRE not in fields:
-        words += (TIME_WIRE, at_ms)
-    return words
+        content += (TIME_WIRE, at_ms)
+    return content
 
 
-def _encoded(entries: list[list[str | int]]) -> bytes:
+def _encode_entries(entries: list[list[str | int]]) -> bytes:
     try:
         return msgpack.encode(entries)
     except (UnicodeEncodeError, OverflowError, TypeError):
-        # A value that nobody can write must not fail the whole batch.
-        return msgpack.encode([[_valid(word) for word in words] for words in entries])
+        # A value that cannot be encoded must not fail the whole batch.
+        return msgpack.encode([[_to_encodable(value) for value in entry] for entry in entries])
 
 
-def _valid(word: str | int) -> str | int:
-    if isinstance(word, int) and -(1 << 53) <= word <= 1 << 53:
-        return word
-    return str(word).encode("utf-8", "replace").decode()
+def _to_encodable(value: str | int) -> str | int:
+    if isinstance(value, int) and -(1 << 53) <= value <= 1 << 53:
+        return value
+    return str(value).encode("utf-8", "replace").decode()

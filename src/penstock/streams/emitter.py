@@ -1,13 +1,14 @@
-"""The emitter: metric events from this process to Redis Streams, without ever being in the way.
+"""The emitter: sends metric events of this process to Redis Streams without delaying the caller.
 
-`emit` puts the event in a bounded buffer and returns. A background task writes what has gathered, one script
-call per batch. When Redis is away the events wait; when the buffer is full the oldest goes, counted.
+`emit` puts an event into a bounded buffer and returns. A background task writes the buffered events, one
+script call per batch. While Redis is unreachable the events wait; when the buffer is full, the oldest event
+is dropped and counted.
 
-**A batch enters the streams once.** The script also writes the batch's number under this emitter's own key,
-and does nothing if it finds the number there. So a batch whose answer was lost can be sent again.
+**A batch enters the streams once.** The script also stores the batch's number under this emitter's own key,
+and does nothing if it finds the number there. So a batch whose response was lost can be sent again.
 
-**Emission can be switched off for all processes at once**: with 0 under the Redis key `ENABLED_KEY`, which is
-looked at every few seconds in the background.
+**Emission can be switched off for all processes at once**: with 0 under the Redis key `ENABLED_KEY`, which
+a background task reads every few seconds.
 """
 
 from __future__ import annotations
@@ -28,81 +29,91 @@ from redis.exceptions import RedisError
 from penstock.config import mask_url
 from penstock.definitions import ENABLED_KEY, MetricDefinition
 from penstock.ids import new_id
-from penstock.streams.emit_batch import Emission, script_call
+from penstock.streams.emit_batch import MIN_EVENTS_TO_PACK, PendingEvent, build_script_call
 from penstock.streams.packing import Fields
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 3.0
+SWITCH_INTERVAL_S = 3.0
 
-BATCH = 1_000
-"""Events per call: enough to spread its cost, few enough not to hold Redis or this process up."""
+MAX_BATCH_EVENTS = 1_000
+"""Events per call: enough to spread its cost, few enough not to block Redis or this process."""
 
 LINGER_S = 0.02
 """How long the first event of a batch waits for others."""
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
 
-_SCRIPT = resources.files("penstock.streams").joinpath("lua/emit.lua").read_text()
+EMIT_SCRIPT = resources.files("penstock.streams").joinpath("lua/emit.lua").read_text()
 
 
 class Emitter:
-    """Fire-and-forget writer of metric events; one per process, used from its event loop's thread.
+    """Fire-and-forget writer of metric events; one per process, used from the thread of its event loop.
 
-    `pending`, `emitted`, `dropped` and `failures` say what became of the events: waiting, written, given up
-    for want of room (or because Redis refused them), and how many attempts to write failed. `enabled` is the
-    setting, `active` whether events are taken right now.
+    `pending`, `emitted` and `dropped` count the events that wait, were written, and were dropped because
+    the buffer was full or Redis refused them. `failures` counts failed attempts to write. `enabled` is the
+    setting; `active` says whether events are accepted now.
     """
 
-    def __init__(self, redis_url: str, *, buffer: int, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        redis_url: str,
+        *,
+        buffer: int,
+        enabled: bool = True,
+        switch_interval_s: float = SWITCH_INTERVAL_S,
+        min_events_to_pack: int = MIN_EVENTS_TO_PACK,
+    ) -> None:
         self.enabled = enabled
         self.emitted = 0
         self.dropped = 0
         self.failures = 0
-        self._switched_on = True
+        self._is_switched_on = True
         self._url = redis_url
-        self._buffer = buffer
-        self._events: deque[Emission] = deque()
-        self._batch: list[Emission] = []
+        self._buffer_size = buffer
+        self._switch_interval_s = switch_interval_s
+        self._min_events_to_pack = min_events_to_pack
+        self._events: deque[PendingEvent] = deque()
+        self._batch: list[PendingEvent] = []
         self._batch_number = 0
         self._mark_key = f"penstock:emitter:{new_id()}"
         self._round_robin = count()
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._look_out: asyncio.Task[None] | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._switch_reader: asyncio.Task[None] | None = None
         self._redis: Redis | None = None
         self._script: AsyncScript
 
     @property
     def active(self) -> bool:
-        return self.enabled and self._switched_on
+        return self.enabled and self._is_switched_on
 
     @property
     def pending(self) -> int:
         return len(self._events) + len(self._batch)
 
     def start(self) -> None:
-        """Begin writing; needs a running event loop. Redis need not be there yet."""
-        if self.enabled and self._task is None:
+        """Start to write; needs a running event loop. Redis need not be reachable yet."""
+        if self.enabled and self._writer is None:
             self._stopping.clear()
             loop = asyncio.get_running_loop()
-            self._task = loop.create_task(self._run(), name="metric emitter")
-            self._look_out = loop.create_task(self._watch_switch(), name="metric emitter's switch")
+            self._writer = loop.create_task(self._run(), name="metric emitter")
+            self._switch_reader = loop.create_task(self._read_switch(), name="metric emitter's switch")
 
     async def stop(self, timeout_s: float = 5.0) -> None:
-        """Write what is left, for at most `timeout_s`; what then remains is dropped. May be called twice."""
-        task, self._task = self._task, None
-        look_out, self._look_out = self._look_out, None
+        """Write the pending events for at most `timeout_s`, then drop the rest. May be called twice."""
+        writer, self._writer = self._writer, None
+        switch_reader, self._switch_reader = self._switch_reader, None
         self._stopping.set()
         self._wake.set()
-        if look_out is not None:
-            look_out.cancel()
-            await asyncio.gather(look_out, return_exceptions=True)
-        if task is not None:
-            await asyncio.wait({task}, timeout=timeout_s)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        if switch_reader is not None:
+            switch_reader.cancel()
+            await asyncio.gather(switch_reader, return_exceptions=True)
+        if writer is not None:
+            await asyncio.wait({writer}, timeout=timeout_s)
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
         self.dropped += self.pending
         self._events.clear()
         self._batch.clear()
@@ -111,26 +122,26 @@ class Emitter:
             await redis.aclose()
 
     def emit(self, definition: MetricDefinition, fields: Fields, shard_key: str | None = None) -> None:
-        """Hand over one event. Returns at once, whatever the state of Redis, and never raises.
+        """Buffer one event. Returns at once, whatever the state of Redis, and never raises.
 
-        `fields` maps the definition's wire names to values and must not be changed afterwards. The event's
-        time is now, unless `fields` has `t`. Events with one `shard_key` keep their order.
+        `fields` maps the definition's wire names to values; the caller must not change it afterwards. The
+        event's time is now, unless `fields` has `t`. Events with the same `shard_key` keep their order.
         """
         if not self.active:
             return
         if self._stopping.is_set():
             self.dropped += 1
             return
-        if self.pending >= self._buffer:
+        if self.pending >= self._buffer_size:
             self.dropped += 1
-            if not self._events:  # all room is taken by a batch on its way, which may have arrived
+            if not self._events:  # the batch in flight fills the buffer, and Redis may have executed it
                 return
             self._events.popleft()
         self._events.append((definition, fields, shard_key, int(time.time() * 1000)))
         self._wake.set()
 
     async def _run(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        backoff_s = MIN_BACKOFF_S
         while True:
             if not self.pending:
                 if self._stopping.is_set():
@@ -138,75 +149,83 @@ class Emitter:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            if len(self._events) < BATCH and not self._stopping.is_set():
+            if len(self._events) < MAX_BATCH_EVENTS and not self._stopping.is_set():
                 await asyncio.sleep(LINGER_S)
             try:
                 await self._flush()
             except (RedisError, OSError) as error:
                 self.failures += 1
-                if pause_s == FIRST_PAUSE_S:
-                    log.warning("metric events wait: Redis at %s: %s", mask_url(self._url), error)
-                await self._pause(pause_s)
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+                if backoff_s == MIN_BACKOFF_S:
+                    logger.warning("Metric events wait: Redis at %s: %s", mask_url(self._url), error)
+                await self._pause(backoff_s)
+                backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
             else:
-                if pause_s != FIRST_PAUSE_S:
-                    log.info("metric events flow again, %d waiting, %d dropped", self.pending, self.dropped)
-                pause_s = FIRST_PAUSE_S
+                if backoff_s != MIN_BACKOFF_S:
+                    logger.info(
+                        "Metric events are written again: %d pending, %d dropped", self.pending, self.dropped
+                    )
+                backoff_s = MIN_BACKOFF_S
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, duration_s: float) -> None:
         if self._stopping.is_set():
-            await asyncio.sleep(FIRST_PAUSE_S)
+            await asyncio.sleep(MIN_BACKOFF_S)
             return
         try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+            await asyncio.wait_for(self._stopping.wait(), duration_s)
         except TimeoutError:
             return
 
     async def _flush(self) -> None:
-        """Write one batch, or raise with the batch kept for another attempt."""
+        """Write one batch, or raise and keep the batch for another attempt."""
         self._connect()
         if not self._batch:
-            self._batch = [self._events.popleft() for _ in range(min(BATCH, len(self._events)))]
+            self._batch = [self._events.popleft() for _ in range(min(MAX_BATCH_EVENTS, len(self._events)))]
             self._batch_number += 1
         try:
-            call = script_call(
-                self._mark_key, self._batch_number, self._batch, lambda: next(self._round_robin)
+            call = build_script_call(
+                self._mark_key,
+                self._batch_number,
+                self._batch,
+                lambda: next(self._round_robin),
+                self._min_events_to_pack,
             )
         except Exception:
-            # A mistake of whoever emitted it. Trying again would change nothing, and others must go on.
-            log.exception("%d metric events could not be written", len(self._batch))
+            # A caller emitted an invalid event. A retry would fail too, and later events must be written.
+            logger.exception("%d metric events could not be encoded and are dropped", len(self._batch))
             self.dropped += len(self._batch)
             self._batch = []
             return
-        places, why = await self._script(keys=call.keys, args=call.arguments)
-        refused = sum(call.sizes[place - 1] for place in places)
+        refused_entries, first_error = await self._script(keys=call.keys, args=call.arguments)
+        refused = sum(call.events_per_entry[number - 1] for number in refused_entries)
         if refused:
-            # Such as a key that holds something else. Sending these again would change nothing.
-            log.error("Redis refused %d metric events: %s", refused, why.decode("utf-8", "replace"))
+            # For example, the key of the stream holds another type. A retry would fail too.
+            logger.error(
+                "Redis refused %d metric events: %s", refused, first_error.decode("utf-8", "replace")
+            )
         self.dropped += refused
         self.emitted += len(self._batch) - refused
         self._batch = []
 
-    async def _watch_switch(self) -> None:
-        # The client may turn a cancellation while it connects into an error of its own: so this also looks.
+    async def _read_switch(self) -> None:
+        # The client may turn a cancellation during connect into another error, so check `_stopping` too.
         while not self._stopping.is_set():
             try:
-                switched_on = await self._connect().get(ENABLED_KEY) != b"0"
+                is_switched_on = await self._connect().get(ENABLED_KEY) != b"0"
             except (RedisError, OSError):
-                pass  # `_run` meets the same trouble and says so; until it is over things stay as they are
+                pass  # `_run` logs the same error; the switch keeps its last value
             else:
-                if switched_on != self._switched_on:
-                    log.info(
-                        "metric events are switched %s by %s", "on" if switched_on else "off", ENABLED_KEY
+                if is_switched_on != self._is_switched_on:
+                    logger.info(
+                        "Metric events are switched %s by %s", "on" if is_switched_on else "off", ENABLED_KEY
                     )
-                self._switched_on = switched_on
-            await self._pause(LOOK_EVERY_S)
+                self._is_switched_on = is_switched_on
+            await self._pause(self._switch_interval_s)
 
     def _connect(self) -> Redis:
         if self._redis is None:
-            # The client must not retry on its own: this class knows when that is safe, and counts.
+            # The client must not retry by itself: only this class knows when a retry is safe, and counts it.
             self._redis = Redis.from_url(
                 self._url, protocol=2, socket_timeout=5, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0)
             )
-            self._script = self._redis.register_script(_SCRIPT)
+            self._script = self._redis.register_script(EMIT_SCRIPT)
         return self._redis

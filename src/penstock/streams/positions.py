@@ -1,32 +1,52 @@
-"""How far a stream has been read, kept in Redis as a consumer group so that standard tools show the lag.
+"""Positions of the pipeline on its streams, stored as consumer groups so that standard tools show the lag.
 
-A position is an entry id and the number of entries ever added up to it. The group is moved after a batch is
-in ClickHouse. It serves three readers: `XINFO GROUPS` and everything built on it (lag), the next batch (which
-entries were trimmed unread), and a pipeline that lost its checkpoint (where to go on).
+A position is an entry id and the number of entries ever added up to it. The pipeline moves the group after
+a batch is in ClickHouse. Three readers use it: `XINFO GROUPS` and tools built on it (lag), the next batch
+(which entries were trimmed before they were read), and a pipeline that lost its checkpoint (where to
+resume).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, cast
 
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-AWAY = (RedisConnectionError, RedisTimeoutError, ReadOnlyError, MasterDownError, OSError)
-"""Errors that pass by themselves: nobody answers, or in a failover this one may not be written to yet."""
+TRANSIENT_REDIS_ERRORS = (
+    RedisConnectionError,
+    RedisTimeoutError,
+    ReadOnlyError,
+    MasterDownError,
+    OSError,
+)
+"""Errors that pass by themselves: the server does not answer, or is read-only during a failover."""
 
-GROUP = "penstock"
-BEGINNING = "0-0"
-LAST_SEQUENCE = (1 << 64) - 1
+CONSUMER_GROUP = "penstock"
+START_ID = "0-0"
+MAX_SEQUENCE = (1 << 64) - 1
+
+_StreamInfo = TypedDict(
+    "_StreamInfo", {"last-generated-id": bytes | str, "entries-added": int, "length": int}
+)
+_GroupInfo = TypedDict(
+    "_GroupInfo",
+    {
+        "name": bytes | str,
+        "last-delivered-id": bytes | str,
+        "entries-read": int | None,
+        "lag": int | None,
+    },
+)
 
 
 class Position(NamedTuple):
     id: str
     entries: int | None
-    """Entries ever added up to this id; None when that is not known."""
+    """Entries ever added up to this id; None if unknown."""
 
 
 class StreamState(NamedTuple):
@@ -37,82 +57,84 @@ class StreamState(NamedTuple):
 
     @property
     def trimmed(self) -> int:
-        """Entries removed from the old end. (An XDEL from the middle would be taken for a trim.)"""
+        """Entries removed from the old end. (An XDEL in the middle counts as a trim.)"""
         return self.added - self.length
 
 
-def id_parts(entry_id: str) -> tuple[int, int]:
+def parse_entry_id(entry_id: str) -> tuple[int, int]:
     milliseconds, _, sequence = entry_id.partition("-")
     return int(milliseconds), int(sequence or 0)
 
 
-def stream_state(client: Redis, key: str) -> StreamState | None:
-    """The stream as it is now, or None if there is none."""
+def read_stream_state(client: Redis, key: str) -> StreamState | None:
+    """Return the current state of the stream, or None if it does not exist."""
     try:
-        info: dict[str, Any] = client.xinfo_stream(key)
+        info = cast("_StreamInfo", client.xinfo_stream(key))
     except ResponseError as error:
         if "no such key" in str(error):
             return None
         raise
-    return StreamState(_text(info["last-generated-id"]), int(info["entries-added"]), int(info["length"]))
+    return StreamState(
+        decode_text(info["last-generated-id"]), int(info["entries-added"]), int(info["length"])
+    )
 
 
 def read_position(client: Redis, key: str) -> Position | None:
-    """Where the pipeline stands on this stream, or None if it never finished a batch of it."""
-    group = _group(client, key)
+    """Return the pipeline's position on this stream, or None if it never finished a batch of it."""
+    group = _read_group(client, key)
     if group is None:
         return None
     entries = group["entries-read"]
-    return Position(_text(group["last-delivered-id"]), None if entries is None else int(entries))
+    return Position(decode_text(group["last-delivered-id"]), None if entries is None else int(entries))
 
 
 def read_lag(client: Redis, key: str) -> int | None:
-    """Entries after the position; all of them when there is none; None when Redis cannot tell."""
-    group = _group(client, key)
+    """Return the entries after the position; all entries without a position; None if Redis does not know."""
+    group = _read_group(client, key)
     if group is None:
         return int(client.xlen(key))
-    return None if group["lag"] is None else int(group["lag"])
+    lag = group["lag"]
+    return None if lag is None else int(lag)
 
 
 def write_positions(
     client: Redis, positions: Mapping[str, Position], marks: Mapping[str, str] | None = None
 ) -> None:
-    """Move the group of every stream named and set the keys in `marks`, all together."""
-    missing = [key for key in positions if _group(client, key) is None]
-    for key in missing:
+    """Move the consumer groups of these streams and set the keys in `marks`, in one transaction."""
+    for key in [key for key in positions if _read_group(client, key) is None]:
         try:
-            client.xgroup_create(key, GROUP, BEGINNING, mkstream=True)
+            client.xgroup_create(key, CONSUMER_GROUP, START_ID, mkstream=True)
         except ResponseError as error:
             if "BUSYGROUP" not in str(error):
                 raise
     with client.pipeline(transaction=True) as transaction:
         for key, position in positions.items():
-            transaction.xgroup_setid(key, GROUP, position.id, entries_read=position.entries)
+            transaction.xgroup_setid(key, CONSUMER_GROUP, position.id, entries_read=position.entries)
         for key, text in (marks or {}).items():
             transaction.set(key, text)
         transaction.execute()
 
 
-def rewind(client: Redis, key: str) -> None:
-    """Put the position before the oldest entry that the stream still holds; what is gone counts as read."""
-    state = stream_state(client, key)
-    oldest: Any = client.xrange(key, count=1) if state else None
+def rewind_position(client: Redis, key: str) -> None:
+    """Move the position before the oldest entry of the stream; trimmed entries count as read."""
+    state = read_stream_state(client, key)
+    oldest = cast("list[tuple[bytes, object]]", client.xrange(key, count=1)) if state else None
     if state is None or not oldest:
         return
-    milliseconds, sequence = id_parts(_text(oldest[0][0]))
-    before = (milliseconds, sequence - 1) if sequence else (milliseconds - 1, LAST_SEQUENCE)
-    write_positions(client, {key: Position(f"{before[0]}-{before[1]}", state.trimmed)})
+    milliseconds, sequence = parse_entry_id(decode_text(oldest[0][0]))
+    previous = (milliseconds, sequence - 1) if sequence else (milliseconds - 1, MAX_SEQUENCE)
+    write_positions(client, {key: Position(f"{previous[0]}-{previous[1]}", state.trimmed)})
 
 
-def _group(client: Redis, key: str) -> dict[str, Any] | None:
+def decode_text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _read_group(client: Redis, key: str) -> _GroupInfo | None:
     try:
-        groups: list[dict[str, Any]] = client.xinfo_groups(key)
+        groups = cast("list[_GroupInfo]", client.xinfo_groups(key))
     except ResponseError as error:
         if "no such key" in str(error):
             return None
         raise
-    return next((group for group in groups if _text(group["name"]) == GROUP), None)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return next((group for group in groups if decode_text(group["name"]) == CONSUMER_GROUP), None)

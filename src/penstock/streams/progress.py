@@ -1,7 +1,7 @@
-"""What the pipeline says about itself: one JSON document under one Redis key.
+"""The pipeline's report about itself: one JSON document under one Redis key.
 
-Written at least every few seconds while the pipeline runs, idle or not, so an old `at` means it is not
-running. Read by status, health and the dashboard, which need neither Spark nor ClickHouse for it.
+The pipeline writes it every few seconds, also while it is idle, so an old `at` means that it does not run.
+Status, health and the dashboard read it, and need neither Spark nor ClickHouse for that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ PROGRESS_KEY = "penstock:pipeline:progress"
 STOPPED = "stopped"
 
 STALE_AFTER_S = 15.0
-"""A pipeline whose last word is older than this is not running, or cannot reach Redis."""
+"""A pipeline whose last report is older than this does not run, or cannot reach Redis."""
+
+ProgressDocument = dict[str, Any]
+"""A report as read from Redis: the fields of `Progress`, or fewer if another version wrote it."""
 
 
 class Progress(TypedDict):
@@ -28,53 +31,56 @@ class Progress(TypedDict):
     at: float
     started_at: float
     state: str
-    """`running`, `draining`, `stopped`, or what it waits for, in words."""
+    """`running`, `draining`, `stopped`, or a text that says what the pipeline waits for."""
     host: str
     pid: int
-    """The driver's."""
+    """Process id of the driver."""
     query_id: str | None
     batch_id: int
-    """The newest batch that is in ClickHouse; -1 before the first since the start."""
+    """The newest batch that is in ClickHouse; -1 before the first batch since the start."""
     input_rows_per_s: float
-    """Entries that entered the streams, per second, since the previous report."""
+    """Entries that entered the streams per second, since the previous report."""
     processed_rows_per_s: float
     """Entries of the newest batch per second of its duration."""
     batch_ms: float
     lag: dict[str, int | None]
-    """Entries not yet counted, per stream; null when Redis cannot tell."""
+    """Entries not counted yet, per stream; null if Redis does not know."""
     freshness: float | None
     """Time of the newest event that is in ClickHouse."""
     rejected: int
-    """Events set aside because they could not be read, as long as ClickHouse keeps them: 31 days."""
+    """Rejected events that ClickHouse still holds; it keeps them for 31 days."""
     lost: int
-    """Entries trimmed from a stream before they were read, each of one event or of many, likewise."""
-    metrics: dict[str, dict[str, Any]]
+    """Entries trimmed from a stream before they were read, in the same 31 days.
+
+    An entry holds one or many events.
+    """
+    metrics: dict[str, dict[str, object]]
 
 
 def write_progress(client: Redis, progress: Progress) -> None:
     client.set(PROGRESS_KEY, json.dumps(progress, separators=(",", ":")))
 
 
-def read_progress(redis_url: str) -> dict[str, Any] | None:
-    """The pipeline's last report, or None if it never made one. Raises redis.RedisError if Redis is away."""
+def read_progress(redis_url: str) -> ProgressDocument | None:
+    """Return the pipeline's last report, or None if there is none. Raises redis.RedisError."""
     with Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2) as client:
-        return _decoded(client.get(PROGRESS_KEY))
+        return _decode(client.get(PROGRESS_KEY))
 
 
-async def read_progress_async(redis_client: AsyncRedis) -> dict[str, Any] | None:
-    """The same through a client that is already open, for the API."""
-    return _decoded(await redis_client.get(PROGRESS_KEY))
+async def read_progress_async(redis_client: AsyncRedis) -> ProgressDocument | None:
+    """Return the same through an open client, for the API."""
+    return _decode(await redis_client.get(PROGRESS_KEY))
 
 
-def is_alive(progress: Mapping[str, Any] | None) -> bool:
-    """Whether a pipeline reported lately that it runs."""
+def is_pipeline_running(progress: Mapping[str, Any] | None) -> bool:
+    """Return whether a pipeline reported lately that it runs."""
     if progress is None or progress["state"] == STOPPED:
         return False
     return time.time() - float(progress["at"]) < STALE_AFTER_S
 
 
-def _decoded(text: Any) -> dict[str, Any] | None:
+def _decode(text: bytes | str | None) -> ProgressDocument | None:
     if text is None:
         return None
-    document: dict[str, Any] = json.loads(text)
+    document: ProgressDocument = json.loads(text)
     return document

@@ -1,4 +1,4 @@
-"""How far the events of a metric have been counted, told by where the pipeline stands on its streams."""
+"""The watermark of a metric: the time up to which the pipeline has counted its events."""
 
 from __future__ import annotations
 
@@ -9,43 +9,39 @@ from redis.exceptions import ResponseError
 
 from penstock.clock import Clock, system_clock
 from penstock.definitions import MetricDefinition
-from penstock.streams.positions import GROUP, id_parts
+from penstock.streams.positions import CONSUMER_GROUP, decode_text, parse_entry_id
 
-ON_THE_WAY_S = 1.0
-"""How long an event may be on its way into a stream: brokers emit twice a second and gather for a moment."""
+MAX_EMIT_DELAY_S = 1.0
+"""How long an event may take to enter a stream: brokers emit twice a second, and emitters collect a batch."""
 
 
-async def counted_until(
+async def read_watermark(
     client: Redis, definition: MetricDefinition, clock: Clock = system_clock
 ) -> float | None:
-    """The time up to which every event is in ClickHouse, in seconds; None if the pipeline never counted any.
+    """Return the time in seconds up to which every event is in ClickHouse; None if none was ever counted.
 
-    To be asked before ClickHouse is. Events that a broker could not hand to Redis yet are not known here.
-    Raises redis.RedisError if Redis is away.
+    Read it before ClickHouse. It does not cover events that a broker could not send to Redis yet. Raises
+    redis.RedisError if Redis is unreachable.
     """
-    now = clock()
-    reached = [await _reached(client, key, now) for key in definition.stream_keys]
-    if None in reached:
+    now_s = clock()
+    watermarks = [await _read_stream_watermark(client, key, now_s) for key in definition.stream_keys]
+    if None in watermarks:
         return None
-    return min(until for until in reached if until is not None) - ON_THE_WAY_S
+    return min(watermark for watermark in watermarks if watermark is not None) - MAX_EMIT_DELAY_S
 
 
-async def _reached(client: Redis, key: str, now: float) -> float | None:
+async def _read_stream_watermark(client: Redis, key: str, now_s: float) -> float | None:
     try:
-        stream: dict[Any, Any] = await client.xinfo_stream(key)
-        groups: list[dict[Any, Any]] = await client.xinfo_groups(key)
+        stream: dict[str, Any] = await client.xinfo_stream(key)
+        groups: list[dict[str, Any]] = await client.xinfo_groups(key)
     except ResponseError as error:
         if "no such key" in str(error):
-            return now  # nothing was ever emitted to it
+            return now_s  # no event was ever emitted to it
         raise
-    group = next((group for group in groups if _text(group["name"]) == GROUP), None)
+    group = next((group for group in groups if decode_text(group["name"]) == CONSUMER_GROUP), None)
     if group is None:
-        return now if not stream["length"] else None
-    position, newest = _text(group["last-delivered-id"]), _text(stream["last-generated-id"])
-    if id_parts(position) >= id_parts(newest):
-        return now
-    return id_parts(position)[0] / 1000
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+        return now_s if not stream["length"] else None
+    position = parse_entry_id(decode_text(group["last-delivered-id"]))
+    if position >= parse_entry_id(decode_text(stream["last-generated-id"])):
+        return now_s
+    return position[0] / 1000

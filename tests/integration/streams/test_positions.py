@@ -1,3 +1,5 @@
+"""Positions of the pipeline, and its progress report."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -8,9 +10,10 @@ from redis import Redis
 
 from penstock.streams.positions import (
     Position,
+    decode_text,
     read_lag,
     read_position,
-    stream_state,
+    read_stream_state,
     write_positions,
 )
 from penstock.streams.progress import PROGRESS_KEY, read_progress, write_progress
@@ -27,14 +30,14 @@ def key() -> str:
     return f"positions-{uuid4().hex}"
 
 
-def test_a_stream_that_does_not_exist_has_no_state_and_no_position(redis: Redis, key: str) -> None:
-    assert stream_state(redis, key) is None
+def test_an_unknown_stream_has_no_state_and_no_position(redis: Redis, key: str) -> None:
+    assert read_stream_state(redis, key) is None
     assert read_position(redis, key) is None
     assert read_lag(redis, key) == 0
 
 
-def test_a_position_is_kept_as_a_group_whose_lag_redis_knows(redis: Redis, key: str) -> None:
-    ids = [redis.xadd(key, {"n": n}).decode() for n in range(10)]
+def test_a_position_is_a_consumer_group_whose_lag_redis_knows(redis: Redis, key: str) -> None:
+    ids = [decode_text(redis.xadd(key, {"n": n})) for n in range(10)]
     assert read_lag(redis, key) == 10
     write_positions(redis, {key: Position(ids[3], 4)})
     assert read_position(redis, key) == Position(ids[3], 4)
@@ -43,11 +46,11 @@ def test_a_position_is_kept_as_a_group_whose_lag_redis_knows(redis: Redis, key: 
     assert read_lag(redis, key) == 0
 
 
-def test_what_was_trimmed_is_the_difference_between_added_and_left(redis: Redis, key: str) -> None:
+def test_trimmed_entries_are_the_added_minus_the_remaining(redis: Redis, key: str) -> None:
     for n in range(10):
         redis.xadd(key, {"n": n})
     redis.xtrim(key, maxlen=4, approximate=False)
-    state = stream_state(redis, key)
+    state = read_stream_state(redis, key)
     assert state is not None
     assert (state.added, state.length, state.trimmed) == (10, 4, 6)
 

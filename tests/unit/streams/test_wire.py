@@ -1,9 +1,11 @@
+"""The reference reader of stream entries."""
+
 from __future__ import annotations
 
 import pytest
 
 from penstock.definitions import QUEUE, Dimension, Measure, MetricDefinition
-from penstock.streams.wire import EXAMPLE_LENGTH, Event, Reason, SetAside, read_entry
+from penstock.streams.wire import EXAMPLE_LENGTH, Event, RejectedEvent, RejectionReason, read_entry
 
 BASE = [(b"org", b"o"), (b"proj", b"p"), (b"env", b"e"), (b"queue", b"orders:eu")]
 
@@ -21,18 +23,18 @@ def test_an_entry_is_read_by_the_definition() -> None:
     )
 
 
-def test_the_events_own_time_wins_over_the_ids() -> None:
-    read = read_entry(QUEUE, b"1790000000123-0", [*BASE, (b"eq", b"1"), (b"t", b"1789999999000")])
-    assert isinstance(read, Event)
-    assert read.at_ms == 1789999999000
+def test_the_time_of_the_event_wins_over_that_of_the_id() -> None:
+    result = read_entry(QUEUE, b"1790000000123-0", [*BASE, (b"eq", b"1"), (b"t", b"1789999999000")])
+    assert isinstance(result, Event)
+    assert result.at_ms == 1789999999000
 
 
-def test_what_is_set_aside_keeps_its_text_within_bounds() -> None:
-    read = read_entry(QUEUE, b"1790000000123-0", [*BASE, (b"eq", b"many" * 1000)])
-    assert isinstance(read, SetAside)
-    assert read.reason is Reason.NOT_A_NUMBER
-    assert read.example.startswith("1790000000123-0 org=o proj=p env=e queue=orders:eu eq=many")
-    assert len(read.example) == EXAMPLE_LENGTH
+def test_the_example_of_a_rejected_event_is_truncated() -> None:
+    result = read_entry(QUEUE, b"1790000000123-0", [*BASE, (b"eq", b"many" * 1000)])
+    assert isinstance(result, RejectedEvent)
+    assert result.reason is RejectionReason.NOT_A_NUMBER
+    assert result.example.startswith("1790000000123-0 org=o proj=p env=e queue=orders:eu eq=many")
+    assert len(result.example) == EXAMPLE_LENGTH
 
 
 @pytest.mark.parametrize("wires", [("a", "a"), ("a", "t"), ("a", "toolongs")])
