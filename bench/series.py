@@ -1,9 +1,8 @@
-"""How fast series are read: every row of the routing table, over as many rows as a busy platform keeps.
+"""Measure how fast series are read, for each period of the routing table, over the rows of a busy platform.
 
-The rows are made by ClickHouse itself, in the form that views and pipeline leave them. A series is timed
-twice: what ClickHouse and the connection to it take (the query), and all of it up to the JSON (the answer).
-The time that a `SELECT 1` takes through the same connection is taken off both. On a busy machine trust the
-processor time.
+ClickHouse generates the rows, in the form that the views and the pipeline leave them. Each series has two
+times: that of ClickHouse and the connection to it (the query), and the total up to the JSON (the response).
+Both exclude the time of a `SELECT 1` over the same connection. On a busy machine, trust the CPU time.
 """
 
 from __future__ import annotations
@@ -34,91 +33,95 @@ from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.supervision.component import running
 from penstock.model import DEFAULT_SCOPE
-from penstock.warehouse.clickhouse_client import Warehouse
+from penstock.warehouse.clickhouse_client import Row, Warehouse
 from penstock.warehouse.schema import QUANTILE_FUNCTION, TierTable, table_gauges, tier_tables
 from penstock.warehouse.schema_migrations import migrate
 from penstock.warehouse.series import packed_maximum
 from penstock.warehouse.series.native_format import Column
+from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.series.queue_series import environment_series, queue_series
-from penstock.warehouse.series.window import window
+from penstock.warehouse.series.window import resolve_window
 
 GOAL_MS = 50.0
 ROUTING = ("30m", "2h", "24h", "7d", "30d", "90d")
-"""The periods of the routing table. Its last row, "30 days and more", has 720 points; 90 days are three times
-that."""
+"""The periods of the routing table. Its last row, "30 days and more", has 720 points; 90 days have three
+times as many."""
 
 BUCKETS = {"5s": 34_560, "1m": 11_520, "1h": 2_208}
-"""What is loaded per queue: 2 days of 5 seconds, 8 days of minutes, 92 days of hours. Windows
-begin within that, as they do for queues that have been active for longer."""
+"""Buckets loaded per queue: 2 days of 5 seconds, 8 days of minutes, 92 days of hours. All windows start
+within these, like those of queues that have been active for longer."""
 
 SAMPLES = {"5s": 2, "1m": 24, "1h": 200}
-"""Waits and run times behind a row's digests: 2 messages in 5 seconds; in an hour a digest is full."""
+"""Waits and run times in the digests of a row: 2 messages in 5 seconds; in an hour a digest is full."""
 
-UNWRITTEN_S = 90
-"""Percentiles of buckets that ended less than this ago are not written down yet: the pipeline does it once a
-minute."""
+PERCENTILE_DELAY_S = 90
+"""Buckets that ended more recently have no stored percentiles: the pipeline stores them once a minute."""
 
-CHUNK_ROWS, CHUNK_SAMPLES = 250_000, 8_000_000
-"""What one insert makes at most, so that the memory of a load is bounded."""
+MAX_CHUNK_ROWS, MAX_CHUNK_SAMPLES = 250_000, 8_000_000
+"""Limits of one insert, which bound the memory of the load."""
 
 LOADERS = 2
 FULL_ROWS, QUICK_ROWS = 34_560_000, 345_600
 
 
-class Timed(Warehouse):
-    """A connection that knows how long it was waited for; what is asked at the same time counts once."""
+class TimedWarehouse(Warehouse):
+    """A client that measures the time spent waiting for queries; concurrent queries count once."""
 
-    took_s = 0.0
-    under_way = 0
-    began = 0.0
-    lock = threading.Lock()
+    def __init__(self, url: str, timeout_s: float) -> None:
+        super().__init__(url, timeout_s)
+        self.waited_s = 0.0
+        self._queries_in_flight = 0
+        self._wait_started = 0.0
+        self._timer_lock = threading.Lock()
 
-    def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        with self._watch():
+    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
+        with self._measure():
             return super().query(sql, parameters)
 
-    def query_columns(self, sql: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Column]:
-        with self._watch():
+    def query_columns(self, sql: str, parameters: Mapping[str, object] | None = None) -> dict[str, Column]:
+        with self._measure():
             return super().query_columns(sql, parameters)
 
     @contextmanager
-    def _watch(self) -> Iterator[None]:
-        with self.lock:
-            if not self.under_way:
-                self.began = time.perf_counter()
-            self.under_way += 1
+    def _measure(self) -> Iterator[None]:
+        with self._timer_lock:
+            if not self._queries_in_flight:
+                self._wait_started = time.perf_counter()
+            self._queries_in_flight += 1
         try:
             yield
         finally:
-            with self.lock:
-                self.under_way -= 1
-                if not self.under_way:
-                    self.took_s += time.perf_counter() - self.began
+            with self._timer_lock:
+                self._queries_in_flight -= 1
+                if not self._queries_in_flight:
+                    self.waited_s += time.perf_counter() - self._wait_started
 
 
 @dataclass(slots=True)
-class Times:
-    """Milliseconds of one row of the routing table."""
+class PeriodTimes:
+    """The measured milliseconds of one period."""
 
     points: int = 0
     query: list[float] = field(default_factory=list)
-    answer: list[float] = field(default_factory=list)
+    response: list[float] = field(default_factory=list)
     server_cpu: list[float] = field(default_factory=list)
 
 
 def load_statement(table: TierTable, end_s: int, first: int, buckets: int, queues: int) -> str:
-    """An insert of `buckets` rows per queue, the newest `first` buckets before the one `end_s` falls in."""
+    """Return an INSERT of `buckets` rows per queue. The newest is `first` buckets before that of `end_s`."""
     width, samples = table.tier.width_s, SAMPLES[table.tier.name]
     start = end_s // width * width + width - (first + buckets) * width
-    moment = f"toDateTime({start} + {width} * (number % {buckets}), 'UTC')"
+    bucket = f"toDateTime({start} + {width} * (number % {buckets}), 'UTC')"
     columns = [f"'{value}'" for value in ("default", "default", "default")]
     if table.rollup is None:
         columns += [f"concat('queue-', toString(intDiv(number, {buckets})))", "''"]
-    columns += [moment, "3", f"toUInt64(toUnixTimestamp({moment})) * 1000"]
+    columns += [bucket, "3", f"toUInt64(toUnixTimestamp({bucket})) * 1000"]
     columns += [f"rand({n}) % 20" for n, _ in enumerate(QUEUE.counters)]
     for n, _ in enumerate(table_gauges(QUEUE, table.rollup), start=20):
         columns += [f"toNullable(toUInt64(1000 + rand({n}) % 50))"]
-        columns += [packed_maximum.pack_observation(f"rand({n}) % 1000", f"toUnixTimestamp({moment})", "number")]
+        columns += [
+            packed_maximum.pack_observation(f"rand({n}) % 1000", f"toUnixTimestamp({bucket})", "number")
+        ]
     state = QUANTILE_FUNCTION.replace("(", "State(", 1)
     for n, _ in enumerate(QUEUE.samples, start=40):
         values = f"arrayMap(i -> toUInt64((rand({n}) + i * 7919) % 5000), range({samples}))"
@@ -126,24 +129,24 @@ def load_statement(table: TierTable, end_s: int, first: int, buckets: int, queue
         digest = f"initializeAggregation('{state}', {values})"
         columns += [digest]
         if table.tier.stores_percentiles:
-            found = [f"finalizeAggregation({digest})[{place}]" for place in (1, 2, 3)]
+            percentiles = [f"finalizeAggregation({digest})[{index}]" for index in (1, 2, 3)]
             columns += [
-                f"if(toUnixTimestamp({moment}) + {width + UNWRITTEN_S} > {end_s}, 0, "
-                f"{packed_maximum.pack_percentiles(str(samples), found)})"
+                f"if(toUnixTimestamp({bucket}) + {width + PERCENTILE_DELAY_S} > {end_s}, 0, "
+                f"{packed_maximum.pack_percentiles(str(samples), percentiles)})"
             ]
     return f"INSERT INTO {table.name} SELECT {', '.join(columns)} FROM numbers({queues * buckets})"
 
 
 def load(warehouse: Warehouse, queues: int, end_s: int, progress: Progress) -> int:
-    """Fill every tier of `queues` queues and of their environment; the rows that were made."""
+    """Fill every tier of `queues` queues and of their environment. Return the number of rows."""
     jobs = []
     for table in tier_tables(QUEUE):
-        things = queues if table.rollup is None else 1
-        rows = min(CHUNK_ROWS, CHUNK_SAMPLES // SAMPLES[table.tier.name])
-        step = max(rows // things, 1)
+        series_count = queues if table.rollup is None else 1
+        rows = min(MAX_CHUNK_ROWS, MAX_CHUNK_SAMPLES // SAMPLES[table.tier.name])
+        step = max(rows // series_count, 1)
         for first in range(0, BUCKETS[table.tier.name], step):
             buckets = min(step, BUCKETS[table.tier.name] - first)
-            jobs.append((things * buckets, load_statement(table, end_s, first, buckets, things)))
+            jobs.append((series_count * buckets, load_statement(table, end_s, first, buckets, series_count)))
     total = sum(rows for rows, _ in jobs)
     task = progress.add_task("loading rows", total=total)
 
@@ -157,57 +160,61 @@ def load(warehouse: Warehouse, queues: int, end_s: int, progress: Progress) -> i
     return total
 
 
-def settle(warehouse: Warehouse, timeout_s: float = 300.0) -> None:
-    """Wait for the merges that the load caused, which would be measured otherwise; but not for ever."""
-    deadline, quiet = time.monotonic() + timeout_s, 0
-    while quiet < 5 and time.monotonic() < deadline:
+def wait_for_merges(warehouse: Warehouse, timeout_s: float = 300.0) -> None:
+    """Wait for the merges caused by the load, which would distort the measurement."""
+    deadline, idle_polls = time.monotonic() + timeout_s, 0
+    while idle_polls < 5 and time.monotonic() < deadline:
         [row] = warehouse.query("SELECT count() AS merges FROM system.merges")
-        quiet = 0 if row["merges"] else quiet + 1
+        idle_polls = 0 if row["merges"] else idle_polls + 1
         time.sleep(0.3)
 
 
-def put_together(warehouse: Warehouse, end_s: int, progress: Progress) -> None:
-    """Do at once what ClickHouse does by itself when a day of minutes or hours has passed by an hour."""
+def merge_days(warehouse: Warehouse, end_s: int, progress: Progress) -> None:
+    """Merge the parts of closed days now. ClickHouse does it by itself an hour after the end of a day."""
     tables = ", ".join(f"'{table.name}'" for table in tier_tables(QUEUE) if table.tier.merges_days)
-    many = warehouse.query(
+    unmerged_days = warehouse.query(
         "SELECT table, partition FROM system.parts WHERE active AND database = currentDatabase() "
         f"AND table IN ({tables}) AND partition < toString(toDate({end_s} - 3600, 'UTC')) "
         "GROUP BY table, partition HAVING count() > 1"
     )
-    for row in progress.track(many, description="merging days"):
+    for row in progress.track(unmerged_days, description="merging days"):
         warehouse.command(f"OPTIMIZE TABLE {row['table']} PARTITION '{row['partition']}' FINAL")
 
 
 def measure(
-    warehouse: Timed, server: Processes, queues: int, end_s: int, repeats: int, progress: Progress
-) -> tuple[list[float], dict[str, dict[str, Times]]]:
-    """The round trips, and the times per period of a queue and of the environment, in turns."""
-    chosen = random.Random(1)
+    warehouse: TimedWarehouse, server: Processes, queues: int, end_s: int, repeats: int, progress: Progress
+) -> tuple[list[float], dict[str, dict[str, PeriodTimes]]]:
+    """Return the round trips, and the times per period of a queue and of the environment, in turns."""
+    reader = SeriesReader(warehouse)
+    randomness = random.Random(1)
     round_trips: list[float] = []
-    found = {who: {period: Times() for period in ROUTING} for who in ("queue", "environment")}
+    times_by_subject = {
+        subject: {period: PeriodTimes() for period in ROUTING} for subject in ("queue", "environment")
+    }
     task = progress.add_task("reading series", total=repeats + 1)
     for number in range(repeats + 1):
         for period in ROUTING:
-            for who, times in found.items():
+            for subject, times in times_by_subject.items():
                 started = time.perf_counter()
                 warehouse.query("SELECT 1")
                 if number:  # the first round warms up
                     round_trips.append((time.perf_counter() - started) * 1000)
-                cpu_s, warehouse.took_s, started = server.cpu_s(), 0.0, time.perf_counter()
-                if who == "queue":
-                    queue = f"queue-{chosen.randrange(queues)}"
-                    series = queue_series(warehouse, DEFAULT_SCOPE, queue, period=period, now=end_s)
+                cpu_s, warehouse.waited_s, started = server.cpu_s(), 0.0, time.perf_counter()
+                if subject == "queue":
+                    queue = f"queue-{randomness.randrange(queues)}"
+                    series = queue_series(reader, DEFAULT_SCOPE, queue, period=period, now_s=end_s)
                 else:
-                    series = environment_series(warehouse, DEFAULT_SCOPE, period=period, now=end_s)
+                    series = environment_series(reader, DEFAULT_SCOPE, period=period, now_s=end_s)
                 msgspec.json.encode(series)
                 if number:
-                    times[period].answer.append((time.perf_counter() - started) * 1000)
-                    times[period].query.append(warehouse.took_s * 1000)
+                    times[period].response.append((time.perf_counter() - started) * 1000)
+                    times[period].query.append(warehouse.waited_s * 1000)
                     times[period].server_cpu.append((server.cpu_s() - cpu_s) * 1000)
                     times[period].points = len(series["timeseries"])
-                del series  # or the next one would be charged for clearing it away
+                del series  # otherwise the next series would pay for freeing this one
         progress.update(task, advance=1, refresh=True)
-    return round_trips, found
+    reader.close()
+    return round_trips, times_by_subject
 
 
 def percentile(values: list[float], level: float) -> float:
@@ -215,27 +222,27 @@ def percentile(values: list[float], level: float) -> float:
 
 
 def summary(
-    round_trip_ms: float, found: dict[str, dict[str, Times]]
+    round_trip_ms: float, times_by_subject: dict[str, dict[str, PeriodTimes]]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Per thing and period: milliseconds above the round trip."""
+    """Return the milliseconds above the round trip, per subject and period."""
     return {
-        who: {
+        subject: {
             period: {
                 "points": times.points,
                 "query_p50": round(percentile(times.query, 0.5) - round_trip_ms, 1),
                 "query_p95": round(percentile(times.query, 0.95) - round_trip_ms, 1),
                 "server_cpu": round(statistics.mean(times.server_cpu), 1),
-                "answer_p50": round(percentile(times.answer, 0.5) - round_trip_ms, 1),
-                "answer_p95": round(percentile(times.answer, 0.95) - round_trip_ms, 1),
+                "answer_p50": round(percentile(times.response, 0.5) - round_trip_ms, 1),
+                "answer_p95": round(percentile(times.response, 0.95) - round_trip_ms, 1),
             }
             for period, times in periods.items()
         }
-        for who, periods in found.items()
+        for subject, periods in times_by_subject.items()
     }
 
 
 def run(rows: int, repeats: int, results_in: Path, console: Console) -> dict[str, Any]:
-    """LoadMonitor, measure, print and write; the document that was written."""
+    """Load the rows, measure, print and write the results. Return the results."""
     queues = max(round(rows / BUCKETS["5s"]), 1)
     home = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     home.chmod(0o755)
@@ -244,27 +251,27 @@ def run(rows: int, repeats: int, results_in: Path, console: Console) -> dict[str
         server = ClickHouse(home, any_free_port())
         with running(server) as child, harness.progress_bar(console) as progress:
             migrate(server.url)
-            warehouse = Timed(server.url, 600)
+            warehouse = TimedWarehouse(server.url, 600)
             end_s, started = int(time.time()), time.perf_counter()
             loaded = load(warehouse, queues, end_s, progress)
             load_s = time.perf_counter() - started
-            settle(warehouse)
-            put_together(warehouse, end_s, progress)
+            wait_for_merges(warehouse)
+            merge_days(warehouse, end_s, progress)
             stored = _stored(warehouse)
             processes = Processes(psutil.Process(child.process.pid))
-            round_trips, found = measure(warehouse, processes, queues, end_s, repeats, progress)
+            round_trips, times_by_subject = measure(warehouse, processes, queues, end_s, repeats, progress)
             warehouse.close()
     finally:
         shutil.rmtree(home)
     round_trip_ms = statistics.median(round_trips)
-    above = summary(round_trip_ms, found)
+    above = summary(round_trip_ms, times_by_subject)
     results = harness.Results()
-    for who, periods in found.items():
+    for subject, periods in times_by_subject.items():
         for period, times in periods.items():
-            p95 = percentile(times.answer, 0.95)
+            p95 = percentile(times.response, 0.95)
             results.measurements.append(
                 harness.Measurement(
-                    period, who, 0, 1000 / statistics.median(times.answer), {"answer_p95_ms": p95}
+                    period, subject, 0, 1000 / statistics.median(times.response), {"answer_p95_ms": p95}
                 )
             )
     results.extra = {
@@ -276,7 +283,7 @@ def run(rows: int, repeats: int, results_in: Path, console: Console) -> dict[str
         "round_trip_ms": {"p50": round(round_trip_ms, 2), "p95": round(percentile(round_trips, 0.95), 2)},
         "above_round_trip_ms": above,
         "goal_ms": GOAL_MS,
-        "windows": {period: window(period=period, now_s=end_s).resolution for period in ROUTING},
+        "windows": {period: resolve_window(period=period, now_s=end_s).resolution for period in ROUTING},
     }
     slowest = max(row["query_p95"] for periods in above.values() for row in periods.values())
     ratios = {"slowest_query_p95_of_goal": slowest / GOAL_MS}
@@ -284,12 +291,12 @@ def run(rows: int, repeats: int, results_in: Path, console: Console) -> dict[str
     path = harness.write_json(results_in, "series", results, ratios, units, machine)
     _show(console, results.extra)
     panels = {
-        f"{who}: p95 above the round trip": {
-            f"{period} {part}": max(row[f"{part}_p95"], 0.1)
+        f"{subject}: p95 above the round trip": {
+            f"{period} {step}": max(row[f"{step}_p95"], 0.1)
             for period, row in periods.items()
-            for part in ("query", "answer")
+            for step in ("query", "answer")
         }
-        for who, periods in above.items()
+        for subject, periods in above.items()
     }
     title = f"Series over {loaded / 1e6:,.1f} million rows of {queues:,} queues"
     harness.bars(results_in / "series.png", title, panels, "ms", ours="", columns=2)
@@ -305,11 +312,11 @@ def _stored(warehouse: Warehouse) -> dict[str, dict[str, int]]:
     return {row["table"]: {name: int(row[name]) for name in ("rows", "parts", "bytes")} for row in rows}
 
 
-def _show(console: Console, found: Mapping[str, Any]) -> None:
+def _show(console: Console, results: Mapping[str, Any]) -> None:
     rows = [
         [
-            f"{'env.' if who == 'environment' else who} {period}",
-            found["windows"][period],
+            f"{'env.' if subject == 'environment' else subject} {period}",
+            results["windows"][period],
             f"{row['points']:,}",
             *(
                 f"{row[name]:.1f}"
@@ -317,16 +324,16 @@ def _show(console: Console, found: Mapping[str, Any]) -> None:
             ),
             "yes" if row["query_p95"] < GOAL_MS else "no",
         ]
-        for who, periods in found["above_round_trip_ms"].items()
+        for subject, periods in results["above_round_trip_ms"].items()
         for period, row in periods.items()
     ]
-    stored = ", ".join(f"{name} {part['rows']:,}" for name, part in found["stored"].items())
-    trip = found["round_trip_ms"]
+    stored = ", ".join(f"{name} {table['rows']:,}" for name, table in results["stored"].items())
+    trip = results["round_trip_ms"]
     title = f"ms above a round trip of {trip['p50']} (p95 {trip['p95']})"
-    heads = ["", "width", "points", "query", "p95", "cpu", "answer", "p95", f"< {GOAL_MS:.0f}"]
+    heads = ["", "width", "points", "query", "p95", "cpu", "response", "p95", f"< {GOAL_MS:.0f}"]
     console.print(harness.table(title, heads, rows))
     console.print(
-        "query and answer: p50, then p95; cpu: ClickHouse's mean; the last column is of the query's p95"
+        "query and response: p50, then p95; cpu: mean of ClickHouse; the last column compares the query's p95"
     )
     console.print(f"rows: {stored}")
 
@@ -336,10 +343,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=FULL_ROWS, help="5-second rows; 1,000 queues by default")
     parser.add_argument("--repeats", type=int, default=100, help="series read per period")
     parser.add_argument("--quick", action="store_true", help="a smoke run: 10 queues, few repeats")
-    parser.add_argument("--results", type=Path, default=harness.RESULTS, help="where the results go")
-    given = parser.parse_args()
-    rows, repeats = (QUICK_ROWS, 5) if given.quick else (given.rows, given.repeats)
-    run(rows, repeats, given.results, Console())
+    parser.add_argument("--results", type=Path, default=harness.RESULTS, help="directory of the results")
+    arguments = parser.parse_args()
+    rows, repeats = (QUICK_ROWS, 5) if arguments.quick else (arguments.rows, arguments.repeats)
+    run(rows, repeats, arguments.results, Console())
 
 
 if __name__ == "__main__":
