@@ -1,1 +1,1 @@
-"""The command line: parse, call, print. No logic of its own."""
+"""The command line: parse arguments, call the packages below, print the result. It holds no other logic."""

@@ -1,8 +1,8 @@
-"""A gentle load over HTTP, so that a new platform has something to show: `python -m penstock.cli.demo`.
+"""A light load over HTTP that gives a new platform data to show: `python -m penstock.cli.demo`.
 
-Five durable queues with characters of their own and two run queues, at most about 35 messages and tasks a
-second together. It uses the public API only, waits while the broker is away, and stops at once on SIGINT and
-SIGTERM, giving back what it has leased.
+It uses five durable queues with different load patterns and two run queues, together at most about 35
+messages and tasks per second. It uses the public API only and waits while the broker is unreachable. On
+SIGINT and SIGTERM it stops at once and returns the messages it has leased.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import httpx
 
 from penstock.cli import demo_tasks
 from penstock.config import load_settings
 
-GROUP = "demo"
+CONSUMER_GROUP = "demo"
 TICK_S = 0.5
-RETRY_S = 1.0
-GIVE_BACK_S = 1.0
-TELL_AGAIN_S = 60.0
+RETRY_INTERVAL_S = 1.0
+RETURN_TIMEOUT_S = 1.0
+REPEAT_MESSAGE_INTERVAL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Character:
-    """How one queue behaves: messages per second over time, and who works on them."""
+class QueueLoad:
+    """The load of one queue: messages per second over time, and the consumers that process them."""
 
     queue: str
     rate: Callable[[float], float]
@@ -40,119 +40,153 @@ class Character:
     failure_rate: float = 0.0
 
 
-def burst(rate: float, lasts_s: float, every_s: float, between: float = 0.0) -> Callable[[float], float]:
-    return lambda elapsed_s: rate if elapsed_s % every_s < lasts_s else between
+def constant_rate(per_s: float) -> Callable[[float], float]:
+    return lambda elapsed_s: per_s
 
 
-CHARACTERS = (
-    Character("orders", lambda _: 6.0, work_s=0.02, workers=2, partitions=4, failure_rate=0.004),
-    Character("emails", burst(12.0, 8, 60, between=0.3), work_s=0.2, partitions=2),
-    Character("thumbnails", burst(4.0, 150, 300, between=0.5), work_s=0.4, partitions=2),
-    Character("webhooks", lambda _: 2.0, work_s=0.08, failure_rate=0.05),
-    Character("reports", burst(0.8, 4, 120), work_s=0.5),
+def burst_rate(
+    per_s: float, duration_s: float, interval_s: float, idle_per_s: float = 0.0
+) -> Callable[[float], float]:
+    return lambda elapsed_s: per_s if elapsed_s % interval_s < duration_s else idle_per_s
+
+
+QUEUE_LOADS = (
+    QueueLoad("orders", constant_rate(6.0), work_s=0.02, workers=2, partitions=4, failure_rate=0.004),
+    QueueLoad("emails", burst_rate(12.0, 8, 60, idle_per_s=0.3), work_s=0.2, partitions=2),
+    QueueLoad("thumbnails", burst_rate(4.0, 150, 300, idle_per_s=0.5), work_s=0.4, partitions=2),
+    QueueLoad("webhooks", constant_rate(2.0), work_s=0.08, failure_rate=0.05),
+    QueueLoad("reports", burst_rate(0.8, 4, 120), work_s=0.5),
 )
 
 
+class LeasedMessage(TypedDict):
+    """The fields of a popped message that an ack needs."""
+
+    id: str
+    transactionId: str
+    partitionId: str
+    leaseId: str
+
+
 @dataclass(slots=True)
-class Demo:
-    """The producers and consumers of all characters on one HTTP client."""
+class DemoLoad:
+    """The producers and consumers of all durable queues, on one HTTP client."""
 
     http: httpx.AsyncClient
-    held: dict[str, dict[str, Any]] = field(default_factory=dict)
-    told: dict[str, float] = field(default_factory=dict)
+    leased_messages: dict[str, LeasedMessage] = field(default_factory=dict)
+    printed_at: dict[str, float] = field(default_factory=dict)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for character in CHARACTERS:
-                group.create_task(self.produce(character))
-                for _ in range(character.workers):
-                    group.create_task(self.consume(character))
+            for load in QUEUE_LOADS:
+                group.create_task(self.produce(load))
+                for _ in range(load.workers):
+                    group.create_task(self.consume(load))
 
-    async def produce(self, character: Character) -> None:
-        started = before = time.monotonic()
+    async def produce(self, load: QueueLoad) -> None:
+        started_at = last_tick_at = time.monotonic()
         while True:
             await asyncio.sleep(TICK_S * random.uniform(0.8, 1.2))
             now = time.monotonic()
-            # A pause (a restart, a laptop's lid) is not made up for: that would be a flood.
-            due = character.rate(now - started) * min(now - before, 2 * TICK_S)
-            before = now
+            # Do not catch up after a pause (a restart, a suspended laptop): that would flood the broker.
+            count = load.rate(now - started_at) * min(now - last_tick_at, 2 * TICK_S)
+            last_tick_at = now
             items = [
                 {
-                    "queue": character.queue,
-                    "partition": f"p{random.randrange(character.partitions)}",
+                    "queue": load.queue,
+                    "partition": f"p{random.randrange(load.partitions)}",
                     "payload": {"number": random.randrange(1_000_000), "made_by": "penstock demo"},
                 }
-                for _ in range(int(due + random.random()))
+                for _ in range(int(count + random.random()))
             ]
             if items:
-                await self.call("POST", "/api/v1/push", json={"items": items})
+                await self.post("/api/v1/push", {"items": items})
 
-    async def consume(self, character: Character) -> None:
-        query = {"batch": 5, "consumerGroup": GROUP, "wait": "true", "timeout": 2_000}
+    async def consume(self, load: QueueLoad) -> None:
+        query: dict[str, str | int] = {
+            "batch": 5,
+            "consumerGroup": CONSUMER_GROUP,
+            "wait": "true",
+            "timeout": 2_000,
+        }
         while True:
-            asked = time.monotonic()
-            response = await self.call("GET", f"/api/v1/pop/queue/{character.queue}", params=query)
-            messages = response.json()["messages"] if response.status_code == 200 else []
-            self.held.update((message["id"], message) for message in messages)
+            popped_at = time.monotonic()
+            request = self.http.build_request("GET", f"/api/v1/pop/queue/{load.queue}", params=query)
+            response = await self.send(request)
+            messages: list[LeasedMessage] = []
+            if response.status_code == 200:
+                messages = response.json()["messages"]
+            self.leased_messages.update((message["id"], message) for message in messages)
             for message in messages:
-                await asyncio.sleep(character.work_s * random.uniform(0.5, 1.5))
-                failed = random.random() < character.failure_rate
-                await self.settle(message, "failed" if failed else "completed")
-            if not messages and time.monotonic() - asked < TICK_S:
+                await asyncio.sleep(load.work_s * random.uniform(0.5, 1.5))
+                failed = random.random() < load.failure_rate
+                await self.ack(message, "failed" if failed else "completed")
+            if not messages and time.monotonic() - popped_at < TICK_S:
                 await asyncio.sleep(TICK_S)
 
-    async def settle(self, message: dict[str, Any], status: str) -> None:
-        names = ("transactionId", "partitionId", "leaseId")
-        body = {name: message[name] for name in names} | {"status": status, "consumerGroup": GROUP}
+    async def ack(self, message: LeasedMessage, status: str) -> None:
+        body = {
+            "transactionId": message["transactionId"],
+            "partitionId": message["partitionId"],
+            "leaseId": message["leaseId"],
+            "status": status,
+            "consumerGroup": CONSUMER_GROUP,
+        }
         if status == "failed":
-            body["error"] = "the demo fails now and then"
-        await self.call("POST", "/api/v1/ack", json=body)
-        self.held.pop(message["id"], None)
+            body["error"] = "Simulated failure of the demo"
+        await self.post("/api/v1/ack", body)
+        self.leased_messages.pop(message["id"], None)
 
-    async def give_back(self) -> None:
-        """Return what is still leased, or its partitions would stand still until the leases run out."""
+    async def return_leased_messages(self) -> None:
+        """Return leased messages for retry; otherwise their partitions would wait until the leases expire."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(GIVE_BACK_S):
-                await asyncio.gather(*(self.settle(message, "retry") for message in self.held.values()))
+            async with asyncio.timeout(RETURN_TIMEOUT_S):
+                await asyncio.gather(
+                    *(self.ack(message, "retry") for message in self.leased_messages.values())
+                )
 
-    async def call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """The broker's answer, however long it takes to come back. Only its own refusals are returned."""
+    async def post(self, path: str, body: object) -> httpx.Response:
+        return await self.send(self.http.build_request("POST", path, json=body))
+
+    async def send(self, request: httpx.Request) -> httpx.Response:
+        """Send a request until the broker accepts or rejects it; retry on overload, failure and outage."""
         while True:
             try:
-                response = await self.http.request(method, path, **options)
+                response = await self.http.send(request)
             except httpx.TransportError:
-                self.tell("waiting for the broker")
+                self.print_message("waiting for the broker")
             else:
                 if response.status_code != 429 and response.status_code < 500:
                     return response
-                self.tell(f"{path} answered {response.status_code}; the broker's log says why")
-            await asyncio.sleep(RETRY_S)
+                status = response.status_code
+                self.print_message(f"{request.url.path} returned HTTP {status}; see the log of the broker")
+            await asyncio.sleep(RETRY_INTERVAL_S)
 
-    def tell(self, words: str) -> None:
-        """Say it, but not every second: trouble tends to last, and to touch every worker."""
+    def print_message(self, message: str) -> None:
+        """Print a message at most once a minute: a problem often lasts and affects every worker."""
         now = time.monotonic()
-        if now - self.told.get(words, -TELL_AGAIN_S) >= TELL_AGAIN_S:
-            self.told[words] = now
-            print(f"demo: {words}", flush=True)
+        if now - self.printed_at.get(message, -REPEAT_MESSAGE_INTERVAL_S) >= REPEAT_MESSAGE_INTERVAL_S:
+            self.printed_at[message] = now
+            print(f"demo: {message}", flush=True)
 
 
-async def everything(demo: Demo, url: str) -> None:
+async def run_queues_and_tasks(demo: DemoLoad, url: str) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(demo.run())
-        group.create_task(demo_tasks.run(url, demo.tell))
+        group.create_task(demo_tasks.run(url, demo.print_message))
 
 
 async def run(url: str) -> None:
     """Load the broker at `url` until a signal or a cancellation ends it."""
     async with httpx.AsyncClient(base_url=url, timeout=10) as http:
-        demo = Demo(http)
-        work = asyncio.create_task(everything(demo, url))
+        demo = DemoLoad(http)
+        load = asyncio.create_task(run_queues_and_tasks(demo, url))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, work.cancel)
+            loop.add_signal_handler(number, load.cancel)
         with suppress(asyncio.CancelledError):
-            await work
-        await demo.give_back()
+            await load
+        await demo.return_leased_messages()
 
 
 def main() -> None:

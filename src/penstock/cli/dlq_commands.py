@@ -1,11 +1,10 @@
-"""`penstock dlq …`: dead letters looked at, requeued and purged."""
+"""`penstock dlq …`: list, requeue and purge dead letters."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -19,50 +18,56 @@ from rich.progress import (
 )
 
 from penstock.cli.dlq_tables import (
-    groups_table,
-    job_words,
-    jobs_table,
-    letter_text,
-    letters_table,
-    status_table,
+    dead_letter_count_table,
+    dead_letter_details,
+    dead_letter_table,
+    describe_dry_run,
+    describe_job,
+    error_group_table,
+    job_table,
 )
-from penstock.config import load_settings
+from penstock.cli.options import (
+    AsJson,
+    BrokerToken,
+    BrokerUrl,
+    SkipConfirmation,
+    connect_to_broker,
+    print_json,
+)
 
 if TYPE_CHECKING:
-    from penstock.cli.broker_http import BrokerHttp
+    from penstock.cli.broker_client import BrokerClient, Job
 
-dlq = typer.Typer(help="Dead letters: what consumer groups gave up on.", no_args_is_help=True)
+dlq = typer.Typer(
+    help="List, requeue and purge dead letters: messages and tasks that consumers gave up on.",
+    no_args_is_help=True,
+)
 
-POLL_S = 0.2
-ENDED = ("done", "cancelled", "failed")
+JOB_POLL_INTERVAL_S = 0.2
+FINISHED_JOB_STATES = ("done", "cancelled", "failed")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Url = Annotated[str | None, typer.Option("--url", help="The broker, if not the one of the settings.")]
-Token = Annotated[str | None, typer.Option("--token", help="A token, if not the one of the settings.")]
-QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="Only of this queue.")]
-GroupOption = Annotated[str | None, typer.Option("--group", "-g", help="Only of this consumer group.")]
-PartitionOption = Annotated[str | None, typer.Option(help="Only of this partition.")]
-StartOption = Annotated[str | None, typer.Option("--from", help="Died then or later; ISO 8601, UTC.")]
-EndOption = Annotated[str | None, typer.Option("--to", help="Died before then.")]
-ErrorOption = Annotated[str | None, typer.Option(help="Has this in its error.")]
-ErrorGroupOption = Annotated[str | None, typer.Option(help="Of this group of errors: see `dlq groups`.")]
-PayloadOption = Annotated[str | None, typer.Option(help="Has this in its payload.")]
-All = Annotated[bool, typer.Option("--all", help="Every dead letter there is.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
-Rate = Annotated[int | None, typer.Option(min=1, max=100_000, help="Letters a second at most.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Do not wait for the job.")]
-Letters = Annotated[list[str] | None, typer.Argument(help="Ids of letters; or choose by options.")]
-
-
-def _broker(url: str | None, token: str | None) -> BrokerHttp:
-    from penstock.cli.broker_http import BrokerHttp
-
-    return BrokerHttp.of(load_settings(), url, token)
-
-
-def _print(content: Any) -> None:
-    print(json.dumps(content, indent=2, ensure_ascii=False))
+QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")]
+GroupOption = Annotated[str | None, typer.Option("--group", "-g", help="Only this consumer group.")]
+PartitionOption = Annotated[str | None, typer.Option(help="Only this partition.")]
+StartOption = Annotated[
+    str | None, typer.Option("--from", help="Only dead letters from this time on (ISO 8601, UTC).")
+]
+EndOption = Annotated[
+    str | None, typer.Option("--to", help="Only dead letters before this time (ISO 8601, UTC).")
+]
+ErrorOption = Annotated[str | None, typer.Option(help="Only dead letters with this text in the error.")]
+ErrorGroupOption = Annotated[
+    str | None, typer.Option(help="Only dead letters of this error group; `dlq groups` lists them.")
+]
+PayloadOption = Annotated[str | None, typer.Option(help="Only dead letters with this text in the payload.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show how many dead letters match; change nothing.")]
+Rate = Annotated[int | None, typer.Option(min=1, max=100_000, help="Maximum dead letters per second.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Start the job and do not wait for its end.")]
+MaxRows = Annotated[int, typer.Option("-n", "--limit", min=1, max=1_000, help="Maximum number of rows.")]
+DeadLetterIds = Annotated[
+    list[str] | None, typer.Argument(help="Ids of dead letters. Without ids, use the options to select.")
+]
 
 
 @dlq.command()
@@ -70,20 +75,22 @@ def status(
     queue: QueueOption = None,
     group: GroupOption = None,
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
+    url: BrokerUrl = None,
+    token: BrokerToken = None,
 ) -> None:
-    """How many dead letters each queue and group has."""
-    with _broker(url, token) as broker:
-        body = broker.get("/api/v1/dlq/status", queue=queue, consumerGroup=group)
+    """Count the dead letters of each queue and consumer group."""
+    from penstock.cli.broker_client import DeadLetterStatus
+
+    with connect_to_broker(url, token) as broker:
+        body = broker.get("/api/v1/dlq/status", DeadLetterStatus, queue=queue, consumerGroup=group)
     if as_json:
-        _print(body)
+        print_json(body)
     else:
-        Console(highlight=False).print(status_table(body))
+        Console(highlight=False).print(dead_letter_count_table(body))
 
 
 @dlq.command("ls")
-def list_letters(
+def list_dead_letters(
     queue: QueueOption = None,
     group: GroupOption = None,
     partition: PartitionOption = None,
@@ -92,13 +99,15 @@ def list_letters(
     error: ErrorOption = None,
     error_group: ErrorGroupOption = None,
     payload: PayloadOption = None,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1_000, help="How many at most.")] = 20,
+    limit: MaxRows = 20,
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
+    url: BrokerUrl = None,
+    token: BrokerToken = None,
 ) -> None:
     """List dead letters, the latest first."""
-    wanted = {
+    from penstock.cli.broker_client import DeadLetterPage
+
+    filters = {
         "queue": queue,
         "consumerGroup": group,
         "partition": partition,
@@ -108,62 +117,71 @@ def list_letters(
         "errorGroup": error_group,
         "payload": payload,
     }
-    with _broker(url, token) as broker:
-        body = broker.get("/api/v1/dlq", **wanted, limit=limit)
-        found = body["messages"]
-        while len(found) < limit and body["nextCursor"]:
-            body = broker.get("/api/v1/dlq", **wanted, limit=limit - len(found), cursor=body["nextCursor"])
-            found += body["messages"]
+    with connect_to_broker(url, token) as broker:
+        page = broker.get("/api/v1/dlq", DeadLetterPage, **filters, limit=limit)
+        dead_letters = page["messages"]
+        while len(dead_letters) < limit and page["nextCursor"]:
+            remaining = limit - len(dead_letters)
+            page = broker.get(
+                "/api/v1/dlq", DeadLetterPage, **filters, limit=remaining, cursor=page["nextCursor"]
+            )
+            dead_letters += page["messages"]
     if as_json:
-        _print(found)
-    elif not found:
+        print_json(dead_letters)
+    elif not dead_letters:
         print("No dead letters match.")
     else:
-        Console(highlight=False).print(letters_table(found, body))
+        Console(highlight=False).print(dead_letter_table(dead_letters, page))
 
 
 @dlq.command()
 def show(
-    letter: Annotated[str, typer.Argument(help="The letter's id, as `dlq ls` tells it.")],
+    dead_letter_id: Annotated[str, typer.Argument(help="Id of the dead letter, as `dlq ls` shows it.")],
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
+    url: BrokerUrl = None,
+    token: BrokerToken = None,
 ) -> None:
-    """Show one dead letter: payload, error, attempts, and the lives it had before."""
-    with _broker(url, token) as broker:
-        body = broker.get(f"/api/v1/dlq/letters/{letter}")
+    """Show one dead letter: payload, error, attempts, and how often it died."""
+    from penstock.cli.broker_client import DeadLetter
+
+    with connect_to_broker(url, token) as broker:
+        body = broker.get(f"/api/v1/dlq/letters/{dead_letter_id}", DeadLetter)
     if as_json:
-        _print(body)
+        print_json(body)
     else:
-        Console(highlight=False).print(letter_text(body))
+        Console(highlight=False).print(dead_letter_details(body))
 
 
 @dlq.command()
 def groups(
     queue: QueueOption = None,
     group: GroupOption = None,
-    hours: Annotated[int, typer.Option(min=1, max=168, help="How far the trend goes back.")] = 24,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1_000, help="How many at most.")] = 20,
+    hours: Annotated[int, typer.Option(min=1, max=168, help="Hours that the trend covers.")] = 24,
+    limit: MaxRows = 20,
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
+    url: BrokerUrl = None,
+    token: BrokerToken = None,
 ) -> None:
-    """What dead letters died of, the most frequent first, with a trend by the hour."""
-    with _broker(url, token) as broker:
-        body = broker.get("/api/v1/dlq/groups", queue=queue, consumerGroup=group, hours=hours, limit=limit)
+    """Group dead letters by error, the most frequent error first, with an hourly trend."""
+    from penstock.cli.broker_client import ErrorGroupPage
+
+    with connect_to_broker(url, token) as broker:
+        page = broker.get(
+            "/api/v1/dlq/groups", ErrorGroupPage, queue=queue, consumerGroup=group, hours=hours, limit=limit
+        )
     if as_json:
-        _print(body["groups"])
-    elif not body["groups"]:
+        print_json(page["groups"])
+    elif not page["groups"]:
         print("There are no dead letters.")
     else:
-        Console(highlight=False).print(groups_table(body))
+        Console(highlight=False).print(error_group_table(page))
 
 
-def _acting(action: str) -> Callable[..., None]:
-    """The command that makes a job of this kind."""
+def _build_job_command(kind: str) -> Callable[..., None]:
+    """Build the command that starts a job of this kind."""
 
     def command(
-        letters: Letters = None,
+        dead_letter_ids: DeadLetterIds = None,
         queue: QueueOption = None,
         group: GroupOption = None,
         partition: PartitionOption = None,
@@ -172,69 +190,77 @@ def _acting(action: str) -> Callable[..., None]:
         error: ErrorOption = None,
         error_group: ErrorGroupOption = None,
         payload: PayloadOption = None,
-        everything: All = False,
+        select_all: All = False,
         rate: Rate = None,
         dry_run: DryRun = False,
-        yes: Yes = False,
+        yes: SkipConfirmation = False,
         detach: Detach = False,
         as_json: AsJson = False,
-        url: Url = None,
-        token: Token = None,
+        url: BrokerUrl = None,
+        token: BrokerToken = None,
     ) -> None:
-        chosen = _selection(
-            letters, queue, group, partition, start, end, error, error_group, payload, everything
-        )
-        _work(action, chosen, rate, dry_run, yes, detach, as_json, url, token)
+        selection: dict[str, object] = {
+            "queue": queue,
+            "consumerGroup": group,
+            "partition": partition,
+            "from": start,
+            "to": end,
+            "error": error,
+            "errorGroup": error_group,
+            "payload": payload,
+            "all": select_all or None,
+            "letterIds": dead_letter_ids or None,
+        }
+        selection = {name: value for name, value in selection.items() if value is not None}
+        _run_job(kind, selection, rate, dry_run, yes, detach, as_json, url, token)
 
     return command
 
 
-_ENDS = "Exit code 0 when it is done, 1 when it was not or only in part."
-for _action, _what in (
+_EXIT_CODES = "Exit code 0 when the job is done, 1 when it did not start, was cancelled or failed."
+for _kind, _summary in (
     (
         "requeue",
-        "Push dead messages again, each to the end of its partition, for the group that gave up on it.",
+        "Push dead messages to the end of their partitions again, for the group that gave up on them.",
     ),
-    ("purge", "Delete dead letters for good."),
+    ("purge", "Delete dead letters permanently."),
 ):
-    dlq.command(_action, help=f"{_what}\n\n{_ENDS}")(_acting(_action))
+    dlq.command(_kind, help=f"{_summary}\n\n{_EXIT_CODES}")(_build_job_command(_kind))
 
 
 @dlq.command()
-def jobs(as_json: AsJson = False, url: Url = None, token: Token = None) -> None:
-    """List requeues and purges, the latest first, with how far they have come."""
-    with _broker(url, token) as broker:
-        body = broker.get("/api/v1/jobs")
+def jobs(as_json: AsJson = False, url: BrokerUrl = None, token: BrokerToken = None) -> None:
+    """List requeue and purge jobs with their progress, the latest first."""
+    from penstock.cli.broker_client import JobPage
+
+    with connect_to_broker(url, token) as broker:
+        page = broker.get("/api/v1/jobs", JobPage)
     if as_json:
-        _print(body["jobs"])
-    elif not body["jobs"]:
+        print_json(page["jobs"])
+    elif not page["jobs"]:
         print("There are no jobs.")
     else:
-        Console(highlight=False).print(jobs_table(body["jobs"]))
+        Console(highlight=False).print(job_table(page["jobs"]))
 
 
 @dlq.command()
 def cancel(
-    job: Annotated[str, typer.Argument(help="The job's id, as `dlq jobs` tells it.")],
+    job_id: Annotated[str, typer.Argument(help="Id of the job, as `dlq jobs` shows it.")],
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
+    url: BrokerUrl = None,
+    token: BrokerToken = None,
 ) -> None:
-    """Stop a requeue or purge; what it has done stays done."""
-    with _broker(url, token) as broker:
-        body = broker.post(f"/api/v1/jobs/{job}/cancel")
-    _print(body) if as_json else print(job_words(body))
+    """Cancel a requeue or purge job. The changes it has made remain."""
+    from penstock.cli.broker_client import Job
+
+    with connect_to_broker(url, token) as broker:
+        job = broker.post(f"/api/v1/jobs/{job_id}/cancel", Job)
+    _print_job(job, as_json)
 
 
-def _selection(letters: list[str] | None, *options: Any) -> dict[str, Any]:
-    names = ("queue", "consumerGroup", "partition", "from", "to", "error", "errorGroup", "payload", "all")
-    body = {name: value for name, value in zip(names, options, strict=True) if value not in (None, False)}
-    return body | ({"letterIds": letters} if letters else {})
-
-
-def _work(
+def _run_job(
     kind: str,
-    body: dict[str, Any],
+    selection: dict[str, object],
     rate: int | None,
     dry_run: bool,
     yes: bool,
@@ -243,43 +269,45 @@ def _work(
     url: str | None,
     token: str | None,
 ) -> None:
-    with _broker(url, token) as broker:
+    from penstock.cli.broker_client import DryRunResult, Job
+
+    with connect_to_broker(url, token) as broker:
         path = f"/api/v1/dlq/{kind}"
-        found = broker.post(path, body | {"dryRun": True})
+        matches = broker.post(path, DryRunResult, selection | {"dryRun": True})
         if dry_run:
-            _print(found) if as_json else print(_would(kind, found))
+            print_json(matches) if as_json else print(describe_dry_run(kind, matches))
             raise typer.Exit(0)
         if not (yes or as_json):
-            print(_would(kind, found))
-            if not found["total"] or not typer.confirm("Go on?"):
-                raise typer.Exit(0 if not found["total"] else 1)
-        job = broker.post(path, body | ({"ratePerSecond": rate} if rate else {}))
+            print(describe_dry_run(kind, matches))
+            if not matches["total"] or not typer.confirm("Continue?"):
+                raise typer.Exit(0 if not matches["total"] else 1)
+        job = broker.post(path, Job, selection | ({"ratePerSecond": rate} if rate else {}))
         if not detach:
-            job = _watch(broker, job, quiet=as_json)
-    _print(job) if as_json else print(job_words(job))
+            job = _wait_for_job(broker, job, quiet=as_json)
+    _print_job(job, as_json)
     raise typer.Exit(0 if detach or job["state"] == "done" else 1)
 
 
-def _would(kind: str, found: dict[str, Any]) -> str:
-    words = {"requeue": "be requeued", "purge": "be deleted for good"}[kind]
-    number = f"{found['total']:,}" if found["totalIsExact"] else f"at least {found['total']:,}"
-    return f"{number} dead {'letter' if found['total'] == 1 else 'letters'} would {words}."
+def _print_job(job: Job, as_json: bool) -> None:
+    print_json(job) if as_json else print(describe_job(job))
 
 
-def _watch(broker: BrokerHttp, job: dict[str, Any], quiet: bool) -> dict[str, Any]:
-    """Show a bar until the job has ended. Ctrl-C leaves the job running, and says so."""
+def _wait_for_job(broker: BrokerClient, job: Job, quiet: bool) -> Job:
+    """Show a progress bar until the job has finished. On Ctrl-C the job continues, and the output says so."""
+    from penstock.cli.broker_client import Job
+
     console = Console(stderr=True, highlight=False, quiet=quiet)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TaskProgressColumn())
     try:
         with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-            words = {"requeue": "Requeueing", "purge": "Purging"}[job["kind"]]
+            description = {"requeue": "Requeueing", "purge": "Purging"}[job["kind"]]
             total = job["total"] if job["totalIsExact"] else None
-            task = bar.add_task(words, total=total)
-            while job["state"] not in ENDED:
-                time.sleep(POLL_S)
-                job = broker.get(f"/api/v1/jobs/{job['id']}")
-                bar.update(task, completed=job["changed"], description=job["note"] or words)
+            task = bar.add_task(description, total=total)
+            while job["state"] not in FINISHED_JOB_STATES:
+                time.sleep(JOB_POLL_INTERVAL_S)
+                job = broker.get(f"/api/v1/jobs/{job['id']}", Job)
+                bar.update(task, completed=job["changed"], description=job["note"] or description)
     except KeyboardInterrupt:
-        print(f"The job goes on. `penstock dlq cancel {job['id']}` stops it.")
+        print(f"The job continues. Cancel it with `penstock dlq cancel {job['id']}`.")
         raise typer.Exit(1) from None
     return job

@@ -1,10 +1,10 @@
-"""How dead letters look in the terminal."""
+"""Format dead letters, error groups and jobs for the terminal."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -13,26 +13,45 @@ from rich.text import Text
 
 from penstock.cli.tables import format_duration, plain_table
 
+if TYPE_CHECKING:
+    from penstock.cli.broker_client import (
+        DeadLetter,
+        DeadLetterPage,
+        DeadLetterStatus,
+        DryRunResult,
+        ErrorGroupPage,
+        Job,
+    )
+
 BARS = " ▁▂▃▄▅▆▇█"
-STATES = {"done": "green", "running": "yellow", "waiting": "dim", "cancelled": "dim", "failed": "red"}
+MAX_ERROR_LENGTH = 120
+JOB_STATE_COLOURS = {
+    "done": "green",
+    "running": "yellow",
+    "waiting": "dim",
+    "cancelled": "dim",
+    "failed": "red",
+}
 
 
-def status_table(body: dict[str, Any]) -> RenderableType:
-    table = plain_table("Queue", "Group", "Dead", "Oldest died")
-    for row in body["groups"]:
-        name = escape(row["consumerGroup"]) if row["consumerGroup"] else "[dim]deleted[/dim]"
+def dead_letter_count_table(status: DeadLetterStatus) -> RenderableType:
+    table = plain_table("Queue", "Group", "Dead letters", "Oldest")
+    for row in status["groups"]:
+        group = escape(row["consumerGroup"]) if row["consumerGroup"] else "[dim]deleted[/dim]"
         if row["kind"] == "run":
-            name = "[dim]run queue[/dim]"
-        table.add_row(escape(row["queue"]), name, f"{row['deadLetters']:,}", ago(row["oldestFailedAt"]))
-    if body["missing"] is None:
+            group = "[dim]run queue[/dim]"
+        table.add_row(
+            escape(row["queue"]), group, f"{row['deadLetters']:,}", format_age(row["oldestFailedAt"])
+        )
+    if status["missing"] is None:
         return table
-    return Group(table, Text(f"\nNot told: {body['missing']}.", style="yellow"))
+    return Group(table, Text(f"\nThese counts are incomplete: {status['missing']}", style="yellow"))
 
 
-def letters_table(letters: list[dict[str, Any]], body: dict[str, Any]) -> RenderableType:
-    table = plain_table("Letter", "Queue", "Group", "Partition", "Died", "Attempts", "Error")
-    for row in letters:
-        error = one_line(row["errorMessage"] or "–")
+def dead_letter_table(dead_letters: list[DeadLetter], page: DeadLetterPage) -> RenderableType:
+    table = plain_table("Id", "Queue", "Group", "Partition", "Died", "Attempts", "Error")
+    for row in dead_letters:
+        error = to_one_line(row["errorMessage"] or "–")
         if (row["timesDead"] or 1) > 1:
             error = f"(dead {row['timesDead']} times) {error}"
         table.add_row(
@@ -40,21 +59,21 @@ def letters_table(letters: list[dict[str, Any]], body: dict[str, Any]) -> Render
             escape(row["queue"]),
             escape(row["consumerGroup"] or "–"),
             escape(row["partition"] or "–"),
-            ago(row["failedAt"]),
+            format_age(row["failedAt"]),
             str(row["totalAttempts"]),
             escape(error),
         )
-    total = body["total"]
-    if total is None or total <= len(letters):
+    total = page["total"]
+    if total is None or total <= len(dead_letters):
         return table
-    more = f"{len(letters):,} of {total:,}" + ("" if body["totalIsExact"] else " or more")
-    return Group(table, Text(f"\n{more}; -n shows more of them.", style="dim"))
+    shown = f"{len(dead_letters):,} of {total:,}" + ("" if page["totalIsExact"] else " or more")
+    return Group(table, Text(f"\n{shown} dead letters. Use -n to see more.", style="dim"))
 
 
-def letter_text(row: dict[str, Any]) -> RenderableType:
+def dead_letter_details(row: DeadLetter) -> RenderableType:
     table = plain_table("Dead letter", row["letterId"])
     times = row["timesDead"]
-    lives = "once" if times == 1 else "–" if times is None else f"{times} times"
+    times_dead = "once" if times == 1 else "–" if times is None else f"{times} times"
     partition = "–" if row["partition"] is None else f"{row['partition']}, offset {row['offset']}"
     for name, value in (
         ("Queue", row["queue"]),
@@ -63,79 +82,91 @@ def letter_text(row: dict[str, Any]) -> RenderableType:
         ("Transaction id", row["transactionId"]),
         ("Trace id", row["traceId"] or "–"),
         ("First enqueued", f"{row['firstEnqueuedAt']} as {row['firstTransactionId']}"),
-        ("Died", f"{row['failedAt']}, {ago(row['failedAt'])}"),
-        ("Has died", lives),
-        ("Attempts", f"{row['retryCount']} in this life, {row['totalAttempts']} in all"),
+        ("Died", f"{row['failedAt']}, {format_age(row['failedAt'])}"),
+        ("Times dead", times_dead),
+        ("Attempts", f"{row['retryCount']} since the last requeue, {row['totalAttempts']} in all"),
         ("Error", row["errorMessage"] or "–"),
         ("Error group", row["errorGroup"] or "–"),
     ):
-        table.add_row(name, escape(str(value)))
-    payload = row.get("dataProblem") or json.dumps(row["data"], indent=2, ensure_ascii=False)
+        table.add_row(name, escape(value))
+    problem = row.get("dataProblem")
+    payload = str(problem) if problem else json.dumps(row["data"], indent=2, ensure_ascii=False)
     return Group(table, Text(""), Text(payload))
 
 
-def groups_table(body: dict[str, Any]) -> RenderableType:
-    table = plain_table("Dead", "Error", "Queues", "First", "Last", "Trend", "Error group")
-    for row in body["groups"]:
+def error_group_table(page: ErrorGroupPage) -> RenderableType:
+    table = plain_table("Dead letters", "Error", "Queues", "First", "Last", "Trend", "Error group")
+    for row in page["groups"]:
         table.add_row(
             f"{row['deadLetters']:,}",
             escape(row["error"]),
             escape(", ".join(row["queues"])),
-            ago(row["firstFailedAt"]),
-            ago(row["lastFailedAt"]),
-            sparkline(row["trend"]),
+            format_age(row["firstFailedAt"]),
+            format_age(row["lastFailedAt"]),
+            draw_sparkline(row["trend"]),
             f"[dim]{row['errorGroup']}[/dim]",
         )
-    total = body["pagination"]["total"]
-    if total <= len(body["groups"]):
+    total = page["pagination"]["total"]
+    if total <= len(page["groups"]):
         return table
-    return Group(table, Text(f"\n{len(body['groups'])} of {total:,} groups; -n shows more.", style="dim"))
+    hint = f"\n{len(page['groups'])} of {total:,} error groups. Use -n to see more."
+    return Group(table, Text(hint, style="dim"))
 
 
-def jobs_table(jobs: list[dict[str, Any]]) -> Table:
-    table = plain_table("Job", "What", "State", "Changed", "Of", "Made", "")
+def job_table(jobs: list[Job]) -> Table:
+    table = plain_table("Job", "Kind", "State", "Changed", "Total", "Created", "Note")
     for job in jobs:
-        of = f"{job['total']:,}" if job["totalIsExact"] else f"{job['total']:,}+"
         table.add_row(
             job["id"],
             job["kind"],
-            Text(job["state"], style=STATES[job["state"]]),
+            Text(job["state"], style=JOB_STATE_COLOURS[job["state"]]),
             f"{job['changed']:,}",
-            of,
-            ago(job["createdAt"]),
+            f"{job['total']:,}" + ("" if job["totalIsExact"] else "+"),
+            format_age(job["createdAt"]),
             escape(job["note"] or ""),
         )
     return table
 
 
-def job_words(job: dict[str, Any]) -> str:
-    """A job in one line."""
-    done = {"requeue": "requeued", "purge": "deleted"}[job["kind"]]
-    letters = f"{job['changed']:,} dead {'letter' if job['changed'] == 1 else 'letters'} {done}"
+def describe_job(job: Job) -> str:
+    """Describe a job in one line."""
+    action = {"requeue": "requeued", "purge": "deleted"}[job["kind"]]
+    result = f"{_count_dead_letters(job['changed'])} {action}"
     match job["state"]:
         case "done":
-            return f"Done: {letters}."
+            return f"Done: {result}."
         case "cancelled":
-            return f"Cancelled: {letters} before that."
+            return f"Cancelled: {result} before that."
         case "failed":
-            return f"Failed after {letters}: {job['note']}"
-    return f"Job {job['id']} is {job['state']}: {letters} so far. `penstock dlq jobs` shows how it goes on."
+            return f"Failed after {result}: {job['note']}"
+    return f"Job {job['id']} is {job['state']}: {result} so far. `penstock dlq jobs` shows its progress."
 
 
-def sparkline(counts: list[int]) -> str:
-    """A bar per hour, as high as its share of the busiest one; any letter at all shows."""
-    most = max(counts, default=0)
-    if most <= 0:
+def describe_dry_run(kind: str, result: DryRunResult) -> str:
+    action = {"requeue": "be requeued", "purge": "be deleted permanently"}[kind]
+    at_least = "" if result["totalIsExact"] else "At least "
+    return f"{at_least}{_count_dead_letters(result['total'])} would {action}."
+
+
+def _count_dead_letters(count: int) -> str:
+    return f"{count:,} dead {'letter' if count == 1 else 'letters'}"
+
+
+def draw_sparkline(counts: list[int]) -> str:
+    """Draw one bar per hour, scaled to the busiest hour; every nonzero count is visible."""
+    max_count = max(counts, default=0)
+    if max_count <= 0:
         return ""
-    return "".join(BARS[-(-max(count, 0) * (len(BARS) - 1) // most)] for count in counts)
+    return "".join(BARS[-(-max(count, 0) * (len(BARS) - 1) // max_count)] for count in counts)
 
 
-def one_line(text: str) -> str:
-    return " ".join(text.split())[:120]
+def to_one_line(text: str) -> str:
+    return " ".join(text.split())[:MAX_ERROR_LENGTH]
 
 
-def ago(moment: str | None) -> str:
-    if moment is None:
+def format_age(timestamp: str | None) -> str:
+    """Format an ISO 8601 timestamp as an age, such as `4 min ago`."""
+    if timestamp is None:
         return "–"
-    seconds = (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(timestamp)).total_seconds()
     return f"{format_duration(max(0.0, seconds))} ago"

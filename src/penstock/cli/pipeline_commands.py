@@ -1,4 +1,4 @@
-"""`penstock pipeline …`: running, watching, draining and resetting the Spark job."""
+"""`penstock pipeline …`: run, inspect, drain and reset the Spark job; rebuild and compact its archive."""
 
 from __future__ import annotations
 
@@ -13,34 +13,33 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from penstock.cli.options import AsJson, SkipConfirmation
 from penstock.config import Settings, load_settings
 
-pipeline = typer.Typer(help="The Spark job that carries metrics into ClickHouse.", no_args_is_help=True)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+pipeline = typer.Typer(help="Manage the Spark job that writes metrics to ClickHouse.", no_args_is_help=True)
 
 
-def _settings(*needed: str) -> Settings:
+def _load_settings(*needed_urls: str) -> Settings:
     from penstock.embedded.supervision.platform import resolve_server_urls
 
-    return resolve_server_urls(load_settings(), *needed)
+    return resolve_server_urls(load_settings(), *needed_urls)
 
 
-def _settings_with_java() -> Settings:
-    """Settings for a command that starts Spark here; Java is found as `penstock up` finds it."""
+def _load_settings_for_spark() -> Settings:
+    """Load the settings of a command that starts Spark; find Java in the same way as `penstock up`."""
     import os
 
     from penstock.embedded.servers.java import find_java
 
-    settings = _settings("redis_url", "clickhouse_url")
+    settings = _load_settings("redis_url", "clickhouse_url")
     if "JAVA_HOME" not in os.environ:
         os.environ["JAVA_HOME"] = str(find_java(settings.home).home)
     return settings
 
 
 @contextmanager
-def _bar(as_json: bool, unit: str) -> Iterator[Progress]:
-    """A progress bar on stderr, shown only to people."""
+def _progress_bar(as_json: bool, unit: str) -> Iterator[Progress]:
+    """Show a progress bar on stderr, unless the output is JSON."""
     console = Console(stderr=True, highlight=False, quiet=as_json)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
@@ -49,87 +48,87 @@ def _bar(as_json: bool, unit: str) -> Iterator[Progress]:
 
 @pipeline.command()
 def run() -> None:
-    """Run the pipeline alone, against the servers the settings name."""
+    """Run only the pipeline, with the servers of the settings."""
     from penstock.pipeline import job
 
-    job.run(_settings_with_java())
+    job.run(_load_settings_for_spark())
 
 
 @pipeline.command()
 def status(as_json: AsJson = False) -> None:
-    """Show how far the pipeline has come; exit code 0 when it runs, else 1."""
-    from penstock.cli.platform_info import pipeline_progress
+    """Show the progress of the pipeline. Exit code 0 when it runs, 1 when it does not."""
+    from penstock.cli.platform_info import read_pipeline_progress
     from penstock.cli.tables import progress_table
-    from penstock.streams.progress import is_alive
+    from penstock.streams.progress import is_pipeline_running
 
-    progress = pipeline_progress(_settings("redis_url").redis_url)
+    progress = read_pipeline_progress(_load_settings("redis_url").redis_url)
     if as_json:
         print(json.dumps(progress, indent=2))
     elif progress is None:
         print("The pipeline has never run.")
     else:
         Console(highlight=False).print(progress_table(progress))
-        if not is_alive(progress):
-            print("\nThe pipeline does not run. This is the last that it said.")
-    raise typer.Exit(0 if is_alive(progress) else 1)
+        if not is_pipeline_running(progress):
+            print("\nThe pipeline does not run. The table shows its last report.")
+    raise typer.Exit(0 if is_pipeline_running(progress) else 1)
 
 
 @pipeline.command()
 def drain(as_json: AsJson = False) -> None:
-    """Count everything that is in the streams now, then stop.
+    """Count all entries that are in the streams now, then stop.
 
-    If a pipeline runs already, this waits until that one has got there. Exit code 0 when it is all counted.
+    If a pipeline already runs, wait until it has counted them. Exit code 0 when all entries are counted.
     """
     from penstock.pipeline import control
 
-    settings = _settings_with_java()
-    with _bar(as_json, "entries") as bar:
-        task = bar.add_task("Looking at the streams", total=None)
+    settings = _load_settings_for_spark()
+    with _progress_bar(as_json, "entries") as bar:
+        task = bar.add_task("Reading the streams", total=None)
 
-        def tell(total: int, left: int, by: str) -> None:
-            words = "Draining" if by == "drain" else "Waiting for the running pipeline"
-            bar.update(task, description=words, total=total, completed=total - left)
+        def show_progress(total: int, remaining: int, by: str) -> None:
+            description = "Draining" if by == "drain" else "Waiting for the running pipeline"
+            bar.update(task, description=description, total=total, completed=total - remaining)
 
-        drained = control.drain(settings, tell)
+        result = control.drain(settings, show_progress)
     if as_json:
-        print(json.dumps(asdict(drained) | {"seconds": round(drained.seconds, 1)}))
-    elif not drained.complete:
-        print(f"Stopped after {drained.entries:,} entries; {drained.left:,} are left.")
-    elif drained.by == "nobody":
-        print("Nothing to do: everything in the streams was counted already.")
+        print(json.dumps(asdict(result) | {"seconds": round(result.seconds, 1)}))
+    elif not result.complete:
+        print(f"Stopped after {result.entries:,} entries; {result.left:,} entries remain.")
+    elif result.by == "nobody":
+        print("Nothing to do: all entries in the streams are already counted.")
     else:
-        who = "by the running pipeline" if drained.by == "running" else "and the pipeline has stopped"
-        print(f"Drained: {drained.entries:,} entries counted in {drained.seconds:.0f} s, {who}.")
-    raise typer.Exit(0 if drained.complete else 1)
+        by = "by the running pipeline" if result.by == "running" else "and the pipeline has stopped"
+        print(f"Drained: {result.entries:,} entries counted in {result.seconds:.0f} s, {by}.")
+    raise typer.Exit(0 if result.complete else 1)
 
 
 @pipeline.command()
 def reset(
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Read again what the streams still hold.")
+        bool, typer.Option("--from-beginning", help="Read all entries again that the streams still hold.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: SkipConfirmation = False,
 ) -> None:
-    """Give up the checkpoint: it is moved aside, and the next start goes on where the consumer group stands.
+    """Move the checkpoint aside. The next start continues at the position of the consumer group.
 
-    A batch that was under way when the pipeline was killed may count twice. With --from-beginning, so may
-    every entry that is still in the streams.
+    A batch that was in flight when the pipeline was killed may count twice. With --from-beginning, every
+    entry that is still in the streams may count twice.
     """
     from penstock.pipeline import control
-    from penstock.pipeline.checkpoint import checkpoint_of
+    from penstock.pipeline.checkpoint import checkpoint_path
 
-    settings = _settings("redis_url")
+    settings = _load_settings("redis_url")
     if not yes:
         if from_beginning:
-            print("Entries that are still in the streams will be read again, and may count twice.")
-        typer.confirm(f"Give up the checkpoint in {checkpoint_of(settings)}?", abort=True)
-    aside = control.reset(settings, from_beginning)
-    print(f"The checkpoint is now in {aside}." if aside else "There was no checkpoint.")
-    start = "at the oldest entry that the streams hold" if from_beginning else "where its group stands"
-    print(f"The next start of the pipeline goes on {start}.")
+            print("The pipeline will read all entries in the streams again. They may count twice.")
+        typer.confirm(f"Move the checkpoint in {checkpoint_path(settings)} aside?", abort=True)
+    moved_to = control.reset(settings, from_beginning)
+    print(f"The checkpoint is now in {moved_to}." if moved_to else "There was no checkpoint.")
+    start = "the oldest entry in the streams" if from_beginning else "the position of its consumer group"
+    print(f"The next start of the pipeline continues at {start}.")
 
 
-Metric = Annotated[str | None, typer.Option(help="One metric; all of them otherwise.")]
+MetricOption = Annotated[str | None, typer.Option(help="Name of one metric. Default: all metrics.")]
 
 
 @pipeline.command()
@@ -140,29 +139,31 @@ def rebuild(
     last: Annotated[
         datetime, typer.Option("--to", formats=["%Y-%m-%d"], metavar="DAY", help="Last day (UTC).")
     ],
-    metric: Metric = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    metric: MetricOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the days and their events; change nothing.")
+    ] = False,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Even where the archive has fewer events than the tables.")
+        bool, typer.Option("--partial", help="Rebuild even if the archive has fewer events than the tables.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compute whole days of the tables anew from the archive, and swap them in.
+    """Recompute whole days of the tables from the archive and replace them.
 
-    The pipeline may go on meanwhile; it is held back for a moment at the end of each day.
+    The pipeline can run meanwhile; the rebuild pauses it for a moment at the end of each day.
     """
     from penstock.cli.tables import rebuild_table
     from penstock.pipeline.archive import commands
     from penstock.pipeline.archive.rebuild import DayPlan
 
-    settings = _settings_with_java()
-    with _bar(as_json, "events") as bar:
-        task = bar.add_task("Looking at the archive", total=None)
+    settings = _load_settings_for_spark()
+    with _progress_bar(as_json, "events") as bar:
+        task = bar.add_task("Reading the archive", total=None)
 
-        def begin(plans: list[DayPlan]) -> None:
+        def show_plan(plans: list[DayPlan]) -> None:
             bar.update(task, description="Starting Spark", total=sum(plan.archived for plan in plans))
 
-        def tell(day: str, events: int) -> None:
+        def show_progress(day: str, events: int) -> None:
             bar.update(task, description=f"Rebuilding {day}", advance=events)
 
         plans = commands.rebuild(
@@ -172,13 +173,13 @@ def rebuild(
             metric=metric,
             dry_run=dry_run,
             partial=partial,
-            begin=begin,
-            tell=tell,
+            on_plan=show_plan,
+            on_progress=show_progress,
         )
     if as_json:
         print(json.dumps([asdict(plan) for plan in plans], indent=2))
     elif not plans:
-        print(f"The archive has nothing of the days from {first:%Y-%m-%d} to {last:%Y-%m-%d}.")
+        print(f"The archive has no events from {first:%Y-%m-%d} to {last:%Y-%m-%d}.")
     else:
         Console(highlight=False).print(rebuild_table(plans, dry_run))
 
@@ -187,25 +188,28 @@ def rebuild(
 def compact(
     before: Annotated[
         datetime | None,
-        typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="Only days before this one; today otherwise."),
+        typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="Only days before this one. Default: today."),
     ] = None,
-    metric: Metric = None,
+    metric: MetricOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put the many small files of the archive's past days together."""
+    """Merge the many small archive files of past days."""
     from penstock.pipeline.archive import commands
 
-    settings = _settings("redis_url")
-    with Console(stderr=True, highlight=False, quiet=as_json).status("Looking at the archive") as shown:
-        done = commands.compact(
-            settings, before.date() if before else None, metric, lambda day: shown.update(f"Looking at {day}")
+    settings = _load_settings("redis_url")
+    with Console(stderr=True, highlight=False, quiet=as_json).status("Reading the archive") as spinner:
+        compacted = commands.compact(
+            settings,
+            before.date() if before else None,
+            metric,
+            lambda day: spinner.update(f"Compacting {day}"),
         )
     if as_json:
-        print(json.dumps([asdict(day) for day in done], indent=2))
-    elif not done:
-        print("Nothing to do: every day that is over is compact, or has a batch under way.")
-    for day in () if as_json else done:
+        print(json.dumps([asdict(day) for day in compacted], indent=2))
+    elif not compacted:
+        print("Nothing to do: every past day is compact or has a batch in flight.")
+    for day in () if as_json else compacted:
         print(
-            f"{day.metric} {day.day}: {day.files_before:,} files are now {day.files_after:,}, "
-            f"{day.bytes_before:,} bytes {day.bytes_after:,}; {day.events:,} events."
+            f"{day.metric} {day.day}: {day.files_before:,} files merged into {day.files_after:,}, "
+            f"{day.bytes_before:,} bytes into {day.bytes_after:,}; {day.events:,} events."
         )

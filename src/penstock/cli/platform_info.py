@@ -1,4 +1,4 @@
-"""What the commands show, gathered: log files, the origin of settings, the pipeline's progress."""
+"""Read what the commands show: log files, the sources of settings, the pipeline's progress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from redis import RedisError
 
@@ -19,47 +18,48 @@ from penstock.streams.progress import read_progress
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One setting as it is in force; `source` is a variable, a file, or `default`."""
+    """One setting in force; `source` is a variable, a file, or `default`."""
 
     name: str
-    value: Any
+    value: object
     source: str
     help: str
 
 
-def settings_with_sources(settings: Settings, environ: Mapping[str, str] | None = None) -> list[SettingRow]:
-    """Every setting, passwords hidden, with the place that decided its value."""
+def list_settings_with_sources(
+    settings: Settings, environ: Mapping[str, str] | None = None
+) -> list[SettingRow]:
+    """Return every setting, with passwords masked, and the source of its value."""
     env = os.environ if environ is None else environ
     file = env.get(FILE_VARIABLE)
-    in_file = tomllib.loads(Path(file).read_text()) if file else {}
+    file_values = tomllib.loads(Path(file).read_text()) if file else {}
 
-    def source(name: str) -> str:
+    def find_source(name: str) -> str:
         variable = f"{PREFIX}{name.upper()}"
         if variable in env:
             return variable
-        return str(file) if name in in_file else "default"
+        return str(file) if name in file_values else "default"
 
     return [
-        SettingRow(name, value, source(name), Settings.model_fields[name].description or "")
+        SettingRow(name, value, find_source(name), Settings.model_fields[name].description or "")
         for name, value in masked(settings).items()
     ]
 
 
-def log_of(home: Path, part: str) -> Path:
-    """The log file of a part. Raises ConfigError naming those there are."""
-    log = home / "logs" / f"{part}.log"
+def find_log(home: Path, component: str) -> Path:
+    """Return the log file of a component. Raises ConfigError with the known names."""
     known = sorted(path.stem for path in (home / "logs").glob("*.log"))
-    if part in known:
-        return log
+    if component in known:
+        return home / "logs" / f"{component}.log"
     if not known:
-        raise ConfigError(f"there are no logs in {home}: nothing was started there yet")
-    near = difflib.get_close_matches(part, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
-    raise ConfigError(f"there is no log of {part!r}: {hint}")
+        raise ConfigError(f"There are no logs in {home}. Start the platform first with `penstock up`.")
+    similar = difflib.get_close_matches(component, known, n=1)
+    hint = f"Did you mean {similar[0]}?" if similar else f"Components with a log: {', '.join(known)}."
+    raise ConfigError(f"Component {component!r} has no log. {hint}")
 
 
-def pipeline_progress(redis_url: str) -> dict[str, Any] | None:
-    """The pipeline's last report. Raises ComponentFailed when Redis does not answer."""
+def read_pipeline_progress(redis_url: str) -> Mapping[str, object] | None:
+    """Return the pipeline's last report. Raises ComponentFailed when Redis does not answer."""
     try:
         return read_progress(redis_url)
     except RedisError as error:

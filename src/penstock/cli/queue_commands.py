@@ -1,9 +1,8 @@
-"""`penstock queues …`: durable queues and run queues looked at, run queues paused and limited."""
+"""`penstock queues …`: list durable queues and run queues; pause, resume and limit run queues."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
@@ -11,109 +10,132 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from penstock.cli.options import AsJson, BrokerUrl, connect_to_broker, print_json
 from penstock.cli.tables import format_duration, plain_table
-from penstock.config import load_settings
 from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from penstock.cli.broker_http import BrokerHttp
+    from penstock.cli.broker_client import DurableQueue, RunQueue
 
-queues = typer.Typer(
-    help="Queues: what they hold; run queues can be paused and limited.", no_args_is_help=True
-)
+queues = typer.Typer(help="List queues; pause, resume and limit run queues.", no_args_is_help=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Url = Annotated[str | None, typer.Option("--url", help="The broker, if not the one of the settings.")]
-Search = Annotated[str | None, typer.Option("--search", "-s", help="A part of the name.")]
-Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="How many of each kind at most.")]
-Name = Annotated[str, typer.Argument(help="The run queue.")]
-Concurrency = Annotated[str, typer.Argument(help="How many tasks may run at once, or `none` for no limit.")]
-
-
-def _broker(url: str | None) -> BrokerHttp:
-    from penstock.cli.broker_http import BrokerHttp
-
-    return BrokerHttp.of(load_settings(), url, None)
+Search = Annotated[str | None, typer.Option("--search", "-s", help="Only queues with this text in the name.")]
+MaxQueues = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=1_000, help="Maximum number of queues of each kind.")
+]
+RunQueueName = Annotated[str, typer.Argument(help="Name of the run queue.")]
+Concurrency = Annotated[
+    str, typer.Argument(help="Maximum number of tasks that run at once, or `none` for no limit.")
+]
 
 
 @queues.command("ls")
-def list_queues(search: Search = None, limit: Most = 100, as_json: AsJson = False, url: Url = None) -> None:
-    """Durable queues and run queues by name, with what waits and what runs."""
-    with _broker(url) as broker:
-        durable = broker.get("/api/v1/resources/queues", search=search, limit=limit)
-        run = broker.get("/api/v1/run-queues", search=search, limit=limit)
-    rows = [_durable(queue) for queue in durable["queues"]] + [_run(queue) for queue in run["queues"]]
-    rows.sort(key=lambda row: row["name"])
+def list_queues(
+    search: Search = None, limit: MaxQueues = 100, as_json: AsJson = False, url: BrokerUrl = None
+) -> None:
+    """List durable queues and run queues by name, with their waiting and running messages."""
+    from penstock.cli.broker_client import DurableQueuePage, RunQueuePage
+
+    with connect_to_broker(url) as broker:
+        durable = broker.get("/api/v1/resources/queues", DurableQueuePage, search=search, limit=limit)
+        run = broker.get("/api/v1/run-queues", RunQueuePage, search=search, limit=limit)
     total = durable["total"] + run["total"]
     if as_json:
-        print(json.dumps({"queues": rows, "total": total}, indent=2, ensure_ascii=False))
+        rows = [_durable_queue_json(queue) for queue in durable["queues"]]
+        rows += [{"kind": "run", **queue} for queue in run["queues"]]
+        print_json({"queues": sorted(rows, key=lambda row: str(row["name"])), "total": total})
     else:
-        Console(highlight=False).print(_table(rows, total))
+        Console(highlight=False).print(_queue_table(durable["queues"], run["queues"], total))
 
 
 @queues.command()
-def pause(queue: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Hand out no more tasks of a run queue; what runs goes on."""
-    with _broker(url) as broker:
-        state = broker.post(f"{_path(queue)}/pause")
-    _tell(state, as_json, f"{queue} is paused: {state['depth']:,} wait, {state['running']:,} run.")
+def pause(queue: RunQueueName, as_json: AsJson = False, url: BrokerUrl = None) -> None:
+    """Pause a run queue: workers get no more of its tasks; running tasks continue."""
+    from penstock.cli.broker_client import RunQueue
+
+    with connect_to_broker(url) as broker:
+        state = broker.post(f"{_run_queue_path(queue)}/pause", RunQueue)
+    _print_result(state, as_json, f"{queue} is paused")
 
 
 @queues.command()
-def resume(queue: Name, as_json: AsJson = False, url: Url = None) -> None:
-    """Hand out tasks of a run queue again."""
-    with _broker(url) as broker:
-        state = broker.post(f"{_path(queue)}/resume")
-    _tell(state, as_json, f"{queue} goes on: {state['depth']:,} wait, {state['running']:,} run.")
+def resume(queue: RunQueueName, as_json: AsJson = False, url: BrokerUrl = None) -> None:
+    """Resume a paused run queue."""
+    from penstock.cli.broker_client import RunQueue
+
+    with connect_to_broker(url) as broker:
+        state = broker.post(f"{_run_queue_path(queue)}/resume", RunQueue)
+    _print_result(state, as_json, f"{queue} is active again")
 
 
 @queues.command()
-def limit(queue: Name, concurrency: Concurrency, as_json: AsJson = False, url: Url = None) -> None:
-    """Set how many tasks of a run queue may run at once."""
+def limit(
+    queue: RunQueueName, concurrency: Concurrency, as_json: AsJson = False, url: BrokerUrl = None
+) -> None:
+    """Limit how many tasks of a run queue run at once."""
+    from penstock.cli.broker_client import RunQueue
+
     if concurrency != "none" and not (concurrency.isascii() and concurrency.isdigit()):
-        raise InvalidRequest(f"the limit is a number or `none`, not {concurrency!r}")
+        raise InvalidRequest(
+            f"The limit {concurrency!r} is not valid. Give a number, or `none` for no limit."
+        )
     body = {"concurrency": None if concurrency == "none" else int(concurrency)}
-    with _broker(url) as broker:
-        state = broker.put(f"{_path(queue)}/limits", body)
-    words = "no limit" if state["concurrency"] is None else f"a limit of {state['concurrency']:,}"
-    _tell(state, as_json, f"{queue} has {words}: {state['depth']:,} wait, {state['running']:,} run.")
+    with connect_to_broker(url) as broker:
+        state = broker.put(f"{_run_queue_path(queue)}/limits", RunQueue, body)
+    new_limit = "no limit" if state["concurrency"] is None else f"a limit of {state['concurrency']:,}"
+    _print_result(state, as_json, f"{queue} has {new_limit}")
 
 
-def _tell(state: dict[str, Any], as_json: bool, words: str) -> None:
-    print(json.dumps(state, indent=2, ensure_ascii=False) if as_json else words)
+def _print_result(state: RunQueue, as_json: bool, result: str) -> None:
+    if as_json:
+        print_json(state)
+    else:
+        print(f"{result}: {state['depth']:,} waiting, {state['running']:,} running.")
 
 
-def _path(queue: str) -> str:
+def _run_queue_path(queue: str) -> str:
     return f"/api/v1/run-queues/{quote(queue, safe='')}"
 
 
-def _durable(queue: dict[str, Any]) -> dict[str, Any]:
-    names = ("name", "depth", "running", "partitions")
-    return {"kind": "durable"} | {name: queue[name] for name in names}
+def _durable_queue_json(queue: DurableQueue) -> dict[str, object]:
+    return {
+        "kind": "durable",
+        "name": queue["name"],
+        "depth": queue["depth"],
+        "running": queue["running"],
+        "partitions": queue["partitions"],
+    }
 
 
-def _run(queue: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": "run"} | queue
-
-
-def _table(rows: list[dict[str, Any]], total: int) -> RenderableType:
-    if not rows:
-        return Text("No queues. The first push or task makes one.")
-    table = plain_table("Queue", "Kind", "Waiting", "Running", "Limit", "Oldest", "")
-    for row in rows:
-        limit, oldest, notes = "–", "–", []
-        if row["kind"] == "run":
-            limit = "none" if row["concurrency"] is None else f"{row['concurrency']:,}"
-            oldest = format_duration(row["oldestAgeMs"] / 1000) if row["depth"] else "–"
-            notes += [f"{row['delayed']:,} delayed"] if row["delayed"] else []
-            notes += [f"[red]{row['dead']:,} dead[/red]"] if row["dead"] else []
-            notes += ["[yellow]paused[/yellow]"] if row["paused"] else []
-        else:
-            notes.append(f"{row['partitions']:,} partition{'' if row['partitions'] == 1 else 's'}")
-        table.add_row(
-            *(escape(row["name"]), row["kind"], f"{row['depth']:,}", f"{row['running']:,}", limit, oldest),
-            ", ".join(notes),
-        )
+def _queue_table(durable: list[DurableQueue], run: list[RunQueue], total: int) -> RenderableType:
+    if not durable and not run:
+        return Text("No queues. The first push or task creates one.")
+    rows = [(queue["name"], _durable_queue_row(queue)) for queue in durable]
+    rows += [(queue["name"], _run_queue_row(queue)) for queue in run]
+    table = plain_table("Queue", "Kind", "Waiting", "Running", "Limit", "Oldest", "Notes")
+    for _, row in sorted(rows):
+        table.add_row(*row)
     if total <= len(rows):
         return table
-    return Group(table, Text(f"\n{len(rows):,} of {total:,}: use --search or --limit.", style="dim"))
+    hint = f"\n{len(rows):,} of {total:,} queues. Use --search or --limit to see others."
+    return Group(table, Text(hint, style="dim"))
+
+
+def _durable_queue_row(queue: DurableQueue) -> tuple[str, ...]:
+    partitions = f"{queue['partitions']:,} partition{'' if queue['partitions'] == 1 else 's'}"
+    return (
+        *(escape(queue["name"]), "durable", f"{queue['depth']:,}", f"{queue['running']:,}", "–", "–"),
+        partitions,
+    )
+
+
+def _run_queue_row(queue: RunQueue) -> tuple[str, ...]:
+    limit = "none" if queue["concurrency"] is None else f"{queue['concurrency']:,}"
+    oldest = format_duration(queue["oldestAgeMs"] / 1000) if queue["depth"] else "–"
+    notes = [f"{queue['delayed']:,} delayed"] if queue["delayed"] else []
+    notes += [f"[red]{queue['dead']:,} dead[/red]"] if queue["dead"] else []
+    notes += ["[yellow]paused[/yellow]"] if queue["paused"] else []
+    return (
+        *(escape(queue["name"]), "run", f"{queue['depth']:,}", f"{queue['running']:,}", limit, oldest),
+        ", ".join(notes),
+    )

@@ -1,4 +1,4 @@
-"""`penstock report`: batch jobs over what was measured."""
+"""`penstock report`: batch jobs over the measured metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import date, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.options import AsJson
 from penstock.cli.tables import plain_table
 from penstock.clock import iso, to_utc
 from penstock.config import load_settings
@@ -24,44 +25,49 @@ from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from penstock.pipeline.capacity.result import Report
+    from penstock.pipeline.capacity.sentences import Row as ReportRow
 
-MOST_ROWS = 40
-WIDE = 110
-_COLOURS = {"at_limit": "red", "soon": "red", "behind": "red", "later": "yellow", "tight": "yellow"}
+MAX_ROWS = 40
+WIDE_CONSOLE_COLUMNS = 110
+_VERDICT_COLOURS = {"at_limit": "red", "soon": "red", "behind": "red", "later": "yellow", "tight": "yellow"}
 
-report = typer.Typer(help="Reports over what was measured.", no_args_is_help=True)
+report = typer.Typer(help="Create reports from measured metrics.", no_args_is_help=True)
 
 
-class Source(StrEnum):
-    """Where measurements are read from."""
+class MetricSource(StrEnum):
+    """Where the report reads metrics from."""
 
     TIERS = "tiers"
     ARCHIVE = "archive"
 
 
 @report.callback()
-def _reports() -> None:
-    """Reports over what was measured."""
+def _report_group() -> None:
+    """Create reports from measured metrics."""  # the callback keeps `capacity` a subcommand
 
 
 @report.command()
 def capacity(
-    period: Annotated[str, typer.Option(help="How far back: 48h, 30d, 12w.")] = "30d",
+    period: Annotated[str, typer.Option(help="Length of the period, such as 48h, 30d or 12w.")] = "30d",
     start: Annotated[
-        str | None, typer.Option("--from", help="A date or time in UTC; wins over --period.")
+        str | None, typer.Option("--from", help="Start date or time in UTC; overrides --period.")
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", help="A date or time in UTC; now unless given.")] = None,
-    queue: Annotated[list[str] | None, typer.Option(help="Only this queue; may be repeated.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="End date or time in UTC. Default: now.")] = None,
+    queue: Annotated[list[str] | None, typer.Option(help="Only this queue; can be repeated.")] = None,
     source: Annotated[
-        Source, typer.Option(help="The tiers in ClickHouse, or the Parquet archive.")
-    ] = Source.TIERS,
-    archive: Annotated[str | None, typer.Option(help="The archive's directory, if not the set one.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory for the page and the Parquet files.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+        MetricSource, typer.Option(help="Read the tier tables in ClickHouse, or the Parquet archive.")
+    ] = MetricSource.TIERS,
+    archive: Annotated[
+        str | None, typer.Option(help="Directory or URL of the archive. Default: PENSTOCK_ARCHIVE.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for the HTML page and the Parquet files.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """How loaded each queue is, how much room it has left, and when that runs out.
+    """Report the load of each queue, its remaining capacity, and when that runs out.
 
-    Exit code 0 with a report, 1 when nothing was measured in the period, 2 when something failed.
+    Exit code 0 with a report, 1 when the period has no measurements, 2 when an error occurred.
     """
     from penstock.embedded.servers.java import find_java
     from penstock.embedded.supervision.platform import resolve_server_urls
@@ -70,12 +76,12 @@ def capacity(
 
     settings = load_settings()
     since, until = (None if text is None else read_moment(text) for text in (start, end))
-    asked = read_period(period, since, until, now_s=time.time())
-    place = None
-    if archive is not None or source is Source.ARCHIVE:
-        place = archive or archive_root(settings)
-        if not place:
-            raise ConfigError("there is no archive: set PENSTOCK_ARCHIVE, or say --archive DIR")
+    report_period = read_period(period, since, until, now_s=time.time())
+    archive_path = None
+    if archive is not None or source is MetricSource.ARCHIVE:
+        archive_path = archive or archive_root(settings)
+        if not archive_path:
+            raise ConfigError("There is no archive. Set PENSTOCK_ARCHIVE, or give its path with --archive.")
     else:
         settings = resolve_server_urls(settings, "clickhouse_url")
     os.environ["JAVA_HOME"] = str(find_java(settings.home).home)
@@ -83,50 +89,51 @@ def capacity(
     from penstock.pipeline.capacity.report_job import run
     from penstock.pipeline.capacity.result import NothingMeasured, Request
 
-    chosen = Path(f"penstock-capacity-{time.strftime('%Y-%m-%d', time.gmtime())}") if out is None else out
+    directory = Path(f"penstock-capacity-{time.strftime('%Y-%m-%d', time.gmtime())}") if out is None else out
     progress = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
-        made = run(
+        result = run(
             settings,
-            Request(asked, chosen, tuple(queue or ()), place),
-            lambda words: progress.print(f"[dim]{escape(words)} …[/dim]"),
+            Request(report_period, directory, tuple(queue or ()), archive_path),
+            lambda step: progress.print(f"[dim]{escape(step)} …[/dim]"),
         )
-    except NothingMeasured as nothing:
-        progress.print(f"[yellow]{escape(nothing.detail)}[/yellow]")
+    except NothingMeasured as error:
+        progress.print(f"[yellow]{escape(error.detail)}[/yellow]")
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        progress.print("Ended before there was a report.")
+        progress.print("Interrupted: no report was written.")
         raise typer.Exit(130) from None
-    missing = sorted(set(queue or ()) - set(made.subjects["queue"].to_pylist()))
+    missing = sorted(set(queue or ()) - set(result.subjects["queue"].to_pylist()))
     for name in missing:
-        progress.print(f"[yellow]{escape(repr(name))} was not measured in the period[/yellow]")
+        progress.print(f"[yellow]{escape(repr(name))} has no measurements in the period[/yellow]")
     if as_json:
-        print(json.dumps(_as_json(made), indent=2))
+        print(json.dumps(_report_json(result), indent=2))
     else:
         console = Console(highlight=False)
-        console.print(*_tables(made, wide=console.width >= WIDE), sep="\n")
-    progress.print(f"The page: {escape(str(made.page.absolute()))}")
+        console.print(*_build_tables(result, is_wide=console.width >= WIDE_CONSOLE_COLUMNS), sep="\n")
+    progress.print(f"Report page: {escape(str(result.page.absolute()))}")
 
 
-def _tables(made: Report, *, wide: bool) -> list[Table | Text]:
-    rows = made.subjects.to_pylist()
-    parts: list[Table | Text] = []
+def _build_tables(report: Report, *, is_wide: bool) -> list[Table | Text]:
+    rows = report.subjects.to_pylist()
+    renderables: list[Table | Text] = []
     for kind in ("queue", "environment"):
-        listed = [row for row in rows if row["kind"] == kind]
-        if not listed:
+        rows_of_kind = [row for row in rows if row["kind"] == kind]
+        if not rows_of_kind:
             continue
-        parts.append(_table(kind, listed[:MOST_ROWS], wide=wide))
-        if len(listed) > MOST_ROWS:
-            parts.append(Text(f"… and {len(listed) - MOST_ROWS} more, on the page", style="dim"))
-        parts.append(Text(""))
-    return parts
+        renderables.append(_build_table(kind, rows_of_kind[:MAX_ROWS], is_wide=is_wide))
+        if len(rows_of_kind) > MAX_ROWS:
+            hidden = len(rows_of_kind) - MAX_ROWS
+            renderables.append(Text(f"… and {hidden} more on the report page", style="dim"))
+        renderables.append(Text(""))
+    return renderables
 
 
-def _table(kind: str, rows: list[dict[str, Any]], *, wide: bool) -> Table:
-    """Without the room for all columns, those go that decide least."""
+def _build_table(kind: str, rows: list[ReportRow], *, is_wide: bool) -> Table:
+    """Build the table of queues or environments; a narrow console omits the least important columns."""
     from penstock.pipeline.capacity import sentences
 
-    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+    columns: dict[str, Callable[[ReportRow], str]] = {
         "Running": lambda row: (
             sentences.number(row["peak_running"]) + (f"/{row['limit']}" if row["limit"] else "")
         ),
@@ -137,34 +144,35 @@ def _table(kind: str, rows: list[dict[str, Any]], *, wide: bool) -> Table:
         "Trend": lambda row: sentences.growth(row) or "–",
         "Full on": sentences.saturation,
     }
-    if not wide:
+    if not is_wide:
         del columns["Out/s"], columns["Depth"]
     table = plain_table(kind.capitalize(), "Verdict", *columns)
     for column in table.columns[2:-1]:
         column.justify = "right"
-    several = len({(row["organization"], row["project"], row["environment"]) for row in rows}) > 1
+    environments = {(row["organization"], row["project"], row["environment"]) for row in rows}
     for row in rows:
         name = Text(row[kind])
-        if several or kind == "environment":
+        if len(environments) > 1 or kind == "environment":
             name.append(f"\n{row['organization']}/{row['project']}/{row['environment']}", style="dim")
-        verdict = Text(sentences.label(row), style=_COLOURS.get(row["verdict"], ""))
-        table.add_row(name, verdict, *(Text(shown(row)) for shown in columns.values()))
+        verdict = Text(sentences.label(row), style=_VERDICT_COLOURS.get(row["verdict"], ""))
+        table.add_row(name, verdict, *(Text(format_cell(row)) for format_cell in columns.values()))
     return table
 
 
-def _as_json(made: Report) -> dict[str, Any]:
-    period = made.request.period
-
-    def plain(value: Any) -> Any:
-        return value.isoformat() if isinstance(value, date | datetime) else value
-
+def _report_json(report: Report) -> dict[str, object]:
+    period = report.request.period
     return {
         "from": iso(to_utc(period.start_s)),
         "to": iso(to_utc(period.end_s)),
-        "source": "tiers" if made.request.archive is None else "archive",
-        "peakWidthSeconds": made.request.width_s,
-        "page": str(made.page.absolute()),
+        "source": "tiers" if report.request.archive is None else "archive",
+        "peakWidthSeconds": report.request.width_s,
+        "page": str(report.page.absolute()),
         "subjects": [
-            {name: plain(value) for name, value in row.items()} for row in made.subjects.to_pylist()
+            {name: _to_json_value(value) for name, value in row.items()}
+            for row in report.subjects.to_pylist()
         ],
     }
+
+
+def _to_json_value(value: object) -> object:
+    return value.isoformat() if isinstance(value, date | datetime) else value

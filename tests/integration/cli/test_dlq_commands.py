@@ -9,10 +9,9 @@ from typing import Any
 
 import httpx
 import pytest_asyncio
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
-from penstock.cli.dlq_tables import sparkline
+from penstock.cli.dlq_tables import draw_sparkline
 from penstock.cli.main import app
 from penstock.errors import ComponentFailed, PenstockError
 from tests.integration.client.served import serving
@@ -26,101 +25,101 @@ async def url(database_url: str) -> AsyncIterator[str]:
         yield address
 
 
-async def run(url: str, *words: str, answer: str = "", token: str = "s3cret") -> Result:
-    """The command as a person types it, beside the broker."""
-    command = ["dlq", *words, "--url", url, *(["--token", token] if token else [])]
-    return await asyncio.to_thread(CliRunner().invoke, app, command, input=answer, env=WIDE)
+async def run(url: str, *arguments: str, answer: str = "", token: str = "s3cret") -> Result:
+    """Run `penstock dlq` with these arguments against the broker."""
+    command = ["dlq", *arguments, "--url", url, *(["--token", token] if token else [])]
+    return await asyncio.to_thread(lambda: CliRunner().invoke(app, command, input=answer, env=WIDE))
 
 
-async def read(url: str, *words: str) -> Any:
-    result = await run(url, *words, "--json")
+async def run_json(url: str, *arguments: str) -> Any:
+    result = await run(url, *arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
-async def kill(url: str, *payloads: Any, error: str) -> None:
+async def push_dead_letters(url: str, *payloads: Any, error: str) -> None:
     async with httpx.AsyncClient(base_url=url) as http:
         items = [{"queue": "orders", "payload": payload, "partition": "p"} for payload in payloads]
         (await http.post("/api/v1/push", json={"items": items})).raise_for_status()
-        left = len(payloads)
-        while left:
-            got = await http.get(
+        remaining = len(payloads)
+        while remaining:
+            response = await http.get(
                 "/api/v1/pop/queue/orders", params={"batch": 100, "consumerGroup": "billing"}
             )
-            for message in got.json()["messages"]:
+            for message in response.json()["messages"]:
                 keys = ("transactionId", "partitionId", "leaseId")
                 body = {key: message[key] for key in keys} | {"status": "dlq", "error": error}
                 (await http.post("/api/v1/ack", json=body)).raise_for_status()
-                left -= 1
+                remaining -= 1
 
 
-async def test_letters_are_listed_shown_grouped_and_counted(url: str) -> None:
-    await kill(url, {"n": 1}, {"n": 2}, error="timeout calling payments after 30 ms")
-    await kill(url, {"n": 3}, error="declined")
+async def test_dead_letters_are_listed_shown_grouped_and_counted(url: str) -> None:
+    await push_dead_letters(url, {"n": 1}, {"n": 2}, error="timeout calling payments after 30 ms")
+    await push_dead_letters(url, {"n": 3}, error="declined")
     listed = await run(url, "ls", "-n", "2")
     assert "declined" in listed.stdout
     assert "2 of 3" in listed.stdout
-    [latest, *_] = await read(url, "ls", "--queue", "orders", "--group", "billing")
-    assert [found["data"]["n"] for found in await read(url, "ls", "--error", "TIMEOUT")] == [2, 1]
-    assert [found["data"]["n"] for found in await read(url, "ls", "--payload", '"n":1')] == [1]
+    [latest, *_] = await run_json(url, "ls", "--queue", "orders", "--group", "billing")
+    assert [row["data"]["n"] for row in await run_json(url, "ls", "--error", "TIMEOUT")] == [2, 1]
+    assert [row["data"]["n"] for row in await run_json(url, "ls", "--payload", '"n":1')] == [1]
     shown = (await run(url, "show", latest["letterId"])).stdout
-    assert all(words in shown for words in ("declined", '"n": 3', "orders", "billing", "once", "1 in all"))
+    assert all(text in shown for text in ("declined", '"n": 3', "orders", "billing", "once", "1 in all"))
     groups = (await run(url, "groups")).stdout
     assert "timeout calling payments after <n> ms" in groups
     assert "█" in groups
-    assert [found["deadLetters"] for found in await read(url, "groups")] == [2, 1]
-    assert (await read(url, "status"))["groups"][0]["deadLetters"] == 3
+    assert [row["deadLetters"] for row in await run_json(url, "groups")] == [2, 1]
+    assert (await run_json(url, "status"))["groups"][0]["deadLetters"] == 3
     assert "orders" in (await run(url, "status")).stdout
     assert "No dead letters match" in (await run(url, "ls", "--queue", "none")).stdout
 
 
-async def test_a_requeue_says_what_it_would_do_asks_and_shows_that_it_is_done(url: str) -> None:
-    await kill(url, 1, 2, error="timeout")
-    await kill(url, 3, error="declined")
+async def test_a_requeue_asks_for_confirmation_and_reports_its_result(url: str) -> None:
+    await push_dead_letters(url, 1, 2, error="timeout")
+    await push_dead_letters(url, 3, error="declined")
     assert "There are no jobs" in (await run(url, "jobs")).stdout
-    dry = await run(url, "requeue", "--error", "timeout", "--dry-run")
-    assert (dry.exit_code, dry.stdout) == (0, "2 dead letters would be requeued.\n")
-    refused = await run(url, "requeue", "--error", "timeout", answer="n\n")
-    assert refused.exit_code == 1
-    assert await read(url, "jobs") == []
+    dry_run = await run(url, "requeue", "--error", "timeout", "--dry-run")
+    assert (dry_run.exit_code, dry_run.stdout) == (0, "2 dead letters would be requeued.\n")
+    declined = await run(url, "requeue", "--error", "timeout", answer="n\n")
+    assert declined.exit_code == 1
+    assert await run_json(url, "jobs") == []
     done = await run(url, "requeue", "--error", "timeout", answer="y\n")
     assert done.exit_code == 0
     assert "Done: 2 dead letters requeued." in done.stdout
-    [letter] = await read(url, "ls")
-    purged = await run(url, "purge", letter["letterId"], "--yes")
+    [dead_letter] = await run_json(url, "ls")
+    purged = await run(url, "purge", dead_letter["letterId"], "--yes")
     assert purged.stdout == "Done: 1 dead letter deleted.\n"
-    assert [job["kind"] for job in await read(url, "jobs")] == ["purge", "requeue"]
+    assert [job["kind"] for job in await run_json(url, "jobs")] == ["purge", "requeue"]
     assert "done" in (await run(url, "jobs")).stdout
     nothing = await run(url, "purge", "--all")
-    assert (nothing.exit_code, nothing.stdout) == (0, "0 dead letters would be deleted for good.\n")
+    assert (nothing.exit_code, nothing.stdout) == (0, "0 dead letters would be deleted permanently.\n")
 
 
-async def test_a_job_can_be_left_alone_and_cancelled(url: str) -> None:
-    await kill(url, *range(20), error="timeout")
-    job = await read(url, "purge", "--queue", "orders", "--rate", "1", "--detach")
+async def test_a_detached_job_can_be_cancelled(url: str) -> None:
+    await push_dead_letters(url, *range(20), error="timeout")
+    job = await run_json(url, "purge", "--queue", "orders", "--rate", "1", "--detach")
     assert job["ratePerSecond"] == 1
     cancelled = await run(url, "cancel", job["id"])
     assert cancelled.stdout.startswith("Cancelled: ")
-    [now] = await read(url, "jobs")
-    assert now["state"] == "cancelled"
-    assert len(await read(url, "ls")) == 20 - now["changed"] > 0
+    [job] = await run_json(url, "jobs")
+    assert job["state"] == "cancelled"
+    assert len(await run_json(url, "ls")) == 20 - job["changed"] > 0
 
 
-async def test_refusals_are_told_in_the_brokers_words(url: str) -> None:
-    for words, token, said in (
+async def test_errors_show_the_detail_of_the_broker(url: str) -> None:
+    for arguments, token, detail in (
         (("ls",), "", "--token"),
         (("ls",), "wrong", "not one of those"),
         (("purge", "--yes"), "s3cret", "name what is meant"),
         (("show", "7"), "s3cret", "there is no dead letter 7"),
     ):
-        result = await run(url, *words, token=token)
+        result = await run(url, *arguments, token=token)
         assert isinstance(result.exception, PenstockError)
-        assert said in result.exception.detail
-    away = await run("http://127.0.0.1:1", "ls")
-    assert isinstance(away.exception, ComponentFailed)
-    assert "penstock up" in away.exception.detail
+        assert detail in result.exception.detail
+    unreachable = await run("http://127.0.0.1:1", "ls")
+    assert isinstance(unreachable.exception, ComponentFailed)
+    assert "penstock up" in unreachable.exception.detail
 
 
-def test_a_trend_is_drawn_with_a_bar_per_hour() -> None:
-    assert sparkline([0, 1, 50, 100]) == " ▁▄█"
-    assert sparkline([0, 0]) == ""
+def test_a_sparkline_has_a_bar_per_hour() -> None:
+    assert draw_sparkline([0, 1, 50, 100]) == " ▁▄█"
+    assert draw_sparkline([0, 0]) == ""

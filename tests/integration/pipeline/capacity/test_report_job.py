@@ -207,7 +207,7 @@ def test_the_command_prints_a_table_or_json_and_says_where_the_page_is(
         str(datetime.fromtimestamp(END, UTC).year),
     )
     assert "Starting Spark" in shown.stderr
-    assert "'gone' was not measured" in shown.stderr
+    assert "'gone' has no measurements" in shown.stderr
     assert str(from_tiers.page) in "".join(shown.stderr.split("\n"))
     assert (asked[0].queues, asked[0].out, asked[0].archive) == (("flat", "gone"), Path("there"), None)
     table = CliRunner(env={"COLUMNS": "140"}).invoke(app, [*words, "--archive", "place"])

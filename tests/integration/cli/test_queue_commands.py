@@ -10,8 +10,7 @@ from uuid import uuid4
 
 import pytest
 import pytest_asyncio
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
 from penstock.client import Client, NewTask
@@ -32,14 +31,14 @@ def prefix() -> str:
     return f"cli-{uuid4().hex[:8]}"
 
 
-async def run(url: str, *words: str) -> Result:
-    """The command as a person types it, beside the broker."""
-    command = ["queues", *words, "--url", url]
-    return await asyncio.to_thread(CliRunner().invoke, app, command, env=WIDE)
+async def run(url: str, *arguments: str) -> Result:
+    """Run `penstock queues` with these arguments against the broker."""
+    command = ["queues", *arguments, "--url", url]
+    return await asyncio.to_thread(lambda: CliRunner().invoke(app, command, env=WIDE))
 
 
-async def read(url: str, *words: str) -> Any:
-    result = await run(url, *words, "--json")
+async def run_json(url: str, *arguments: str) -> Any:
+    result = await run(url, *arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -48,31 +47,31 @@ async def test_both_kinds_of_queues_are_listed_by_name(url: str, prefix: str) ->
     async with Client(url, QUICK) as client:
         await client.push(f"{prefix}-b", 1)
         await client.tasks.enqueue_many(f"{prefix}-a", [NewTask(1), NewTask(2, delay_s=60)])
-    found = await read(url, "ls", "--search", prefix)
-    assert [(row["name"], row["kind"], row["depth"]) for row in found["queues"]] == [
+    page = await run_json(url, "ls", "--search", prefix)
+    assert [(row["name"], row["kind"], row["depth"]) for row in page["queues"]] == [
         (f"{prefix}-a", "run", 1),
         (f"{prefix}-b", "durable", 1),
     ]
-    shown = (await run(url, "ls", "--search", prefix)).stdout
-    assert "1 delayed" in shown
-    assert "1 partition" in shown
-    assert "The first push or task makes one" in (await run(url, "ls", "-s", f"{prefix}-none")).stdout
+    table = (await run(url, "ls", "--search", prefix)).stdout
+    assert "1 delayed" in table
+    assert "1 partition" in table
+    assert "The first push or task creates one" in (await run(url, "ls", "-s", f"{prefix}-none")).stdout
 
 
 async def test_a_run_queue_is_paused_limited_and_resumed(url: str, prefix: str) -> None:
     async with Client(url, QUICK) as client:
         await client.tasks.enqueue(prefix, 1)
-        assert "paused: 1 wait" in (await run(url, "pause", prefix)).stdout
+        assert "paused: 1 waiting" in (await run(url, "pause", prefix)).stdout
         assert (await client.tasks.queue(prefix)).paused
         assert "a limit of 3" in (await run(url, "limit", prefix, "3")).stdout
         assert (await client.tasks.queue(prefix)).concurrency == 3
         assert "paused" in (await run(url, "ls", "-s", prefix)).stdout
-        assert (await read(url, "limit", prefix, "none"))["concurrency"] is None
-        assert "goes on" in (await run(url, "resume", prefix)).stdout
+        assert (await run_json(url, "limit", prefix, "none"))["concurrency"] is None
+        assert "active again" in (await run(url, "resume", prefix)).stdout
         assert not (await client.tasks.queue(prefix)).paused
 
 
-async def test_what_cannot_be_done_is_told_in_the_broker_s_words(url: str, prefix: str) -> None:
+async def test_errors_show_the_detail_of_the_broker_or_of_the_command(url: str, prefix: str) -> None:
     refused = await run(url, "limit", prefix, "many")
     assert isinstance(refused.exception, InvalidRequest)
     refused = await run(url, "limit", prefix, "0")

@@ -1,0 +1,189 @@
+"""HTTP calls to a running broker, and the JSON documents it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TypedDict, TypeVar, cast
+
+import httpx
+
+from penstock.config import Settings
+from penstock.errors import ComponentFailed, PenstockError
+
+REQUEST_TIMEOUT_S = 30
+
+Document = TypeVar("Document")
+JsonObject = dict[str, object]
+
+
+class DurableQueue(TypedDict):
+    name: str
+    depth: int
+    running: int
+    partitions: int
+
+
+class DurableQueuePage(TypedDict):
+    queues: list[DurableQueue]
+    total: int
+
+
+class RunQueue(TypedDict):
+    name: str
+    depth: int
+    running: int
+    delayed: int
+    dead: int
+    paused: bool
+    concurrency: int | None
+    oldestAgeMs: float
+
+
+class RunQueuePage(TypedDict):
+    queues: list[RunQueue]
+    total: int
+
+
+class DeadLetterCount(TypedDict):
+    queue: str
+    kind: str
+    consumerGroup: str | None
+    deadLetters: int
+    oldestFailedAt: str | None
+
+
+class DeadLetterStatus(TypedDict):
+    groups: list[DeadLetterCount]
+    missing: str | None
+
+
+class DeadLetter(TypedDict):
+    letterId: str
+    queue: str
+    consumerGroup: str | None
+    partition: str | None
+    offset: int | None
+    transactionId: str
+    firstTransactionId: str
+    traceId: str | None
+    firstEnqueuedAt: str
+    failedAt: str
+    timesDead: int | None
+    retryCount: int
+    totalAttempts: int
+    errorMessage: str | None
+    errorGroup: str | None
+    data: object
+
+
+class DeadLetterPage(TypedDict):
+    messages: list[DeadLetter]
+    nextCursor: str | None
+    total: int | None
+    totalIsExact: bool
+
+
+class ErrorGroup(TypedDict):
+    error: str
+    errorGroup: str
+    deadLetters: int
+    queues: list[str]
+    firstFailedAt: str
+    lastFailedAt: str
+    trend: list[int]
+
+
+class Pagination(TypedDict):
+    total: int
+
+
+class ErrorGroupPage(TypedDict):
+    groups: list[ErrorGroup]
+    pagination: Pagination
+
+
+class DryRunResult(TypedDict):
+    total: int
+    totalIsExact: bool
+
+
+class Job(TypedDict):
+    id: str
+    kind: str
+    state: str
+    changed: int
+    total: int
+    totalIsExact: bool
+    createdAt: str
+    note: str | None
+
+
+class JobPage(TypedDict):
+    jobs: list[Job]
+
+
+class BrokerClient:
+    """Calls to one broker. Raises ComponentFailed when it does not answer, and PenstockError when it refuses.
+
+    A call takes the type of its response. The type describes the fields that the commands use; it does not
+    check the response, and fields that it does not name remain in place.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # The broker is on this machine or close to it, so the proxy settings of the environment do not apply.
+        self._http = httpx.Client(
+            base_url=self.url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False
+        )
+
+    @classmethod
+    def from_settings(cls, settings: Settings, url: str | None, token: str | None) -> BrokerClient:
+        """Use the URL and token of the command line, or else the address and first token of the settings."""
+        from penstock.embedded.supervision.service_components import connect_host
+
+        first_token = settings.dlq_tokens.partition(",")[0].strip().partition("=")[2]
+        default_url = f"http://{connect_host(settings.host)}:{settings.port}"
+        return cls(url or default_url, token or first_token or None)
+
+    def __enter__(self) -> BrokerClient:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    def get(self, path: str, response_type: type[Document], **parameters: str | int | None) -> Document:
+        query = {name: value for name, value in parameters.items() if value is not None}
+        return cast(Document, self._call(self._http.build_request("GET", path, params=query)))
+
+    def post(
+        self, path: str, response_type: type[Document], body: Mapping[str, object] | None = None
+    ) -> Document:
+        return cast(Document, self._call(self._http.build_request("POST", path, json=body or {})))
+
+    def put(self, path: str, response_type: type[Document], body: Mapping[str, object]) -> Document:
+        return cast(Document, self._call(self._http.build_request("PUT", path, json=body)))
+
+    def _call(self, request: httpx.Request) -> JsonObject:
+        try:
+            response = self._http.send(request)
+        except httpx.TransportError as error:
+            raise ComponentFailed(
+                f"No broker answers at {self.url} ({error}). Start one with `penstock up`, or give its "
+                "address with --url."
+            ) from None
+        try:
+            body: JsonObject = response.json()
+        except ValueError:
+            body = {}
+        if response.is_success:
+            return body
+        detail = str(body.get("detail") or f"The broker at {self.url} returned HTTP {response.status_code}.")
+        needs_token = response.status_code in (401, 403)
+        raise PenstockError(f"{detail.rstrip('.')}. Give a token with --token." if needs_token else detail)
