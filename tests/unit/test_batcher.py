@@ -1,4 +1,4 @@
-"""Group commit: what travels together, what fails alone, and what happens to callers that leave."""
+"""Group commit: which requests share a batch, which fail alone, and what happens to cancelled callers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.waiting import wait_until_async
 
 
 class Backend:
-    """Executes batches as a database would: takes its time until let go, and refuses what is bad."""
+    """Executes batches like a database: waits while its gate is closed, and rejects bad items."""
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        self.bad: set[str] = set()
+        self.bad_items: set[str] = set()
         self.error: Exception | None = None
 
     async def execute(self, key: Hashable, items: Sequence[str]) -> list[str]:
@@ -27,8 +27,8 @@ class Backend:
         await self.gate.wait()
         if self.error is not None:
             raise self.error
-        if culprits := self.bad & set(items):
-            raise ValueError(f"cannot take {sorted(culprits)}")
+        if rejected := self.bad_items & set(items):
+            raise ValueError(f"cannot store {sorted(rejected)}")
         return [item.upper() for item in items]
 
 
@@ -42,9 +42,9 @@ async def batcher(backend: Backend) -> Batcher[str, str]:
     return Batcher(backend.execute)
 
 
-async def steps(count: int = 5) -> None:
-    """Let the event loop turn, without any time passing."""
-    for _ in range(count):
+async def run_event_loop(iterations: int = 5) -> None:
+    """Let other tasks run, without any time passing."""
+    for _ in range(iterations):
         await asyncio.sleep(0)
 
 
@@ -52,21 +52,21 @@ def submit(batcher: Batcher[str, str], *items: str, key: Hashable = None) -> lis
     return [asyncio.create_task(batcher.submit(key, item)) for item in items]
 
 
-async def test_a_lone_request_runs_at_once(batcher: Batcher[str, str], backend: Backend) -> None:
+async def test_a_single_request_executes_at_once(batcher: Batcher[str, str], backend: Backend) -> None:
     [task] = submit(batcher, "a")
-    await steps(3)
-    assert backend.batches == [["a"]], "no clock had to move"
+    await run_event_loop(3)
+    assert backend.batches == [["a"]], "no time had to pass"
     assert await task == "A"
 
 
-async def test_what_arrives_while_a_batch_is_under_way_travels_together(
+async def test_requests_that_arrive_during_a_batch_share_the_next_batch(
     batcher: Batcher[str, str], backend: Backend
 ) -> None:
     backend.gate.clear()
     first = submit(batcher, "a")
-    await steps()
+    await run_event_loop()
     others = submit(batcher, "b", "c", "d")
-    await steps()
+    await run_event_loop()
     assert (batcher.pending, batcher.in_flight) == (3, 1)
     backend.gate.set()
     assert await asyncio.gather(*first, *others) == ["A", "B", "C", "D"]
@@ -74,13 +74,13 @@ async def test_what_arrives_while_a_batch_is_under_way_travels_together(
     assert (batcher.stats.batches, batcher.stats.requests, batcher.stats.items) == (2, 4, 4)
 
 
-async def test_two_batches_may_be_under_way_if_that_is_allowed(backend: Backend) -> None:
+async def test_two_batches_execute_in_parallel_if_allowed(backend: Backend) -> None:
     batcher = Batcher(backend.execute, max_in_flight=2)
     backend.gate.clear()
     tasks = []
     for item in "abc":
         tasks += submit(batcher, item)
-        await steps()
+        await run_event_loop()
     assert backend.batches == [["a"], ["b"]]
     backend.gate.set()
     assert await asyncio.gather(*tasks) == ["A", "B", "C"]
@@ -89,89 +89,87 @@ async def test_two_batches_may_be_under_way_if_that_is_allowed(backend: Backend)
 async def test_keys_do_not_wait_for_each_other(batcher: Batcher[str, str], backend: Backend) -> None:
     backend.gate.clear()
     tasks = submit(batcher, "a", key=1) + submit(batcher, "b", key=2)
-    await steps()
+    await run_event_loop()
     assert backend.batches == [["a"], ["b"]]
     backend.gate.set()
     await asyncio.gather(*tasks)
-    assert batcher._queues == {}, "a key that is done with is forgotten"
+    assert batcher._queues == {}, "nothing is kept of an idle key"
 
 
-@pytest.mark.parametrize("limit", [{"max_items": 4}, {"max_bytes": 40}])
-async def test_a_batch_is_bounded_in_items_and_in_bytes(backend: Backend, limit: dict[str, int]) -> None:
-    batcher: Batcher[str, str] = Batcher(backend.execute, **limit)
+@pytest.mark.parametrize(("max_items", "max_bytes"), [(4, 1_000), (1_000, 40)])
+async def test_a_batch_is_bounded_in_items_and_in_bytes(
+    backend: Backend, max_items: int, max_bytes: int
+) -> None:
+    batcher = Batcher(backend.execute, max_items=max_items, max_bytes=max_bytes)
     backend.gate.clear()
     tasks = submit(batcher, "first")
-    await steps()
+    await run_event_loop()
     sizes = {"a": 2, "b": 2, "c": 1, "huge": 9, "d": 3, "e": 1, "f": 1}
     for item, size in sizes.items():
         tasks.append(asyncio.create_task(batcher.submit(None, item, items=size, size=10 * size)))
-    await steps()
+    await run_event_loop()
     backend.gate.set()
     await asyncio.gather(*tasks)
     assert backend.batches == [["first"], ["a", "b"], ["c"], ["huge"], ["d", "e"], ["f"]], (
-        "one too big goes alone"
+        "a request above the limit executes alone"
     )
 
 
-async def test_only_the_culprit_of_a_failing_batch_fails(
-    batcher: Batcher[str, str], backend: Backend
-) -> None:
-    backend.bad = {"i5"}
+async def test_only_the_bad_item_of_a_batch_fails(batcher: Batcher[str, str], backend: Backend) -> None:
+    backend.bad_items = {"i5"}
     backend.gate.clear()
     first = submit(batcher, "first")
-    await steps()
+    await run_event_loop()
     items = [f"i{n}" for n in range(16)]
     tasks = submit(batcher, *items)
-    await steps()
+    await run_event_loop()
     backend.gate.set()
     results = await asyncio.gather(*first, *tasks, return_exceptions=True)
     failed = [
         item for item, result in zip(["first", *items], results, strict=True) if isinstance(result, Exception)
     ]
     assert failed == ["i5"]
-    assert len(backend.batches) <= 1 + 1 + 2 * 4, "halved, not tried one by one"
+    assert len(backend.batches) <= 1 + 1 + 2 * 4, "the batch is halved, not retried item by item"
     assert [item for batch in backend.batches[-3:] for item in batch][-1] == "i15"
 
 
-async def test_each_of_several_culprits_gets_its_own_error(
-    batcher: Batcher[str, str], backend: Backend
-) -> None:
-    backend.bad = {"a", "d"}
+async def test_each_bad_item_gets_its_own_error(batcher: Batcher[str, str], backend: Backend) -> None:
+    backend.bad_items = {"a", "d"}
     backend.gate.clear()
     first = submit(batcher, "first")
-    await steps()
+    await run_event_loop()
     tasks = submit(batcher, "a", "b", "c", "d")
-    await steps()
+    await run_event_loop()
     backend.gate.set()
     results = await asyncio.gather(*first, *tasks, return_exceptions=True)
     assert [str(result) for result in results] == [
         "FIRST",
-        "cannot take ['a']",
+        "cannot store ['a']",
         "B",
         "C",
-        "cannot take ['d']",
+        "cannot store ['d']",
     ]
 
 
-async def test_when_the_database_is_away_all_are_told_and_nothing_is_tried_again(
+async def test_an_unavailable_database_fails_all_requests_without_a_retry(
     batcher: Batcher[str, str], backend: Backend
 ) -> None:
     backend.gate.clear()
     first = submit(batcher, "first")
-    await steps()
+    await run_event_loop()
     tasks = submit(batcher, "a", "b", "c")
-    await steps()
+    await run_event_loop()
     backend.error = DatabaseUnavailable("gone; retry shortly")
     backend.gate.set()
     results = await asyncio.gather(*first, *tasks, return_exceptions=True)
     assert all(isinstance(result, DatabaseUnavailable) for result in results)
     assert backend.batches == [["first"], ["a", "b", "c"]]
     backend.error = None
-    assert await batcher.submit(None, "d") == "D", "it goes on when the database is back"
+    assert await batcher.submit(None, "d") == "D", "the batcher works again with the database"
 
 
-class Undone:
-    """Remembers what was given back because its caller had left."""
+class AbandonedResults:
+    """Records the results whose callers were cancelled."""
 
     def __init__(self) -> None:
         self.results: list[tuple[Hashable, str, str]] = []
@@ -186,145 +184,146 @@ class Undone:
         self.results.append((key, item, result))
 
 
-async def test_the_result_of_a_caller_that_left_is_given_back(backend: Backend) -> None:
-    undone = Undone()
-    batcher = Batcher(backend.execute, on_abandoned=undone)
+async def test_the_result_of_a_cancelled_caller_is_abandoned(backend: Backend) -> None:
+    abandoned = AbandonedResults()
+    batcher = Batcher(backend.execute, on_abandoned=abandoned)
     backend.gate.clear()
     first = submit(batcher, "first", key="k")
-    await steps()
-    leaving, staying = submit(batcher, "leaving", "staying", key="k")
-    await steps()
-    leaving.cancel()
+    await run_event_loop()
+    cancelled, waiting = submit(batcher, "cancelled", "waiting", key="k")
+    await run_event_loop()
+    cancelled.cancel()
     first[0].cancel()
     backend.gate.set()
-    assert await staying == "STAYING"
+    assert await waiting == "WAITING"
     await batcher.drain()
-    assert undone.results == [("k", "first", "FIRST"), ("k", "leaving", "LEAVING")]
+    assert abandoned.results == [("k", "first", "FIRST"), ("k", "cancelled", "CANCELLED")]
 
 
-async def test_a_caller_that_leaves_the_moment_its_result_comes_loses_nothing(backend: Backend) -> None:
-    """Its future has the result, and its task is cancelled before it can take it."""
-    undone = Undone()
+async def test_a_caller_cancelled_as_its_result_arrives_abandons_the_result(backend: Backend) -> None:
+    """Its future has the result, and its task is cancelled before it reads the future."""
+    abandoned = AbandonedResults()
     callers: list[asyncio.Task[str]] = []
 
     async def execute(key: Hashable, items: Sequence[str]) -> list[str]:
         asyncio.get_running_loop().call_soon(callers[0].cancel)
         return [item.upper() for item in items]
 
-    batcher = Batcher(execute, on_abandoned=undone)
+    batcher = Batcher(execute, on_abandoned=abandoned)
     callers += submit(batcher, "a")
     with pytest.raises(asyncio.CancelledError):
         await callers[0]
     await batcher.drain()
-    assert undone.results == [(None, "a", "A")]
+    assert abandoned.results == [(None, "a", "A")]
 
 
 @pytest.mark.parametrize("error", [DatabaseUnavailable("gone"), ValueError("no")])
-async def test_trouble_while_giving_back_costs_nobody_else_anything(
+async def test_an_error_while_abandoning_a_result_affects_no_other_request(
     backend: Backend, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    undone = Undone()
-    undone.error = error
-    batcher = Batcher(backend.execute, on_abandoned=undone)
+    abandoned = AbandonedResults()
+    abandoned.error = error
+    batcher = Batcher(backend.execute, on_abandoned=abandoned)
     backend.gate.clear()
     first = submit(batcher, "first")
-    await steps()
-    leaving, staying = submit(batcher, "leaving", "staying")
-    await steps()
-    later = submit(batcher, "later")
-    leaving.cancel()
+    await run_event_loop()
+    cancelled, waiting = submit(batcher, "cancelled", "waiting")
+    await run_event_loop()
+    last = submit(batcher, "last")
+    cancelled.cancel()
     backend.gate.set()
     async with asyncio.timeout(5):
-        assert await asyncio.gather(*first, staying, *later) == ["FIRST", "STAYING", "LATER"]
+        assert await asyncio.gather(*first, waiting, *last) == ["FIRST", "WAITING", "LAST"]
         await batcher.drain()
     assert str(error) in caplog.text
 
 
-async def test_giving_back_does_not_hold_up_the_next_batch(backend: Backend) -> None:
-    undone = Undone()
-    undone.gate.clear()
-    batcher = Batcher(backend.execute, on_abandoned=undone)
+async def test_abandoning_a_result_does_not_delay_the_next_batch(backend: Backend) -> None:
+    abandoned = AbandonedResults()
+    abandoned.gate.clear()
+    batcher = Batcher(backend.execute, on_abandoned=abandoned)
     backend.gate.clear()
-    [leaving] = submit(batcher, "leaving")
-    await steps()
-    leaving.cancel()
+    [cancelled] = submit(batcher, "cancelled")
+    await run_event_loop()
+    cancelled.cancel()
     backend.gate.set()
     async with asyncio.timeout(5):
         assert await batcher.submit(None, "next") == "NEXT"
-    undone.gate.set()
+    abandoned.gate.set()
     await batcher.drain()
-    assert undone.results == [(None, "leaving", "LEAVING")]
+    assert abandoned.results == [(None, "cancelled", "CANCELLED")]
 
 
-async def test_drain_waits_for_what_is_waiting_too(batcher: Batcher[str, str], backend: Backend) -> None:
+async def test_drain_waits_for_pending_requests(batcher: Batcher[str, str], backend: Backend) -> None:
     backend.gate.clear()
     tasks = submit(batcher, "a")
-    await steps()
+    await run_event_loop()
     tasks += submit(batcher, "b", "c")
-    await steps()
+    await run_event_loop()
     draining = asyncio.create_task(batcher.drain())
-    await steps()
+    await run_event_loop()
     assert not draining.done()
     backend.gate.set()
     await draining
-    await steps()
+    await run_event_loop()
     assert all(task.done() for task in tasks)
     assert (batcher.pending, batcher.in_flight) == (0, 0)
     await batcher.drain()
 
 
-async def test_who_has_waited_too_long_is_told_and_those_behind_are_served(backend: Backend) -> None:
-    patience = QueueTimeout(0.05, lambda: DatabaseUnavailable("too late"))
-    batcher: Batcher[str, str] = Batcher(backend.execute, queue_timeout=patience)
+async def test_an_overdue_request_fails_and_later_ones_execute(backend: Backend) -> None:
+    queue_timeout = QueueTimeout(0.05, lambda: DatabaseUnavailable("too late"))
+    batcher = Batcher(backend.execute, queue_timeout=queue_timeout)
     backend.gate.clear()
     [first] = submit(batcher, "a")
-    await steps()
-    [late] = submit(batcher, "b")
+    await run_event_loop()
+    [overdue] = submit(batcher, "b")
 
-    async def too_late() -> bool:
+    async def is_overdue() -> bool:
         return batcher.oldest_wait_s() > 0.06
 
-    await wait_until_async(too_late, 5, "the second has waited too long")
-    [fresh] = submit(batcher, "c")
-    await steps()
+    await wait_until_async(is_overdue, 5, "the second request is overdue")
+    [recent] = submit(batcher, "c")
+    await run_event_loop()
     backend.gate.set()
-    assert (await first, await fresh) == ("A", "C")
+    assert (await first, await recent) == ("A", "C")
     with pytest.raises(DatabaseUnavailable, match="too late"):
-        await late
+        await overdue
     assert backend.batches == [["a"], ["c"]]
     assert (batcher.pending, batcher.oldest_wait_s()) == (0, 0.0)
 
 
-class Told:
-    """A receiver that is no future."""
+class RecordingReceiver:
+    """A receiver that is not a future."""
 
-    def __init__(self, gone: bool = False) -> None:
-        self.gone = gone
-        self.heard: list[str | Exception] = []
+    def __init__(self, is_done: bool = False) -> None:
+        self.is_done = is_done
+        self.received: list[str | Exception] = []
 
     def done(self) -> bool:
-        return self.gone
+        return self.is_done
 
     def set_result(self, result: str) -> None:
-        self.heard.append(result)
+        self.received.append(result)
 
     def set_exception(self, exception: Exception) -> None:
-        self.heard.append(exception)
+        self.received.append(exception)
 
 
-async def test_who_does_not_wait_is_told(backend: Backend) -> None:
-    given_back: list[str] = []
-
-    async def abandoned(key: Hashable, item: str, result: str) -> None:
-        given_back.append(result)
-
+async def test_a_receiver_gets_its_result_without_a_waiting_task(backend: Backend) -> None:
+    abandoned = AbandonedResults()
     batcher = Batcher(backend.execute, on_abandoned=abandoned)
-    backend.bad = {"x"}
-    stays, fails, left = Told(), Told(), Told(gone=True)
-    for item, receiver in (("a", stays), ("x", fails), ("b", left)):
+    backend.bad_items = {"x"}
+    successful, failing, disconnected = (
+        RecordingReceiver(),
+        RecordingReceiver(),
+        RecordingReceiver(is_done=True),
+    )
+    for item, receiver in (("a", successful), ("x", failing), ("b", disconnected)):
         batcher.put(None, item, receiver)
-    assert (stays.heard, batcher.pending) == ([], 3)
+    assert (successful.received, batcher.pending) == ([], 3)
     await batcher.drain()
-    assert (stays.heard, left.heard, given_back) == (["A"], [], ["B"])
-    [error] = fails.heard
+    assert (successful.received, disconnected.received) == (["A"], [])
+    assert [result for _, _, result in abandoned.results] == ["B"]
+    [error] = failing.received
     assert isinstance(error, ValueError)

@@ -1,4 +1,4 @@
-"""The journal takes records, durably and in order, until it is full."""
+"""Appends to the journal are durable and in order, until the journal is full."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 import os
 import time
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,148 +15,153 @@ import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker.journal.push_journal import JournalDepth, Journal
+from penstock.broker.journal.push_journal import Journal, JournalDepth, JournalId
 from penstock.broker.journal.record_format import HEADER_BYTES, RECORD_BYTES
 from penstock.errors import ConfigError, JournalFailed, JournalFull
-from tests.unit.broker.journal_reader import Store
+from tests.unit.broker.journal.record_store import RecordStore
 
-ROOM = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 @pytest_asyncio.fixture
 async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
-    opened = Journal(tmp_path / "journal", ROOM)
+    opened = Journal(tmp_path / "journal", MAX_BYTES)
     yield opened
     await opened.close()
 
 
-async def test_what_was_appended_comes_back_in_order(journal: Journal) -> None:
+async def test_a_replay_returns_records_in_the_order_of_their_appends(journal: Journal) -> None:
     assert not journal.has_records
     for n in range(5):
         assert await journal.append([b"%d.%d" % (n, m) for m in range(n)])
     assert journal.has_records
-    store = Store()
+    store = RecordStore()
     assert await store.replay(journal) == 10
     assert store.records == [b"%d.%d" % (n, m) for n in range(5) for m in range(n)]
     assert not journal.has_records
     assert await store.replay(journal) == 0
 
 
-async def test_appends_that_come_together_are_synced_together(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[int] = []
-    sync = os.fdatasync
+async def test_concurrent_appends_share_one_sync(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced_sizes: list[int] = []
+    fdatasync = os.fdatasync
 
-    def counting(fd: int) -> None:
-        sync(fd)
-        synced.append(os.fstat(fd).st_size)
+    def record_size(fd: int) -> None:
+        fdatasync(fd)
+        synced_sizes.append(os.fstat(fd).st_size)
 
-    monkeypatch.setattr(os, "fdatasync", counting)
+    monkeypatch.setattr(os, "fdatasync", record_size)
     await asyncio.gather(*(journal.append([b"%d" % n]) for n in range(100)))
-    assert 1 <= len(synced) <= 2
-    assert synced[-1] == (journal._file.path).stat().st_size
+    assert 1 <= len(synced_sizes) <= 2
+    assert synced_sizes[-1] == journal._file.path.stat().st_size
     await journal.append([b"last"])
-    assert len(synced) <= 3
-    assert synced[-1] == (journal._file.path).stat().st_size
-    store = Store()
+    assert len(synced_sizes) <= 3
+    assert synced_sizes[-1] == journal._file.path.stat().st_size
+    store = RecordStore()
     await store.replay(journal)
     assert store.records == [b"%d" % n for n in range(100)] + [b"last"]
 
 
-async def test_the_directory_is_synced_when_a_journal_begins(
+async def test_the_first_append_syncs_the_directory(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[int] = []
-    sync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), sync(fd))[1])
+    synced_inodes: list[int] = []
+    fsync = os.fsync
+
+    def record_inode(fd: int) -> None:
+        synced_inodes.append(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", record_inode)
     await journal.append([b"1"])
-    assert journal._file.directory.stat().st_ino in synced
+    assert journal._file.directory.stat().st_ino in synced_inodes
 
 
-async def test_the_event_loop_goes_on_while_the_disk_is_slow(
+async def test_a_slow_disk_does_not_block_the_event_loop(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fdatasync", lambda fd: time.sleep(0.3))
     appending = asyncio.create_task(journal.append([b"1"]))
-    turns = 0
+    iterations = 0
     while not appending.done():
         await asyncio.sleep(0.001)
-        turns += 1
-    assert turns > 20
+        iterations += 1
+    assert iterations > 20
 
 
-async def test_a_full_journal_takes_what_still_fits_and_says_so_of_the_rest(tmp_path: Path) -> None:
+async def test_a_full_journal_accepts_records_that_still_fit_and_refuses_the_others(tmp_path: Path) -> None:
     journal = Journal(tmp_path, HEADER_BYTES + 3 * (RECORD_BYTES + 10))
     await journal.append([b"x" * 10] * 2)
-    with pytest.raises(JournalFull) as full:
+    with pytest.raises(JournalFull) as error:
         await journal.append([b"y" * 10] * 2)
-    assert (full.value.status, full.value.code) == (503, "journal_full")
-    big, small = await asyncio.gather(
+    assert (error.value.status, error.value.code) == (503, "journal_full")
+    large, small = await asyncio.gather(
         journal.append([b"b" * 11]), journal.append([b"s" * 10]), return_exceptions=True
     )
-    assert isinstance(big, JournalFull)
+    assert isinstance(large, JournalFull)
     assert small is True
-    store = Store()
+    store = RecordStore()
     await store.replay(journal)
     assert store.records == [b"x" * 10] * 2 + [b"s" * 10]
     assert await journal.append([b"again"])
     await journal.close()
 
 
-@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, JournalFull), (errno.EIO, JournalFailed)])
-async def test_what_the_disk_does_not_take_leaves_no_trace(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception]
+@pytest.mark.parametrize(
+    ("error_number", "error_type"), [(errno.ENOSPC, JournalFull), (errno.EIO, JournalFailed)]
+)
+async def test_a_failed_write_leaves_the_journal_unchanged(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, error_number: int, error_type: type[Exception]
 ) -> None:
     await journal.append([b"before"])
 
     def fail(fd: int) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(error_number, os.strerror(error_number))
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fdatasync", fail)
-        with pytest.raises(kind, match=str(journal._file.path)):
+        with pytest.raises(error_type, match=str(journal._file.path)):
             await journal.append([b"refused"])
     await journal.append([b"after"])
-    store = Store()
+    store = RecordStore()
     await store.replay(journal)
     assert store.records == [b"before", b"after"]
 
 
-async def test_who_wants_to_be_behind_others_is_told_when_there_are_none(journal: Journal) -> None:
+async def test_an_append_unless_empty_writes_only_behind_other_records(journal: Journal) -> None:
     assert not await journal.append([b"1"], unless_empty=True)
     assert not journal.has_records
     first, second = await asyncio.gather(journal.append([b"1"]), journal.append([b"2"], unless_empty=True))
     assert first
     assert second
-    store = Store()
+    store = RecordStore()
     assert await store.replay(journal) == 2
 
 
-async def test_the_depth_is_what_is_not_replayed(tmp_path: Path) -> None:
+async def test_the_depth_counts_records_that_are_not_replayed(tmp_path: Path) -> None:
     now = 1000.0
-    journal = Journal(tmp_path, ROOM, clock=lambda: now)
+    journal = Journal(tmp_path, MAX_BYTES, clock=lambda: now)
     assert journal.depth() == JournalDepth(0, 0, 0)
     await journal.append([b"1" * 10])
     now = 1002.5
     await journal.append([b"2" * 10, b"3" * 10])
-    one = RECORD_BYTES + 10
-    assert journal.depth() == JournalDepth(3, 3 * one, 2.5)
-    other = Journal(tmp_path, ROOM, clock=lambda: now)
+    record_bytes = RECORD_BYTES + 10
+    assert journal.depth() == JournalDepth(3, 3 * record_bytes, 2.5)
+    other = Journal(tmp_path, MAX_BYTES, clock=lambda: now)
     assert other.has_records
     await other.append([b"4" * 10])
-    assert journal.depth() == other.depth() == JournalDepth(4, 4 * one, 2.5)
+    assert journal.depth() == other.depth() == JournalDepth(4, 4 * record_bytes, 2.5)
 
-    store = Store()
+    store = RecordStore()
 
-    async def only_one(journal_id: object, position: int, records: object) -> None:
+    async def fail_after_first(journal_id: JournalId, position: int, records: Sequence[bytes]) -> None:
         if store.records:
-            raise RuntimeError("enough")
-        await store.take(journal_id, position, records)  # type: ignore[arg-type]
+            raise RuntimeError("stopped")
+        await store.store_records(journal_id, position, records)
 
-    with pytest.raises(RuntimeError, match="enough"):
-        await journal.replay(only_one, store.position, batch_bytes=1, last_bytes=0)
-    assert journal.depth() == other.depth() == JournalDepth(3, 3 * one, 0)
+    with pytest.raises(RuntimeError, match="stopped"):
+        await journal.replay(fail_after_first, store.read_position, batch_bytes=1, final_bytes=0)
+    assert journal.depth() == other.depth() == JournalDepth(3, 3 * record_bytes, 0)
     await store.replay(other)
     assert journal.depth() == other.depth() == JournalDepth(0, 0, 0)
     await journal.append([b"5"])
@@ -165,24 +170,24 @@ async def test_the_depth_is_what_is_not_replayed(tmp_path: Path) -> None:
     await other.close()
 
 
-async def test_a_directory_that_cannot_be_used_is_refused_in_words(tmp_path: Path) -> None:
+async def test_an_unusable_directory_raises_a_config_error_with_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="name a directory"):
-        Journal(tmp_path / "file" / "journal", ROOM)
+    with pytest.raises(ConfigError, match="PENSTOCK_JOURNAL_DIR"):
+        Journal(tmp_path / "file" / "journal", MAX_BYTES)
 
 
-async def test_a_journal_that_was_removed_is_begun_anew(journal: Journal) -> None:
+async def test_a_removed_journal_is_created_again(journal: Journal) -> None:
     await journal.append([b"removed"])
     journal._file.path.unlink()
     assert not journal.has_records
     await journal.append([b"kept"])
     assert journal.has_records
-    store = Store()
+    store = RecordStore()
     await store.replay(journal)
     assert store.records == [b"kept"]
 
 
-async def test_a_journal_of_a_later_version_is_left_alone(journal: Journal) -> None:
+async def test_a_journal_of_a_later_version_is_not_changed(journal: Journal) -> None:
     await journal.append([b"1"])
     content = bytearray(journal._file.path.read_bytes())
     content[8] = 2  # the version, then the checksum of the header
@@ -195,19 +200,19 @@ async def test_a_journal_of_a_later_version_is_left_alone(journal: Journal) -> N
 
 @settings(max_examples=int(os.environ.get("JOURNAL_EXAMPLES", "15")), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.lists(st.binary(max_size=300), max_size=4)), max_size=12))
-async def test_any_mix_of_two_writers_and_replays_keeps_order_and_loses_nothing(
+async def test_any_mix_of_two_writers_and_replays_keeps_all_records_in_order(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, list[bytes]]]
 ) -> None:
     directory = tmp_path_factory.mktemp("journal")
-    writers = [Journal(directory, ROOM), Journal(directory, ROOM)]
-    store = Store()
+    writers = [Journal(directory, MAX_BYTES), Journal(directory, MAX_BYTES)]
+    store = RecordStore()
     expected: list[bytes] = []
     for writer, records in steps:
         if records:
             await writers[writer].append(records)
             expected += records
         else:
-            await store.replay(writers[writer], batch_bytes=100, last_bytes=50)
+            await store.replay(writers[writer], batch_bytes=100, final_bytes=50)
             assert store.records == expected
     await store.replay(writers[0])
     assert store.records == expected

@@ -1,4 +1,4 @@
-"""Payloads at rest: sealed, opened, rotated, and refused when something does not fit."""
+"""Payloads at rest: encryption, decryption, key rotation, and invalid keys."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ def key(number: int) -> str:
     return base64.b64encode(bytes([number]) * 32).decode()
 
 
-@pytest.mark.parametrize("payload", [b"", b"null", b'{"a": 1}', b"\x01 looks sealed", b"x" * 100_000])
-def test_what_is_sealed_opens_to_the_same_bytes(payload: bytes) -> None:
+@pytest.mark.parametrize("payload", [b"", b"null", b'{"a": 1}', b"\x01 looks encrypted", b"x" * 100_000])
+def test_decryption_returns_the_encrypted_payload(payload: bytes) -> None:
     cipher = PayloadCipher(f"k1:{key(1)}")
-    sealed = cipher.encrypt(payload)
-    assert cipher.decrypt(sealed) == payload
-    assert not payload or payload not in sealed
+    encrypted = cipher.encrypt(payload)
+    assert cipher.decrypt(encrypted) == payload
+    assert not payload or payload not in encrypted
 
 
-def test_the_same_payload_never_looks_the_same() -> None:
+def test_every_encryption_of_a_payload_differs() -> None:
     cipher = PayloadCipher(f"k1:{key(1)}")
     assert len({cipher.encrypt(b"1") for _ in range(100)}) == 100
 
@@ -33,17 +33,17 @@ def test_plain_payloads_pass_through_with_and_without_keys() -> None:
         assert cipher.decrypt(b"") == b""
 
 
-def test_a_new_key_seals_and_the_old_one_still_opens() -> None:
+def test_the_first_key_encrypts_and_older_keys_still_decrypt() -> None:
     old = PayloadCipher(f"k1:{key(1)}")
     rotated = PayloadCipher(f"k2:{key(2)},k1:{key(1)}")
     assert rotated.decrypt(old.encrypt(b"1")) == b"1"
-    sealed = rotated.encrypt(b"2")
-    assert sealed[2:4] == b"k2"
+    encrypted = rotated.encrypt(b"2")
+    assert encrypted[2:4] == b"k2"
     with pytest.raises(KeyMissing, match="k2"):
-        old.decrypt(sealed)
+        old.decrypt(encrypted)
 
 
-def test_without_a_key_nothing_is_sealed_and_the_error_says_what_to_set() -> None:
+def test_without_a_key_the_error_names_the_setting() -> None:
     cipher = PayloadCipher()
     assert not cipher.can_encrypt
     with pytest.raises(KeyMissing, match="PENSTOCK_ENCRYPTION_KEYS"):
@@ -52,27 +52,27 @@ def test_without_a_key_nothing_is_sealed_and_the_error_says_what_to_set() -> Non
         cipher.decrypt(PayloadCipher(f"k1:{key(1)}").encrypt(b"1"))
 
 
-def test_another_key_under_the_same_name_does_not_open() -> None:
+def test_a_different_key_with_the_same_id_does_not_decrypt() -> None:
     with pytest.raises(KeyMissing, match="does not decrypt"):
         PayloadCipher(f"k1:{key(2)}").decrypt(PayloadCipher(f"k1:{key(1)}").encrypt(b"1"))
 
 
-def test_a_byte_changed_anywhere_is_noticed() -> None:
+def test_a_changed_byte_is_detected_at_any_position() -> None:
     cipher = PayloadCipher(f"k1:{key(1)}")
-    sealed = cipher.encrypt(b"payload")
-    for at in range(1, len(sealed)):
-        changed = bytearray(sealed)
-        changed[at] ^= 0x80
+    encrypted = cipher.encrypt(b"payload")
+    for position in range(1, len(encrypted)):
+        changed = bytearray(encrypted)
+        changed[position] ^= 0x80
         with pytest.raises(KeyMissing):
             cipher.decrypt(bytes(changed))
 
 
-def test_a_sealed_payload_cut_short_anywhere_is_noticed() -> None:
+def test_a_truncated_payload_is_detected_at_any_length() -> None:
     cipher = PayloadCipher(f"k1:{key(1)}")
-    sealed = cipher.encrypt(b"payload")
-    for length in range(1, len(sealed)):
+    encrypted = cipher.encrypt(b"payload")
+    for length in range(1, len(encrypted)):
         with pytest.raises(KeyMissing):
-            cipher.decrypt(sealed[:length])
+            cipher.decrypt(encrypted[:length])
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def test_a_sealed_payload_cut_short_anywhere_is_noticed() -> None:
         f"k1:{key(1)},k1:{key(2)}",
     ],
 )
-def test_keys_that_do_not_fit_are_refused_with_the_way_to_make_one(keys: str) -> None:
+def test_invalid_keys_are_rejected_with_the_expected_format(keys: str) -> None:
     with pytest.raises(ConfigError, match="base64"):
         PayloadCipher(keys)
 
 
-def test_spaces_around_keys_do_not_matter() -> None:
+def test_spaces_around_keys_are_ignored() -> None:
     assert PayloadCipher(f" k1:{key(1)} , k2:{key(2)}").can_encrypt

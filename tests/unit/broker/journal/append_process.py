@@ -1,6 +1,6 @@
-"""Append numbered records to a journal for ever, or so many, as a process that can be killed.
+"""Append numbered records to a journal, endlessly or a given number, as a process that tests can kill.
 
-Arguments: directory, name, how many at a time, how many in all (0 is for ever). A line is printed for each
+Arguments: directory, name, how many at a time, how many in all (0: endlessly). Prints the number of each
 record whose append has returned.
 """
 
@@ -19,14 +19,14 @@ async def main(directory: str, name: str, at_a_time: str, total: str) -> None:
     journal = Journal(Path(directory), 1 << 30)
     numbers = count()
 
-    async def one(number: int) -> None:
+    async def append(number: int) -> None:
         await journal.append([f"{name} {number} ".encode() + b"x" * (number % 3000)])
         os.write(1, f"{number}\n".encode())
 
     while True:
-        some = [next(numbers) for _ in range(int(at_a_time))]
-        await asyncio.gather(*map(one, some))
-        if int(total) and some[-1] + 1 >= int(total):
+        batch = [next(numbers) for _ in range(int(at_a_time))]
+        await asyncio.gather(*map(append, batch))
+        if int(total) and batch[-1] + 1 >= int(total):
             break
     await journal.close()
 
