@@ -1,40 +1,41 @@
-"""The calls that most tests of routes make."""
+"""Requests that most tests of routes send."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import httpx
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 
 async def push(
     client: httpx.AsyncClient, *payloads: Any, queue: str = "q", **item: Any
 ) -> list[dict[str, Any]]:
     items = [{"queue": queue, "payload": payload, **item} for payload in payloads]
-    answer = await client.post("/api/v1/push", json={"items": items})
-    assert answer.status_code == 201, answer.text
-    results: list[dict[str, Any]] = answer.json()
+    response = await client.post("/api/v1/push", json={"items": items})
+    assert response.status_code == 201, response.text
+    results: list[dict[str, Any]] = response.json()
     return results
 
 
 async def pop(client: httpx.AsyncClient, queue: str = "q", **params: Any) -> list[dict[str, Any]]:
-    answer = await client.get(f"/api/v1/pop/queue/{queue}", params=params)
-    assert answer.status_code in (200, 204), answer.text
-    messages: list[dict[str, Any]] = answer.json()["messages"] if answer.status_code == 200 else []
+    response = await client.get(f"/api/v1/pop/queue/{queue}", params=params)
+    assert response.status_code in (200, 204), response.text
+    messages: list[dict[str, Any]] = response.json()["messages"] if response.status_code == 200 else []
     return messages
 
 
-async def popped(client: httpx.AsyncClient, queue: str = "q", **params: Any) -> list[Any]:
+async def pop_payloads(client: httpx.AsyncClient, queue: str = "q", **params: Any) -> list[Any]:
     return [message["data"] for message in await pop(client, queue, **params)]
 
 
 async def ack(
-    client: httpx.AsyncClient, message: dict[str, Any], status: str = "completed", **more: Any
+    client: httpx.AsyncClient, message: dict[str, Any], status: str = "completed", **fields: Any
 ) -> None:
     keys = ("transactionId", "partitionId", "leaseId")
-    body = {**{key: message[key] for key in keys}, "status": status, **more}
-    answer = await client.post("/api/v1/ack", json=body)
-    assert answer.status_code == 200, answer.text
+    body = {**{key: message[key] for key in keys}, "status": status, **fields}
+    response = await client.post("/api/v1/ack", json=body)
+    assert response.status_code == 200, response.text
 
 
 async def configure(client: httpx.AsyncClient, queue: str = "q", **options: Any) -> httpx.Response:
@@ -42,17 +43,25 @@ async def configure(client: httpx.AsyncClient, queue: str = "q", **options: Any)
 
 
 async def get(client: httpx.AsyncClient, path: str, **params: Any) -> Any:
-    answer = await client.get(f"/api/v1{path}", params=params)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = await client.get(f"/api/v1{path}", params=params)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
-def problem(answer: httpx.Response, status: int, code: str) -> str:
-    """The detail of an answer that must be this problem."""
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    body = answer.json()
+def assert_problem(response: httpx.Response, status: int, code: str) -> str:
+    """Assert that the response is this problem and return its detail."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body = response.json()
     assert body["code"] == code, body
     assert body["error"] == body["detail"]
     detail: str = body["detail"]
     return detail
+
+
+async def scrape_metrics(client: httpx.AsyncClient) -> dict[str, dict[tuple[str, ...], float]]:
+    """The samples of `GET /metrics` by metric and label values."""
+    response = await client.get("/metrics")
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
+    families = text_string_to_metric_families(response.text)  # type: ignore[no-untyped-call]
+    return {f.name: {tuple(s.labels.values()): s.value for s in f.samples} for f in families}

@@ -9,6 +9,7 @@ import pytest_asyncio
 from fastapi import FastAPI
 
 from penstock.api.app import create_app
+from penstock.broker.broker import Broker
 from penstock.config import Settings
 from tests.waiting import wait_until_async
 
@@ -18,7 +19,7 @@ async def settings(database_url: str, redis_url: str, clickhouse_url: str, tmp_p
     key = base64.b64encode(bytes(range(32))).decode()
     return Settings(
         home=tmp_path,
-        load_management=False,  # what a route answers must not depend on how busy the machine is
+        load_management=False,  # responses must not depend on the load of the machine
         postgres_url=database_url,
         redis_url=redis_url,
         clickhouse_url=clickhouse_url,
@@ -28,28 +29,28 @@ async def settings(database_url: str, redis_url: str, clickhouse_url: str, tmp_p
 
 @pytest_asyncio.fixture
 async def app(settings: Settings) -> AsyncIterator[FastAPI]:
-    made = create_app(settings)
-    async with made.router.lifespan_context(made):
-        yield made
+    application = create_app(settings)
+    async with application.router.lifespan_context(application):
+        yield application
 
 
 @pytest_asyncio.fixture
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """The application on real servers, without a socket in between."""
+    """A client of the application on real servers, without a socket."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as opened:
-        yield opened
+    async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as http_client:
+        yield http_client
 
 
 @pytest_asyncio.fixture
-async def parked(app: FastAPI) -> Callable[[int], Awaitable[None]]:
-    """Waits until so many pops are parked."""
-    waiters = app.state.services.broker.parked_pops
+async def wait_for_parked_pops(app: FastAPI) -> Callable[[int], Awaitable[None]]:
+    """Wait until at least this many pops are parked."""
+    broker: Broker = app.state.services.broker
 
     async def wait(count: int) -> None:
-        async def enough() -> bool:
-            return waiters.count >= count
+        async def has_enough() -> bool:
+            return broker.parked_pops.count >= count
 
-        await wait_until_async(enough, 10, f"{count} pops are parked")
+        await wait_until_async(has_enough, 10, f"{count} pops are parked")
 
     return wait

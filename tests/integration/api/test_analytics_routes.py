@@ -14,7 +14,7 @@ from penstock.clock import to_utc
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse.series.window import MAX_POINTS
-from tests.integration.api.calls import ack, get, pop, problem, push
+from tests.integration.api.calls import ack, assert_problem, get, pop, push
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ async def test_a_window_that_is_none_is_refused(client: httpx.AsyncClient) -> No
     for name in ("throughput", "queue-lag", "queue-ops", "worker-metrics", "system-metrics"):
         for asked, words in refused.items():
             answer = await client.get(f"/api/v1/analytics/{name}?{asked}")
-            assert words in problem(answer, 422, "invalid_request")
+            assert words in assert_problem(answer, 422, "invalid_request")
 
 
 async def test_reading_looks_at_minute_rows_alone(database: Database) -> None:

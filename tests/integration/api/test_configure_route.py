@@ -12,10 +12,10 @@ from fastapi import FastAPI
 
 from penstock.api.app import create_app
 from penstock.config import Settings
-from tests.integration.api.calls import ack, configure, pop, popped, problem, push
+from tests.integration.api.calls import ack, assert_problem, configure, pop, pop_payloads, push
 from tests.waiting import wait_until_async
 
-Parked = Callable[[int], Awaitable[None]]
+WaitForParkedPops = Callable[[int], Awaitable[None]]
 
 
 async def test_a_queue_is_made_with_what_is_given(client: httpx.AsyncClient) -> None:
@@ -63,13 +63,13 @@ async def test_a_bad_configuration_changes_nothing(
         if isinstance(body.get("options"), dict)
         else body
     )
-    assert words in problem(await client.post("/api/v1/configure", json=given), 422, "invalid_request")
+    assert words in assert_problem(await client.post("/api/v1/configure", json=given), 422, "invalid_request")
     options = (await configure(client)).json()["options"]
     assert (options["retryLimit"], options["priority"]) == (9, 0)
 
 
 async def test_a_body_that_is_no_json_gets_400(client: httpx.AsyncClient) -> None:
-    problem(await client.post("/api/v1/configure", content=b"{"), 400, "malformed_body")
+    assert_problem(await client.post("/api/v1/configure", content=b"{"), 400, "malformed_body")
 
 
 async def test_encryption_without_a_key_is_refused(settings: Settings) -> None:
@@ -78,8 +78,8 @@ async def test_encryption_without_a_key_is_refused(settings: Settings) -> None:
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as keyless:
             refused = await configure(keyless, encryptionEnabled=True)
-            assert "PENSTOCK_ENCRYPTION_KEYS" in problem(refused, 409, "wrong_state")
-            problem(await keyless.get("/api/v1/resources/queues/q"), 404, "unknown_queue")
+            assert "PENSTOCK_ENCRYPTION_KEYS" in assert_problem(refused, 409, "wrong_state")
+            assert_problem(await keyless.get("/api/v1/resources/queues/q"), 404, "unknown_queue")
             assert (await configure(keyless, encryptionEnabled=False)).status_code == 200
 
 
@@ -90,16 +90,18 @@ async def test_a_changed_lease_time_counts_for_the_next_pop(client: httpx.AsyncC
     await pop(client)
 
     async def comes_back() -> bool:
-        return await popped(client) == [1]
+        return await pop_payloads(client) == [1]
 
     await wait_until_async(comes_back, 10, "the short lease ends")
 
 
-async def test_a_shorter_delay_wakes_who_waits(client: httpx.AsyncClient, parked: Parked) -> None:
+async def test_a_shorter_delay_wakes_who_waits(
+    client: httpx.AsyncClient, wait_for_parked_pops: WaitForParkedPops
+) -> None:
     await configure(client, delayedProcessing=600)
     await push(client, "now")
-    waiting = asyncio.create_task(popped(client, wait="true", timeout=20_000))
-    await parked(1)
+    waiting = asyncio.create_task(pop_payloads(client, wait="true", timeout=20_000))
+    await wait_for_parked_pops(1)
     await configure(client, delayedProcessing=0)
     assert await waiting == ["now"]
 
@@ -109,21 +111,21 @@ async def test_a_deleted_queue_is_gone_with_its_messages(client: httpx.AsyncClie
     answer = await client.delete("/api/v1/resources/queues/q")
     assert answer.json() == {"deleted": True, "existed": True, "queue": "q"}
     assert (await client.delete("/api/v1/resources/queues/q")).json()["existed"] is False
-    problem(await client.get("/api/v1/resources/queues/q"), 404, "unknown_queue")
+    assert_problem(await client.get("/api/v1/resources/queues/q"), 404, "unknown_queue")
     await push(client, 2)
-    assert await popped(client, batch=5) == [2]
+    assert await pop_payloads(client, batch=5) == [2]
 
 
 async def test_who_waits_for_a_deleted_queue_gets_what_the_new_one_has(
-    client: httpx.AsyncClient, parked: Parked
+    client: httpx.AsyncClient, wait_for_parked_pops: WaitForParkedPops
 ) -> None:
     await configure(client)
-    waiting = asyncio.create_task(popped(client, wait="true", timeout=20_000))
-    await parked(1)
+    waiting = asyncio.create_task(pop_payloads(client, wait="true", timeout=20_000))
+    await wait_for_parked_pops(1)
     await client.delete("/api/v1/resources/queues/q")
     assert await waiting == [], "it is let go, and asks again"
-    waiting = asyncio.create_task(popped(client, wait="true", timeout=20_000))
-    await parked(1)
+    waiting = asyncio.create_task(pop_payloads(client, wait="true", timeout=20_000))
+    await wait_for_parked_pops(1)
     await push(client, "new")
     assert await waiting == ["new"]
 
@@ -146,7 +148,7 @@ async def test_another_broker_learns_of_options_and_deletion(
                 return bool(rows[-1]["p"][0] == 1)
 
             await wait_until_async(sealed, 10, "the other broker seals")
-            assert (await popped(neighbour, "secret", batch=100))[-1] == "sealed"
+            assert (await pop_payloads(neighbour, "secret", batch=100))[-1] == "sealed"
             await client.delete("/api/v1/resources/queues/secret")
             await push(neighbour, "anew", queue="secret")
-            assert await popped(client, "secret", batch=100) == ["anew"]
+            assert await pop_payloads(client, "secret", batch=100) == ["anew"]

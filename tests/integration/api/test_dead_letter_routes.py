@@ -16,8 +16,15 @@ from penstock.api.app import create_app
 from penstock.broker.dead_letters import job_runner
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from tests.integration.api.calls import configure, get, pop, popped, problem, push
-from tests.integration.api.test_exposition import scraped
+from tests.integration.api.calls import (
+    assert_problem,
+    configure,
+    get,
+    pop,
+    pop_payloads,
+    push,
+    scrape_metrics,
+)
 from tests.waiting import wait_until_async
 
 
@@ -87,13 +94,13 @@ async def test_status_has_the_counts_of_every_consumer_page_by_page(client: http
 
 async def test_prometheus_has_the_counts_and_ages(client: httpx.AsyncClient) -> None:
     [letter] = await kill(client, 1)
-    metrics = await scraped(client)
+    metrics = await scrape_metrics(client)
     assert metrics["dead_job_count"][("q", "g")] == 1, "by channel and consumer"
     assert metrics["penstock_dlq_messages"][("g", "q")] == 1, "by group and queue"
     assert 0 <= metrics["penstock_dlq_oldest_message_age_seconds"][("g", "q")] < 30
     assert metrics["penstock_dlq_count_drift"] == {(): 0}
     assert (await client.delete(f"/api/v1/dlq/letters/{letter['letterId']}")).json()["deleted"] == 1
-    metrics = await scraped(client)
+    metrics = await scrape_metrics(client)
     assert metrics["dead_job_count"][("q", "g")] == 0
     assert metrics["penstock_dlq_oldest_message_age_seconds"] == {}
 
@@ -128,7 +135,7 @@ async def test_letters_are_searched_and_paged_by_cursor(client: httpx.AsyncClien
     assert [message["data"]["user"] for message in second["messages"]] == ["Ann"]
     assert second["nextCursor"] is None
     bad = await client.get("/api/v1/dlq", params={"cursor": "x.y"})
-    assert "nextCursor" in problem(bad, 422, "invalid_request")
+    assert "nextCursor" in assert_problem(bad, 422, "invalid_request")
 
 
 async def test_a_requeued_letter_keeps_its_lineage_when_it_dies_again(client: httpx.AsyncClient) -> None:
@@ -137,7 +144,7 @@ async def test_a_requeued_letter_keeps_its_lineage_when_it_dies_again(client: ht
     answer = (await client.post(f"/api/v1/dlq/letters/{letter['letterId']}/requeue")).json()
     assert (answer["queue"], answer["partition"], answer["requeueOf"]) == ("q", "p", "order-7")
     gone = await client.get(f"/api/v1/dlq/letters/{letter['letterId']}")
-    problem(gone, 404, "unknown_message")
+    assert_problem(gone, 404, "unknown_message")
     await kill_waiting(client, "q", "again", "g")
     [again] = (await get(client, "/dlq"))["messages"]
     again = await get(client, f"/dlq/letters/{again['letterId']}")
@@ -153,7 +160,7 @@ async def test_a_letter_of_a_queue_that_is_encrypted_by_now_is_sealed_before_it_
     assert (await configure(client, encryptionEnabled=True)).status_code == 200
     await client.post(f"/api/v1/dlq/letters/{letters[0]['letterId']}/requeue")
     assert (await ended(client, await work(client, "requeue", queue="q")))["changed"] == 1
-    assert await popped(client, consumerGroup="g", batch=10) == [{"card": 1}, {"card": 2}]
+    assert await pop_payloads(client, consumerGroup="g", batch=10) == [{"card": 1}, {"card": 2}]
     connection = await asyncpg.connect(database_url)
     stored = await connection.fetch("SELECT payloads FROM penstock.log ORDER BY first_offset DESC LIMIT 2")
     await connection.close()
@@ -169,7 +176,7 @@ async def test_a_job_is_tried_out_first_then_done_and_told(client: httpx.AsyncCl
     assert (await get(client, "/jobs"))["jobs"] == []
     job = await ended(client, await work(client, "requeue", error="timeout"))
     assert (job["state"], job["changed"], job["lookedAt"], job["note"]) == ("done", 5, 6, None)
-    assert await popped(client, consumerGroup="g", batch=10) == [0, 1, 2, 3, 4]
+    assert await pop_payloads(client, consumerGroup="g", batch=10) == [0, 1, 2, 3, 4]
     rest = await ended(client, await work(client, "purge", all=True))
     assert (rest["kind"], rest["changed"]) == ("purge", 1)
     assert [told["id"] for told in (await get(client, "/jobs"))["jobs"]] == [rest["id"], job["id"]]
@@ -210,9 +217,9 @@ async def test_a_requeue_waits_while_the_queue_is_full(client: httpx.AsyncClient
         return "maxSize" in ((await get(client, f"/jobs/{job['id']}"))["note"] or "")
 
     await wait_until_async(waits, 10, "the job says that it waits")
-    assert await popped(client, consumerGroup="g", autoAck="true") == [1]
+    assert await pop_payloads(client, consumerGroup="g", autoAck="true") == [1]
     assert (await ended(client, job))["changed"] == 2
-    assert await popped(client, consumerGroup="g", autoAck="true") == [2]
+    assert await pop_payloads(client, consumerGroup="g", autoAck="true") == [2]
 
 
 UNCLEAR: tuple[tuple[dict[str, Any], str], ...] = (
@@ -232,7 +239,7 @@ UNCLEAR: tuple[tuple[dict[str, Any], str], ...] = (
 async def test_work_that_is_not_clear_is_refused(client: httpx.AsyncClient) -> None:
     for body, field in UNCLEAR:
         answer = await client.post("/api/v1/dlq/purge", json=body)
-        problem(answer, 422, "invalid_request")
+        assert_problem(answer, 422, "invalid_request")
         assert answer.json()["field"] == field, body
     assert (await get(client, "/jobs"))["jobs"] == []
 
@@ -248,7 +255,7 @@ async def test_unknown_letters_and_jobs_are_told(client: httpx.AsyncClient) -> N
         ("DELETE", "/channel/q/consumer/g/dlq", "unknown_group"),
         ("DELETE", "/channel/q/consumer/g/job/7", "unknown_message"),
     ):
-        problem(await client.request(method, path), 404, code)
+        assert_problem(await client.request(method, path), 404, code)
 
 
 async def test_a_consumer_is_purged_and_one_of_its_jobs_deleted(client: httpx.AsyncClient) -> None:
@@ -256,7 +263,7 @@ async def test_a_consumer_is_purged_and_one_of_its_jobs_deleted(client: httpx.As
     await kill_waiting(client, "q", "boom", "other")
     one = letters[0]["letterId"]
     wrong = await client.delete(f"/channel/q/consumer/other/job/{one}")
-    problem(wrong, 404, "unknown_message")
+    assert_problem(wrong, 404, "unknown_message")
     assert (await client.delete(f"/channel/q/consumer/g/job/{one}")).json() == {
         "success": True, "deleted": 1, "jobId": one
     }  # fmt: skip
@@ -302,11 +309,11 @@ async def test_our_routes_ask_for_one_of_our_tokens(app: FastAPI, settings: Sett
     async with guarded(app, tokens, "192.0.2.7") as client:
         for method, path in OURS:
             missing = await client.request(method, path, json={"queue": "q", "dryRun": True})
-            assert "Bearer" in problem(missing, 401, "unauthorized"), path
+            assert "Bearer" in assert_problem(missing, 401, "unauthorized"), path
             assert missing.headers["www-authenticate"] == "Bearer"
             for wrong in ("s3cre", "s3cret2", "ops=s3cret"):
                 answer = await client.request(method, path, headers={"authorization": f"Bearer {wrong}"})
-                problem(answer, 403, "forbidden")
+                assert_problem(answer, 403, "forbidden")
             for right in ("s3cret", "other="):
                 answer = await client.request(
                     method,
@@ -321,7 +328,7 @@ async def test_without_tokens_only_callers_here_may_act(app: FastAPI, settings: 
     async with guarded(app, settings, "192.0.2.7") as elsewhere:
         for method, path in (*ACTING, ("DELETE", "/channel/q/consumer/g/dlq")):
             answer = await elsewhere.request(method, path, json={"queue": "q"})
-            assert "PENSTOCK_DLQ_" in problem(answer, 403, "forbidden"), path
+            assert "PENSTOCK_DLQ_" in assert_problem(answer, 403, "forbidden"), path
         assert (await elsewhere.get("/api/v1/dlq")).status_code == 200
     async with guarded(app, settings, "::1") as here:
         assert (await here.get("/dlq-status")).status_code == 200
@@ -344,11 +351,11 @@ async def test_a_consumer_needs_the_tokens_of_channel_and_consumer(app: FastAPI,
         ):
             for where in (path, "/channel/q/consumer/g/dlq"):
                 answer = await client.delete(where, headers=headers)
-                problem(answer, status, {401: "unauthorized", 403: "forbidden"}[status])
+                assert_problem(answer, status, {401: "unauthorized", 403: "forbidden"}[status])
         unlisted = await client.delete(
             "/channel/z/consumer/g/dlq", headers={channel: "channel", consumer: "consumer"}
         )
-        problem(unlisted, 403, "forbidden")
+        assert_problem(unlisted, 403, "forbidden")
         done = await client.delete(path, headers={channel: "channel", consumer: "consumer"})
         assert done.status_code == 200
 

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from tests.integration.api.calls import ack, get, pop, popped, problem, push
+from tests.integration.api.calls import ack, assert_problem, get, pop, pop_payloads, push
 
-Parked = Callable[[int], Awaitable[None]]
+WaitForParkedPops = Callable[[int], Awaitable[None]]
 SEEK = "/api/v1/consumer-groups/g/queues/q/seek"
 
 
@@ -39,7 +39,7 @@ async def test_one_group_is_told_by_queue_and_partition(client: httpx.AsyncClien
     [position] = body["q"]["partitions"]
     assert (position["partition"], position["offsetLag"], position["leaseActive"]) == ("x", 2, True)
     assert set(await get(client, "/consumer-groups/g", queue="r")) == {"r"}
-    problem(await client.get("/api/v1/consumer-groups/nobody"), 404, "unknown_group")
+    assert_problem(await client.get("/api/v1/consumer-groups/nobody"), 404, "unknown_group")
 
 
 async def test_lagging_is_told_in_seconds(client: httpx.AsyncClient) -> None:
@@ -50,39 +50,43 @@ async def test_lagging_is_told_in_seconds(client: httpx.AsyncClient) -> None:
     assert (row["consumer_group"], row["queue_name"], row["partition_name"]) == ("g", "q", "Default")
     assert row["offset_lag"] == 1
     assert 0 <= row["time_lag_seconds"] < 60
-    problem(await client.get("/api/v1/consumer-groups/lagging?minLagSeconds=x"), 422, "invalid_request")
+    assert_problem(
+        await client.get("/api/v1/consumer-groups/lagging?minLagSeconds=x"), 422, "invalid_request"
+    )
 
 
 async def test_a_group_is_moved_to_the_end_and_to_a_moment(client: httpx.AsyncClient) -> None:
     await push(client, 1, 2)
-    await popped(client, consumerGroup="g")
+    await pop_payloads(client, consumerGroup="g")
     moment = datetime.now(UTC)
     await push(client, 3)
     moved = (await client.post(SEEK, json={"toEnd": True})).json()
     assert (moved["success"], moved["partitionsUpdated"], moved["messagesSkipped"]) == (True, 1, 3)
-    assert await popped(client, consumerGroup="g") == []
+    assert await pop_payloads(client, consumerGroup="g") == []
     moved = (await client.post(SEEK, json={"timestamp": moment.isoformat()})).json()
     assert moved["messagesReplayed"] == 1
-    assert await popped(client, consumerGroup="g", batch=5) == [3]
+    assert await pop_payloads(client, consumerGroup="g", batch=5) == [3]
 
 
 async def test_one_partition_is_moved_to_its_end_without_a_body(client: httpx.AsyncClient) -> None:
     for name in "xy":
         await push(client, name, partition=name)
-    await popped(client, consumerGroup="g", partitions=2, batch=2)
+    await pop_payloads(client, consumerGroup="g", partitions=2, batch=2)
     path = "/api/v1/consumer-groups/g/queues/q/partitions/x/seek"
     assert (await client.post(path)).json()["updated"] is True
     body = {"timestamp": "2000-01-01T00:00:00Z"}
     await client.post(path.replace("/x/", "/y/"), json=body)
-    assert await popped(client, consumerGroup="g", partitions=2, batch=2) == ["y"]
-    problem(await client.post(path.replace("/x/", "/z/")), 404, "unknown_partition")
+    assert await pop_payloads(client, consumerGroup="g", partitions=2, batch=2) == ["y"]
+    assert_problem(await client.post(path.replace("/x/", "/z/")), 404, "unknown_partition")
 
 
-async def test_a_seek_wakes_who_waits(client: httpx.AsyncClient, parked: Parked) -> None:
+async def test_a_seek_wakes_who_waits(
+    client: httpx.AsyncClient, wait_for_parked_pops: WaitForParkedPops
+) -> None:
     await push(client, 1)
     await ack(client, (await pop(client, consumerGroup="g"))[0])
-    waiting = asyncio.create_task(popped(client, consumerGroup="g", wait="true", timeout=20_000))
-    await parked(1)
+    waiting = asyncio.create_task(pop_payloads(client, consumerGroup="g", wait="true", timeout=20_000))
+    await wait_for_parked_pops(1)
     await client.post(SEEK, json={"timestamp": "2000-01-01"})
     assert await waiting == [1]
 
@@ -100,48 +104,48 @@ async def test_a_seek_wakes_who_waits(client: httpx.AsyncClient, parked: Parked)
 )
 async def test_a_seek_must_say_where(client: httpx.AsyncClient, body: dict[str, object]) -> None:
     await push(client, 1)
-    await popped(client, consumerGroup="g")
-    problem(await client.post(SEEK, json=body), 422, "invalid_request")
+    await pop_payloads(client, consumerGroup="g")
+    assert_problem(await client.post(SEEK, json=body), 422, "invalid_request")
 
 
 async def test_a_group_that_is_not_there_cannot_be_moved_or_deleted(client: httpx.AsyncClient) -> None:
     await push(client, 1)
-    problem(await client.post(SEEK, json={"toEnd": True}), 404, "unknown_group")
-    problem(await client.delete("/api/v1/consumer-groups/g"), 404, "unknown_group")
-    problem(await client.delete("/api/v1/consumer-groups/g/queues/q"), 404, "unknown_group")
+    assert_problem(await client.post(SEEK, json={"toEnd": True}), 404, "unknown_group")
+    assert_problem(await client.delete("/api/v1/consumer-groups/g"), 404, "unknown_group")
+    assert_problem(await client.delete("/api/v1/consumer-groups/g/queues/q"), 404, "unknown_group")
 
 
 async def test_a_deleted_group_comes_back_as_a_new_one(client: httpx.AsyncClient) -> None:
     for queue in ("q", "r"):
         await push(client, 1, queue=queue)
-        await popped(client, queue, consumerGroup="g", autoAck="true")
+        await pop_payloads(client, queue, consumerGroup="g", autoAck="true")
     body = (await client.delete("/api/v1/consumer-groups/g/queues/q")).json()
     assert (body["success"], body["deletedPartitions"], body["metadataDeleted"]) == (True, 1, True)
-    assert await popped(client, "q", consumerGroup="g", autoAck="true") == [1]
-    assert await popped(client, "r", consumerGroup="g", autoAck="true") == []
+    assert await pop_payloads(client, "q", consumerGroup="g", autoAck="true") == [1]
+    assert await pop_payloads(client, "r", consumerGroup="g", autoAck="true") == []
     assert (await client.delete("/api/v1/consumer-groups/g")).json()["deletedPartitions"] == 2
-    assert await popped(client, "r", consumerGroup="g") == [1]
+    assert await pop_payloads(client, "r", consumerGroup="g") == [1]
 
 
 async def test_without_its_metadata_a_group_starts_over_where_it_started(client: httpx.AsyncClient) -> None:
     await push(client, "before")
-    await popped(client, consumerGroup="g", subscriptionMode="new")
+    await pop_payloads(client, consumerGroup="g", subscriptionMode="new")
     await push(client, "after")
-    assert await popped(client, consumerGroup="g", autoAck="true") == ["after"]
+    assert await pop_payloads(client, consumerGroup="g", autoAck="true") == ["after"]
     body = (await client.delete("/api/v1/consumer-groups/g?deleteMetadata=false")).json()
     assert body["metadataDeleted"] is False
-    assert await popped(client, consumerGroup="g", batch=5) == ["after"]
+    assert await pop_payloads(client, consumerGroup="g", batch=5) == ["after"]
 
 
 async def test_a_new_subscription_moves_a_group_in_all_its_queues(client: httpx.AsyncClient) -> None:
     for queue in ("q", "r"):
         await push(client, 1, queue=queue)
-        await popped(client, queue, consumerGroup="g", autoAck="true")
+        await pop_payloads(client, queue, consumerGroup="g", autoAck="true")
     path = "/api/v1/consumer-groups/g/subscription"
     body = (await client.post(path, json={"subscriptionTimestamp": "2020-01-01T00:00:00Z"})).json()
     assert (body["rowsUpdated"], body["queues"]) == (2, ["q", "r"])
-    assert await popped(client, "r", consumerGroup="g") == [1]
+    assert await pop_payloads(client, "r", consumerGroup="g") == [1]
     [g, _] = await get(client, "/consumer-groups")
     assert g["subscriptionMode"] == "timestamp"
-    problem(await client.post(path, json={}), 422, "invalid_request")
-    problem(await client.post(path, json={"subscriptionTimestamp": "x"}), 422, "invalid_request")
+    assert_problem(await client.post(path, json={}), 422, "invalid_request")
+    assert_problem(await client.post(path, json={"subscriptionTimestamp": "x"}), 422, "invalid_request")

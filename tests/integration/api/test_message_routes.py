@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.api.calls import ack, configure, get, pop, popped, problem, push
+from tests.integration.api.calls import ack, assert_problem, configure, get, pop, pop_payloads, push
 
 
 def path(result: dict[str, Any], action: str = "") -> str:
@@ -78,7 +78,7 @@ async def test_a_listing_that_cannot_be(
     client: httpx.AsyncClient, query: str, status: int, code: str
 ) -> None:
     await push(client, 1)
-    problem(await client.get(f"/api/v1/messages?{query}"), status, code)
+    assert_problem(await client.get(f"/api/v1/messages?{query}"), status, code)
 
 
 async def test_one_message_is_told_with_what_it_is_to_each_group(client: httpx.AsyncClient) -> None:
@@ -101,18 +101,20 @@ async def test_a_message_that_is_not_there_gets_404(client: httpx.AsyncClient) -
     for action in ("", "/retry", "/dlq"):
         method = "GET" if not action else "POST"
         code = "unknown_message" if action != "/retry" else "wrong_state"
-        problem(await client.request(method, f"{here}/none{action}"), 404 if code[0] == "u" else 409, code)
-    problem(await client.delete(f"{here}/none"), 404, "unknown_message")
-    problem(await client.get("/api/v1/messages/999999999/none"), 404, "unknown_partition")
-    problem(await client.get("/api/v1/messages/x/none"), 422, "invalid_request")
-    problem(await client.get(f"{here}/a%00b"), 422, "invalid_request")
+        assert_problem(
+            await client.request(method, f"{here}/none{action}"), 404 if code[0] == "u" else 409, code
+        )
+    assert_problem(await client.delete(f"{here}/none"), 404, "unknown_message")
+    assert_problem(await client.get("/api/v1/messages/999999999/none"), 404, "unknown_partition")
+    assert_problem(await client.get("/api/v1/messages/x/none"), 422, "invalid_request")
+    assert_problem(await client.get(f"{here}/a%00b"), 422, "invalid_request")
 
 
 async def test_an_id_may_have_slashes_in_it(client: httpx.AsyncClient) -> None:
     [result] = await push(client, 1, transactionId="a/b", partition="x/y")
     here = f"/api/v1/messages/{result['partition_id']}/a%2Fb"
     assert (await client.get(here)).json()["transactionId"] == "a/b"
-    await popped(client)
+    await pop_payloads(client)
     assert (await client.post(f"{here}/dlq")).json()["outcome"] == "dead"
     assert (await client.post(f"{here}/retry")).json()["partition"] == "x/y"
     seek = "/api/v1/consumer-groups/__QUEUE_MODE__/queues/q/partitions/x%2Fy/seek"
@@ -124,15 +126,15 @@ async def test_a_deleted_message_is_never_delivered(client: httpx.AsyncClient) -
     _, second = await push(client, 1, 2)
     await push(client, 3)
     assert (await client.delete(path(second))).json()["success"] is True
-    problem(await client.get(path(second)), 404, "unknown_message")
-    assert await popped(client, batch=5) == [1, 3]
-    assert await popped(client, batch=5, consumerGroup="late") == [1, 3]
+    assert_problem(await client.get(path(second)), 404, "unknown_message")
+    assert await pop_payloads(client, batch=5) == [1, 3]
+    assert await pop_payloads(client, batch=5, consumerGroup="late") == [1, 3]
 
 
 async def test_a_message_declared_dead_is_listed_and_can_be_retried(client: httpx.AsyncClient) -> None:
     [result] = await push(client, {"n": 1}, transactionId="t")
     await push(client, {"n": 2})
-    problem(await client.post(path(result, "/dlq")), 404, "unknown_group")
+    assert_problem(await client.post(path(result, "/dlq")), 404, "unknown_group")
     await ack(client, (await pop(client))[0], "retry")
     body = (await client.post(path(result, "/dlq"), json={"error": "broken"})).json()
     assert (body["consumerGroup"], body["outcome"]) == ("__QUEUE_MODE__", "dead")
@@ -143,25 +145,25 @@ async def test_a_message_declared_dead_is_listed_and_can_be_retried(client: http
     assert [m["transactionId"] for m in body] == ["t"]
     retried = (await client.post(path(result, "/retry"))).json()
     assert (retried["success"], retried["retryOf"], retried["partition"]) == (True, "t", "Default")
-    assert [m["n"] for m in await popped(client, batch=5)] == [2, 1]
+    assert [m["n"] for m in await pop_payloads(client, batch=5)] == [2, 1]
     assert (await get(client, "/dlq", queue="q"))["total"] == 0
-    problem(await client.post(path(result, "/retry")), 409, "wrong_state")
+    assert_problem(await client.post(path(result, "/retry")), 409, "wrong_state")
 
 
 async def test_the_group_must_be_named_when_there_are_several(client: httpx.AsyncClient) -> None:
     [result] = await push(client, 1)
     for group in ("g", "h"):
-        await popped(client, consumerGroup=group)
-    problem(await client.post(path(result, "/dlq")), 422, "invalid_request")
+        await pop_payloads(client, consumerGroup=group)
+    assert_problem(await client.post(path(result, "/dlq")), 422, "invalid_request")
     body = (await client.post(path(result, "/dlq"), json={"consumerGroup": "h"})).json()
     assert body["consumerGroup"] == "h"
-    problem(await client.post(path(result, "/dlq"), json={"group": "h"}), 422, "invalid_request")
+    assert_problem(await client.post(path(result, "/dlq"), json={"group": "h"}), 422, "invalid_request")
 
 
 async def test_a_finished_message_cannot_be_declared_dead(client: httpx.AsyncClient) -> None:
     [result] = await push(client, 1)
-    await popped(client, autoAck="true")
-    problem(await client.post(path(result, "/dlq")), 409, "wrong_state")
+    await pop_payloads(client, autoAck="true")
+    assert_problem(await client.post(path(result, "/dlq")), 409, "wrong_state")
 
 
 async def test_a_retry_into_a_full_queue_gets_429(client: httpx.AsyncClient) -> None:
@@ -169,7 +171,7 @@ async def test_a_retry_into_a_full_queue_gets_429(client: httpx.AsyncClient) -> 
     await ack(client, (await pop(client))[0], "dlq")
     await push(client, 2)
     await configure(client, maxSize=1)
-    problem(await client.post(path(result, "/retry")), 429, "queue_full")
+    assert_problem(await client.post(path(result, "/retry")), 429, "queue_full")
 
 
 async def test_dead_letters_come_decrypted_filtered_and_counted(client: httpx.AsyncClient) -> None:
@@ -189,7 +191,7 @@ async def test_dead_letters_come_decrypted_filtered_and_counted(client: httpx.As
     assert (await get(client, "/dlq", **{"from": "2100-01-01T00:00:00Z"}))["messages"] == []
     assert len((await get(client, "/dlq", to="2100-01-01"))["messages"]) == 4
     assert (await get(client, "/dlq", queue="nobody"))["total"] == 0
-    problem(await client.get("/api/v1/dlq?from=soon"), 422, "invalid_request")
+    assert_problem(await client.get("/api/v1/dlq?from=soon"), 422, "invalid_request")
     [seen] = (await get(client, "/messages", queue="q", partition="y"))["messages"]
     assert seen["data"] == {"secret": "y"}
 

@@ -23,7 +23,7 @@ from penstock.streams.positions import Position, write_positions
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
 from penstock.warehouse.series.entries import FIELDS
-from tests.integration.api.calls import get, problem, push
+from tests.integration.api.calls import assert_problem, get, push
 from tests.integration.warehouse.landing_rows import insert_rows, landing_row
 
 
@@ -118,7 +118,7 @@ async def test_parts_of_a_point_can_be_chosen(
             assert last(chosen)["queue_depth"] == last(whole)["queue_depth"] == {"max": 4, "last": 4}
     for fields in ("throughput,speed", "", ","):
         refused = await client.get(f"/api/v1{path}", params={"fields": fields})
-        assert ", ".join(FIELDS) in problem(refused, 422, "invalid_request")
+        assert ", ".join(FIELDS) in assert_problem(refused, 422, "invalid_request")
 
 
 async def test_an_environment_has_a_series_of_its_own(
@@ -148,9 +148,9 @@ async def test_an_environment_has_a_series_of_its_own(
 
 async def test_what_nobody_knows_is_not_found(client: httpx.AsyncClient) -> None:
     unknown = await client.get("/api/v1/queues/nobody/metrics")
-    assert "nobody" in problem(unknown, 404, "unknown_queue")
+    assert "nobody" in assert_problem(unknown, 404, "unknown_queue")
     unknown = await client.get("/api/v1/environments/nowhere/queue-metrics")
-    assert "nowhere" in problem(unknown, 404, "unknown_environment")
+    assert "nowhere" in assert_problem(unknown, 404, "unknown_environment")
 
 
 async def test_an_environment_is_known_by_its_queues(client: httpx.AsyncClient, queue: str) -> None:
@@ -175,16 +175,16 @@ async def test_a_window_that_cannot_be_is_refused(
 ) -> None:
     await push(client, 1, queue=queue)
     for path in (f"/api/v1/queues/{queue}/metrics", "/api/v1/environments/default/queue-metrics"):
-        problem(await client.get(path, params=window), 422, "invalid_request")
+        assert_problem(await client.get(path, params=window), 422, "invalid_request")
 
 
 async def test_without_clickhouse_it_says_so(without_clickhouse: httpx.AsyncClient, queue: str) -> None:
     await push(without_clickhouse, 1, queue=queue)
     for path in (f"/api/v1/queues/{queue}/metrics", "/api/v1/environments/default/queue-metrics"):
         answer = await without_clickhouse.get(path)
-        assert "does not answer" in problem(answer, 503, "warehouse_unavailable")
+        assert "does not answer" in assert_problem(answer, 503, "warehouse_unavailable")
         assert answer.headers["retry-after"] == "1"
-    problem(await without_clickhouse.get("/api/v1/queues/nobody/metrics"), 404, "unknown_queue")
+    assert_problem(await without_clickhouse.get("/api/v1/queues/nobody/metrics"), 404, "unknown_queue")
 
 
 async def test_the_answer_says_how_complete_it_is(
@@ -237,5 +237,5 @@ async def test_a_broker_process_has_a_series(client: httpx.AsyncClient, warehous
     assert last(series)["parked_pops"]["last"] == 3
     other = await get(client, "/workers/elsewhere/0/metrics")
     assert {point["push_requests"] for point in other["timeseries"]} == {0}
-    problem(await client.get("/api/v1/workers/here/x/metrics"), 422, "invalid_request")
-    problem(await client.get("/api/v1/workers/here/0/metrics?period=1y1"), 422, "invalid_request")
+    assert_problem(await client.get("/api/v1/workers/here/x/metrics"), 422, "invalid_request")
+    assert_problem(await client.get("/api/v1/workers/here/0/metrics?period=1y1"), 422, "invalid_request")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.integration.api.calls import ack, configure, get, pop, problem, push
+from tests.integration.api.calls import ack, assert_problem, configure, get, pop, push
 
 
 async def test_a_queue_is_told_in_full(client: httpx.AsyncClient) -> None:
@@ -67,4 +67,4 @@ async def test_namespaces_tasks_and_the_overview(client: httpx.AsyncClient) -> N
     ],
 )
 async def test_bad_parameters_get_422(client: httpx.AsyncClient, path: str) -> None:
-    problem(await client.get(f"/api/v1{path}"), 422, "invalid_request")
+    assert_problem(await client.get(f"/api/v1{path}"), 422, "invalid_request")

@@ -30,7 +30,7 @@ async def settings(database_url: str, redis_url: str, clickhouse_url: str, tmp_p
 
 
 async def test_a_waiting_pop_gets_what_comes_after_messages_that_went(
-    client: httpx.AsyncClient, database: Database, parked: Callable[[int], Awaitable[None]]
+    client: httpx.AsyncClient, database: Database, wait_for_parked_pops: Callable[[int], Awaitable[None]]
 ) -> None:
     """A consumer that holds messages past their time holds up nobody any more."""
     name = PartitionName("orders", "Default")
@@ -41,6 +41,6 @@ async def test_a_waiting_pop_gets_what_comes_after_messages_that_went(
     held = (await client.get("/api/v1/pop/queue/orders")).json()
     assert [m["data"] for m in held["messages"]] == ["old"]
     waiting = asyncio.create_task(client.get("/api/v1/pop/queue/orders?wait=true&timeout=20000", timeout=30))
-    await parked(1)
+    await wait_for_parked_pops(1)
     await database.fetch("UPDATE queues SET retention_enabled = true, retention_ms = 600000")
     assert [m["data"] for m in (await waiting).json()["messages"]] == ["new"]

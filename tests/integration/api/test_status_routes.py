@@ -12,11 +12,11 @@ import pytest_asyncio
 
 from penstock.clock import iso
 from penstock.config import Settings
-from penstock.durable import reconciliation
-from penstock.durable.maintenance_lock import Upkeep
+from penstock.durable.maintenance_lock import MaintenanceLock
 from penstock.durable.pool import Database
+from penstock.durable.reconciliation import Reconciliation
 from penstock.warehouse.schema_migrations import migrate
-from tests.integration.api.calls import ack, get, pop, problem, push
+from tests.integration.api.calls import ack, assert_problem, get, pop, push
 
 
 async def test_status_is_current_to_the_moment(client: httpx.AsyncClient) -> None:
@@ -38,7 +38,7 @@ async def test_status_is_current_to_the_moment(client: httpx.AsyncClient) -> Non
     for label in ({"namespace": "ns"}, {"task": "task"}):
         assert [q["name"] for q in (await get(client, "/status/queues", **label))["queues"]] == ["ns.task"]
         assert (await get(client, "/status", **label))["queues"] == 1
-    problem(await client.get("/api/v1/status?task=%00"), 422, "invalid_request")
+    assert_problem(await client.get("/api/v1/status?task=%00"), 422, "invalid_request")
 
 
 async def test_a_queue_in_detail_and_its_messages(client: httpx.AsyncClient) -> None:
@@ -52,26 +52,26 @@ async def test_a_queue_in_detail_and_its_messages(client: httpx.AsyncClient) -> 
     assert body["totals"]["messages"]["pending"] == body["totals"]["pending"] == 2
     messages = (await get(client, "/status/queues/ns.t/messages", limit=1))["messages"]
     assert [m["data"] for m in messages] == ["b"]
-    problem(await client.get("/api/v1/status/queues/nobody"), 404, "unknown_queue")
-    problem(await client.get("/api/v1/status/queues/nobody/messages"), 404, "unknown_queue")
+    assert_problem(await client.get("/api/v1/status/queues/nobody"), 404, "unknown_queue")
+    assert_problem(await client.get("/api/v1/status/queues/nobody/messages"), 404, "unknown_queue")
 
 
 @pytest_asyncio.fixture
-async def upkeep(database_url: str) -> AsyncIterator[Upkeep]:
+async def upkeep(database_url: str) -> AsyncIterator[MaintenanceLock]:
     """Whoever has this session does the maintenance: the application, which comes later, does none."""
-    session = await Upkeep.begin(database_url)
+    session = await MaintenanceLock.acquire(database_url)
     assert session is not None
     yield session
     await session.close()
 
 
 async def test_what_the_last_reconciliation_found_is_told(
-    upkeep: Upkeep, client: httpx.AsyncClient, database: Database
+    upkeep: MaintenanceLock, client: httpx.AsyncClient, database: Database
 ) -> None:
     await push(client, 1, 2)
     assert await get(client, "/status/reconciliation") == {"endedAt": None}
     await database.fetch("UPDATE tallies SET messages = 5 WHERE group_id = 0")
-    assert [await reconciliation.step(upkeep) for _ in range(2)] == [False, True]
+    assert [await Reconciliation(upkeep).run_step() for _ in range(2)] == [False, True]
     found = await get(client, "/status/reconciliation")
     assert (found["queues"], found["partitions"], found["drift"], found["orphans"]) == (1, 1, 3, 0)
     [finding] = found["findings"]
@@ -102,8 +102,8 @@ async def test_a_queue_has_a_history(
     assert len(body[points]) == 60
     assert (body["interval"], body["timeRange"]["to"]) == ("1m", iso(end))
     assert len((await get(client, path, queue="q"))[points]) > 0
-    problem(await client.get(f"/api/v1{path}?queue=nobody"), 404, "unknown_queue")
-    problem(await client.get(f"/api/v1{path}?queue=q&interval=week"), 422, "invalid_request")
+    assert_problem(await client.get(f"/api/v1{path}?queue=nobody"), 404, "unknown_queue")
+    assert_problem(await client.get(f"/api/v1{path}?queue=q&interval=week"), 422, "invalid_request")
     assert points in await get(client, path)
 
 

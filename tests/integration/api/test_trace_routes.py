@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.api.calls import configure, get, problem, push
+from tests.integration.api.calls import assert_problem, configure, get, push
 
 
 async def record(client: httpx.AsyncClient, result: dict[str, Any], data: Any, **more: Any) -> httpx.Response:
@@ -68,12 +68,12 @@ async def test_a_bad_trace_is_refused(
 ) -> None:
     [result] = await push(client, 1)
     ids = {"transactionId": result["transaction_id"], "partitionId": result["partition_id"], "data": 1}
-    problem(await client.post("/api/v1/traces", json={**ids, **change}), status, code)
+    assert_problem(await client.post("/api/v1/traces", json={**ids, **change}), status, code)
 
 
 async def test_a_trace_needs_data_and_null_is_data(client: httpx.AsyncClient) -> None:
     [result] = await push(client, 1)
     ids = {"transactionId": result["transaction_id"], "partitionId": result["partition_id"]}
-    assert "data" in problem(await client.post("/api/v1/traces", json=ids), 422, "invalid_request")
+    assert "data" in assert_problem(await client.post("/api/v1/traces", json=ids), 422, "invalid_request")
     assert (await record(client, result, None)).status_code == 201
-    problem(await client.get("/api/v1/traces/99999999/t"), 404, "unknown_partition")
+    assert_problem(await client.get("/api/v1/traces/99999999/t"), 404, "unknown_partition")

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from penstock.api.app import create_app
 from penstock.config import Settings
-from tests.integration.api.calls import configure, get, pop, problem, push
+from tests.integration.api.calls import assert_problem, configure, get, pop, push
 from tests.waiting import wait_until_async
 
 
@@ -23,44 +23,48 @@ def queue() -> str:
 
 async def enqueue(client: httpx.AsyncClient, queue: str, *payloads: Any, **task: Any) -> list[str]:
     body = {"tasks": [{"payload": payload, **task} for payload in payloads]}
-    answer = await client.post(f"/api/v1/run-queues/{queue}/tasks", json=body)
-    assert answer.status_code == 201, answer.text
-    return [task["id"] for task in answer.json()["tasks"]]
+    response = await client.post(f"/api/v1/run-queues/{queue}/tasks", json=body)
+    assert response.status_code == 201, response.text
+    return [task["id"] for task in response.json()["tasks"]]
 
 
-async def dequeue(client: httpx.AsyncClient, queue: str, **asked: Any) -> list[dict[str, Any]]:
-    answer = await client.post(f"/api/v1/run-queues/{queue}/dequeue", json=asked)
-    assert answer.status_code == 200, answer.text
-    tasks: list[dict[str, Any]] = answer.json()["tasks"]
+async def dequeue(client: httpx.AsyncClient, queue: str, **options: Any) -> list[dict[str, Any]]:
+    response = await client.post(f"/api/v1/run-queues/{queue}/dequeue", json=options)
+    assert response.status_code == 200, response.text
+    tasks: list[dict[str, Any]] = response.json()["tasks"]
     return tasks
 
 
-async def settle(client: httpx.AsyncClient, task: dict[str, Any], verb: str, **more: Any) -> httpx.Response:
-    return await client.post(f"/api/v1/tasks/{task['id']}/{verb}", json={"token": task["token"], **more})
+async def post_verb(
+    client: httpx.AsyncClient, task: dict[str, Any], verb: str, **fields: Any
+) -> httpx.Response:
+    return await client.post(f"/api/v1/tasks/{task['id']}/{verb}", json={"token": task["token"], **fields})
 
 
-async def settled(client: httpx.AsyncClient, task: dict[str, Any], verb: str, **more: Any) -> dict[str, Any]:
-    answer = await settle(client, task, verb, **more)
-    assert answer.status_code == 200, answer.text
-    result: dict[str, Any] = answer.json()
+async def change_task(
+    client: httpx.AsyncClient, task: dict[str, Any], verb: str, **fields: Any
+) -> dict[str, Any]:
+    response = await post_verb(client, task, verb, **fields)
+    assert response.status_code == 200, response.text
+    result: dict[str, Any] = response.json()
     return result
 
 
 async def test_a_task_is_enqueued_dequeued_and_acked(client: httpx.AsyncClient, queue: str) -> None:
-    answer = await client.post(
+    response = await client.post(
         f"/api/v1/run-queues/{queue}/tasks", json={"payload": {"n": 1}, "priority": 3, "maxAttempts": 2}
     )
-    assert answer.status_code == 201
-    [made] = answer.json()["tasks"]
-    assert made["status"] == "queued"
-    waiting = await get(client, f"/tasks/{made['id']}")
+    assert response.status_code == 201
+    [enqueued] = response.json()["tasks"]
+    assert enqueued["status"] == "queued"
+    waiting = await get(client, f"/tasks/{enqueued['id']}")
     assert (waiting["state"], waiting["queue"], waiting["payload"]) == ("eligible", queue, {"n": 1})
 
     [task] = await dequeue(client, queue, limit=5, visibilityMs=60_000, worker="w1")
     assert {
         name: task[name] for name in ("id", "queue", "payload", "attempt", "maxAttempts", "priority")
     } == {
-        "id": made["id"],
+        "id": enqueued["id"],
         "queue": queue,
         "payload": {"n": 1},
         "attempt": 1,
@@ -68,20 +72,20 @@ async def test_a_task_is_enqueued_dequeued_and_acked(client: httpx.AsyncClient, 
         "priority": 3,
     }
     assert task["enqueuedAt"] <= task["startedAt"] < task["heldUntil"]
-    running = await get(client, f"/tasks/{made['id']}")
+    running = await get(client, f"/tasks/{enqueued['id']}")
     assert (running["state"], running["worker"]) == ("running", "w1")
     assert (await get(client, f"/run-queues/{queue}"))["running"] == 1
-    assert await settled(client, task, "ack") == {"id": made["id"], "state": None, "dueAt": None}
-    problem(await client.get(f"/api/v1/tasks/{made['id']}"), 404, "unknown_task")
+    assert await change_task(client, task, "ack") == {"id": enqueued["id"], "state": None, "dueAt": None}
+    assert_problem(await client.get(f"/api/v1/tasks/{enqueued['id']}"), 404, "unknown_task")
     assert await dequeue(client, queue) == []
 
 
-async def test_a_key_that_was_seen_is_a_duplicate(client: httpx.AsyncClient, queue: str) -> None:
+async def test_a_repeated_idempotency_key_is_a_duplicate(client: httpx.AsyncClient, queue: str) -> None:
     [first] = await enqueue(client, queue, 1, idempotencyKey="k")
-    answer = await client.post(
+    response = await client.post(
         f"/api/v1/run-queues/{queue}/tasks", json={"payload": 2, "idempotencyKey": "k"}
     )
-    assert answer.json()["tasks"] == [{"id": first, "status": "duplicate"}]
+    assert response.json()["tasks"] == [{"id": first, "status": "duplicate"}]
 
 
 async def test_a_failed_attempt_is_retried_and_then_dead_and_can_be_redriven(
@@ -89,32 +93,32 @@ async def test_a_failed_attempt_is_retried_and_then_dead_and_can_be_redriven(
 ) -> None:
     [task_id] = await enqueue(client, queue, "work", maxAttempts=2)
     [task] = await dequeue(client, queue)
-    again = await settled(client, task, "nack", error="no", delayMs=0)
+    again = await change_task(client, task, "nack", error="no", delayMs=0)
     assert again["state"] in ("eligible", "delayed")
     [task] = await dequeue(client, queue, waitMs=5_000)
     assert task["attempt"] == 2
-    assert (await settled(client, task, "nack", error="still no"))["state"] == "dead"
+    assert (await change_task(client, task, "nack", error="still no"))["state"] == "dead"
 
     path = f"/run-queues/{queue}/dead-letters"
     dead = await get(client, path)
     assert (dead["total"], dead["next"]) == (1, None)
-    [letter] = dead["tasks"]
-    assert (letter["id"], letter["error"], letter["payload"]) == (task_id, "still no", "work")
-    body = {"ids": [task_id, "nobody-0"]}
+    [dead_task] = dead["tasks"]
+    assert (dead_task["id"], dead_task["error"], dead_task["payload"]) == (task_id, "still no", "work")
+    body = {"ids": [task_id, "unknown-0"]}
     redriven = (await client.post(f"/api/v1{path}/redrive", json=body)).json()
     assert redriven["redriven"] == 1
     assert [result["success"] for result in redriven["results"]] == [True, False]
     [task] = await dequeue(client, queue)
-    assert (await settled(client, task, "nack", retry=False))["state"] == "dead"
+    assert (await change_task(client, task, "nack", retry=False))["state"] == "dead"
     assert (await client.post(f"/api/v1{path}/redrive", json={"all": True})).json() == {"redriven": 1}
     [task] = await dequeue(client, queue)
-    await settled(client, task, "nack", retry=False)
+    await change_task(client, task, "nack", retry=False)
     deleted = await client.request("DELETE", f"/api/v1{path}", json={"all": True})
     assert deleted.json() == {"deleted": 1}
     assert (await get(client, path))["tasks"] == []
 
 
-async def test_which_dead_letters_must_be_said(client: httpx.AsyncClient, queue: str) -> None:
+async def test_a_redrive_without_ids_or_all_is_rejected(client: httpx.AsyncClient, queue: str) -> None:
     await enqueue(client, queue, 1)
     path = f"/api/v1/run-queues/{queue}/dead-letters"
     bodies: list[dict[str, Any]] = [
@@ -125,8 +129,8 @@ async def test_which_dead_letters_must_be_said(client: httpx.AsyncClient, queue:
         {"every": 1},
     ]
     for body in bodies:
-        problem(await client.post(f"{path}/redrive", json=body), 422, "invalid_request")
-        problem(await client.request("DELETE", path, json=body), 422, "invalid_request")
+        assert_problem(await client.post(f"{path}/redrive", json=body), 422, "invalid_request")
+        assert_problem(await client.request("DELETE", path, json=body), 422, "invalid_request")
 
 
 async def test_a_stale_token_changes_nothing(client: httpx.AsyncClient, queue: str) -> None:
@@ -134,34 +138,32 @@ async def test_a_stale_token_changes_nothing(client: httpx.AsyncClient, queue: s
     [task] = await dequeue(client, queue)
     stale = {**task, "token": task["token"] + 1}
     for verb in ("ack", "nack", "heartbeat", "give-back"):
-        problem(await settle(client, stale, verb), 409, "lease_lost")
-        problem(await settle(client, {**task, "id": "nonsense"}, verb), 404, "unknown_task")
+        assert_problem(await post_verb(client, stale, verb), 409, "lease_lost")
+        assert_problem(await post_verb(client, {**task, "id": "nonsense"}, verb), 404, "unknown_task")
     assert (await get(client, f"/tasks/{task_id}"))["state"] == "running"
-    held = await settled(client, task, "heartbeat", visibilityMs=3_600_000)
+    held = await change_task(client, task, "heartbeat", visibilityMs=3_600_000)
     assert held["dueAt"] > task["heldUntil"]
-    assert (await settled(client, task, "give-back"))["state"] == "eligible"
+    assert (await change_task(client, task, "give-back"))["state"] == "eligible"
     [again] = await dequeue(client, queue)
     assert (again["id"], again["attempt"]) == (task_id, 1)
 
 
-async def test_many_are_settled_with_one_request_each_on_its_own(
-    client: httpx.AsyncClient, queue: str
-) -> None:
+async def test_one_request_changes_many_tasks_each_on_its_own(client: httpx.AsyncClient, queue: str) -> None:
     await enqueue(client, queue, *range(6))
     tasks = await dequeue(client, queue, limit=6)
     leases = [{"id": task["id"], "token": task["token"]} for task in tasks]
     stale = {**leases[0], "token": leases[0]["token"] + 1}
-    for verb, chosen in (
+    for verb, items in (
         ("heartbeat", [stale, *leases]),
         ("ack", [leases[0], stale, leases[1]]),
         ("nack", [leases[2], leases[3]]),
         ("give-back", leases[4:]),
     ):
-        answer = await client.post(f"/api/v1/tasks/{verb}", json={"tasks": chosen})
-        results = answer.json()["results"]
-        assert [result["id"] for result in results] == [lease["id"] for lease in chosen]
-        expected = [lease is not stale for lease in chosen]
-        assert [result["success"] for result in results] == expected, results
+        response = await client.post(f"/api/v1/tasks/{verb}", json={"tasks": items})
+        results = response.json()["results"]
+        assert [result["id"] for result in results] == [lease["id"] for lease in items]
+        successes = [lease is not stale for lease in items]
+        assert [result["success"] for result in results] == successes, results
         assert all(
             result["code"] in ("lease_lost", "unknown_task") for result in results if not result["success"]
         )
@@ -169,7 +171,9 @@ async def test_many_are_settled_with_one_request_each_on_its_own(
     assert (state["depth"] + state["delayed"], state["running"]) == (4, 0)
 
 
-async def test_a_dequeue_that_waits_is_woken(client: httpx.AsyncClient, app: FastAPI, queue: str) -> None:
+async def test_a_waiting_dequeue_is_woken_by_an_enqueue(
+    client: httpx.AsyncClient, app: FastAPI, queue: str
+) -> None:
     await enqueue(client, queue, 0)
     await dequeue(client, queue)
     waiting = asyncio.create_task(dequeue(client, queue, waitMs=20_000, limit=2))
@@ -183,7 +187,7 @@ async def test_a_dequeue_that_waits_is_woken(client: httpx.AsyncClient, app: Fas
         assert [task["payload"] for task in await waiting] == ["late"]
 
 
-async def test_limits_hold_and_are_told(client: httpx.AsyncClient, queue: str) -> None:
+async def test_a_queue_limit_is_enforced_and_reported(client: httpx.AsyncClient, queue: str) -> None:
     await enqueue(client, queue, *range(5))
     limits = f"/api/v1/run-queues/{queue}/limits"
     assert (await client.put(limits, json={"concurrency": 2})).json()["concurrency"] == 2
@@ -198,8 +202,8 @@ async def test_limits_hold_and_are_told(client: httpx.AsyncClient, queue: str) -
 async def test_the_environment_has_a_limit_of_its_own(client: httpx.AsyncClient, queue: str) -> None:
     path = f"/api/v1/environments/env-{queue}/run-limits"
     assert (await client.put(path, json={"concurrency": 7, "burst": 2.0})).status_code == 200
-    found = (await client.get(path)).json()
-    assert (found["concurrency"], found["burst"], found["running"]) == (7, 2.0, 0)
+    response_body = (await client.get(path)).json()
+    assert (response_body["concurrency"], response_body["burst"], response_body["running"]) == (7, 2.0, 0)
 
 
 async def test_a_paused_queue_hands_out_nothing(client: httpx.AsyncClient, queue: str) -> None:
@@ -211,30 +215,30 @@ async def test_a_paused_queue_hands_out_nothing(client: httpx.AsyncClient, queue
     assert len(await dequeue(client, queue)) == 1
 
 
-async def test_queues_are_listed_by_name_and_found_by_a_part_of_it(
+async def test_queues_are_listed_by_name_and_found_by_substring(
     client: httpx.AsyncClient, queue: str
 ) -> None:
     for name in (f"{queue}-b", f"{queue}-a"):
         await enqueue(client, name, 1)
-    found = await get(client, "/run-queues", search=queue.upper())
-    assert [state["name"] for state in found["queues"]] == [f"{queue}-a", f"{queue}-b"]
-    assert (found["total"], found["queues"][0]["depth"]) == (2, 1)
+    response_body = await get(client, "/run-queues", search=queue.upper())
+    assert [state["name"] for state in response_body["queues"]] == [f"{queue}-a", f"{queue}-b"]
+    assert (response_body["total"], response_body["queues"][0]["depth"]) == (2, 1)
     page = await get(client, "/run-queues", search=queue, limit=1, offset=1)
     assert [state["name"] for state in page["queues"]] == [f"{queue}-b"]
-    problem(await client.get(f"/api/v1/run-queues/{queue}-c"), 404, "unknown_queue")
+    assert_problem(await client.get(f"/api/v1/run-queues/{queue}-c"), 404, "unknown_queue")
 
 
-async def test_any_queue_can_be_dequeued(client: httpx.AsyncClient, queue: str) -> None:
+async def test_a_dequeue_of_any_queue_reaches_every_queue(client: httpx.AsyncClient, queue: str) -> None:
     await enqueue(client, queue, "mine")
 
-    async def taken() -> bool:
-        answer = await client.post("/api/v1/run-queues/dequeue", json={"limit": 1000})
-        return queue in [task["queue"] for task in answer.json()["tasks"]]
+    async def has_dequeued() -> bool:
+        response = await client.post("/api/v1/run-queues/dequeue", json={"limit": 1000})
+        return queue in [task["queue"] for task in response.json()["tasks"]]
 
-    await wait_until_async(taken, 10, "it is among what is taken")
+    await wait_until_async(has_dequeued, 10, "it is among what is has_dequeued")
 
 
-IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+INVALID_TASKS: list[tuple[dict[str, Any], str]] = [
     ({}, "payload"),
     ({"tasks": []}, "tasks"),
     ({"payload": 1, "tasks": [{"payload": 2}]}, "not both"),
@@ -246,45 +250,51 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_a_task_that_cannot_be_is_refused_by_name_and_nothing_is_enqueued(
+async def test_an_invalid_task_is_rejected_with_its_field_and_nothing_is_enqueued(
     client: httpx.AsyncClient, queue: str
 ) -> None:
-    for body, told in IMPOSSIBLE:
-        answer = await client.post(f"/api/v1/run-queues/{queue}/tasks", json=body)
-        assert told in problem(answer, 422, "invalid_request")
-    problem(await client.get(f"/api/v1/run-queues/{queue}"), 404, "unknown_queue")
+    for body, expected in INVALID_TASKS:
+        response = await client.post(f"/api/v1/run-queues/{queue}/tasks", json=body)
+        assert expected in assert_problem(response, 422, "invalid_request")
+    assert_problem(await client.get(f"/api/v1/run-queues/{queue}"), 404, "unknown_queue")
 
 
-async def test_other_bodies_that_do_not_fit_are_refused(client: httpx.AsyncClient, queue: str) -> None:
+async def test_other_invalid_bodies_are_rejected(client: httpx.AsyncClient, queue: str) -> None:
     await enqueue(client, queue, 1)
     path = f"/api/v1/run-queues/{queue}"
     for body in ({"limit": 0}, {"limit": 1001}, {"waitMs": -1}, {"visibilityMs": 5}, {"batch": 3}):
-        problem(await client.post(f"{path}/dequeue", json=body), 422, "invalid_request")
-    problem(await client.put(f"{path}/limits", json={}), 422, "invalid_request")
-    problem(await client.put(f"{path}/limits", json={"concurrency": 0}), 422, "invalid_request")
-    problem(await client.post(f"{path}/tasks", content=b"{"), 400, "malformed_body")
-    problem(await client.post("/api/v1/run-queues/%00/tasks", json={"payload": 1}), 422, "invalid_request")
+        assert_problem(await client.post(f"{path}/dequeue", json=body), 422, "invalid_request")
+    assert_problem(await client.put(f"{path}/limits", json={}), 422, "invalid_request")
+    assert_problem(await client.put(f"{path}/limits", json={"concurrency": 0}), 422, "invalid_request")
+    assert_problem(await client.post(f"{path}/tasks", content=b"{"), 400, "malformed_body")
+    assert_problem(
+        await client.post("/api/v1/run-queues/%00/tasks", json={"payload": 1}), 422, "invalid_request"
+    )
     [task] = await dequeue(client, queue)
-    problem(await client.post(f"/api/v1/tasks/{task['id']}/ack", json={}), 422, "invalid_request")
-    problem(await settle(client, {**task, "token": "x"}, "ack"), 422, "invalid_request")
+    assert_problem(await client.post(f"/api/v1/tasks/{task['id']}/ack", json={}), 422, "invalid_request")
+    assert_problem(await post_verb(client, {**task, "token": "x"}, "ack"), 422, "invalid_request")
 
 
-async def test_a_name_is_a_durable_queue_s_or_a_run_queue_s(client: httpx.AsyncClient, queue: str) -> None:
+async def test_a_name_belongs_to_a_durable_queue_or_to_a_run_queue(
+    client: httpx.AsyncClient, queue: str
+) -> None:
     durable, run = f"{queue}-durable", f"{queue}-run"
     await push(client, 1, queue=durable)
     await enqueue(client, run, 1)
     path = f"/api/v1/run-queues/{durable}"
-    assert "durable" in problem(await client.post(f"{path}/tasks", json={"payload": 1}), 409, "wrong_state")
-    problem(await client.post(f"{path}/pause"), 409, "wrong_state")
-    problem(await client.put(f"{path}/limits", json={"concurrency": 1}), 409, "wrong_state")
+    assert "durable" in assert_problem(
+        await client.post(f"{path}/tasks", json={"payload": 1}), 409, "wrong_state"
+    )
+    assert_problem(await client.post(f"{path}/pause"), 409, "wrong_state")
+    assert_problem(await client.put(f"{path}/limits", json={"concurrency": 1}), 409, "wrong_state")
 
     pushed = await client.post("/api/v1/push", json={"items": [{"queue": run, "payload": 1}]})
-    assert "run queue" in problem(pushed, 409, "wrong_state")
+    assert "run queue" in assert_problem(pushed, 409, "wrong_state")
     operations = [{"type": "push", "items": [{"queue": run, "payload": 1}]}]
     failed = await client.post("/api/v1/transaction", json={"operations": operations})
     assert (failed.status_code, "run queue" in failed.json()["error"]) == (409, True)
-    problem(await configure(client, run, leaseTime=5), 409, "wrong_state")
-    problem(await client.get(f"/api/v1/pop/queue/{run}"), 409, "wrong_state")
+    assert_problem(await configure(client, run, leaseTime=5), 409, "wrong_state")
+    assert_problem(await client.get(f"/api/v1/pop/queue/{run}"), 409, "wrong_state")
     items = [{"queue": name, "payload": name} for name in (run, durable)]
     mixed = await client.post("/api/v1/push", json={"items": items})
     assert [item["status"] for item in mixed.json()] == ["failed", "queued"]
@@ -295,43 +305,41 @@ async def test_an_empty_queue_can_be_deleted_and_its_name_used_for_messages(
     client: httpx.AsyncClient, queue: str
 ) -> None:
     path = f"/api/v1/run-queues/{queue}"
-    problem(await client.delete(path), 404, "unknown_queue")
+    assert_problem(await client.delete(path), 404, "unknown_queue")
     await enqueue(client, queue, 1)
     await client.put(f"{path}/limits", json={"concurrency": 3})
-    assert "still has tasks" in problem(await client.delete(path), 409, "wrong_state")
+    assert "still has tasks" in assert_problem(await client.delete(path), 409, "wrong_state")
     [task] = await dequeue(client, queue)
-    problem(await client.delete(path), 409, "wrong_state")
-    await settled(client, task, "nack", retry=False)
-    problem(await client.delete(path), 409, "wrong_state")
-    problem(await client.get(f"/api/v1/pop/queue/{queue}"), 409, "wrong_state")
+    assert_problem(await client.delete(path), 409, "wrong_state")
+    await change_task(client, task, "nack", retry=False)
+    assert_problem(await client.delete(path), 409, "wrong_state")
+    assert_problem(await client.get(f"/api/v1/pop/queue/{queue}"), 409, "wrong_state")
     await client.request("DELETE", f"{path}/dead-letters", json={"all": True})
     assert (await client.delete(path)).json() == {"deleted": True, "queue": queue}
-    problem(await client.get(path), 404, "unknown_queue")
+    assert_problem(await client.get(path), 404, "unknown_queue")
     await push(client, "message", queue=queue)
     assert len(await pop(client, queue)) == 1
 
 
-async def test_without_redis_run_queues_say_so_and_durable_queues_go_on(
-    settings: Settings, queue: str
-) -> None:
-    away = create_app(settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"}))
-    transport = httpx.ASGITransport(away, raise_app_exceptions=False)
+async def test_without_redis_run_queues_fail_and_durable_queues_work(settings: Settings, queue: str) -> None:
+    app_without_redis = create_app(settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"}))
+    transport = httpx.ASGITransport(app_without_redis, raise_app_exceptions=False)
     async with (
-        away.router.lifespan_context(away),
+        app_without_redis.router.lifespan_context(app_without_redis),
         httpx.AsyncClient(transport=transport, base_url="http://penstock") as client,
     ):
-        answer = await client.post(f"/api/v1/run-queues/{queue}/tasks", json={"payload": 1})
-        assert "Redis" in problem(answer, 503, "redis_unavailable")
-        assert answer.headers["retry-after"] == "1"
+        response = await client.post(f"/api/v1/run-queues/{queue}/tasks", json={"payload": 1})
+        assert "Redis" in assert_problem(response, 503, "redis_unavailable")
+        assert response.headers["retry-after"] == "1"
         for path in (f"/api/v1/run-queues/{queue}", "/api/v1/run-queues", "/api/v1/tasks/a-0"):
             assert (await client.get(path)).status_code in (404, 503), path
         await push(client, 1, queue=queue)
         assert len(await pop(client, queue)) == 1
 
 
-async def test_the_series_of_a_run_queue_are_known_before_they_have_a_point(
+async def test_the_series_of_a_run_queue_exist_before_their_first_point(
     client: httpx.AsyncClient, queue: str
 ) -> None:
     await enqueue(client, queue, 1)
-    answer = await client.get(f"/api/v1/queues/{queue}/metrics")
-    assert answer.status_code != 404, answer.text
+    response = await client.get(f"/api/v1/queues/{queue}/metrics")
+    assert response.status_code != 404, response.text

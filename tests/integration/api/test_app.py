@@ -1,4 +1,4 @@
-"""What can be looked at: queues, series, health, the page and the API's own description."""
+"""The application as a whole: queue list, unknown routes, health, OpenAPI document and console page."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ async def test_queues_are_listed_with_their_depth(client: httpx.AsyncClient) -> 
 
 
 async def test_metrics_of_an_unknown_queue_are_404(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/api/v1/queues/nobody/metrics")
-    assert answer.status_code == 404
-    assert answer.json()["code"] == "unknown_queue"
+    response = await client.get("/api/v1/queues/nobody/metrics")
+    assert response.status_code == 404
+    assert response.json()["code"] == "unknown_queue"
 
 
-async def test_an_unknown_route_says_where_to_look(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/api/v1/nonsense")
-    assert answer.status_code == 404
-    assert "/docs" in answer.json()["detail"]
+async def test_an_unknown_route_refers_to_the_docs(client: httpx.AsyncClient) -> None:
+    response = await client.get("/api/v1/nonsense")
+    assert response.status_code == 404
+    assert "/docs" in response.json()["detail"]
 
 
-async def test_health_names_every_part(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/health")
-    parts = answer.json()["parts"]
+async def test_health_lists_every_component(client: httpx.AsyncClient) -> None:
+    response = await client.get("/health")
+    parts = response.json()["parts"]
     assert set(parts) == {"broker", "postgres", "redis", "clickhouse", "pipeline"}
     assert {parts[name]["status"] for name in ("broker", "postgres", "redis", "clickhouse")} == {"up"}
     assert parts["pipeline"]["status"] == "down"
-    assert answer.status_code == 503
+    assert response.status_code == 503
 
 
 async def test_openapi_describes_the_hot_routes_too(client: httpx.AsyncClient) -> None:
@@ -50,7 +50,7 @@ async def test_openapi_describes_the_hot_routes_too(client: httpx.AsyncClient) -
     assert "://" not in page.text, "the page must work offline"
 
 
-async def test_the_page_is_served(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/")
-    assert answer.status_code == 200
-    assert "<html" in answer.text
+async def test_the_console_page_is_served(client: httpx.AsyncClient) -> None:
+    response = await client.get("/")
+    assert response.status_code == 200
+    assert "<html" in response.text

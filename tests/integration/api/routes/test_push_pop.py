@@ -1,4 +1,4 @@
-"""Push, pop, ack over HTTP: the wire contract and what bad input gets."""
+"""Push, pop, ack over HTTP: the wire contract and the responses to invalid input."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import httpx
 import pytest
 
 PUSH = "/api/v1/push"
-Parked = Callable[[int], Awaitable[None]]
+WaitForParkedPops = Callable[[int], Awaitable[None]]
 
 
 async def push(
-    client: httpx.AsyncClient, *payloads: Any, queue: str = "q", **item: Any
+    client: httpx.AsyncClient, *payload_values: Any, queue: str = "q", **item: Any
 ) -> list[dict[str, Any]]:
-    items = [{"queue": queue, "payload": payload, **item} for payload in payloads]
-    answer = await client.post(PUSH, json={"items": items})
-    assert answer.status_code == 201, answer.text
-    results: list[dict[str, Any]] = answer.json()
+    items = [{"queue": queue, "payload": payload, **item} for payload in payload_values]
+    response = await client.post(PUSH, json={"items": items})
+    assert response.status_code == 201, response.text
+    results: list[dict[str, Any]] = response.json()
     return results
 
 
 async def pop(client: httpx.AsyncClient, queue: str = "q", **params: Any) -> dict[str, Any]:
-    answer = await client.get(f"/api/v1/pop/queue/{queue}", params=params)
-    if answer.status_code == 204:
+    response = await client.get(f"/api/v1/pop/queue/{queue}", params=params)
+    if response.status_code == 204:
         return {"messages": []}
-    assert answer.status_code == 200, answer.text
-    body: dict[str, Any] = answer.json()
+    assert response.status_code == 200, response.text
+    body: dict[str, Any] = response.json()
     return body
 
 
-def data(popped: dict[str, Any]) -> list[Any]:
+def payloads(popped: dict[str, Any]) -> list[Any]:
     return [message["data"] for message in popped["messages"]]
 
 
@@ -44,30 +44,30 @@ async def ack(
     return await client.post("/api/v1/ack", json={**{k: message[k] for k in keys}, "status": status})
 
 
-async def test_what_is_pushed_is_popped_in_order_and_settled(client: httpx.AsyncClient) -> None:
+async def test_pushed_messages_are_popped_in_order_and_acked(client: httpx.AsyncClient) -> None:
     results = await push(client, {"n": 1}, {"n": 2}, None, "text", [1, 2.5])
     assert [r["index"] for r in results] == [0, 1, 2, 3, 4]
     assert {r["status"] for r in results} == {"queued"}
     popped = await pop(client, batch=10)
-    assert data(popped) == [{"n": 1}, {"n": 2}, None, "text", [1, 2.5]]
+    assert payloads(popped) == [{"n": 1}, {"n": 2}, None, "text", [1, 2.5]]
     assert popped["messages"][0]["id"] == results[0]["message_id"]
     assert popped["messages"][0]["transactionId"] == results[0]["transaction_id"]
     for message in popped["messages"]:
-        answer = await ack(client, message)
-        assert answer.status_code == 200
-        assert answer.json()[0]["success"] is True
-    assert answer.json()[0]["leaseReleased"] is True
-    assert data(await pop(client)) == []
+        response = await ack(client, message)
+        assert response.status_code == 200
+        assert response.json()[0]["success"] is True
+    assert response.json()[0]["leaseReleased"] is True
+    assert payloads(await pop(client)) == []
 
 
 async def test_a_payload_comes_back_byte_for_byte(client: httpx.AsyncClient) -> None:
     text = '{"big": 12345678901234567890, "dot": 1.10, "u": "\\u00e9é", "order": {"b":1,"a":2}}'
     await client.post(PUSH, content='{"items":[{"queue":"q","payload":' + text + "}]}")
-    answer = await client.get("/api/v1/pop/queue/q")
-    assert text in answer.text
+    response = await client.get("/api/v1/pop/queue/q")
+    assert text in response.text
 
 
-async def test_one_bad_item_fails_alone(client: httpx.AsyncClient) -> None:
+async def test_one_invalid_item_fails_alone(client: httpx.AsyncClient) -> None:
     items: list[Any] = [
         {"queue": "q", "payload": 1},
         {"queue": "q", "payload": 2, "traceId": "not a uuid"},
@@ -78,12 +78,12 @@ async def test_one_bad_item_fails_alone(client: httpx.AsyncClient) -> None:
         {"queue": "q"},
         {"queue": "q", "payload": 8},
     ]
-    answer = await client.post(PUSH, json={"items": items})
-    assert answer.status_code == 201
-    statuses = [r["status"] for r in answer.json()]
+    response = await client.post(PUSH, json={"items": items})
+    assert response.status_code == 201
+    statuses = [r["status"] for r in response.json()]
     assert statuses == ["queued", *["failed"] * 6, "queued"]
-    assert all(r["error"] for r in answer.json() if r["status"] == "failed")
-    assert data(await pop(client, batch=10)) == [1, 8]
+    assert all(r["error"] for r in response.json() if r["status"] == "failed")
+    assert payloads(await pop(client, batch=10)) == [1, 8]
 
 
 @pytest.mark.parametrize(
@@ -97,19 +97,21 @@ async def test_one_bad_item_fails_alone(client: httpx.AsyncClient) -> None:
         (b'{"items":[{"queue":"","payload":1}]}', 422),
     ],
 )
-async def test_a_bad_push_gets_a_precise_4xx(client: httpx.AsyncClient, content: bytes, status: int) -> None:
-    answer = await client.post(PUSH, content=content)
-    assert answer.status_code == status
-    assert answer.headers["content-type"] == "application/problem+json"
-    body = answer.json()
+async def test_an_invalid_push_gets_a_precise_4xx(
+    client: httpx.AsyncClient, content: bytes, status: int
+) -> None:
+    response = await client.post(PUSH, content=content)
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    body = response.json()
     assert body["status"] == status
     assert body["error"] == body["detail"] != ""
 
 
-async def test_a_body_past_the_limit_is_refused(client: httpx.AsyncClient) -> None:
-    answer = await client.post(PUSH, content=b" " * (32 * 1024 * 1024 + 1))
-    assert answer.status_code == 413
-    assert "fewer items" in answer.json()["detail"]
+async def test_a_body_beyond_the_limit_is_rejected_with_413(client: httpx.AsyncClient) -> None:
+    response = await client.post(PUSH, content=b" " * (32 * 1024 * 1024 + 1))
+    assert response.status_code == 413
+    assert "fewer items" in response.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -124,70 +126,70 @@ async def test_a_body_past_the_limit_is_refused(client: httpx.AsyncClient) -> No
         "timeout=1e3",
     ],
 )
-async def test_a_bad_pop_gets_422(client: httpx.AsyncClient, query: str) -> None:
-    answer = await client.get(f"/api/v1/pop/queue/q?{query}")
-    assert answer.status_code == 422
-    assert query.partition("=")[0] in answer.json()["detail"]
+async def test_an_invalid_pop_gets_422(client: httpx.AsyncClient, query: str) -> None:
+    response = await client.get(f"/api/v1/pop/queue/q?{query}")
+    assert response.status_code == 422
+    assert query.partition("=")[0] in response.json()["detail"]
 
 
 async def test_an_ack_without_a_lease_changes_nothing(client: httpx.AsyncClient) -> None:
     await push(client, 1)
     [message] = (await pop(client))["messages"]
-    answer = await client.post(
+    response = await client.post(
         "/api/v1/ack",
         json={"transactionId": message["transactionId"], "partitionId": message["partitionId"]},
     )
-    assert answer.status_code == 422
-    assert "leaseId" in answer.json()["detail"]
+    assert response.status_code == 422
+    assert "leaseId" in response.json()["detail"]
     assert (await ack(client, message)).status_code == 200
 
 
-async def test_a_second_ack_under_a_settled_lease_gets_409(client: httpx.AsyncClient) -> None:
+async def test_a_second_ack_under_a_released_lease_gets_409(client: httpx.AsyncClient) -> None:
     await push(client, 1)
     [message] = (await pop(client))["messages"]
     assert (await ack(client, message)).status_code == 200
-    answer = await ack(client, message)
-    assert answer.status_code == 409
-    assert answer.json()["code"] == "lease_lost"
+    response = await ack(client, message)
+    assert response.status_code == 409
+    assert response.json()["code"] == "lease_lost"
 
 
-async def test_a_batch_of_acks_answers_each_one(client: httpx.AsyncClient) -> None:
+async def test_a_batch_of_acks_has_one_result_per_ack(client: httpx.AsyncClient) -> None:
     await push(client, 1, 2)
     messages = (await pop(client, batch=2))["messages"]
     acks = [{k: m[k] for k in ("transactionId", "partitionId", "leaseId")} for m in messages]
     acks.insert(1, {"transactionId": "x", "partitionId": messages[0]["partitionId"], "leaseId": "nonsense"})
-    answer = await client.post("/api/v1/ack/batch", json={"acknowledgments": acks})
-    assert [r["success"] for r in answer.json()] == [True, False, True]
-    assert [r["index"] for r in answer.json()] == [0, 1, 2]
+    response = await client.post("/api/v1/ack/batch", json={"acknowledgments": acks})
+    assert [r["success"] for r in response.json()] == [True, False, True]
+    assert [r["index"] for r in response.json()] == [0, 1, 2]
 
 
-async def test_a_duplicate_names_the_message_it_repeats(client: httpx.AsyncClient) -> None:
+async def test_a_duplicate_returns_the_id_of_the_first_message(client: httpx.AsyncClient) -> None:
     [first] = await push(client, 1, transactionId="t")
     [second] = await push(client, 2, transactionId="t")
     assert second["status"] == "duplicate"
     assert second["message_id"] == first["message_id"]
-    assert data(await pop(client, batch=5)) == [1]
+    assert payloads(await pop(client, batch=5)) == [1]
 
 
 async def test_auto_ack_needs_no_lease(client: httpx.AsyncClient) -> None:
     await push(client, 1, 2)
     popped = await pop(client, autoAck="true")
-    assert (data(popped), popped["leaseId"]) == ([1], None)
-    assert data(await pop(client, autoAck="true")) == [2]
+    assert (payloads(popped), popped["leaseId"]) == ([1], None)
+    assert payloads(await pop(client, autoAck="true")) == [2]
 
 
 async def test_a_lease_is_extended_with_and_without_a_body(client: httpx.AsyncClient) -> None:
     await push(client, 1)
     popped = await pop(client)
     for body in ({"seconds": 600}, None, {}):
-        answer = await client.post(f"/api/v1/lease/{popped['leaseId']}/extend", json=body)
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["newExpiresAt"].endswith("Z")
-    answer = await client.post("/api/v1/lease/1.00000000-0000-0000-0000-000000000000/extend")
-    assert answer.status_code == 409
+        response = await client.post(f"/api/v1/lease/{popped['leaseId']}/extend", json=body)
+        assert response.status_code == 200, response.text
+        assert response.json()["newExpiresAt"].endswith("Z")
+    response = await client.post("/api/v1/lease/1.00000000-0000-0000-0000-000000000000/extend")
+    assert response.status_code == 409
 
 
-async def test_a_transaction_moves_a_message_on(client: httpx.AsyncClient) -> None:
+async def test_a_transaction_pushes_and_acks_all_or_nothing(client: httpx.AsyncClient) -> None:
     await push(client, 1, queue="a")
     [message] = (await pop(client, "a"))["messages"]
     body = {
@@ -197,69 +199,75 @@ async def test_a_transaction_moves_a_message_on(client: httpx.AsyncClient) -> No
         ],
         "requiredLeases": [message["leaseId"]],
     }
-    answer = await client.post("/api/v1/transaction", json=body)
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["success"] is True
-    assert [r["type"] for r in answer.json()["results"]] == ["push", "push", "ack"]
-    assert data(await pop(client, "b")) == [2]
+    response = await client.post("/api/v1/transaction", json=body)
+    assert response.status_code == 200, response.text
+    assert response.json()["success"] is True
+    assert [r["type"] for r in response.json()["results"]] == ["push", "push", "ack"]
+    assert payloads(await pop(client, "b")) == [2]
     again = await client.post("/api/v1/transaction", json=body)
     assert again.status_code == 409
     assert again.json()["success"] is False
     assert "operations[1]" in again.json()["error"]
     assert not any(r["success"] for r in again.json()["results"])
-    assert data(await pop(client, "b")) == [], "the push of the failed transaction left nothing"
+    assert payloads(await pop(client, "b")) == [], "the failed transaction pushed nothing"
 
 
-async def test_a_waiting_pop_is_woken_by_a_push(client: httpx.AsyncClient, parked: Parked) -> None:
+async def test_a_waiting_pop_is_woken_by_a_push(
+    client: httpx.AsyncClient, wait_for_parked_pops: WaitForParkedPops
+) -> None:
     waiting = asyncio.create_task(pop(client, wait="true", timeout=20_000))
-    await parked(1)
+    await wait_for_parked_pops(1)
     started = time.monotonic()
     await push(client, "at last")
-    assert data(await waiting) == ["at last"]
+    assert payloads(await waiting) == ["at last"]
     assert time.monotonic() - started < 5
 
 
-async def test_a_waiting_pop_gives_up_after_its_time(client: httpx.AsyncClient) -> None:
-    assert data(await pop(client, wait="true", timeout=100)) == []
+async def test_a_waiting_pop_returns_after_its_timeout(client: httpx.AsyncClient) -> None:
+    assert payloads(await pop(client, wait="true", timeout=100)) == []
 
 
-async def test_a_waiting_pop_is_woken_when_a_partition_is_freed(
-    client: httpx.AsyncClient, parked: Parked
+async def test_a_waiting_pop_is_woken_when_a_partition_is_released(
+    client: httpx.AsyncClient, wait_for_parked_pops: WaitForParkedPops
 ) -> None:
     await push(client, 1, 2)
     [message] = (await pop(client))["messages"]
     waiting = asyncio.create_task(pop(client, wait="true", timeout=20_000))
-    await parked(1)
+    await wait_for_parked_pops(1)
     await ack(client, message)
-    assert data(await waiting) == [2]
+    assert payloads(await waiting) == [2]
 
 
-async def test_several_waiting_pops_share_what_comes(client: httpx.AsyncClient, parked: Parked) -> None:
+async def test_several_waiting_pops_share_a_push(
+    client: httpx.AsyncClient, wait_for_parked_pops: WaitForParkedPops
+) -> None:
     waiting = [asyncio.create_task(pop(client, wait="true", timeout=20_000)) for _ in range(5)]
-    await parked(5)
+    await wait_for_parked_pops(5)
     items = [{"queue": "q", "partition": str(i), "payload": i} for i in range(5)]
     await client.post(PUSH, json={"items": items})
-    assert sorted(n for popped in await asyncio.gather(*waiting) for n in data(popped)) == [0, 1, 2, 3, 4]
+    assert sorted(n for popped in await asyncio.gather(*waiting) for n in payloads(popped)) == [0, 1, 2, 3, 4]
 
 
-async def test_pop_by_namespace_and_task(client: httpx.AsyncClient, parked: Parked) -> None:
+async def test_pop_by_namespace_and_task(
+    client: httpx.AsyncClient, wait_for_parked_pops: WaitForParkedPops
+) -> None:
     await push(client, "mail", queue="jobs.mail")
     await push(client, "other", queue="plain")
-    answer = await client.get("/api/v1/pop", params={"namespace": "jobs"})
-    assert data(answer.json()) == ["mail"]
-    assert answer.json()["queue"] == "jobs.mail"
+    response = await client.get("/api/v1/pop", params={"namespace": "jobs"})
+    assert payloads(response.json()) == ["mail"]
+    assert response.json()["queue"] == "jobs.mail"
     assert (await client.get("/api/v1/pop", params={"task": "nothing"})).status_code == 204
     assert (await client.get("/api/v1/pop")).status_code == 422
     waiting = asyncio.create_task(client.get("/api/v1/pop?task=mail&wait=true&timeout=20000"))
-    await parked(1)
+    await wait_for_parked_pops(1)
     await push(client, "more", queue="jobs.mail", partition="p2")
-    assert data((await waiting).json()) == ["more"]
+    assert payloads((await waiting).json()) == ["more"]
 
 
 async def test_a_partition_may_have_a_slash_and_a_queue_may_not(client: httpx.AsyncClient) -> None:
     await push(client, 1, partition="tenant/7")
-    answer = await client.get("/api/v1/pop/queue/q/partition/tenant%2F7")
-    assert data(answer.json()) == [1]
+    response = await client.get("/api/v1/pop/queue/q/partition/tenant%2F7")
+    assert payloads(response.json()) == [1]
     refused = await client.post(PUSH, json={"items": [{"queue": "a/b", "payload": 1}]})
     assert refused.status_code == 422
     assert "slash" in refused.json()["detail"]

@@ -1,4 +1,4 @@
-"""Several broker processes behind one port: their rows are what a client did, and any answers for all."""
+"""Several broker processes behind one port: minute rows and metrics cover all of them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Totals = dict[tuple[str, ...], float]
 
 
 @asynccontextmanager
-async def serving(settings: Settings) -> AsyncIterator[str]:
-    """Two workers on a port; they are told to stop at the end, and have stopped."""
+async def run_two_workers(settings: Settings) -> AsyncIterator[str]:
+    """Two workers on one port. They have stopped when the context ends."""
     program = BrokerService(settings, build_environment(settings))
     child = start(program)
     try:
@@ -39,7 +39,7 @@ async def serving(settings: Settings) -> AsyncIterator[str]:
         await asyncio.to_thread(stop, child, program.stop_timeout_s)
 
 
-def settings_of(home: Path, database_url: str) -> Settings:
+def two_worker_settings(home: Path, database_url: str) -> Settings:
     return Settings(
         home=home,
         port=any_free_port(),
@@ -51,63 +51,63 @@ def settings_of(home: Path, database_url: str) -> Settings:
     )
 
 
-class Tally:
-    """A client that counts what it does. Every request is a new connection, so both workers get some."""
+class CountingClient:
+    """A client that counts its operations. Every request opens a new connection, so both workers get some."""
 
     def __init__(self) -> None:
         self._client = httpx.AsyncClient(verify=False, limits=httpx.Limits(max_keepalive_connections=0))
-        self.done: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
 
     async def work(self, url: str, rounds: int) -> None:
         for number in range(rounds):
             items = [{"queue": f"q{number % 3}", "payload": n} for n in range(1 + number % 4)]
             pushed = await self._call("POST", f"{url}/push", json={"items": items})
-            self.done["push_messages"] += sum(item["status"] == "queued" for item in pushed.json())
-            self.done["push_requests"] += 1
+            self.counts["push_messages"] += sum(item["status"] == "queued" for item in pushed.json())
+            self.counts["push_requests"] += 1
             popped = await self._call("GET", f"{url}/pop/queue/q{number % 3}?batch=10&consumerGroup=g")
-            self.done["pop_requests"] += 1
+            self.counts["pop_requests"] += 1
             messages = popped.json()["messages"] if popped.status_code == 200 else []
-            self.done["pop_messages"] += len(messages)
+            self.counts["pop_messages"] += len(messages)
             acks = [
                 {
                     "transactionId": message["transactionId"],
                     "partitionId": message["partitionId"],
                     "leaseId": message["leaseId"],
-                    "status": "dlq" if place == 3 else "completed",
+                    "status": "dlq" if index == 3 else "completed",
                 }
-                for place, message in enumerate(messages)
+                for index, message in enumerate(messages)
             ]
             await self._call("POST", f"{url}/ack/batch", json={"acknowledgments": acks, "consumerGroup": "g"})
-            self.done["ack_requests"] += bool(acks)
-            self.done["ack_messages"] += len(acks)
-            self.done["dead_letters"] += sum(ack["status"] == "dlq" for ack in acks)
+            self.counts["ack_requests"] += bool(acks)
+            self.counts["ack_messages"] += len(acks)
+            self.counts["dead_letters"] += sum(ack["status"] == "dlq" for ack in acks)
 
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _call(self, method: str, url: str, **more: Any) -> httpx.Response:
-        answer = await self._client.request(method, url, **more)
-        assert answer.is_success, answer.text
-        return answer
+    async def _call(self, method: str, url: str, **options: Any) -> httpx.Response:
+        response = await self._client.request(method, url, **options)
+        assert response.is_success, response.text
+        return response
 
 
-async def test_minute_rows_add_up_to_what_a_client_did(
+async def test_minute_rows_add_up_to_the_operations_of_a_client(
     database_url: str, database: Database, tmp_path: Path
 ) -> None:
-    settings = settings_of(tmp_path, database_url)
-    tally = Tally()
+    settings = two_worker_settings(tmp_path, database_url)
+    counting_client = CountingClient()
     for _ in range(2):  # a restart in between
-        async with serving(settings) as url:
-            await asyncio.gather(*(tally.work(url, 8) for _ in range(3)))
-    await tally.close()
-    columns = ", ".join(f"sum({name})::bigint AS {name}" for name in tally.done)
+        async with run_two_workers(settings) as url:
+            await asyncio.gather(*(counting_client.work(url, 8) for _ in range(3)))
+    await counting_client.close()
+    columns = ", ".join(f"sum({name})::bigint AS {name}" for name in counting_client.counts)
     [rows] = await database.fetch(
         f"""SELECT {columns}, count(DISTINCT pid)::int AS pids, count(DISTINCT worker)::int AS workers
             FROM worker_metrics"""
     )
     written = dict(rows)
     assert (written.pop("pids"), written.pop("workers")) == (4, 2)
-    assert written == tally.done
+    assert written == counting_client.counts
     [queues] = await database.fetch(
         """SELECT sum(push_messages)::bigint AS push_messages, sum(pop_messages)::bigint AS pop_messages,
                   sum(completed + failed + dead_letters)::bigint AS ack_messages,
@@ -116,36 +116,37 @@ async def test_minute_rows_add_up_to_what_a_client_did(
     )
     assert dict(queues) == {
         **{
-            name: tally.done[name]
+            name: counting_client.counts[name]
             for name in ("push_messages", "pop_messages", "ack_messages", "dead_letters")
         },
-        "lag_count": tally.done["pop_messages"],
+        "lag_count": counting_client.counts["pop_messages"],
     }
 
 
-async def scraped(url: str) -> tuple[Totals, Totals]:
-    """Counters and gauges as one scrape finds them, from whichever worker takes the connection."""
+async def scrape(url: str) -> tuple[Totals, Totals]:
+    """The counters and gauges of one scrape, from the worker that accepts the connection."""
     async with httpx.AsyncClient(verify=False) as client:
-        answer = await client.get(url.replace("/api/v1", "/metrics"))
+        response = await client.get(url.replace("/api/v1", "/metrics"))
     counters: Totals = {}
     gauges: Totals = {}
-    for family in text_string_to_metric_families(answer.text):
+    families = text_string_to_metric_families(response.text)  # type: ignore[no-untyped-call]
+    for family in families:
         for sample in family.samples:
-            into = gauges if family.type == "gauge" else counters
-            into[(sample.name, *sorted(sample.labels.values()))] = sample.value
+            samples = gauges if family.type == "gauge" else counters
+            samples[(sample.name, *sorted(sample.labels.values()))] = sample.value
     return counters, gauges
 
 
-async def test_counters_never_go_back_when_a_worker_is_killed(database_url: str, tmp_path: Path) -> None:
-    async with serving(settings_of(tmp_path, database_url)) as url:
-        tally = Tally()
+async def test_counters_never_decrease_when_a_worker_is_killed(database_url: str, tmp_path: Path) -> None:
+    async with run_two_workers(two_worker_settings(tmp_path, database_url)) as url:
+        counting_client = CountingClient()
         last: Totals = {}
-        fallen: list[str] = []
+        decreased: list[str] = []
 
-        async def look() -> Totals:
+        async def scrape_and_compare() -> Totals:
             nonlocal last
-            counters, gauges = await scraped(url)
-            fallen.extend(
+            counters, gauges = await scrape(url)
+            decreased.extend(
                 f"{name}: {value} to {counters.get(name, 0)}"
                 for name, value in last.items()
                 if counters.get(name, 0) < value
@@ -153,37 +154,37 @@ async def test_counters_never_go_back_when_a_worker_is_killed(database_url: str,
             last = counters
             return gauges
 
-        async def counted() -> bool:
-            gauges = await look()
+        async def counters_match() -> bool:
+            gauges = await scrape_and_compare()
             pushed = sum(
                 last.get(("penstock_queue_messages_total", "", "pushed", f"q{n}"), 0) for n in range(3)
             )
             return (
                 gauges["penstock_workers",] == 2
-                and last["penstock_requests_total", "push"] == tally.done["push_requests"]
-                and pushed == tally.done["push_messages"]
+                and last["penstock_requests_total", "push"] == counting_client.counts["push_requests"]
+                and pushed == counting_client.counts["push_messages"]
             )
 
-        await tally.work(url, 12)
-        await wait_until_async(counted, 20, "two workers tell the same of both")
+        await counting_client.work(url, 12)
+        await wait_until_async(counters_match, 20, "the counters of both workers are combined")
         pids = worker_pids(tmp_path)
         assert len(pids) == 2
         os.kill(pids[0], signal.SIGKILL)
 
-        async def replaced() -> bool:
+        async def worker_is_replaced() -> bool:
             try:
-                gauges = await look()
+                gauges = await scrape_and_compare()
             except httpx.HTTPError:
-                return False  # the killed worker had taken the connection
+                return False  # the killed worker had accepted the connection
             return pids[0] not in worker_pids(tmp_path) and gauges["penstock_workers",] == 2
 
-        await wait_until_async(replaced, 40, "another worker has the dead one's number")
-        before = tally.done["push_requests"]
-        await tally.work(url, 6)
-        assert tally.done["push_requests"] > before
-        await wait_until_async(counted, 20, "the counters go on from where they were")
-        assert fallen == []
-        await tally.close()
+        await wait_until_async(worker_is_replaced, 40, "another worker has taken over the slot")
+        before = counting_client.counts["push_requests"]
+        await counting_client.work(url, 6)
+        assert counting_client.counts["push_requests"] > before
+        await wait_until_async(counters_match, 20, "the counters continue from their old values")
+        assert decreased == []
+        await counting_client.close()
 
 
 def worker_pids(home: Path) -> list[int]:
