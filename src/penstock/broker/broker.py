@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from penstock.batching import BatcherState
 from penstock.broker.context import BrokerContext
+from penstock.broker.database_diagnostics import DatabaseDiagnostics
 from penstock.broker.dead_letters.dead_letter_catalog import DeadLetterCatalog
 from penstock.broker.dead_letters.letters import DeadLetters
-from penstock.broker.diagnostics import Diagnostics
 from penstock.broker.durable_store import DurableStore
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
@@ -77,7 +77,7 @@ class Broker:
         overload = overload or OverloadSettings()
         self.database = database
         self.store = DurableStore(database)
-        self.diagnostics = Diagnostics(database)
+        self.diagnostics = DatabaseDiagnostics(database)
         self.cipher = cipher or PayloadCipher()
         self.id_cache = IdCache(database, names)
         self.parked_pops = ParkedPops()

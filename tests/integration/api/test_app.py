@@ -17,7 +17,7 @@ async def test_queues_are_listed_with_their_depth(client: httpx.AsyncClient) -> 
 
 
 async def test_metrics_of_an_unknown_queue_are_404(client: httpx.AsyncClient) -> None:
-    response = await client.get("/api/v1/queues/nobody/metrics")
+    response = await client.get("/api/v1/queues/unknown/metrics")
     assert response.status_code == 404
     assert response.json()["code"] == "unknown_queue"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from penstock import telemetry
-from penstock.broker.self_metrics.queue_counters import EVENTS
+from penstock.broker.self_metrics.queue_counters import EVENT_LABELS
 from penstock.telemetry import ExportedMetric
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _queue_samples(services: Services) -> SampleTable:
             waits[queue, group, "sum"] = totals.wait_ms / 1000
     return {
         telemetry.QUEUE_MESSAGES: {
-            (queue, group, EVENTS[column]): count
+            (queue, group, EVENT_LABELS[column]): count
             for (queue, group), totals in totals_by_queue.items()
             for column, count in totals.counts.items()
             if count
@@ -106,6 +106,6 @@ def _worker_samples(services: Services) -> SampleTable:
     return {
         telemetry.WORKER_RESIDENT_MEMORY: {(): _process.memory_info().rss},
         telemetry.WORKER_CPU: {(): time.process_time()},
-        telemetry.WORKER_ROWS_PENDING: {(): services.worker_metrics.unwritten},
-        telemetry.WORKER_ROWS_DROPPED: {(): services.worker_metrics.dropped},
+        telemetry.WORKER_ROWS_PENDING: {(): services.worker_metrics.unwritten_minutes},
+        telemetry.WORKER_ROWS_DROPPED: {(): services.worker_metrics.dropped_minutes},
     }

@@ -1,8 +1,8 @@
 """Combine the samples of all broker processes behind one port, so that any of them can answer a scrape.
 
 Every process writes its samples to its worker slot once a second, and always before it answers a scrape. The
-process that answers next therefore knows at least as much: a counter never decreases, whichever process
-answers. The counters of a killed process stay in its slot, and the process that takes over the slot continues
+process that answers next therefore knows at least as much, so a counter never decreases from one scrape to
+the next. The counters of a killed process stay in its slot, and the process that takes over the slot continues
 from them; the gauges of a killed process are dropped. A single process writes nothing.
 """
 
@@ -98,7 +98,7 @@ class WorkerAggregate:
         _add_worker(combined, own_samples, self._slot.number)
         if not self._is_single_process:
             self._write_snapshot(own_samples)
-            for slot_number, content in self._slot.others():
+            for slot_number, content in self._slot.read_other_snapshots():
                 snapshot = _decode_snapshot(content)
                 if snapshot is not None:
                     is_alive = snapshot.is_alive
@@ -123,7 +123,7 @@ class WorkerAggregate:
             for metric, values in table.items()
         }
         try:
-            self._slot.leave(msgspec.json.encode(WorkerSnapshot(os.getpid(), time.time(), samples)))
+            self._slot.write_snapshot(msgspec.json.encode(WorkerSnapshot(os.getpid(), time.time(), samples)))
         except OSError as error:
             logger.warning(
                 "other workers do not see the metrics of this one: cannot write its slot: %s", error

@@ -56,7 +56,7 @@ def deferred_response(
 
 
 def json_response(content: object, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON response of a cold route. Payloads given as `msgspec.Raw` are written unchanged."""
+    """A JSON response of a cold route. Payloads of type `msgspec.Raw` are written unchanged."""
     return Response(encode(content), headers=headers, media_type="application/json")
 
 

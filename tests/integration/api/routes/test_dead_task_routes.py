@@ -58,8 +58,8 @@ async def test_dead_tasks_are_counted_listed_searched_and_grouped(
     assert [dead_letter["letterId"] for dead_letter in page["messages"]] == [first, second]
     rest = await get(client, "/dlq", queue=queue, cursor=page["nextCursor"])
     assert [dead_letter["data"] for dead_letter in rest["messages"]] == [{"n": 3}]
-    found = await get(client, "/dlq", queue=queue, error="TIMEOUT", payload='"n":2')
-    assert [dead_letter["data"] for dead_letter in found["messages"]] == [{"n": 2}]
+    matches = await get(client, "/dlq", queue=queue, error="TIMEOUT", payload='"n":2')
+    assert [dead_letter["data"] for dead_letter in matches["messages"]] == [{"n": 2}]
     often, seldom = (await get(client, "/dlq/groups", queue=queue, hours=2))["groups"]
     assert (often["error"], often["deadLetters"], sum(often["trend"])) == ("timeout after <n> ms", 2, 2)
     assert seldom["error"] == "declined"

@@ -75,7 +75,7 @@ async def test_without_redis_other_metrics_are_still_exported(
 ) -> None:
     services = app.state.services
     silent = await asyncio.start_server(_never_respond, "127.0.0.1", 0)
-    ports = (9, silent.sockets[0].getsockname()[1])  # nobody original_redis, and one that never responses
+    ports = (9, silent.sockets[0].getsockname()[1])  # a closed port, and a server that never responds
     original_redis = services.redis
     try:
         for port in ports:

@@ -1,0 +1,45 @@
+"""The state of the database pool and of PostgreSQL, for health checks and exported metrics."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NamedTuple
+
+from penstock.durable.pool import Database
+from penstock.durable.storage.vacuum_horizon import HorizonHolder, find_horizon_holders
+
+
+class ConnectionUsage(NamedTuple):
+    """The database connections of this process. `waiting` counts operations that wait for a connection."""
+
+    limit: int
+    open: int
+    busy: int
+    waiting: int
+
+
+class DatabaseDiagnostics:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def ping(self) -> None:
+        """Raise DatabaseUnavailable if PostgreSQL does not respond."""
+        await self._database.ping()
+
+    @property
+    def connections(self) -> ConnectionUsage:
+        opened, busy = self._database.connections
+        return ConnectionUsage(self._database.size, opened, busy, self._database.waiting)
+
+    @property
+    def database_errors(self) -> int:
+        return self._database.errors
+
+    @property
+    def outage_s(self) -> float:
+        """How long PostgreSQL has been unreachable; 0 while it is reachable."""
+        return self._database.outage.duration_s
+
+    async def vacuum_horizon_holders(self, longer_than_s: float) -> list[HorizonHolder]:
+        """Return what has kept PostgreSQL from removing dead rows for longer than this, the oldest first."""
+        return await find_horizon_holders(self._database, timedelta(seconds=longer_than_s))
