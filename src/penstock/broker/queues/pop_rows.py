@@ -37,7 +37,7 @@ def read_batch(rows: list[PopRow], cipher: PayloadCipher) -> list[Message]:
         if not row["request"]:
             continue
         attempts = json.loads(row["attempts"]) if row["attempts"] != "{}" else {}
-        finished = row["done"]
+        finished = row["finished"]
         created_at = row["created_at"].timestamp()
         partition_id, partition = row["partition_id"], row["partition"]
         columns = zip(
