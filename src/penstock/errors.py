@@ -190,3 +190,42 @@ class ComponentFailed(PenstockError):
 class MigrationError(PenstockError):
     code = "migration"
     title = "Migration failed"
+
+
+class SchemaOutdated(PenstockError):
+    """PostgreSQL lacks a function that this version calls."""
+
+    code = "schema_outdated"
+    status = 503
+    title = "Schema outdated"
+
+
+class GroupDeleted(PenstockError):
+    """The consumer group of a cached id was deleted; look its name up again."""
+
+    code = "group_gone"
+    status = 404
+    title = "Unknown consumer group"
+
+
+class QueueDeleted(PenstockError):
+    """A queue was deleted while the request added to it. Nothing changed; a retry creates the queue again."""
+
+    code = "queue_gone"
+    status = 503
+    title = "Queue deleted"
+
+
+class TransactionFailed(PenstockError):
+    """Item `item` (from 0) of the pushes or acks of a transaction failed for `reason`. Nothing changed."""
+
+    code = "transaction_failed"
+    status = 409
+    title = "Transaction failed"
+
+    def __init__(self, kind: str, item: int, reason: str) -> None:
+        super().__init__(f"{kind} {item} of the transaction failed: {reason}. Nothing was changed.")
+        self.kind = kind
+        """push or ack"""
+        self.item = item
+        self.reason = reason

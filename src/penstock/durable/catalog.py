@@ -1,197 +1,256 @@
-"""Reading what there is: queues, partitions, namespaces, tasks; and deleting a queue."""
+"""The catalog of queues: list, find, configure and delete queues; list partitions and totals."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Literal, NamedTuple
 
-from penstock.durable.pool import Database
+from penstock.durable.faults import retry_if_queue_deleted
+from penstock.durable.pool import Session, fetch_all, fetch_one, fetch_value
 from penstock.model import Scope
 
-CLEAR_AT_ONCE = 5_000
+ROWS_PER_DELETE = 5_000
+
+ColumnValue = int | bool | str | None
+Label = Literal["namespace", "task"]
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRow:
-    """A queue's id and the whole of its row."""
+class QueueRecord:
+    """A queue's id and the columns of its row in `queues`."""
 
     id: int
-    row: dict[str, Any]
+    columns: Mapping[str, ColumnValue]
 
 
-async def queues(
-    database: Database, scope: Scope, *, search: str | None = None, limit: int = 100, offset: int = 0
-) -> list[Any]:
-    """A page of queues by name; rows as `queues_v1` describes them."""
-    return await database.fetch(
-        "SELECT * FROM queues_v1($1, $2, $3, $4, $5, $6)",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        search,
-        limit,
-        offset,
-    )
+@dataclass(frozen=True, slots=True)
+class ConfiguredQueue:
+    """A queue after a change of its options. `partition_id` is its Default partition's, if it has one."""
+
+    queue_id: int
+    partition_id: int | None
+    columns: Mapping[str, ColumnValue]
 
 
-async def queue_exists(database: Database, scope: Scope, queue: str) -> bool:
-    return await find_queue(database, scope, queue) is not None
+class QueueSummary(NamedTuple):
+    """A row of `queues_v1`. `total` counts the queues of all pages."""
+
+    id: int
+    name: str
+    namespace: str
+    task: str
+    created_at: datetime
+    partitions: int
+    groups: int
+    depth: int | None
+    running: int | None
+    total: int
 
 
-async def has_queues(database: Database, scope: Scope) -> bool:
-    """Whether the environment has a queue."""
-    row = await database.fetchrow(
-        "SELECT 1 FROM queues WHERE environment_id = environment_id_v1($1, $2, $3) LIMIT 1",
-        scope.organization,
-        scope.project,
-        scope.environment,
-    )
-    return row is not None
+class QueueHoldings(NamedTuple):
+    """A row of `queue_totals_page_v1`: a queue and the number of messages in each state."""
+
+    id: int
+    name: str
+    namespace: str
+    task: str
+    created_at: datetime
+    total: int
+    partitions: int
+    groups: int
+    pushed: int
+    kept: int
+    depth: int
+    running: int
+    dead: int
 
 
-async def find_queue(database: Database, scope: Scope, queue: str) -> QueueRow | None:
-    """The queue of that name, if there is one."""
-    row = await database.fetchrow(
-        """SELECT q.id, to_jsonb(q) AS row FROM queues q
-           WHERE q.environment_id = environment_id_v1($1, $2, $3) AND q.name = $4""",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        queue,
-    )
-    return QueueRow(row["id"], json.loads(row["row"])) if row else None
+class LabelTotals(NamedTuple):
+    """A row of `label_totals_v1`: sums over the queues of one namespace or task."""
+
+    label: str
+    queues: int
+    partitions: int
+    kept: int
+    depth: int
+    running: int
 
 
-async def matching_queues(
-    database: Database, scope: Scope, namespace: str | None, task: str | None
-) -> list[Any]:
-    """The queues of a namespace and task (None matches any): rows of id and name, priority first."""
-    return await database.fetch(
-        """SELECT q.id, q.name FROM queues q JOIN environments e ON e.id = q.environment_id
-           WHERE (e.organization, e.project, e.name) = ($1, $2, $3)
-             AND ($4::text IS NULL OR q.namespace = $4) AND ($5::text IS NULL OR q.task = $5)
-           ORDER BY q.priority DESC, q.name""",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        namespace,
-        task,
-    )
+class EnvironmentTotals(NamedTuple):
+    """The row of `environment_totals_v1`: sums over the queues of an environment."""
+
+    queues: int
+    namespaces: int
+    tasks: int
+    partitions: int
+    groups: int
+    pushed: int
+    kept: int
+    depth: int
+    running: int
+    dead: int
 
 
-async def queue_totals(
-    database: Database,
-    scope: Scope,
-    *,
-    queue: str | None = None,
-    namespace: str | None = None,
-    task: str | None = None,
-    limit: int = 100,
-    offset: int = 0,
-) -> list[Any]:
-    """A page of queues by name with what they hold, as `queue_totals_v1` describes it."""
-    return await database.fetch(
-        """WITH page AS MATERIALIZED (
-               SELECT q.id, q.name, q.namespace, q.task, q.created_at, count(*) OVER () AS total
-               FROM queues q WHERE q.environment_id = environment_id_v1($1, $2, $3)
-                 AND ($4::text IS NULL OR q.name = $4) AND ($5::text IS NULL OR q.namespace = $5)
-                 AND ($6::text IS NULL OR q.task = $6)
-               ORDER BY q.name LIMIT $7 OFFSET $8
-           )
-           SELECT p.*, t.* FROM page p
-           JOIN queue_totals_v1(array(SELECT id FROM page)) t ON t.queue_id = p.id ORDER BY p.name""",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        queue,
-        namespace,
-        task,
-        limit,
-        offset,
-    )
+class PartitionSummary(NamedTuple):
+    """A row of `partitions_v1`. `total` counts the partitions of all pages."""
+
+    id: int
+    name: str
+    queue_id: int
+    queue: str
+    created_at: datetime
+    pushed_at: datetime | None
+    low_offset: int
+    next_offset: int
+    pending: int
+    running: int
+    total: int
 
 
-async def labels(database: Database, scope: Scope, label: str) -> list[Any]:
-    """What the queues of each `namespace` or `task` hold together; those without one are left out."""
-    assert label in ("namespace", "task")
-    return await database.fetch(
-        f"""WITH mine AS MATERIALIZED (
-               SELECT q.id, q.{label} AS label FROM queues q
-               WHERE q.environment_id = environment_id_v1($1, $2, $3) AND q.{label} <> ''
-           )
-           SELECT m.label, count(*) AS queues, sum(t.partitions)::bigint AS partitions,
-                  sum(t.kept)::bigint AS kept, sum(t.depth)::bigint AS depth,
-                  sum(t.running)::bigint AS running
-           FROM mine m JOIN queue_totals_v1(array(SELECT id FROM mine)) t ON t.queue_id = m.id
-           GROUP BY m.label ORDER BY m.label""",
-        scope.organization,
-        scope.project,
-        scope.environment,
-    )
+class QueueId(NamedTuple):
+    """A queue's id and name."""
+
+    id: int
+    name: str
 
 
-async def overview(
-    database: Database, scope: Scope, *, namespace: str | None = None, task: str | None = None
-) -> Any:
-    """One row of totals over the queues of an environment, or of a namespace and task in it."""
-    row = await database.fetchrow(
-        """WITH mine AS MATERIALIZED (
-               SELECT q.id, q.namespace, q.task FROM queues q
-               WHERE q.environment_id = environment_id_v1($1, $2, $3)
-                 AND ($4::text IS NULL OR q.namespace = $4) AND ($5::text IS NULL OR q.task = $5)
-           )
-           SELECT count(*) AS queues, count(DISTINCT nullif(m.namespace, '')) AS namespaces,
-                  count(DISTINCT nullif(m.task, '')) AS tasks,
-                  coalesce(sum(t.partitions), 0)::bigint AS partitions,
-                  coalesce(sum(t.groups), 0)::bigint AS groups, coalesce(sum(t.pushed), 0)::bigint AS pushed,
-                  coalesce(sum(t.kept), 0)::bigint AS kept, coalesce(sum(t.depth), 0)::bigint AS depth,
-                  coalesce(sum(t.running), 0)::bigint AS running, coalesce(sum(t.dead), 0)::bigint AS dead
-           FROM mine m JOIN queue_totals_v1(array(SELECT id FROM mine)) t ON t.queue_id = m.id""",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        namespace,
-        task,
-    )
-    assert row is not None
-    return row
+class QueueCatalog:
+    """Reads and changes queues as a whole; never single messages."""
 
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
-async def partitions(
-    database: Database,
-    scope: Scope,
-    *,
-    queue: str | None = None,
-    search: str | None = None,
-    limit: int = 100,
-    offset: int = 0,
-) -> list[Any]:
-    """A page of partitions; rows as `partitions_v1` describes them."""
-    return await database.fetch(
-        "SELECT * FROM partitions_v1($1, $2, $3, $4, $5, $6, $7)",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        queue,
-        search,
-        limit,
-        offset,
-    )
+    async def list_queues(
+        self, scope: Scope, *, search: str | None = None, limit: int = 100, offset: int = 0
+    ) -> list[QueueSummary]:
+        """Return a page of queues by name."""
+        return await fetch_all(
+            self._session,
+            QueueSummary,
+            "SELECT * FROM queues_v1($1, $2, $3, $4, $5, $6)",
+            *scope,
+            search,
+            limit,
+            offset,
+        )
 
+    async def has_queue(self, scope: Scope, queue: str) -> bool:
+        return await self.find_queue(scope, queue) is not None
 
-async def delete_queue(database: Database, queue_id: int) -> bool:
-    """Delete a queue and all that belongs to it; whether there was one.
+    async def has_queues(self, scope: Scope) -> bool:
+        """Return whether the environment has a queue."""
+        return await fetch_value(self._session, bool, "SELECT * FROM has_queues_v1($1, $2, $3)", *scope)
 
-    Its dead letters and traces go first, in bounded steps; interrupted there, the queue is still whole but
-    for them, and deleting it again goes on.
-    """
-    while True:
-        row = await database.fetchrow("SELECT clear_queue_v1($1, $2) AS cleared", queue_id, CLEAR_AT_ONCE)
+    async def find_queue(self, scope: Scope, queue: str) -> QueueRecord | None:
+        """Return the queue of that name, or None."""
+        row = await self._session.fetchrow("SELECT * FROM find_queue_v1($1, $2, $3, $4)", *scope, queue)
+        return QueueRecord(row["id"], json.loads(row["columns"])) if row else None
+
+    async def find_matching_queues(
+        self, scope: Scope, namespace: str | None, task: str | None
+    ) -> list[QueueId]:
+        """Return the queues of a namespace and task, highest priority first; None matches any."""
+        return await fetch_all(
+            self._session,
+            QueueId,
+            "SELECT * FROM matching_queues_v1($1, $2, $3, $4, $5)",
+            *scope,
+            namespace,
+            task,
+        )
+
+    async def list_holdings(
+        self,
+        scope: Scope,
+        *,
+        queue: str | None = None,
+        namespace: str | None = None,
+        task: str | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[QueueHoldings]:
+        """Return a page of queues by name with their totals."""
+        return await fetch_all(
+            self._session,
+            QueueHoldings,
+            "SELECT * FROM queue_totals_page_v1($1, $2, $3, $4, $5, $6, $7, $8)",
+            *scope,
+            queue,
+            namespace,
+            task,
+            limit,
+            offset,
+        )
+
+    async def sum_by_label(self, scope: Scope, label: Label) -> list[LabelTotals]:
+        """Return the totals of the queues of each namespace or task, without queues that have none."""
+        return await fetch_all(
+            self._session, LabelTotals, "SELECT * FROM label_totals_v1($1, $2, $3, $4)", *scope, label
+        )
+
+    async def sum_environment(
+        self, scope: Scope, *, namespace: str | None = None, task: str | None = None
+    ) -> EnvironmentTotals:
+        """Return totals over the queues of an environment, or of a namespace and task in it."""
+        totals = await fetch_one(
+            self._session,
+            EnvironmentTotals,
+            "SELECT * FROM environment_totals_v1($1, $2, $3, $4, $5)",
+            *scope,
+            namespace,
+            task,
+        )
+        assert totals is not None
+        return totals
+
+    async def list_partitions(
+        self,
+        scope: Scope,
+        *,
+        queue: str | None = None,
+        search: str | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[PartitionSummary]:
+        """Return a page of partitions by queue and name."""
+        return await fetch_all(
+            self._session,
+            PartitionSummary,
+            "SELECT * FROM partitions_v1($1, $2, $3, $4, $5, $6, $7)",
+            *scope,
+            queue,
+            search,
+            limit,
+            offset,
+        )
+
+    async def configure(
+        self, scope: Scope, queue: str, changes: Mapping[str, ColumnValue]
+    ) -> ConfiguredQueue:
+        """Set columns of a queue's row, all or none. A missing queue is created, with a Default partition."""
+        row = await retry_if_queue_deleted(
+            lambda: self._session.fetchrow(
+                "SELECT * FROM configure_queue_v1($1, $2, $3, $4, $5)", *scope, queue, json.dumps(changes)
+            )
+        )
         assert row is not None
-        if not row["cleared"]:
-            break
-    row = await database.fetchrow("SELECT delete_queue_v1($1) AS existed", queue_id)
-    assert row is not None
-    existed: bool = row["existed"]
-    return existed
+        return ConfiguredQueue(row["queue_id"], row["partition_id"], json.loads(row["queue"]))
+
+    async def delete_queue(self, queue_id: int) -> bool:
+        """Delete a queue and everything that belongs to it; whether it existed.
+
+        Dead letters and traces are deleted first, in bounded steps. After an interruption the rest of the
+        queue is intact, and another call continues.
+        """
+        while await fetch_value(
+            self._session,
+            int,
+            "SELECT delete_dead_letters_and_traces_v1($1, $2)",
+            queue_id,
+            ROWS_PER_DELETE,
+        ):
+            pass
+        return await fetch_value(self._session, bool, "SELECT delete_queue_v1($1)", queue_id)

@@ -1,4 +1,4 @@
-"""Operations: pushes and acks that are accepted now and carried out later, in order per lane."""
+"""Deferred operations: pushes and acks that are accepted now and executed later, in order per lane."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import asyncpg
 
-from penstock.durable.faults import QueueGone
 from penstock.durable.log import Ack, Segment
-from penstock.durable.maintenance_lock import Session
-from penstock.durable.pool import Database
+from penstock.durable.pool import Row, Session, fetch_all, fetch_one, fetch_value
 from penstock.errors import PenstockError
 from penstock.model import Scope
 
 PUSH, ACK = "push", "ack"
 PRIORITIES = {PUSH: 5, ACK: 3}
-"""Lower is more urgent: an ack ends a lease that others wait for."""
+"""Lower is more urgent: an ack ends a lease that other consumers wait for."""
 
 NIL = uuid.UUID(int=0)
 
 
-class Undrainable(PenstockError):
+class DrainFailed(PenstockError):
+    """An operation of a batch raised an error, so none of the batch was executed."""
+
     code = "undrainable"
-    title = "An operation cannot be carried out"
+    title = "Drain failed"
 
 
 @dataclass(slots=True)
-class PushOperation:
+class LanePush:
     """The messages of one request for one partition."""
 
     id: uuid.UUID
@@ -38,7 +38,7 @@ class PushOperation:
 
 
 @dataclass(slots=True)
-class AckOperation:
+class LaneAcks:
     """The acks of one request for one partition."""
 
     id: uuid.UUID
@@ -46,8 +46,8 @@ class AckOperation:
     acks: list[Ack]
 
 
-class Drained(NamedTuple):
-    """What a drain did to one partition: as `drain_v1` describes its rows."""
+class DrainedPartition(NamedTuple):
+    """What a drain did to one partition, as a row of `drain_v1`."""
 
     operations: int
     scope: Scope
@@ -60,26 +60,236 @@ class Drained(NamedTuple):
     run_ms: list[int] | None
 
 
-class Depth(NamedTuple):
-    """Operations that wait, and how many left their lanes since ever."""
+class LaneDepth(NamedTuple):
+    """How many operations wait, and how many have ever left their lanes."""
 
     waiting: int
     finished: int
 
 
-async def spill_pushes(
-    database: Database, operations: Sequence[PushOperation], reason: str, now: datetime | None = None
-) -> list[int | None]:
-    """Accept pushes; each one's place in its lane from 1, or None where the partition is gone."""
-    return await _spill_pushes(database, operations, reason, now)
+class OperationSummary(NamedTuple):
+    """A row of `operations_v1`."""
+
+    id: uuid.UUID
+    kind: str
+    status: str
+    reason: str
+    priority: int
+    queue: str
+    partition: str
+    partition_id: int
+    items: int
+    accepted_at: datetime
+    finished_at: datetime | None
+    attempts: int
+    error: str | None
 
 
-async def _spill_pushes(
-    connection: Any, operations: Sequence[PushOperation], reason: str, now: datetime | None
-) -> list[int | None]:
+class OperationRecord(NamedTuple):
+    """A row of `operation_v1`: an operation with its items, its result and the operations ahead of it."""
+
+    id: uuid.UUID
+    sequence: int
+    kind: str
+    status: str
+    reason: str
+    priority: int
+    queue: str
+    partition: str
+    partition_id: int
+    items: int
+    accepted_at: datetime
+    finished_at: datetime | None
+    attempts: int
+    error: str | None
+    transaction_ids: list[str | None]
+    message_ids: list[uuid.UUID] | None
+    trace_ids: list[uuid.UUID | None] | None
+    statuses: list[str] | None
+    result: str | None
+    """JSON, once the operation is completed."""
+    ahead: int | None
+
+
+class OperationStatistics(NamedTuple):
+    """A row of `operation_statistics_v1`."""
+
+    kind: str
+    priority: int
+    status: str
+    operations: int
+    oldest: datetime
+    newest: datetime
+    average_s: float
+
+
+class DeferredOperations:
+    """Accepts, drains, reads and deletes deferred operations."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def defer_pushes(
+        self, operations: Sequence[LanePush], reason: str, now: datetime | None = None
+    ) -> list[int | None]:
+        """Accept pushes; the position of each in its lane from 1, or None where the partition was deleted."""
+        row = await self._session.fetchrow(
+            "SELECT defer_pushes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS positions",
+            *_push_arguments(operations, reason),
+            now,
+        )
+        assert row is not None
+        positions: list[int | None] = row["positions"]
+        return positions
+
+    async def take_over_journal(
+        self, journal_id: uuid.UUID, position: int, operations: Sequence[LanePush], reason: str
+    ) -> list[int]:
+        """Accept the pushes of a journal up to `position`, once: a repeated call does nothing.
+
+        Raises QueueDeleted, and accepts nothing, if a partition was deleted.
+        """
+        row = await self._session.fetchrow(
+            "SELECT take_over_journal_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS positions",
+            journal_id,
+            position,
+            *_push_arguments(operations, reason),
+        )
+        assert row is not None
+        positions: list[int] = row["positions"]
+        return positions
+
+    async def journal_position(self, journal_id: uuid.UUID) -> int:
+        """Return the position up to which a journal was taken over; 0 if nothing of it was."""
+        row = await self._session.fetchrow("SELECT * FROM journal_position_v1($1)", journal_id)
+        return int(row["position"]) if row else 0
+
+    async def defer_acks(
+        self, operations: Sequence[LaneAcks], reason: str, hold_ms: int, now: datetime | None = None
+    ) -> tuple[list[int | None], set[int]]:
+        """Accept acks and hold their leases for `hold_ms`.
+
+        Returns the position of each operation in its lane, or None if none of its acks was accepted; and the
+        acks, from 0 over all operations, that were refused because their lease has ended.
+        """
+        acks = [ack for operation in operations for ack in operation.acks]
+        row = await self._session.fetchrow(
+            "SELECT * FROM defer_acks_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+            [operation.id for operation in operations],
+            [operation.partition_id for operation in operations],
+            reason,
+            PRIORITIES[ACK],
+            [len(operation.acks) for operation in operations],
+            [ack.group_id for ack in acks],
+            [ack.lease_id for ack in acks],
+            [ack.transaction_id for ack in acks],
+            [ack.status for ack in acks],
+            [ack.error for ack in acks],
+            hold_ms,
+            now,
+        )
+        assert row is not None
+        return row["places"], {item - 1 for item in row["refused_items"] or ()}
+
+    async def drain(
+        self, kind: str, *, lanes: int, operations: int, now: datetime | None = None
+    ) -> list[DrainedPartition]:
+        """Execute the most urgent operations, all or nothing: up to `operations` of each of `lanes` lanes.
+
+        Raises DrainFailed if one of them cannot be executed.
+        """
+        try:
+            rows = await self._session.fetch(
+                "SELECT * FROM drain_v1($1, $2, $3, $4)", kind, lanes, operations, now
+            )
+        except asyncpg.PostgresError as error:
+            raise DrainFailed(f"Deferred operations cannot be executed: {error}") from error
+        return [_drained_partition(row) for row in rows]
+
+    async def drain_one_by_one(
+        self,
+        kind: str,
+        *,
+        lanes: int,
+        attempts: int,
+        backoff_ms: int,
+        hold: bool,
+        now: datetime | None = None,
+    ) -> list[DrainedPartition]:
+        """Execute operations one by one: one that fails is retried later, and parked after `attempts`."""
+        rows = await self._session.fetch(
+            "SELECT * FROM drain_one_by_one_v1($1, $2, $3, $4, $5, $6)",
+            kind,
+            lanes,
+            attempts,
+            backoff_ms,
+            hold,
+            now,
+        )
+        return [_drained_partition(row) for row in rows]
+
+    async def depths(self) -> dict[str, LaneDepth]:
+        """Return the depth per kind, at the same cost however many operations wait."""
+        rows = await self._session.fetch("SELECT * FROM operation_depths_v1()")
+        depths = {row["kind"]: LaneDepth(row["waiting"], row["finished"]) for row in rows}
+        return {kind: depths.get(kind, LaneDepth(0, 0)) for kind in (PUSH, ACK)}
+
+    async def seconds_until_due(self) -> float | None:
+        """Return the seconds until a lane may be drained, 0 if one may be now; None if no lane waits."""
+        row = await self._session.fetchrow("SELECT * FROM seconds_until_due_v1()")
+        return row["delay_s"] if row else None
+
+    async def get(self, scope: Scope, operation_id: uuid.UUID) -> OperationRecord | None:
+        """Return the operation of an id, or None."""
+        return await fetch_one(
+            self._session,
+            OperationRecord,
+            "SELECT * FROM operation_v1($1, $2, $3, $4)",
+            *scope,
+            operation_id,
+        )
+
+    async def list_operations(
+        self,
+        scope: Scope,
+        *,
+        queue: str | None,
+        status: str | None,
+        after: uuid.UUID | None,
+        limit: int,
+    ) -> list[OperationSummary]:
+        """Return a page of operations, the oldest first."""
+        return await fetch_all(
+            self._session,
+            OperationSummary,
+            "SELECT * FROM operations_v1($1, $2, $3, $4, $5, $6, $7)",
+            *scope,
+            queue,
+            status,
+            after or NIL,
+            limit,
+        )
+
+    async def statistics(self) -> list[OperationStatistics]:
+        """Return counts, ages and average durations per kind, priority and status."""
+        return await fetch_all(self._session, OperationStatistics, "SELECT * FROM operation_statistics_v1()")
+
+    async def retry(self, operation_id: uuid.UUID) -> str:
+        """Retry a failed operation: `retried`; or without an effect `unknown` or `not_failed`."""
+        return await fetch_value(self._session, str, "SELECT retry_operation_v1($1)", operation_id)
+
+    async def delete(self, operation_id: uuid.UUID) -> str:
+        """Delete an operation; the status it had, or `unknown`."""
+        return await fetch_value(self._session, str, "SELECT delete_operation_v1($1)", operation_id)
+
+    async def prune_completed(self, age_s: float, limit: int) -> int:
+        """Delete up to `limit` operations that completed more than `age_s` ago; how many were deleted."""
+        return await fetch_value(self._session, int, "SELECT prune_operations_v1($1, $2)", age_s, limit)
+
+
+def _push_arguments(operations: Sequence[LanePush], reason: str) -> list[object]:
     segments = [operation.segment for operation in operations]
-    row = await connection.fetchrow(
-        "SELECT defer_pushes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS places",
+    return [
         [operation.id for operation in operations],
         [segment.partition_id for segment in segments],
         reason,
@@ -89,199 +299,9 @@ async def _spill_pushes(
         [t for segment in segments for t in segment.transaction_ids],
         [t for segment in segments for t in segment.trace_ids],
         [p for segment in segments for p in segment.payloads],
-        now,
-    )
-    places: list[int | None] = row["places"]
-    return places
+    ]
 
 
-async def take_over(
-    database: Database, journal_id: uuid.UUID, position: int, operations: Sequence[PushOperation], reason: str
-) -> Sequence[int | None]:
-    """Accept what a journal has up to `position`, once: if it was taken before, nothing happens.
-
-    Raises QueueGone if a partition is gone, and nothing was accepted then.
-    """
-    async with database.connection() as connection, connection.transaction():
-        known = await connection.fetchval(
-            """INSERT INTO journals AS j (id, position) VALUES ($1, $2)
-               ON CONFLICT (id) DO UPDATE SET position = excluded.position, taken_at = now()
-               WHERE j.position < excluded.position RETURNING 1""",
-            journal_id,
-            position,
-        )
-        if known is None:
-            return []
-        places = await _spill_pushes(connection, operations, reason, None) if operations else []
-        if None in places:
-            raise QueueGone("a queue was deleted meanwhile; look its partitions up again")
-        return places
-
-
-async def journal_position(database: Database, journal_id: uuid.UUID) -> int:
-    """How far a journal was taken over; 0 if nothing of it was."""
-    row = await database.fetchrow("SELECT position FROM journals WHERE id = $1", journal_id)
-    return int(row["position"]) if row else 0
-
-
-async def spill_acks(
-    database: Database,
-    operations: Sequence[AckOperation],
-    reason: str,
-    hold_ms: int,
-    now: datetime | None = None,
-) -> tuple[list[int | None], set[int]]:
-    """Accept acks; each operation's place in its lane, or None if nothing of it was accepted; and which acks,
-    of all in their order from 0, were refused because their lease is not in force."""
-    acks = [ack for operation in operations for ack in operation.acks]
-    row = await database.fetchrow(
-        "SELECT * FROM defer_acks_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
-        [operation.id for operation in operations],
-        [operation.partition_id for operation in operations],
-        reason,
-        PRIORITIES[ACK],
-        [len(operation.acks) for operation in operations],
-        [ack.group_id for ack in acks],
-        [ack.lease_id for ack in acks],
-        [ack.transaction_id for ack in acks],
-        [ack.status for ack in acks],
-        [ack.error for ack in acks],
-        hold_ms,
-        now,
-    )
-    assert row is not None
-    return row["places"], {item - 1 for item in row["refused_items"] or ()}
-
-
-async def drain(
-    database: Database, kind: str, *, lanes: int, operations: int, now: datetime | None = None
-) -> list[Drained]:
-    """Carry out what is most urgent, all or nothing: up to so many operations of each of so many lanes.
-
-    Raises Undrainable if one of them cannot be carried out.
-    """
-    try:
-        rows = await database.fetch("SELECT * FROM drain_v1($1, $2, $3, $4)", kind, lanes, operations, now)
-    except asyncpg.PostgresError as error:
-        raise Undrainable(f"operations cannot be carried out ({error})") from error
-    return [_drained(row) for row in rows]
-
-
-async def drain_carefully(
-    database: Database,
-    kind: str,
-    *,
-    lanes: int,
-    attempts: int,
-    backoff_ms: int,
-    hold: bool,
-    now: datetime | None = None,
-) -> list[Drained]:
-    """The same one by one: what cannot be carried out fails alone, is tried again, and parked at last."""
-    rows = await database.fetch(
-        "SELECT * FROM drain_one_by_one_v1($1, $2, $3, $4, $5, $6)",
-        kind,
-        lanes,
-        attempts,
-        backoff_ms,
-        hold,
-        now,
-    )
-    return [_drained(row) for row in rows]
-
-
-def _drained(row: Any) -> Drained:
-    scope = Scope(row["organization"], row["project"], row["environment"])
-    return Drained(row["operations"], scope, *list(row)[4:])
-
-
-async def depths(database: Database) -> dict[str, Depth]:
-    """Per kind, at the same cost however many wait."""
-    rows = await database.fetch(
-        """SELECT kind, sum(accepted - finished)::bigint AS waiting, sum(finished)::bigint AS finished
-           FROM operation_tallies GROUP BY kind"""
-    )
-    found = {row["kind"]: Depth(row["waiting"], row["finished"]) for row in rows}
-    return {kind: found.get(kind, Depth(0, 0)) for kind in (PUSH, ACK)}
-
-
-async def next_due_s(database: Session) -> float | None:
-    """Seconds until a lane may be drained, 0 if one may be now; None if none waits."""
-    row = await database.fetchrow(
-        """SELECT extract(epoch FROM min(greatest(not_before, now()) - now()))::float8 AS delay_s
-           FROM lanes WHERE not_before < 'infinity'"""
-    )
-    return row["delay_s"] if row else None
-
-
-async def operation(database: Database, scope: Scope, operation_id: uuid.UUID) -> Any:
-    """The operation as `operation_v1` describes it; None if there is none."""
-    return await database.fetchrow("SELECT * FROM operation_v1($1, $2, $3, $4)", *_names(scope), operation_id)
-
-
-async def operations(
-    database: Database,
-    scope: Scope,
-    *,
-    queue: str | None,
-    status: str | None,
-    after: uuid.UUID | None,
-    limit: int,
-) -> list[Any]:
-    """A page, the oldest first, as `operations_v1` describes it."""
-    return await database.fetch(
-        "SELECT * FROM operations_v1($1, $2, $3, $4, $5, $6, $7)",
-        *_names(scope),
-        queue,
-        status,
-        after or NIL,
-        limit,
-    )
-
-
-async def statistics(database: Database) -> list[Any]:
-    """Per kind, priority and status: how many, the oldest and newest, and the average time until they were
-    done. Of those that are done, the last five minutes."""
-    return await database.fetch(
-        """SELECT kind, priority, status, count(*) AS operations, min(accepted_at) AS oldest,
-                  max(accepted_at) AS newest,
-                  avg(extract(epoch FROM coalesce(finished_at, now()) - accepted_at))::float8 AS average_s
-           FROM (SELECT * FROM operations WHERE status = 'pending'
-                 UNION ALL SELECT * FROM operations WHERE status = 'failed'
-                 UNION ALL SELECT * FROM operations
-                           WHERE status = 'completed' AND finished_at > now() - interval '5 minutes') o
-           GROUP BY kind, priority, status ORDER BY priority, kind, status"""
-    )
-
-
-async def retry(database: Database, operation_id: uuid.UUID) -> str:
-    """`retried`; and without an effect: `unknown` or `not_failed`."""
-    row = await database.fetchrow("SELECT retry_operation_v1($1) AS outcome", operation_id)
-    assert row is not None
-    return str(row["outcome"])
-
-
-async def drop(database: Database, operation_id: uuid.UUID) -> str:
-    """Forget an operation; the status it had, or `unknown`."""
-    row = await database.fetchrow("SELECT drop_operation_v1($1) AS status", operation_id)
-    assert row is not None
-    return str(row["status"])
-
-
-async def forget_finished(database: Session, age_s: float, limit: int) -> int:
-    """Forget operations that were done longer ago than that; how many went."""
-    row = await database.fetchrow(
-        """WITH old AS (
-               SELECT id FROM operations
-               WHERE status = 'completed' AND finished_at < now() - $1 * interval '1 second'
-               ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
-           ), gone AS (DELETE FROM operations o USING old WHERE o.id = old.id RETURNING 1)
-           SELECT count(*) AS gone FROM gone""",
-        age_s,
-        limit,
-    )
-    return int(row["gone"])
-
-
-def _names(scope: Scope) -> tuple[str, str, str]:
-    return scope.organization, scope.project, scope.environment
+def _drained_partition(row: Row) -> DrainedPartition:
+    operations, organization, project, environment, *rest = row
+    return DrainedPartition(operations, Scope(organization, project, environment), *rest)

@@ -1,4 +1,8 @@
-"""Push, pop and ack as calls of the SQL functions: arrays in, rows out, one round trip each."""
+"""Push, pop and ack as calls of the SQL functions: arrays in, rows out, one round trip each.
+
+These calls are the hot path. Pops return the driver's rows as they are, and acks build one object per row,
+not one per message: an object per message would cost more than the rest of the call.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,10 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from penstock.durable.faults import unless_deleted
-from penstock.durable.pool import Database
+from penstock.durable.faults import retry_if_queue_deleted
+from penstock.durable.pool import Database, Row, fetch_all, fetch_value
 from penstock.model import Scope
 
 
@@ -42,34 +46,50 @@ class Segment:
     payloads: list[bytes]
 
 
+BLOCKED_BY_LANE = -1
+"""Instead of an offset: deferred operations wait in the partition's lane and come first."""
+
+
 @dataclass(frozen=True, slots=True)
-class Pushed:
-    """What became of a push: first offset per segment (BEHIND where it must join a lane, None where its
-    partition is gone), original ids by duplicate item (0-based), and the items refused because their queue is
-    full."""
+class PushReceipt:
+    """The result of a push.
+
+    `first_offsets` has one entry per segment: BLOCKED_BY_LANE where the segment must join the lane, None
+    where the partition was deleted. `duplicates` maps items (from 0) to the ids of the originals. `refused`
+    holds the items whose queue is full.
+    """
 
     first_offsets: list[int | None]
     duplicates: dict[int, uuid.UUID]
     refused: frozenset[int]
 
 
+class AckReceipt(NamedTuple):
+    """The result of one ack, as a row of `ack_v1`."""
+
+    outcome: str
+    queue_id: int | None
+    queue: str | None
+    partition: str | None
+    group: str | None
+    lease_released: bool
+    run_ms: int | None
+
+
 @dataclass(frozen=True, slots=True)
-class Transacted:
-    """What became of a transaction: duplicates as in Pushed, and a result per ack."""
+class TransactionReceipt:
+    """The result of a transaction: duplicates as in PushReceipt, and one receipt per ack."""
 
     duplicates: dict[int, uuid.UUID]
-    acked: list[Acked]
+    acks: list[AckReceipt]
 
     @property
     def outcomes(self) -> list[str]:
-        return [ack.outcome for ack in self.acked]
+        return [ack.outcome for ack in self.acks]
 
-
-BEHIND = -1
-"""In place of an offset: operations of the partition's lane come first."""
 
 LeaseId = uuid.UUID | str
-"""As text it must be one, in its usual form: it is not looked at before it is sent."""
+"""A lease id as text must be a UUID in its usual form: it is sent without a check."""
 
 
 class PopRequest(NamedTuple):
@@ -87,26 +107,22 @@ class Ack(NamedTuple):
     error: str | None
 
 
-class Acked(NamedTuple):
-    outcome: str
-    queue_id: int | None
-    queue: str | None
-    partition: str | None
-    group: str | None
-    lease_released: bool
-    run_ms: int | None
+class LiveLease(NamedTuple):
+    """A lease that holds a partition."""
+
+    partition_id: int
+    group_id: int
+    lease_id: uuid.UUID
 
 
 async def ensure_partitions(
     database: Database, scope: Scope, names: Sequence[PartitionName]
 ) -> dict[PartitionName, PartitionId]:
-    """Ids for the names, made where missing; without those past their queue's number of partitions."""
-    rows = await unless_deleted(
+    """Return ids for the names and create what is missing, without those past their queue's maxPartitions."""
+    rows = await retry_if_queue_deleted(
         lambda: database.fetch(
             "SELECT * FROM ensure_partitions_v1($1, $2, $3, $4, $5)",
-            scope.organization,
-            scope.project,
-            scope.environment,
+            *scope,
             [name.queue for name in names],
             [name.partition for name in names],
         )
@@ -120,15 +136,10 @@ async def ensure_partitions(
 
 
 async def add_partition(database: Database, scope: Scope, name: PartitionName) -> PartitionId:
-    """The ids of a partition, made where missing even past its queue's number of partitions."""
-    row = await unless_deleted(
+    """Return the ids of a partition and create it if it is missing, even past its queue's maxPartitions."""
+    row = await retry_if_queue_deleted(
         lambda: database.fetchrow(
-            "SELECT * FROM add_partition_v1($1, $2, $3, $4, $5)",
-            scope.organization,
-            scope.project,
-            scope.environment,
-            name.queue,
-            name.partition,
+            "SELECT * FROM add_partition_v1($1, $2, $3, $4, $5)", *scope, name.queue, name.partition
         )
     )
     assert row is not None
@@ -138,26 +149,20 @@ async def add_partition(database: Database, scope: Scope, name: PartitionName) -
 async def ensure_group(
     database: Database, scope: Scope, queue: str, group: str, subscription: str = "all"
 ) -> GroupId:
-    """The group's id; the group, and its queue, are made where missing.
+    """Return the ids of a group; the group and its queue are created if they are missing.
 
-    A new group starts at `subscription`: `all`, `new`, or a moment in ISO 8601.
+    A new group starts at `subscription`: `all`, `new`, or a timestamp in ISO 8601.
     """
-    row = await unless_deleted(
+    row = await retry_if_queue_deleted(
         lambda: database.fetchrow(
-            "SELECT * FROM ensure_group_v1($1, $2, $3, $4, $5, $6)",
-            scope.organization,
-            scope.project,
-            scope.environment,
-            queue,
-            group,
-            subscription,
+            "SELECT * FROM ensure_group_v1($1, $2, $3, $4, $5, $6)", *scope, queue, group, subscription
         )
     )
     assert row is not None
     return GroupId(row["queue_id"], row["group_id"], row["lease_ms"], row["encrypted"])
 
 
-def _push_arguments(segments: Sequence[Segment]) -> list[Any]:
+def _push_arguments(segments: Sequence[Segment]) -> list[object]:
     keyed = any(t is not None for s in segments for t in s.transaction_ids)
     traced = any(t is not None for s in segments for t in s.trace_ids)
     return [
@@ -170,7 +175,7 @@ def _push_arguments(segments: Sequence[Segment]) -> list[Any]:
     ]
 
 
-def _ack_arguments(acks: Sequence[Ack]) -> list[Any]:
+def _ack_arguments(acks: Sequence[Ack]) -> list[object]:
     return [
         [a.partition_id for a in acks],
         [a.group_id for a in acks],
@@ -181,25 +186,25 @@ def _ack_arguments(acks: Sequence[Ack]) -> list[Any]:
     ]
 
 
-def _duplicates(row: Any) -> dict[int, uuid.UUID]:
+def _duplicates(row: Row) -> dict[int, uuid.UUID]:
     items, originals = row["duplicate_items"] or (), row["duplicate_ids"] or ()
     return {item - 1: original for item, original in zip(items, originals, strict=True)}
 
 
-async def push(database: Database, segments: Sequence[Segment], now: datetime | None = None) -> Pushed:
+async def push(database: Database, segments: Sequence[Segment], now: datetime | None = None) -> PushReceipt:
     """Append the segments, all or none. A partition may appear once."""
     row = await database.fetchrow(
         "SELECT * FROM push_v1($1, $2, $3, $4, $5, $6, $7)", *_push_arguments(segments), now
     )
     assert row is not None
     refused = frozenset(item - 1 for item in row["refused_items"] or ())
-    return Pushed(row["first_offsets"], _duplicates(row), refused)
+    return PushReceipt(row["first_offsets"], _duplicates(row), refused)
 
 
 async def transaction(
     database: Database, segments: Sequence[Segment], acks: Sequence[Ack], now: datetime | None = None
-) -> Transacted:
-    """Push and settle, all or nothing. Raises TransactionFailed naming what could not be done."""
+) -> TransactionReceipt:
+    """Push and ack, all or nothing. Raises TransactionFailed, which names the item that failed."""
     row = await database.fetchrow(
         "SELECT * FROM transaction_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
         *_push_arguments(segments),
@@ -208,29 +213,29 @@ async def transaction(
     )
     assert row is not None
     columns = ("outcomes", "queue_ids", "queues", "partitions", "groups", "run_ms")
-    acked = [
-        Acked(outcome, queue_id, queue, partition, group, False, run_ms)
+    receipts = [
+        AckReceipt(outcome, queue_id, queue, partition, group, False, run_ms)
         for outcome, queue_id, queue, partition, group, run_ms in zip(
             *(row[column] or () for column in columns), strict=True
         )
     ]
-    return Transacted(_duplicates(row), acked)
+    return TransactionReceipt(_duplicates(row), receipts)
 
 
-async def extend(
+async def extend_leases(
     database: Database, leases: Sequence[tuple[int, LeaseId, int]], now: datetime | None = None
 ) -> list[datetime | None]:
-    """Let leases (group id, lease id, ms) run longer; the new end of each, or None where it is lost."""
+    """Extend leases (group id, lease id, ms); the new expiry of each, or None where the lease is lost."""
     row = await database.fetchrow(
-        "SELECT extend_leases_v1($1, $2, $3, $4) AS ends",
+        "SELECT extend_leases_v1($1, $2, $3, $4) AS expiries",
         [group_id for group_id, _, _ in leases],
         [lease_id for _, lease_id, _ in leases],
         [ms for _, _, ms in leases],
         now,
     )
     assert row is not None
-    ends: list[datetime | None] = row["ends"]
-    return ends
+    expiries: list[datetime | None] = row["expiries"]
+    return expiries
 
 
 async def pop(
@@ -242,7 +247,7 @@ async def pop(
     lease_ms: int,
     auto_ack: bool = False,
     now: datetime | None = None,
-) -> list[Any]:
+) -> list[Row]:
     """Lease messages for requests of one group; rows as `pop_v1` describes them."""
     return await database.fetch(
         "SELECT * FROM pop_v1($1, $2, $3, $4, $5, $6, $7, $8)",
@@ -264,31 +269,31 @@ async def pop_single(
     *,
     lease_ms: int,
     now: datetime | None = None,
-) -> list[Any]:
+) -> list[Row]:
     """Lease one message for each of several requests of a group; rows as `pop_single_v1` describes them."""
     return await database.fetch(
         "SELECT * FROM pop_single_v1($1, $2, $3, $4)", group_id, list(lease_ids), lease_ms, now
     )
 
 
-async def ack(database: Database, acks: Sequence[Ack], now: datetime | None = None) -> list[Acked]:
-    """Settle messages; one result per ack, in the order given."""
+async def ack(database: Database, acks: Sequence[Ack], now: datetime | None = None) -> list[AckReceipt]:
+    """Ack messages; one receipt per ack, in their order."""
     rows = await database.fetch(
         "SELECT * FROM ack_v1($1, $2, $3, $4, $5, $6, $7)", *_ack_arguments(acks), now
     )
-    results: dict[int, Acked] = {}
-    for items, *outcome in rows:
-        acked = Acked(*outcome)
+    receipts: dict[int, AckReceipt] = {}
+    for items, *columns in rows:
+        receipt = AckReceipt(*columns)
         for item in items:
-            results[item] = acked
-    return [results[item] for item in range(1, len(acks) + 1)]
+            receipts[item] = receipt
+    return [receipts[item] for item in range(1, len(acks) + 1)]
 
 
 async def ack_completed(
     database: Database, acks: Sequence[Ack], now: datetime | None = None
-) -> list[int | Acked]:
-    """Settle messages that are all completed. For each, in the order given: for how many milliseconds it was
-    held, if all there is to tell beside that are names, or else what became of it."""
+) -> list[int | AckReceipt]:
+    """Ack messages that are all completed. For each, in their order: the milliseconds that it was leased, if
+    only names are missing from its receipt; else its receipt."""
     rows = await database.fetch(
         "SELECT * FROM ack_completed_v1($1, $2, $3, $4, $5)",
         [a.partition_id for a in acks],
@@ -297,83 +302,40 @@ async def ack_completed(
         [a.transaction_id for a in acks],
         now,
     )
-    results: dict[int, int | Acked] = {}
-    for items, run_ms, *told in rows:
-        outcome, queue_id, queue, partition, group, released = told
+    receipts: dict[int, int | AckReceipt] = {}
+    for items, run_ms, outcome, queue_id, queue, partition, group, released in rows:
         if outcome is None:
-            results.update(zip(items or (), run_ms or (), strict=True))
+            receipts.update(zip(items or (), run_ms or (), strict=True))
         else:
-            acked = Acked(outcome, queue_id, queue, partition, group, released, run_ms[0])
-            results.update(dict.fromkeys(items, acked))
-    return [results[item] for item in range(1, len(acks) + 1)]
+            receipt = AckReceipt(outcome, queue_id, queue, partition, group, released, run_ms[0])
+            receipts.update(dict.fromkeys(items, receipt))
+    return [receipts[item] for item in range(1, len(acks) + 1)]
 
 
-async def gauges(database: Database, queue_ids: Sequence[int]) -> list[Any]:
-    """Depth, running and oldest waiting message per queue and group; rows as `queue_gauges_v1` describes them."""
-    return await database.fetch("SELECT * FROM queue_gauges_v1($1)", list(queue_ids))
+async def seconds_until_ready(
+    database: Database, group_id: int, partition_id: int | None = None
+) -> float | None:
+    """Return the seconds until the next lease or delay of a group ends, in one partition or in any.
 
-
-async def named_gauges(database: Database, scope: Scope, limit: int) -> list[Any]:
-    """The same for the queues of an environment, the oldest ones first, with their names."""
-    return await database.fetch(
-        """WITH chosen AS (SELECT q.id, q.name FROM queues q
-                           WHERE q.environment_id = environment_id_v1($1, $2, $3) ORDER BY q.id LIMIT $4)
-           SELECT c.name AS queue, m.group_name, m.depth, m.running, m.oldest_at
-           FROM queue_gauges_v1(array(SELECT id FROM chosen)) m JOIN chosen c ON c.id = m.queue_id
-           ORDER BY m.queue_id, m.group_name""",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        limit,
-    )
-
-
-async def environment_gauges(database: Database, scopes: Sequence[Scope]) -> list[Any]:
-    """The same for environments as a whole; rows as `environment_gauges_v1` describes them."""
-    return await database.fetch(
-        "SELECT * FROM environment_gauges_v1($1, $2, $3)",
-        [scope.organization for scope in scopes],
-        [scope.project for scope in scopes],
-        [scope.environment for scope in scopes],
-    )
-
-
-async def next_ready(database: Database, group_id: int, partition_id: int | None = None) -> float | None:
-    """Seconds until the next lease or delay of a group ends, in one partition or any; None if none does."""
-    positions = "group_id = $1 AND ready_at IS NOT NULL"
-    arguments = [group_id]
-    if partition_id is not None:
-        positions += " AND partition_id = $2"
-        arguments.append(partition_id)
-    # What is ready already may be so since ever, from which older servers cannot subtract.
-    row = await database.fetchrow(
-        f"""SELECT extract(epoch FROM greatest(first.ready_at, now()) - now())::float8 AS delay_s
-            FROM (SELECT min(ready_at) AS ready_at FROM positions WHERE {positions}) first
-            WHERE first.ready_at IS NOT NULL""",
-        *arguments,
-    )
+    None if nothing waits.
+    """
+    row = await database.fetchrow("SELECT * FROM seconds_until_ready_v1($1, $2)", group_id, partition_id)
     return row["delay_s"] if row else None
 
 
-async def release(
+async def release_lease(
     database: Database, group_id: int, lease_id: LeaseId, partition_ids: Collection[int]
 ) -> int:
-    """Give back a lease that nobody received; the number of partitions that were still held."""
-    row = await database.fetchrow(
-        "SELECT release_lease_v1($1, $2, $3) AS released", group_id, lease_id, sorted(partition_ids)
+    """Release a lease that no client received; the number of partitions that it still held."""
+    return await fetch_value(
+        database, int, "SELECT release_lease_v1($1, $2, $3)", group_id, lease_id, sorted(partition_ids)
     )
-    assert row is not None
-    released: int = row["released"]
-    return released
 
 
-async def leases_in_force(
+async def find_live_leases(
     database: Database, partition_ids: Sequence[int], lease_ids: Sequence[LeaseId]
-) -> list[Any]:
-    """Which of the leases hold which of the partitions: rows of partition_id, group_id, lease_id."""
-    return await database.fetch(
-        "SELECT partition_id, group_id, lease_id FROM positions "
-        "WHERE partition_id = ANY ($1) AND lease_id = ANY ($2)",
-        list(partition_ids),
-        list(lease_ids),
+) -> list[LiveLease]:
+    """Return which of the leases hold which of the partitions."""
+    return await fetch_all(
+        database, LiveLease, "SELECT * FROM live_leases_v1($1, $2)", list(partition_ids), list(lease_ids)
     )

@@ -1,8 +1,8 @@
-"""The PostgreSQL schema: numbered migrations, and functions replaced in place.
+"""Migrate the PostgreSQL schema: numbered migrations, and functions replaced in place.
 
-Safe to run from several starters at once: one works under an advisory lock, the others wait and find
-nothing left to do. Each migration is one transaction and is recorded with its checksum; one that changed
-after it was applied is refused. Functions carry no state, so a changed file simply replaces the old one.
+Safe to run from several processes at once: one works under an advisory lock, the others wait and find nothing
+left to do. Each migration is one transaction and is recorded with its checksum; a migration that changed
+after it was applied is refused. Functions carry no state, so a changed file replaces the old function.
 """
 
 from __future__ import annotations
@@ -13,18 +13,23 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import TypeAlias
 
 import asyncpg
 
-from penstock.durable.faults import translated
+from penstock.durable.faults import translate_errors
 from penstock.durable.pool import SCHEMA
 from penstock.errors import MigrationError
 
 LOCK_KEY = 0x70656E73746F636B  # "penstock"
 
+MigrationConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class SqlScript:
+    """A packaged SQL file."""
+
     name: str
     text: str
 
@@ -33,23 +38,24 @@ class Script:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def scripts(kind: str) -> list[Script]:
+def load_scripts(kind: str) -> list[SqlScript]:
     """Return the packaged `.sql` files of a kind (`migrations` or `functions`), by name."""
-    return sorted(_sql_files(files("penstock.durable") / "sql" / kind), key=lambda script: script.name)
+    folder = files("penstock.durable") / "sql" / kind
+    return sorted(_load_folder(folder), key=lambda script: script.name)
 
 
-def _sql_files(folder: Traversable) -> Iterator[Script]:
+def _load_folder(folder: Traversable) -> Iterator[SqlScript]:
     for entry in folder.iterdir():
         if entry.is_dir():
-            yield from _sql_files(entry)
-        else:
-            yield Script(entry.name.removesuffix(".sql"), entry.read_text())
+            yield from _load_folder(entry)
+        elif entry.name.endswith(".sql"):
+            yield SqlScript(entry.name.removesuffix(".sql"), entry.read_text())
 
 
 @asynccontextmanager
-async def migration_lock(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    """A connection that holds the lock every migrating process takes; also guards other stores."""
-    with translated():
+async def migration_lock(url: str) -> AsyncIterator[MigrationConnection]:
+    """Yield a connection that holds the lock of all migrating processes; it guards other stores as well."""
+    with translate_errors():
         connection = await asyncpg.connect(url, server_settings={"application_name": "penstock migrate"})
     try:
         await connection.execute("SELECT pg_advisory_lock($1)", LOCK_KEY)
@@ -58,56 +64,53 @@ async def migration_lock(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.R
         await connection.close()
 
 
-async def apply(connection: asyncpg.Connection[asyncpg.Record], limit: int | None = None) -> list[str]:
-    """Bring the schema up to date; the names of what was applied. `limit` stops after that number."""
+async def apply(connection: MigrationConnection, limit: int | None = None) -> list[str]:
+    """Migrate the schema and return the names of the applied scripts. `limit` stops after that many
+    migrations."""
     await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-    # Functions call each other in any order, so their bodies are checked when they run.
+    # Functions call each other in any order, so PostgreSQL checks their bodies when they run.
     await connection.execute(f"SET search_path = {SCHEMA}; SET check_function_bodies = off")
     await connection.execute(
         """CREATE TABLE IF NOT EXISTS schema_migrations (
                kind text NOT NULL, name text NOT NULL, checksum text NOT NULL,
                applied_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (kind, name))"""
     )
-    recorded = await _recorded_checksums(connection)
-    known = scripts("migrations")
-    _refuse_newer({name for kind, name in recorded if kind == "migration"}, known)
+    checksums = await _read_checksums(connection)
+    migrations = load_scripts("migrations")
+    _refuse_newer_schema({name for kind, name in checksums if kind == "migration"}, migrations)
     applied = []
-    for script in known[:limit]:
-        if await _apply_once(connection, "migration", script, recorded):
+    for script in migrations[:limit]:
+        if await _apply_once(connection, script, checksums.get(("migration", script.name))):
             applied.append(script.name)
-    recorded = await _recorded_checksums(connection)  # a migration may have dropped functions
-    # Functions name the types of tables, so they come once all tables are there.
-    for script in scripts("functions") if limit is None or limit >= len(known) else ():
-        if recorded.get(("function", script.name)) != script.checksum:
-            await _record(connection, "function", script)
+    checksums = await _read_checksums(connection)  # a migration may have dropped functions
+    # Functions use the row types of tables, so they follow the last migration.
+    for script in load_scripts("functions") if limit is None or limit >= len(migrations) else ():
+        if checksums.get(("function", script.name)) != script.checksum:
+            await _execute(connection, "function", script)
             applied.append(f"function {script.name}")
     return applied
 
 
-async def _recorded_checksums(connection: asyncpg.Connection[asyncpg.Record]) -> dict[tuple[str, str], str]:
+async def _read_checksums(connection: MigrationConnection) -> dict[tuple[str, str], str]:
     rows = await connection.fetch("SELECT kind, name, checksum FROM schema_migrations")
     return {(row["kind"], row["name"]): row["checksum"] for row in rows}
 
 
-async def _apply_once(
-    connection: asyncpg.Connection[asyncpg.Record],
-    kind: str,
-    script: Script,
-    recorded: dict[tuple[str, str], str],
-) -> bool:
-    checksum = recorded.get((kind, script.name))
+async def _apply_once(connection: MigrationConnection, script: SqlScript, checksum: str | None) -> bool:
+    """Apply a migration unless it was applied before; whether it was applied now."""
     if checksum is None:
-        await _record(connection, kind, script)
+        await _execute(connection, "migration", script)
         return True
     if checksum != script.checksum:
         raise MigrationError(
-            f"migration {script.name} was applied with other contents than this version has; "
-            "run the version of Penstock that made this database, or restore the file"
+            f"Migration {script.name} was applied with other contents than this version has. "
+            "Run the version of Penstock that created this database, or restore the file."
         )
     return False
 
 
-async def _record(connection: asyncpg.Connection[asyncpg.Record], kind: str, script: Script) -> None:
+async def _execute(connection: MigrationConnection, kind: str, script: SqlScript) -> None:
+    """Execute a script and record its checksum in one transaction."""
     try:
         async with connection.transaction():
             await connection.execute(script.text)
@@ -122,10 +125,10 @@ async def _record(connection: asyncpg.Connection[asyncpg.Record], kind: str, scr
         raise MigrationError(f"{kind} {script.name} failed: {error}") from error
 
 
-def _refuse_newer(recorded: set[str], known: list[Script]) -> None:
-    unknown = sorted(recorded - {script.name for script in known})
+def _refuse_newer_schema(applied: set[str], migrations: list[SqlScript]) -> None:
+    unknown = sorted(applied - {script.name for script in migrations})
     if unknown:
         raise MigrationError(
-            f"this database has migrations that this version does not know ({', '.join(unknown)}); "
-            "start the newer Penstock that applied them"
+            f"The database has migrations that this version does not know: {', '.join(unknown)}. "
+            "Start the newer version of Penstock that applied them."
         )

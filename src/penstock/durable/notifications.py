@@ -1,8 +1,9 @@
-"""Word between brokers: which queues may have something ready.
+"""Notifications between brokers: which queues may have messages ready, and which have changed.
 
-Each broker listens on a connection of its own. What it has to tell is gathered and sent after the commit,
-on that same connection, at most once per `GATHER_S`; a push never waits for it. A broker that knows of no
-other one tells nothing; so a newcomer is welcomed, and looks again then: from there on it is told.
+Each broker listens on a connection of its own. Notifications are collected and sent after the commit, on that
+same connection, at most once per `COLLECT_S`; a push never waits for them. A broker that knows no other one
+sends nothing. A broker that joins says hello, and those that are there welcome it; it resyncs then, because
+earlier notifications were not sent to it.
 """
 
 from __future__ import annotations
@@ -10,57 +11,58 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
 
 import asyncpg
 
+from penstock.durable.pool import SCHEMA
 from penstock.ids import new_id
 
 logger = logging.getLogger(__name__)
 
 CHANNEL = "penstock_news"
-GATHER_S = 0.003
-PEERS_EVERY_S = 10.0
-WORD_BYTES = 7_000
-"""PostgreSQL takes no longer ones than 8,000."""
+APPLICATION_NAME = "penstock news"
+COLLECT_S = 0.003
+COUNT_PEERS_INTERVAL_S = 10.0
+MAX_PAYLOAD_BYTES = 7_000
+"""PostgreSQL accepts payloads of less than 8,000 bytes."""
 
-PARTITIONS_PER_QUEUE = 50
-"""Past that, no partition is named and all who wait for one look."""
+MAX_PARTITIONS_PER_QUEUE = 50
+"""With more partitions of one queue none is named, and every pop that waits for one of them retries."""
 
 RECONNECT_S = 1.0
 
 
-class News:
-    """Tells other brokers, and is told. `start` and `stop` may be called twice.
+class NotificationBus:
+    """Sends notifications to the other brokers and receives theirs. `start` and `stop` may be called twice.
 
-    `ready(queue_id, count, partition_ids)` is called for each queue another broker names, with None for any
-    partition; `missed()` when word may have been missed, after every (re)connection and welcome;
-    `changed(queue_id)` when a queue's options were changed.
+    `on_ready(queue_id, count, partition_ids)` is called for each queue that another broker names; None stands
+    for any partition. `on_changed(queue_id)` is called when the options of a queue were changed. `resync()`
+    is called when notifications may have been missed: after every (re)connection and every welcome.
     """
 
     def __init__(
         self,
         url: str,
         *,
-        ready: Callable[[int, int, Collection[int] | None], None],
-        changed: Callable[[int], None],
-        missed: Callable[[], None],
+        on_ready: Callable[[int, int, Collection[int] | None], None],
+        on_changed: Callable[[int], None],
+        resync: Callable[[], None],
     ) -> None:
         self._url = url
-        self._ready = ready
-        self._changed = changed
-        self._missed = missed
-        self._me = new_id().hex[-12:]
-        self._peers = False
-        self._gathered: dict[int, tuple[int, set[int] | None]] = {}
-        self._changes: set[int] = set()
+        self._on_ready = on_ready
+        self._on_changed = on_changed
+        self._resync = resync
+        self._broker_id = new_id().hex[-12:]
+        self._has_peers = False
+        self._ready_queues: dict[int, tuple[int, set[int] | None]] = {}
+        self._changed_queues: set[int] = set()
         self._newcomers: set[str] = set()
-        self._something = asyncio.Event()
+        self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="news")
+            self._task = asyncio.create_task(self._run(), name="notifications")
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -68,118 +70,123 @@ class News:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    def tell_ready(self, queue_id: int, count: int, partition_ids: Collection[int] | None = None) -> None:
-        """Let other brokers know, soon. Costs nothing while there are none."""
-        if self._peers:
-            so_far, known = self._gathered.get(queue_id, (0, set()))
-            named = None if known is None or partition_ids is None else known.union(partition_ids)
-            if named is not None and len(named) > PARTITIONS_PER_QUEUE:
-                named = None
-            self._gathered[queue_id] = (so_far + count, named)
-            self._something.set()
+    def publish(self, queue_id: int, count: int, partition_ids: Collection[int] | None = None) -> None:
+        """Notify the other brokers soon that messages are ready. Costs nothing while there are none."""
+        if self._has_peers:
+            total, partitions = self._ready_queues.get(queue_id, (0, set()))
+            merged = None if partitions is None or partition_ids is None else partitions.union(partition_ids)
+            if merged is not None and len(merged) > MAX_PARTITIONS_PER_QUEUE:
+                merged = None
+            self._ready_queues[queue_id] = (total + count, merged)
+            self._has_work.set()
 
-    def tell_changed(self, queue_id: int) -> None:
-        self._changes.add(queue_id)
-        self._something.set()
+    def publish_change(self, queue_id: int) -> None:
+        """Notify the other brokers soon that a queue was changed or deleted."""
+        self._changed_queues.add(queue_id)
+        self._has_work.set()
 
     async def _run(self) -> None:
         while True:
             try:
-                await self._connected()
+                await self._run_connection()
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
-                logger.warning("not hearing other brokers: %s", error or type(error).__name__)
+                logger.warning("no notifications from other brokers: %s", error or type(error).__name__)
             await asyncio.sleep(RECONNECT_S)
 
-    async def _connected(self) -> None:
+    async def _run_connection(self) -> None:
         connection = await asyncpg.connect(
-            self._url, timeout=5, server_settings={"application_name": "penstock news"}
+            self._url,
+            timeout=5,
+            server_settings={"application_name": APPLICATION_NAME, "search_path": SCHEMA},
         )
         try:
-            gone = asyncio.Event()
+            terminated = asyncio.Event()
 
-            def on_gone(_: object) -> None:
-                gone.set()
-                self._something.set()
+            def on_termination(_: object) -> None:
+                terminated.set()
+                self._has_work.set()
 
-            connection.add_termination_listener(on_gone)
-            await connection.add_listener(CHANNEL, self._hear)
-            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"hello {self._me}")
-            self._missed()
+            connection.add_termination_listener(on_termination)
+            await connection.add_listener(CHANNEL, self.on_message)
+            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"hello {self._broker_id}")
+            self._resync()
             await self._count_peers(connection)
-            while not gone.is_set():
+            while not terminated.is_set():
                 try:
-                    async with asyncio.timeout(PEERS_EVERY_S):
-                        await self._something.wait()
+                    async with asyncio.timeout(COUNT_PEERS_INTERVAL_S):
+                        await self._has_work.wait()
                 except TimeoutError:
                     await self._count_peers(connection)
                     continue
-                await asyncio.sleep(GATHER_S)
+                await asyncio.sleep(COLLECT_S)
                 await self._send(connection)
         finally:
             await connection.close(timeout=2)
 
     async def _count_peers(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
-        count = await connection.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'penstock news' "
-            "AND datname = current_database()"
-        )
-        self._peers = count > 1
+        brokers = await connection.fetchval("SELECT * FROM count_listening_brokers_v1($1)", APPLICATION_NAME)
+        self._has_peers = brokers > 1
 
     async def _send(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
-        self._something.clear()
-        gathered, self._gathered = self._gathered, {}
-        changes, self._changes = self._changes, set()
+        self._has_work.clear()
+        ready_queues, self._ready_queues = self._ready_queues, {}
+        changed_queues, self._changed_queues = self._changed_queues, set()
         newcomers, self._newcomers = self._newcomers, set()
-        told = {"ready": _entries(gathered), "changed": map(str, changes), "welcome": newcomers}
+        entries_by_kind: dict[str, Iterable[str]] = {
+            "ready": _ready_entries(ready_queues),
+            "changed": map(str, changed_queues),
+            "welcome": newcomers,
+        }
         try:
-            for kind, entries in told.items():
-                for words in _in_pieces(entries):
+            for kind, entries in entries_by_kind.items():
+                for payload in _join_entries(entries):
                     await connection.execute(
-                        "SELECT pg_notify($1, $2)", CHANNEL, f"{kind} {self._me} {words}"
+                        "SELECT pg_notify($1, $2)", CHANNEL, f"{kind} {self._broker_id} {payload}"
                     )
         except BaseException:
-            # Told again when there is a connection; twice is better than not at all.
-            for queue_id, (count, partition_ids) in gathered.items():
-                self.tell_ready(queue_id, count, partition_ids)
-            self._changes |= changes
+            # Send everything again on the next connection: twice is better than not at all.
+            for queue_id, (count, partition_ids) in ready_queues.items():
+                self.publish(queue_id, count, partition_ids)
+            self._changed_queues |= changed_queues
             self._newcomers |= newcomers
             raise
 
-    def _hear(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+    def on_message(self, connection: object, pid: int, channel: str, payload: object) -> None:
+        """Handle one notification. The payload is `kind sender entry,entry,...`."""
         kind, sender, *rest = str(payload).split(" ")
-        if sender == self._me:
+        if sender == self._broker_id:
             return
-        self._peers = True
+        self._has_peers = True
         if kind == "ready":
             for entry in rest[0].split(","):
-                queue_id, count, *named = entry.split(":")
-                partition_ids = frozenset(map(int, named[0].split("."))) if named else None
-                self._ready(int(queue_id), int(count), partition_ids)
+                queue_id, count, *partitions = entry.split(":")
+                partition_ids = frozenset(map(int, partitions[0].split("."))) if partitions else None
+                self._on_ready(int(queue_id), int(count), partition_ids)
         elif kind == "changed":
             for entry in rest[0].split(","):
-                self._changed(int(entry))
+                self._on_changed(int(entry))
         elif kind == "hello":
             self._newcomers.add(sender)
-            self._something.set()
-        elif kind == "welcome" and self._me in rest[0].split(","):
-            self._missed()
+            self._has_work.set()
+        elif kind == "welcome" and self._broker_id in rest[0].split(","):
+            self._resync()
 
 
-def _entries(gathered: dict[int, tuple[int, set[int] | None]]) -> Iterator[str]:
-    for queue_id, (count, partition_ids) in gathered.items():
-        named = ":" + ".".join(map(str, sorted(partition_ids))) if partition_ids else ""
-        yield f"{queue_id}:{count}{named}"
+def _ready_entries(ready_queues: dict[int, tuple[int, set[int] | None]]) -> Iterator[str]:
+    for queue_id, (count, partition_ids) in ready_queues.items():
+        partitions = ":" + ".".join(map(str, sorted(partition_ids))) if partition_ids else ""
+        yield f"{queue_id}:{count}{partitions}"
 
 
-def _in_pieces(entries: Iterable[str]) -> Iterator[str]:
-    """The entries joined by commas, in as many pieces as their length needs."""
-    piece: list[str] = []
+def _join_entries(entries: Iterable[str]) -> Iterator[str]:
+    """Join entries with commas into payloads of at most MAX_PAYLOAD_BYTES."""
+    pending: list[str] = []
     length = 0
     for entry in entries:
-        if piece and length + len(entry) > WORD_BYTES:
-            yield ",".join(piece)
-            piece, length = [], 0
-        piece.append(entry)
+        if pending and length + len(entry) > MAX_PAYLOAD_BYTES:
+            yield ",".join(pending)
+            pending, length = [], 0
+        pending.append(entry)
         length += len(entry) + 1
-    if piece:
-        yield ",".join(piece)
+    if pending:
+        yield ",".join(pending)

@@ -1,4 +1,4 @@
-"""Whether PostgreSQL is away: suspected by the first who fails, made sure of, asked for until it is back."""
+"""Detect an outage of PostgreSQL: a failed call starts a probe, which repeats until the server responds."""
 
 from __future__ import annotations
 
@@ -8,79 +8,86 @@ import time
 
 import asyncpg
 
-from penstock.durable.faults import translated
+from penstock.durable.faults import translate_errors
 from penstock.errors import DatabaseUnavailable, PenstockError
 
 logger = logging.getLogger(__name__)
 
-ASK_EVERY_S = 0.25
-ANSWER_S = 3.0
+PROBE_INTERVAL_S = 0.25
+PROBE_TIMEOUT_S = 3.0
 
 
 class Outage:
-    """While it lasts, nobody else needs to find out by waiting. One lost connection is no outage."""
+    """The state of the server. During an outage calls fail at once instead of waiting for a timeout.
+
+    One lost connection is no outage: a probe on a new connection decides.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._asking: asyncio.Task[None] | None = None
-        self._asked = asyncio.Event()
-        self._since: float | None = None
+        self._probe_task: asyncio.Task[None] | None = None
+        self._probed = asyncio.Event()
+        self._started_at: float | None = None
 
     @property
-    def lasts(self) -> bool:
-        return self._since is not None
+    def is_active(self) -> bool:
+        return self._started_at is not None
 
     @property
-    def since_s(self) -> float:
-        """For how long it has lasted; 0 if it does not."""
-        return 0.0 if self._since is None else time.monotonic() - self._since
+    def duration_s(self) -> float:
+        """How long the outage has lasted; 0 if there is none."""
+        return 0.0 if self._started_at is None else time.monotonic() - self._started_at
 
-    def check(self) -> None:
-        """Raise DatabaseUnavailable while it lasts."""
-        if self._since is not None:
-            raise DatabaseUnavailable(f"PostgreSQL has been away for {self.since_s:.0f} s; retry shortly")
+    def raise_if_active(self) -> None:
+        """Raise DatabaseUnavailable during an outage."""
+        if self._started_at is not None:
+            raise DatabaseUnavailable(
+                f"PostgreSQL has been unreachable for {self.duration_s:.0f} s. Retry shortly."
+            )
 
     def suspect(self) -> None:
-        """Somebody got no answer: find out whether others would get one."""
-        if self._asking is None:
-            self._asked.clear()
-            self._asking = asyncio.create_task(self._ask(time.monotonic()), name="outage")
+        """Start a probe after a call got no response."""
+        if self._probe_task is None:
+            self._probed.clear()
+            self._probe_task = asyncio.create_task(self._probe(time.monotonic()), name="outage")
 
-    async def confirmed(self) -> bool:
-        """Whether there is an outage, after somebody got no answer."""
+    async def confirm(self) -> bool:
+        """Probe the server after a call got no response; whether there is an outage."""
         self.suspect()
-        await self._asked.wait()
-        return self.lasts
+        await self._probed.wait()
+        return self.is_active
 
     async def stop(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
-            self._asking = None
+        if self._probe_task is not None:
+            self._probe_task.cancel()
+            await asyncio.gather(self._probe_task, return_exceptions=True)
+            self._probe_task = None
 
-    async def _ask(self, started: float) -> None:
+    async def _probe(self, failed_at: float) -> None:
         try:
-            while not await self._answers():
-                if self._since is None:
-                    self._since = started
-                    logger.warning("PostgreSQL is away")
-                self._asked.set()
-                await asyncio.sleep(ASK_EVERY_S)
-            if self.lasts:
-                logger.warning("PostgreSQL is back after %.1f s", self.since_s)
+            while not await self._responds():
+                if self._started_at is None:
+                    self._started_at = failed_at
+                    logger.warning("PostgreSQL is unreachable")
+                self._probed.set()
+                await asyncio.sleep(PROBE_INTERVAL_S)
+            if self.is_active:
+                logger.warning("PostgreSQL responds again after %.1f s", self.duration_s)
         finally:
-            self._since = None
-            self._asking = None
-            self._asked.set()
+            self._started_at = None
+            self._probe_task = None
+            self._probed.set()
 
-    async def _answers(self) -> bool:
+    async def _responds(self) -> bool:
         try:
-            with translated():
-                connection = await asyncpg.connect(self._url, timeout=ANSWER_S, command_timeout=ANSWER_S)
+            with translate_errors():
+                connection = await asyncpg.connect(
+                    self._url, timeout=PROBE_TIMEOUT_S, command_timeout=PROBE_TIMEOUT_S
+                )
                 try:
                     await connection.execute("SELECT 1")
                 finally:
-                    await connection.close(timeout=ANSWER_S)
+                    await connection.close(timeout=PROBE_TIMEOUT_S)
         except PenstockError:
             return False
         return True

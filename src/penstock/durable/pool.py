@@ -1,15 +1,15 @@
-"""Connections to PostgreSQL."""
+"""A pool of connections to PostgreSQL, and typed rows from its functions."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
-from penstock.durable.faults import translated
+from penstock.durable.faults import translate_errors
 from penstock.durable.outage import Outage
 from penstock.errors import DatabaseUnavailable
 
@@ -17,139 +17,176 @@ SCHEMA = "penstock"
 
 SESSION = {
     "search_path": SCHEMA,
-    # A plan is kept for as long as its connection. One made while the tables are small would read them from
-    # end to end, and still do so when they have grown: so it must choose an index wherever there is one.
+    # A connection keeps its plans. A plan made while the tables are small would scan them from end to end,
+    # and still do so when they have grown: it must choose an index wherever there is one.
     "enable_seqscan": "off",
-    # Where there is none, the penalty for reading a table would make compiling the plan look worth its while.
+    # Where there is no index, the penalty for scanning a table would make compiling the plan look worthwhile.
     "jit": "off",
-    # Planning the larger statements anew for every call would take longer than running them.
+    # Planning the larger statements for every call would take longer than executing them.
     "plan_cache_mode": "force_generic_plan",
 }
-"""What every session that works on queues is told."""
+"""Settings of every session that works on queues."""
 
-ACQUIRE_S = 10.0
-"""How long an operation waits for a connection at most."""
+ACQUIRE_TIMEOUT_S = 10.0
+"""How long an operation waits for a connection."""
 
-MOST_AT_HAND = 4
-"""Connections that stay at hand between operations: taking one from the pool and giving it back costs as much
-as a call. About as many as there are kinds of batches; the pool closes what more there are when they idle."""
+MAX_HOT_CONNECTIONS = 4
+"""Connections kept outside the pool between operations: acquiring and releasing one costs as much as a call.
+About as many as there are kinds of batches. The pool closes further connections when they idle."""
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+Row: TypeAlias = asyncpg.Record
+RowT = TypeVar("RowT")
 
 
-async def _keep(connection: object) -> None:
-    """Nothing we run leaves anything behind in a session, so a connection goes back as it is: resetting it
-    would cost every operation a second round trip."""
+class Session(Protocol):
+    """Executes one statement per call, each in a transaction of its own."""
+
+    async def fetch(self, query: str, *args: object) -> list[Row]: ...
+
+    async def fetchrow(self, query: str, *args: object) -> Row | None: ...
+
+
+async def fetch_all(session: Session, row_type: Callable[..., RowT], query: str, *args: object) -> list[RowT]:
+    """Return every row as an object: columns are passed to `row_type` by name."""
+    return [row_type(**row) for row in await session.fetch(query, *args)]
+
+
+async def fetch_one(
+    session: Session, row_type: Callable[..., RowT], query: str, *args: object
+) -> RowT | None:
+    """Return the first row as an object, or None if there is no row."""
+    row = await session.fetchrow(query, *args)
+    return None if row is None else row_type(**row)
+
+
+async def fetch_value(session: Session, value_type: Callable[..., RowT], query: str, *args: object) -> RowT:
+    """Return the first column of the only row, converted to `value_type`."""
+    row = await session.fetchrow(query, *args)
+    assert row is not None
+    return value_type(row[0])
+
+
+async def _keep_session(connection: object) -> None:
+    """Skip asyncpg's reset: no operation leaves anything in a session, and a reset would cost every operation
+    a second round trip."""
 
 
 def _is_open(connection: Connection) -> bool:
     try:
         return not connection.is_closed()
-    except asyncpg.InterfaceError:  # it ended, and the pool has taken it back by itself
+    except asyncpg.InterfaceError:  # the connection ended and the pool has taken it back by itself
         return False
 
 
 class Database:
-    """A pool whose connections see Penstock's schema. Opens lazily; may be closed twice.
+    """A pool whose connections see Penstock's schema. Opens lazily; `close` may be called twice.
 
-    Who comes after it was closed is refused: nobody would be left to close what that opened.
+    A call after `close` raises DatabaseUnavailable: it would open connections that nothing closes.
     """
 
     def __init__(self, url: str, size: int = 10) -> None:
         self.url = url
         self.size = size
         self.waiting = 0
-        """How many wait for a connection."""
+        """Operations that wait for a connection."""
         self.errors = 0
-        """Calls that failed: PostgreSQL was away, or refused what it never should."""
+        """Calls that failed because PostgreSQL was unreachable or raised an error that is not one of ours."""
         self.outage = Outage(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        self._at_hand: list[Connection] = []
-        self._opening = asyncio.Lock()
+        self._hot_connections: list[Connection] = []
+        self._open_lock = asyncio.Lock()
         self._closed = False
 
     async def open(self) -> None:
-        """Connect, unless somebody else is at it or has done it: the first requests come together."""
-        async with self._opening:
+        """Connect once, however many first requests arrive together."""
+        async with self._open_lock:
             if self._closed:
-                raise DatabaseUnavailable("the connections to PostgreSQL are closed: the broker is stopping")
+                raise DatabaseUnavailable("The broker is stopping: its connections to PostgreSQL are closed.")
             if self._pool is None:
                 self._pool = await self._connect()
 
     async def _connect(self) -> asyncpg.Pool[asyncpg.Record]:
-        with translated():
+        with translate_errors():
             return await asyncpg.create_pool(
                 self.url,
                 min_size=1,
                 max_size=self.size,
                 timeout=10,
                 command_timeout=60,
-                reset=_keep,
+                reset=_keep_session,
                 server_settings={**SESSION, "application_name": "penstock"},
             )
 
     async def close(self) -> None:
         await self.outage.stop()
-        async with self._opening:
+        async with self._open_lock:
             self._closed = True
             if self._pool is not None:
-                while self._at_hand:
-                    await self._pool.release(self._at_hand.pop())
+                while self._hot_connections:
+                    await self._pool.release(self._hot_connections.pop())
                 await self._pool.close()
                 self._pool = None
 
     @asynccontextmanager
-    async def connection(self, *, counted: bool = True) -> AsyncIterator[Connection]:
-        """A connection of one's own. Raises DatabaseUnavailable if there is none to be had, at once during
-        an outage, and OutcomeUnknown if it is lost while it is used. What fails is `counted` among the
-        errors."""
-        self.outage.check()
+    async def connection(self, *, count_errors: bool = True) -> AsyncIterator[Connection]:
+        """Lend a connection.
+
+        Raises DatabaseUnavailable if there is none, at once during an outage, and OutcomeUnknown if the
+        connection is lost while it is used. Failures add to `errors` unless `count_errors` is false.
+        """
+        self.outage.raise_if_active()
         try:
             connection = await self._acquire()
-            went_well = False
+            succeeded = False
             try:
-                with translated(sent=True):
+                with translate_errors(sent=True):
                     yield connection
-                went_well = True
+                succeeded = True
             finally:
-                await self._give_back(connection, went_well)
+                await self._release(connection, succeeded)
         except DatabaseUnavailable:
-            self.errors += counted
+            self.errors += count_errors
             self.outage.suspect()
             raise
         except asyncpg.PostgresError:
-            self.errors += counted
+            self.errors += count_errors
             raise
 
     async def _acquire(self) -> Connection:
         if self._pool is None:
             await self.open()
         assert self._pool is not None
-        while self._at_hand:
-            connection = self._at_hand.pop()
+        while self._hot_connections:
+            connection = self._hot_connections.pop()
             if _is_open(connection):
                 return connection
             await self._pool.release(connection)
         self.waiting += 1
         try:
-            with translated():
-                return await self._pool.acquire(timeout=ACQUIRE_S)
+            with translate_errors():
+                return await self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
         finally:
             self.waiting -= 1
 
-    async def _give_back(self, connection: Connection, went_well: bool) -> None:
-        """Keep it at hand, unless the pool must look after it or somebody waits there."""
+    async def _release(self, connection: Connection, succeeded: bool) -> None:
+        """Keep the connection hot, unless it failed or an operation waits at the pool."""
         assert self._pool is not None
-        if went_well and not self.waiting and not self._closed and len(self._at_hand) < MOST_AT_HAND:
-            self._at_hand.append(connection)
+        if (
+            succeeded
+            and not self.waiting
+            and not self._closed
+            and len(self._hot_connections) < MAX_HOT_CONNECTIONS
+        ):
+            self._hot_connections.append(connection)
         else:
             await self._pool.release(connection)
 
-    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
+    async def fetch(self, query: str, *args: object) -> list[Row]:
         async with self.connection() as connection:
             return await connection.fetch(query, *args)
 
-    async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None:
+    async def fetchrow(self, query: str, *args: object) -> Row | None:
         async with self.connection() as connection:
             return await connection.fetchrow(query, *args)
 
@@ -159,7 +196,8 @@ class Database:
         if self._pool is None:
             return 0, 0
         size = self._pool.get_size()
-        return size, size - self._pool.get_idle_size() - sum(map(_is_open, self._at_hand))
+        return size, size - self._pool.get_idle_size() - sum(map(_is_open, self._hot_connections))
 
     async def ping(self) -> None:
+        """Raise DatabaseUnavailable if PostgreSQL does not respond."""
         await self.fetch("SELECT 1")

@@ -1,47 +1,67 @@
-"""Totals and positions compared with the log, a few queues at a time. Run by the one session that does
-upkeep."""
+"""Reconciliation: compare totals and positions with the log, a few queues per step."""
 
 from __future__ import annotations
 
 import json
 import logging
-from typing import Any
+from datetime import datetime
+from typing import NamedTuple
 
-from penstock.durable.maintenance_lock import Session
-from penstock.durable.pool import Database
+from penstock.durable.pool import Session, fetch_one, fetch_value
 
 logger = logging.getLogger(__name__)
 
 QUEUES_PER_STEP = 20
 
 
-async def is_due(session: Session, every_s: float) -> bool:
-    """Whether one is under way, or the last one ended long enough ago."""
-    row = await session.fetchrow(
-        """SELECT NOT EXISTS (SELECT 1 FROM reconciliations WHERE ended_at >= clock_timestamp() - $1 *
-        interval '1 second')
-                  OR EXISTS (SELECT 1 FROM reconciliations WHERE ended_at IS NULL) AS due""",
-        every_s,
-    )
-    return bool(row["due"])
+class ReconciliationReport(NamedTuple):
+    """A row of `latest_reconciliation_v1`.
+
+    `drift` is the number of messages by which totals were wrong, `orphans` the number of rows without an
+    owner.
+    """
+
+    began_at: datetime
+    ended_at: datetime
+    queues: int
+    partitions: int
+    positions: int
+    drift: int
+    orphans: int
+    findings: str
+    """A JSON array with one object per finding."""
 
 
-async def step(session: Session) -> bool:
-    """Compare some queues; whether that was the end. What is wrong is put right where a number does it,
-    noted in the table `reconciliations`, and told."""
-    row = await session.fetchrow("SELECT * FROM reconcile_totals_v1($1)", QUEUES_PER_STEP)
-    findings = json.loads(row["findings"])
-    if row["ended"]:
-        log = logger.warning if findings else logger.debug
-        log("reconciled %d queues: drift %d, orphans %d", row["queues"], row["drift"], row["orphans"])
-        return True
-    for found in findings:
-        logger.error("reconciliation found in queue %r: %s", found["queue"], found)
-    return False
+class Reconciliation:
+    """Runs and reports reconciliations. Steps are run by the session that holds the maintenance lock."""
 
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
-async def latest(database: Database) -> Any | None:
-    """The last reconciliation that ended; None before the first."""
-    return await database.fetchrow(
-        "SELECT * FROM reconciliations WHERE ended_at IS NOT NULL ORDER BY id DESC LIMIT 1"
-    )
+    async def is_due(self, interval_s: float) -> bool:
+        """Return whether one is unfinished, or the last one ended more than `interval_s` ago."""
+        return await fetch_value(
+            self._session, bool, "SELECT * FROM is_reconciliation_due_v1($1)", interval_s
+        )
+
+    async def run_step(self) -> bool:
+        """Compare some queues; whether that was the last step.
+
+        Wrong numbers are corrected. Every finding is recorded in the table `reconciliations` and logged.
+        """
+        row = await self._session.fetchrow("SELECT * FROM reconcile_totals_v1($1)", QUEUES_PER_STEP)
+        assert row is not None
+        findings = json.loads(row["findings"])
+        if row["ended"]:
+            log = logger.warning if findings else logger.debug
+            log("reconciled %d queues: drift %d, orphans %d", row["queues"], row["drift"], row["orphans"])
+            return True
+        for finding in findings:
+            logger.error("reconciliation found in queue %r: %s", finding["queue"], finding)
+        return False
+
+    async def latest(self) -> ReconciliationReport | None:
+        """Return the last reconciliation that ended; None before the first."""
+        return await fetch_one(
+            self._session, ReconciliationReport, "SELECT * FROM latest_reconciliation_v1()"
+        )

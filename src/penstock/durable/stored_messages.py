@@ -1,19 +1,18 @@
-"""Looking at single messages, and taking one out of the ordinary way: delete, declare dead, push again."""
+"""Single messages: list, find and read them; delete one, declare it dead, push it again."""
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
-from penstock.durable.pool import Database
+from penstock.durable.pool import Session, fetch_all, fetch_one, fetch_value
 from penstock.model import Scope
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A partition and the queue it belongs to."""
+class PartitionRecord(NamedTuple):
+    """A partition and its queue, as a row of `find_partition_v1`."""
 
     partition_id: int
     partition: str
@@ -23,134 +22,154 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Which messages of a queue to list: see `messages_v1`."""
+class MessageQuery:
+    """Which messages of a queue to list; see `messages_v1`."""
 
     queue_id: int
     partition_id: int | None = None
     group_id: int | None = None
     status: str | None = None
     start: tuple[int, int] | None = None
-    """partition id and the offset below which the page starts"""
+    """A partition id and the offset below which the page starts."""
     skip: int = 0
     limit: int = 100
 
 
-async def place(database: Database, scope: Scope, partition_id: int) -> Place | None:
-    """The partition with an id, if it belongs to the scope."""
-    row = await database.fetchrow(
-        """SELECT t.name AS partition, q.id AS queue_id, q.name AS queue, q.encrypted
-           FROM partitions t JOIN queues q ON q.id = t.queue_id
-           WHERE t.id = $4 AND q.environment_id = environment_id_v1($1, $2, $3)""",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        partition_id,
-    )
-    if row is None:
-        return None
-    return Place(partition_id, row["partition"], row["queue_id"], row["queue"], row["encrypted"])
+class ListedMessage(NamedTuple):
+    """A row of `messages_v1`. `total` counts the messages of all pages."""
+
+    partition_id: int
+    partition: str
+    message_offset: int
+    message_id: uuid.UUID
+    transaction_id: str
+    trace_id: uuid.UUID | None
+    payload: bytes
+    created_at: datetime
+    status: str
+    attempts: int
+    lease_expires_at: datetime | None
+    total: int
 
 
-async def partition_id(database: Database, queue_id: int, partition: str) -> int | None:
-    row = await database.fetchrow(
-        "SELECT id FROM partitions WHERE queue_id = $1 AND name = $2", queue_id, partition
-    )
-    return row["id"] if row else None
+class MessageContent(NamedTuple):
+    """A row of `read_message_v1`."""
+
+    message_id: uuid.UUID
+    trace_id: uuid.UUID | None
+    payload: bytes
+    created_at: datetime
 
 
-async def messages(database: Database, page: Page, now: datetime | None = None) -> list[Any]:
-    """A page of a queue's messages; rows as `messages_v1` describes them."""
-    start = page.start or (None, None)
-    return await database.fetch(
-        "SELECT * FROM messages_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        page.queue_id,
-        page.partition_id,
-        page.group_id,
-        page.status,
-        *start,
-        page.skip,
-        page.limit,
-        now,
-    )
+class MessageState(NamedTuple):
+    """A row of `message_states_v1`: the state of a message for one group."""
+
+    group_name: str
+    status: str
+    attempts: int
+    lease_expires_at: datetime | None
+    error: str | None
+    failed_at: datetime | None
 
 
-async def find(database: Database, partition_id: int, transaction_id: str) -> int | None:
-    """The offset of a message, None if there is none or it was deleted."""
-    row = await database.fetchrow(
-        """SELECT f.message_offset FROM (SELECT find_message_v1($1, $2) AS message_offset) f
-           WHERE NOT EXISTS (SELECT 1 FROM deleted_messages d
-                             WHERE d.partition_id = $1 AND d.message_offset = f.message_offset)""",
-        partition_id,
-        transaction_id,
-    )
-    return row["message_offset"] if row else None
+class StoredMessages:
+    """Reads and changes single messages of the log."""
 
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
-async def message(database: Database, partition_id: int, offset: int) -> Any | None:
-    """The message at an offset: a row of message_id, trace_id, payload, created_at."""
-    return await database.fetchrow(
-        """SELECT s.message_ids[1] AS message_id, s.trace_ids[1] AS trace_id, s.payloads[1] AS payload,
-                  s.created_at
-           FROM segments_v1($1, $2::bigint, $2::bigint + 1) s""",
-        partition_id,
-        offset,
-    )
+    async def find_partition(self, scope: Scope, partition_id: int) -> PartitionRecord | None:
+        """Return the partition with an id, if it belongs to the scope."""
+        return await fetch_one(
+            self._session,
+            PartitionRecord,
+            "SELECT * FROM find_partition_v1($1, $2, $3, $4)",
+            *scope,
+            partition_id,
+        )
 
+    async def find_partition_id(self, queue_id: int, partition: str) -> int | None:
+        """Return the id of a queue's partition by name."""
+        row = await self._session.fetchrow("SELECT * FROM partition_id_v1($1, $2)", queue_id, partition)
+        return row["partition_id"] if row else None
 
-async def states(database: Database, partition_id: int, offset: int) -> list[Any]:
-    """What a message is to each group; rows as `message_states_v1` describes them."""
-    return await database.fetch("SELECT * FROM message_states_v1($1, $2)", partition_id, offset)
+    async def list_messages(self, query: MessageQuery, now: datetime | None = None) -> list[ListedMessage]:
+        """Return a page of a queue's messages, newest first within each partition."""
+        start_partition, start_offset = query.start or (None, None)
+        return await fetch_all(
+            self._session,
+            ListedMessage,
+            "SELECT * FROM messages_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+            query.queue_id,
+            query.partition_id,
+            query.group_id,
+            query.status,
+            start_partition,
+            start_offset,
+            query.skip,
+            query.limit,
+            now,
+        )
 
+    async def find_offset(self, partition_id: int, transaction_id: str) -> int | None:
+        """Return the offset of a message; None if there is none or it was deleted."""
+        row = await self._session.fetchrow(
+            "SELECT * FROM find_stored_message_v1($1, $2)", partition_id, transaction_id
+        )
+        return row["message_offset"] if row else None
 
-async def delete(
-    database: Database, partition_id: int, transaction_id: str, now: datetime | None = None
-) -> bool:
-    """Take a message out of the log and of the dead letters; whether there was one."""
-    row = await database.fetchrow(
-        "SELECT delete_message_v1($1, $2, $3) AS existed", partition_id, transaction_id, now
-    )
-    assert row is not None
-    existed: bool = row["existed"]
-    return existed
+    async def read(self, partition_id: int, offset: int) -> MessageContent | None:
+        """Return the message at an offset, or None if it is not stored any more."""
+        return await fetch_one(
+            self._session, MessageContent, "SELECT * FROM read_message_v1($1, $2)", partition_id, offset
+        )
 
+    async def list_states(self, partition_id: int, offset: int) -> list[MessageState]:
+        """Return the state of a message for each group of its queue."""
+        return await fetch_all(
+            self._session, MessageState, "SELECT * FROM message_states_v1($1, $2)", partition_id, offset
+        )
 
-async def bury(
-    database: Database,
-    partition_id: int,
-    group_id: int,
-    offset: int,
-    error: str,
-    now: datetime | None = None,
-) -> str:
-    """Declare a message dead for a group; the outcome as `declare_dead_v1` has it."""
-    row = await database.fetchrow(
-        "SELECT declare_dead_v1($1, $2, $3, $4, $5) AS outcome", partition_id, group_id, offset, error, now
-    )
-    assert row is not None
-    outcome: str = row["outcome"]
-    return outcome
+    async def delete(self, partition_id: int, transaction_id: str, now: datetime | None = None) -> bool:
+        """Delete a message from the log and from the dead letters; whether it existed."""
+        return await fetch_value(
+            self._session, bool, "SELECT delete_message_v1($1, $2, $3)", partition_id, transaction_id, now
+        )
 
+    async def declare_dead(
+        self, partition_id: int, group_id: int, offset: int, error: str, now: datetime | None = None
+    ) -> str:
+        """Declare a message dead for a group; the outcome as `declare_dead_v1` returns it."""
+        return await fetch_value(
+            self._session,
+            str,
+            "SELECT declare_dead_v1($1, $2, $3, $4, $5)",
+            partition_id,
+            group_id,
+            offset,
+            error,
+            now,
+        )
 
-async def retry(
-    database: Database,
-    partition_id: int,
-    transaction_id: str,
-    group_id: int | None,
-    message_id: uuid.UUID,
-    payload: bytes,
-    now: datetime | None = None,
-) -> str:
-    """Push a dead message again and delete its dead letters; the outcome as `retry_dead_message_v1` has it."""
-    row = await database.fetchrow(
-        "SELECT * FROM retry_dead_message_v1($1, $2, $3, $4, $5, $6)",
-        partition_id,
-        transaction_id,
-        group_id,
-        message_id,
-        payload,
-        now,
-    )
-    assert row is not None
-    outcome: str = row["outcome"]
-    return outcome
+    async def retry_dead(
+        self,
+        partition_id: int,
+        transaction_id: str,
+        group_id: int | None,
+        message_id: uuid.UUID,
+        payload: bytes,
+        now: datetime | None = None,
+    ) -> str:
+        """Push a dead message again and delete its dead letters; the outcome as `retry_dead_message_v1` has
+        it."""
+        row = await self._session.fetchrow(
+            "SELECT * FROM retry_dead_message_v1($1, $2, $3, $4, $5, $6)",
+            partition_id,
+            transaction_id,
+            group_id,
+            message_id,
+            payload,
+            now,
+        )
+        assert row is not None
+        return str(row["outcome"])

@@ -1,37 +1,38 @@
-"""What brokers did and how they were, from the minute rows they write. Nothing here looks at messages.
+"""Routes for the throughput and lag that broker processes record every minute.
 
-Rates are over the seconds that some broker covers, averages are sums over counts, percentiles come from
-merged digests. A bucket that nobody covers is a gap: it has no numbers.
+Rates are over the seconds that at least one broker covers, averages are sums over counts, and percentiles
+come from merged digests. A bucket that no broker covers is a gap: it has no numbers.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 
 from penstock.api.http.parameters import Group, Queue
 from penstock.api.routes.queues import unknown_queue
-from penstock.api.schemas.time_window import Asked, Window, ratio
+from penstock.api.schemas.time_window import TimeWindow, WindowParameter, ratio
 from penstock.api.services import Services, get_services
-from penstock.broker.self_metrics.lag import QUANTILES, Percentiles
+from penstock.broker.durable_store import LagDigest, QueueBucket, QueueLagDigest, ThroughputBucket
+from penstock.broker.self_metrics.lag import QUANTILES, LagPercentiles
 from penstock.clock import iso
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1/analytics", tags=["analytics"])
 
-MOST_ROWS = 20_000
-GAP = {"coveredSeconds": 0, "workers": 0}
-QueueName = Annotated[Queue | None, Query(description="one queue; every queue for itself if left out")]
+MAX_POINTS_OF_ALL_QUEUES = 20_000
+QueueName = Annotated[Queue | None, Query(description="one queue; default: every queue on its own")]
 GroupName = Annotated[
-    Group | None, Query(alias="consumerGroup", description="one consumer group; all together if left out")
+    Group | None, Query(alias="consumerGroup", description="one consumer group; default: all together")
 ]
-COUNTS = {
+COUNTERS = {
     "pushRequests": "push_requests",
     "pushMessages": "push_messages",
     "popRequests": "pop_requests",
@@ -43,175 +44,205 @@ COUNTS = {
     "databaseErrors": "database_errors",
     "deadLetters": "dead_letters",
 }
+"""JSON fields and the columns they show."""
+
+DigestT = TypeVar("DigestT", LagDigest, QueueLagDigest)
+
+
+@dataclass(slots=True)
+class QueueSums:
+    """What happened to the messages of one queue in one bucket, over its groups."""
+
+    push_messages: int = 0
+    pop_messages: int = 0
+    completed: int = 0
+    failed: int = 0
+    dead_letters: int = 0
+    expired: int = 0
+    lag_count: int = 0
+    lag_sum_ms: int = 0
+    lag_max_ms: int = 0
+
+    def add(self, bucket: QueueBucket) -> None:
+        self.push_messages += bucket.push_messages
+        self.pop_messages += bucket.pop_messages
+        self.completed += bucket.completed
+        self.failed += bucket.failed
+        self.dead_letters += bucket.dead_letters
+        self.expired += bucket.expired
+        self.lag_count += bucket.lag_count
+        self.lag_sum_ms += bucket.lag_sum_ms
+        self.lag_max_ms = max(self.lag_max_ms, bucket.lag_max_ms)
+
+
+BucketKey = tuple[datetime, str]
+"""The start of a bucket and the name of a queue."""
+PointBuilder = Callable[[BucketKey, QueueSums], dict[str, object]]
 
 
 @router.get("/throughput")
-async def throughput(
-    request: Request,
-    asked: Asked,
-) -> dict[str, Any]:
-    """Requests and messages of all brokers together, and how long messages had waited when they were
-    popped."""
-    services = get_services(request)
-    rows = await services.broker.store.worker_minutes.read_throughput(asked.start, asked.end, asked.width)
-    percentiles = await _merged(
-        services.broker.store.worker_minutes.lag_digests(asked.start, asked.end, asked.width),
-        lambda row: row["bucket_at"],
+async def throughput(request: Request, window: WindowParameter) -> dict[str, object]:
+    """Count requests and messages of all brokers together, and how long messages waited before a pop."""
+    minutes = get_services(request).broker.store.worker_minutes
+    buckets = await minutes.read_throughput(window.start, window.end, window.width)
+    percentiles = await _merge_digests(
+        minutes.lag_digests(window.start, window.end, window.width), lambda digest: digest.bucket_at
     )
-    found = {
-        row.bucket_at: {
-            "coveredSeconds": round(row.covered_s, 3),
-            "workers": row.workers,
-            **{name: row[column] for name, column in COUNTS.items()},
-            "pushPerSecond": _rounded(row.push_per_s),
-            "popPerSecond": _rounded(row.pop_per_s),
-            "ackPerSecond": _rounded(row.ack_per_s),
-            "transactionsPerSecond": _rounded(row.transactions_per_s),
-            "avgLagMs": _rounded(row.avg_lag_ms),
-            "maxLagMs": row.max_lag_ms,
-            **_named(percentiles.of(row.bucket_at)),
-        }
-        for row in rows
+    points = {bucket.bucket_at: _throughput_to_dict(bucket, percentiles) for bucket in buckets}
+    rates = ("pushPerSecond", "popPerSecond", "ackPerSecond", "transactionsPerSecond")
+    gap = {
+        "coveredSeconds": 0,
+        "workers": 0,
+        **dict.fromkeys((*COUNTERS, *rates, "avgLagMs", "maxLagMs", *_lag_percentiles(percentiles, None))),
     }
-    unknown = dict.fromkeys((*COUNTS, "pushPerSecond", "popPerSecond", "ackPerSecond"))
-    unknown |= dict.fromkeys(("transactionsPerSecond", "avgLagMs", "maxLagMs", *_named(percentiles.of(None))))
-    return {**asked.described(), "series": asked.points(found, {**GAP, **unknown})}
+    return {**window.to_dict(), "series": window.points(points, gap)}
 
 
 @router.get("/queue-lag")
 async def queue_lag(
     request: Request,
-    asked: Asked,
+    window: WindowParameter,
     queue: QueueName = None,
     group: GroupName = None,
-) -> dict[str, Any]:
-    """How long messages had waited when they were popped, over time."""
+) -> dict[str, object]:
+    """Measure how long messages waited before a pop, over time."""
     services = get_services(request)
-    rows = await _queue_rows(services, asked, queue, group)
-    percentiles = await _merged(
+    sums = await _read_queue_sums(services, window, queue, group)
+    percentiles = await _merge_digests(
         services.broker.store.worker_minutes.queue_lag_digests(
-            DEFAULT_SCOPE, asked.start, asked.end, asked.width, queue, group
+            DEFAULT_SCOPE, window.start, window.end, window.width, queue, group
         ),
-        lambda row: (row["bucket_at"], row["queue"]),
+        lambda digest: (digest.bucket_at, digest.queue),
     )
 
-    def point(key: tuple[datetime, str], row: dict[str, int]) -> dict[str, Any]:
+    def build_point(key: BucketKey, bucket: QueueSums) -> dict[str, object]:
         return {
             "queueName": key[1],
-            "popCount": row["lag_count"],
-            "avgLagMs": ratio(row["lag_sum_ms"], row["lag_count"]),
-            "maxLagMs": row["lag_max_ms"] if row["lag_count"] else None,
-            **_named(percentiles.of(key)),
+            "popCount": bucket.lag_count,
+            "avgLagMs": ratio(bucket.lag_sum_ms, bucket.lag_count),
+            "maxLagMs": bucket.lag_max_ms if bucket.lag_count else None,
+            **_lag_percentiles(percentiles, key),
         }
 
-    return {**_asked_of(asked, queue, group), "series": await _series(services, asked, queue, rows, point)}
+    return await _queue_response(services, window, queue, group, sums, build_point)
 
 
 @router.get("/queue-ops")
 async def queue_ops(
     request: Request,
-    asked: Asked,
+    window: WindowParameter,
     queue: QueueName = None,
     group: GroupName = None,
-) -> dict[str, Any]:
-    """What happened to messages, over time."""
+) -> dict[str, object]:
+    """Count what happened to messages, over time."""
     services = get_services(request)
-    rows = await _queue_rows(services, asked, queue, group)
+    sums = await _read_queue_sums(services, window, queue, group)
 
-    def point(key: tuple[datetime, str], row: dict[str, int]) -> dict[str, Any]:
+    def build_point(key: BucketKey, bucket: QueueSums) -> dict[str, object]:
         return {
             "queueName": key[1],
-            "pushMessages": row["push_messages"],
-            "popMessages": row["pop_messages"],
-            "ackSuccess": row["completed"],
-            "ackFailed": row["failed"],
-            "deadLetters": row["dead_letters"],
-            "expired": row["expired"],
+            "pushMessages": bucket.push_messages,
+            "popMessages": bucket.pop_messages,
+            "ackSuccess": bucket.completed,
+            "ackFailed": bucket.failed,
+            "deadLetters": bucket.dead_letters,
+            "expired": bucket.expired,
         }
 
-    return {**_asked_of(asked, queue, group), "series": await _series(services, asked, queue, rows, point)}
+    return await _queue_response(services, window, queue, group, sums, build_point)
 
 
-Sums = dict[tuple[datetime, str], dict[str, int]]
-SUMMED = (
-    *("push_messages", "pop_messages", "completed", "failed", "dead_letters", "expired"),
-    *("lag_count", "lag_sum_ms"),
-)
-
-
-async def _queue_rows(services: Services, asked: Window, queue: str | None, group: str | None) -> Sums:
-    """What happened, by bucket and queue. Raises UnknownQueue for one that is not there and never was."""
-    found = await services.broker.store.worker_minutes.read_queues(
-        DEFAULT_SCOPE, asked.start, asked.end, asked.width, queue, group
+async def _read_queue_sums(
+    services: Services, window: TimeWindow, queue: str | None, group: str | None
+) -> dict[BucketKey, QueueSums]:
+    """Sum minute rows by bucket and queue. Raises UnknownQueue for a queue that never existed."""
+    store = services.broker.store
+    buckets = await store.worker_minutes.read_queues(
+        DEFAULT_SCOPE, window.start, window.end, window.width, queue, group
     )
-    if (
-        queue is not None
-        and not found
-        and not await services.broker.store.catalog.has_queue(DEFAULT_SCOPE, queue)
-    ):
+    if queue is not None and not buckets and not await store.catalog.has_queue(DEFAULT_SCOPE, queue):
         raise unknown_queue(queue)
-    sums: Sums = {}
-    for row in found:
-        of = sums.setdefault((row.bucket_at, row.queue), dict.fromkeys((*SUMMED, "lag_max_ms"), 0))
-        for name in SUMMED:
-            of[name] += row[name]
-        of["lag_max_ms"] = max(of["lag_max_ms"], row.lag_max_ms)
-    if len(sums) > MOST_ROWS:
+    sums: dict[BucketKey, QueueSums] = {}
+    for bucket in buckets:
+        sums.setdefault((bucket.bucket_at, bucket.queue), QueueSums()).add(bucket)
+    if len(sums) > MAX_POINTS_OF_ALL_QUEUES:
         raise InvalidRequest(
-            f"that would be {len(sums):,} points, and {MOST_ROWS:,} are the most: "
-            "name a queue, or ask for a shorter time or wider points"
+            f"The response would have {len(sums):,} points, but at most {MAX_POINTS_OF_ALL_QUEUES:,} are "
+            "allowed. Name a queue, or ask for a shorter time or wider points."
         )
     return sums
 
 
-async def _series(
+async def _queue_response(
     services: Services,
-    asked: Window,
+    window: TimeWindow,
     queue: str | None,
-    rows: Sums,
-    point: Callable[[tuple[datetime, str], dict[str, int]], dict[str, Any]],
-) -> list[dict[str, Any]]:
-    """Of one queue a point per bucket: zeros where nothing happened, nothing where nobody looked. Of all
-    queues those points in which something happened."""
-    if queue is None:
-        return [
-            {"bucket": iso(key[0]), "timestamp": iso(key[0]), **point(key, row)} for key, row in rows.items()
-        ]
-    covered = await services.broker.store.worker_minutes.read_throughput(asked.start, asked.end, asked.width)
-    nothing = dict.fromkeys((*SUMMED, "lag_max_ms"), 0)
-    found = {}
-    for row in covered:
-        key = (row.bucket_at, queue)
-        found[row.bucket_at] = {
-            "coveredSeconds": round(row.covered_s, 3),
-            **point(key, rows.get(key, nothing)),
+    group: str | None,
+    sums: dict[BucketKey, QueueSums],
+    build_point: PointBuilder,
+) -> dict[str, object]:
+    """Return the series of one queue or of all.
+
+    One queue has a point per bucket: zeros where nothing happened, a gap where no broker covers it. All
+    queues have the points in which something happened.
+    """
+    series: list[dict[str, object]] = [
+        {"bucket": iso(key[0]), "timestamp": iso(key[0]), **build_point(key, bucket)}
+        for key, bucket in sums.items()
+    ]
+    if queue is not None:
+        covered = await services.broker.store.worker_minutes.read_throughput(
+            window.start, window.end, window.width
+        )
+        points = {
+            bucket.bucket_at: {
+                "coveredSeconds": round(bucket.covered_s, 3),
+                **build_point((bucket.bucket_at, queue), sums.get((bucket.bucket_at, queue), QueueSums())),
+            }
+            for bucket in covered
         }
-    shape = dict.fromkeys(point((asked.start, queue), nothing))
-    return asked.points(found, {"coveredSeconds": 0, **shape, "queueName": queue})
+        empty = dict.fromkeys(build_point((window.start, queue), QueueSums()))
+        series = window.points(points, {"coveredSeconds": 0, **empty, "queueName": queue})
+    return {"queue": queue, "consumerGroup": group, **window.to_dict(), "series": series}
 
 
-async def _merged(pages: AsyncIterator[list[Any]], key_of: Callable[[Any], object]) -> Percentiles:
-    percentiles = Percentiles()
+async def _merge_digests(
+    pages: AsyncIterator[list[DigestT]], key_of: Callable[[DigestT], object]
+) -> LagPercentiles:
+    """Merge digests by key. The event loop stays free: each page is merged in a thread."""
+    percentiles = LagPercentiles()
 
-    def add(rows: list[Any]) -> None:
+    def add_page(page: list[DigestT]) -> None:
         by_key: dict[object, list[bytes]] = {}
-        for row in rows:
-            by_key.setdefault(key_of(row), []).append(row["lag_digest"])
+        for digest in page:
+            by_key.setdefault(key_of(digest), []).append(digest.lag_digest)
         for key, digests in by_key.items():
             percentiles.add(key, digests)
 
-    async for rows in pages:
-        await asyncio.to_thread(add, rows)
+    async for page in pages:
+        await asyncio.to_thread(add_page, page)
     return percentiles
 
 
-def _asked_of(asked: Window, queue: str | None, group: str | None) -> dict[str, Any]:
-    return {"queue": queue, "consumerGroup": group, **asked.described()}
+def _throughput_to_dict(bucket: ThroughputBucket, percentiles: LagPercentiles) -> dict[str, object]:
+    return {
+        "coveredSeconds": round(bucket.covered_s, 3),
+        "workers": bucket.workers,
+        **{name: getattr(bucket, column) for name, column in COUNTERS.items()},
+        "pushPerSecond": _round_rate(bucket.push_per_s),
+        "popPerSecond": _round_rate(bucket.pop_per_s),
+        "ackPerSecond": _round_rate(bucket.ack_per_s),
+        "transactionsPerSecond": _round_rate(bucket.transactions_per_s),
+        "avgLagMs": _round_rate(bucket.avg_lag_ms),
+        "maxLagMs": bucket.max_lag_ms,
+        **_lag_percentiles(percentiles, bucket.bucket_at),
+    }
 
 
-def _named(percentiles: dict[str, float | None]) -> dict[str, float | None]:
-    return {f"{name}LagMs": percentiles[name] for name in QUANTILES}
+def _lag_percentiles(percentiles: LagPercentiles, key: object) -> dict[str, float | None]:
+    values = percentiles.get(key)
+    return {f"{name}LagMs": values[name] for name in QUANTILES}
 
 
-def _rounded(value: float | None) -> float | None:
+def _round_rate(value: float | None) -> float | None:
     return None if value is None else round(value, 3)

@@ -1,4 +1,4 @@
-"""Setting the options of a queue."""
+"""The route that creates queues and sets their options."""
 
 from __future__ import annotations
 
@@ -26,45 +26,46 @@ class ConfigureBody(msgspec.Struct):
     options: dict[str, Any] | None = None
 
 
-_any_object = msgspec.json.Decoder(dict[str, Any])
+_object_decoder = msgspec.json.Decoder(dict[str, Any])  # msgspec knows no object
 _FIELDS = [field.name for field in msgspec.structs.fields(ConfigureBody)]
 
 
 @router.post("/configure", openapi_extra=request_body_schema(ConfigureBody))
 async def configure(request: Request) -> Response:
-    """Make a queue, or change its options: those left out stay as they are."""
+    """Create a queue, or change its options. Options that are left out keep their value."""
     services = get_services(request)
-    body = _checked(await read_json(request, _any_object))
-    done = await services.broker.queues.configure(
+    body = _parse_body(await read_json(request, _object_decoder))
+    configured = await services.broker.queues.configure(
         DEFAULT_SCOPE, body.queue, body.options or {}, namespace=body.namespace, task=body.task
     )
     return json_response(
         {
             "configured": True,
             "queue": body.queue,
-            "queueId": str(done.queue_id),
-            "partitionId": None if done.partition_id is None else str(done.partition_id),
-            "namespace": done.row["namespace"],
-            "task": done.row["task"],
-            "options": columns_to_options(done.row, services.settings.lease_ms),
+            "queueId": str(configured.queue_id),
+            "partitionId": None if configured.partition_id is None else str(configured.partition_id),
+            "namespace": configured.columns["namespace"],
+            "task": configured.columns["task"],
+            "options": columns_to_options(configured.columns, services.settings.lease_ms),
         }
     )
 
 
-def _checked(found: dict[str, Any]) -> ConfigureBody:
-    for name in found:
+def _parse_body(fields: dict[str, object]) -> ConfigureBody:
+    """Convert and check the body. Raises InvalidRequest with a hint at the name that was probably meant."""
+    for name in fields:
         if name in OPTIONS:
-            raise InvalidRequest(f"{name} is an option: put it into options", field=name)
+            raise InvalidRequest(f"{name} is an option. Put it into options.", field=name)
         if name not in _FIELDS:
-            raise InvalidRequest(f"unknown field {name!r}{suggest_name(name, _FIELDS)}", field=name)
+            raise InvalidRequest(f"Unknown field {name!r}{suggest_name(name, _FIELDS)}", field=name)
     try:
-        body = msgspec.convert(found, ConfigureBody)
+        body = msgspec.convert(fields, ConfigureBody)
     except msgspec.ValidationError as error:
         raise InvalidRequest(str(error)) from None
     check_name("queue", body.queue)
     for name, label in (("namespace", body.namespace), ("task", body.task)):
         if label and (len(label) > MAX_NAME_LENGTH or not label.isprintable()):
             raise InvalidRequest(
-                f"{name} must have at most {MAX_NAME_LENGTH} printable characters", field=name
+                f"{name} must have at most {MAX_NAME_LENGTH} printable characters.", field=name
             )
     return body

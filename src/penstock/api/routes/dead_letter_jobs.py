@@ -1,13 +1,12 @@
-"""Requeueing and purging many dead letters: as jobs that can be watched and cancelled."""
+"""Routes that requeue or purge many dead letters, as jobs that can be watched and cancelled."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 from fastapi import APIRouter
@@ -19,21 +18,24 @@ from penstock.api.http.parameters import MAX_ID, Limit, Offset, parse_time
 from penstock.api.http.request_parsing import check_name, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
-from penstock.api.services import get_services
+from penstock.api.services import Services, get_services
+from penstock.broker.dead_letters.task_letters import DeadTasks
+from penstock.broker.durable_store import DeadLetter, DeadLetterFilter, DeadLetterJob
 from penstock.clock import iso
-from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1", tags=["dead letters"])
 
-TASK_ID = re.compile("[0-9a-f-]{32,36}-[0-9]{1,4}")
-MOST_IDS = 1_000
-MOST_A_SECOND = 100_000
-SAMPLE = 5
+TASK_ID_PATTERN = re.compile("[0-9a-f-]{32,36}-[0-9]{1,4}")
+MAX_IDS = 1_000
+MAX_RATE_PER_SECOND = 100_000
+MAX_TEXT_LENGTH = 255
+SAMPLE_SIZE = 5
+"""Dead letters that a dry run shows."""
 
 
-class WorkBody(msgspec.Struct, forbid_unknown_fields=True):
+class JobBody(msgspec.Struct, forbid_unknown_fields=True):
     letterIds: list[str] | None = None
     queue: str | None = None
     consumerGroup: str | None = None
@@ -48,189 +50,227 @@ class WorkBody(msgspec.Struct, forbid_unknown_fields=True):
     dryRun: bool = False
 
 
-_work_body = msgspec.json.Decoder(WorkBody)
+class JobSelection(NamedTuple):
+    """The dead letters of a job: those of a filter, or the named dead letters, or the named dead tasks."""
+
+    filter: DeadLetterFilter
+    dead_letter_ids: list[int] | None = None
+    task_ids: list[str] | None = None
 
 
-@router.post("/dlq/requeue", openapi_extra=request_body_schema(WorkBody), status_code=202)
+_job_decoder = msgspec.json.Decoder(JobBody)
+
+
+@router.post("/dlq/requeue", openapi_extra=request_body_schema(JobBody), status_code=202)
 async def requeue(request: Request) -> Response:
-    """Push every dead message that matches again, each to its own queue and partition. 202 with the job."""
-    return await _work(request, "requeue")
+    """Push every matching dead message again, each to its own queue and partition. 202 with the job."""
+    return await _create_job(request, "requeue")
 
 
-@router.post("/dlq/purge", openapi_extra=request_body_schema(WorkBody), status_code=202)
+@router.post("/dlq/purge", openapi_extra=request_body_schema(JobBody), status_code=202)
 async def purge(request: Request) -> Response:
-    """Delete every dead letter that matches. 202 with the job."""
-    return await _work(request, "purge")
+    """Delete every matching dead letter. 202 with the job."""
+    return await _create_job(request, "purge")
 
 
 @router.get("/jobs")
-async def list_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
-    """Jobs on dead letters, the latest first; finished ones are kept for 31 days."""
+async def list_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) -> dict[str, object]:
+    """List jobs on dead letters, the latest first. Finished ones are kept for 31 days."""
     get_guards(request).check(request, remote=True)
-    rows = await get_services(request).broker.store.jobs.list_jobs(DEFAULT_SCOPE, limit=limit, offset=offset)
-    return {"jobs": [told(row) for row in rows], "pagination": {"limit": limit, "offset": offset}}
+    jobs = await get_services(request).broker.store.jobs.list_jobs(DEFAULT_SCOPE, limit=limit, offset=offset)
+    return {"jobs": [job_to_json(job) for job in jobs], "pagination": {"limit": limit, "offset": offset}}
 
 
 @router.get("/jobs/{job_id}")
-async def get_job(request: Request, job_id: uuid.UUID) -> dict[str, Any]:
-    """How far a job has come."""
+async def get_job(request: Request, job_id: uuid.UUID) -> dict[str, object]:
+    """Report the progress of a job."""
     get_guards(request).check(request, remote=True)
-    return told(await get_services(request).broker.dead_letters.job(DEFAULT_SCOPE, job_id))
+    return job_to_json(await get_services(request).broker.dead_letters.job(DEFAULT_SCOPE, job_id))
 
 
 @router.post("/jobs/{job_id}/cancel")
-async def cancel_job(request: Request, job_id: uuid.UUID) -> dict[str, Any]:
-    """Stop a job: what it has done stays done. One that has ended is told as it is."""
+async def cancel_job(request: Request, job_id: uuid.UUID) -> dict[str, object]:
+    """Cancel a job. Its changes stay; a job that has ended is returned as it is."""
     get_guards(request).check(request)
-    return told(await get_services(request).broker.dead_letters.cancel(DEFAULT_SCOPE, job_id))
+    return job_to_json(await get_services(request).broker.dead_letters.cancel(DEFAULT_SCOPE, job_id))
 
 
-async def _work(request: Request, kind: str) -> Response:
+async def _create_job(request: Request, kind: str) -> Response:
     get_guards(request).check(request)
-    body = await read_json(request, _work_body)
-    which, letter_ids, task_ids = selection(body)
-    if body.ratePerSecond is not None and not 1 <= body.ratePerSecond <= MOST_A_SECOND:
+    body = await read_json(request, _job_decoder)
+    selection = parse_selection(body)
+    if body.ratePerSecond is not None and not 1 <= body.ratePerSecond <= MAX_RATE_PER_SECOND:
         raise InvalidRequest(
-            f"ratePerSecond must be from 1 to {MOST_A_SECOND}, not {body.ratePerSecond}",
+            f"ratePerSecond must be from 1 to {MAX_RATE_PER_SECOND}, not {body.ratePerSecond}.",
             field="ratePerSecond",
         )
     services = get_services(request)
-    tasks = (
-        services.broker.dead_letters.tasks
-        if task_ids
-        else await services.broker.dead_letter_catalog.run_queue_tasks(
-            DEFAULT_SCOPE, which.queue, for_change=True
+    if selection.task_ids:
+        tasks = services.broker.dead_letters.tasks
+    else:
+        tasks = await services.broker.dead_letter_catalog.run_queue_tasks(
+            DEFAULT_SCOPE, selection.filter.queue, for_change=True
         )
-    )
     if tasks is not None:
-        if task_ids:
-            which = replace(which, queue=await tasks.queue_of(DEFAULT_SCOPE, task_ids))
-        if not body.dryRun:
-            return accepted(
-                await services.broker.dead_letters.make_task_job(
-                    DEFAULT_SCOPE, kind, which, task_ids=task_ids, rate=body.ratePerSecond
-                )
-            )
-        total, exact = (len(task_ids), True) if task_ids else await tasks.count(DEFAULT_SCOPE, which)
-        return json_response(
-            {"dryRun": True, "kind": kind, "filter": {"queue": which.queue, "letterIds": task_ids}}
-            | {"total": total, "totalIsExact": exact, "latest": []}
-        )
+        return await _create_task_job(services, tasks, kind, selection, body)
     job = await services.broker.dead_letters.make_job(
-        DEFAULT_SCOPE, kind, which, letter_ids=letter_ids, rate=body.ratePerSecond, dry=body.dryRun
+        DEFAULT_SCOPE,
+        kind,
+        selection.filter,
+        letter_ids=selection.dead_letter_ids,
+        rate=body.ratePerSecond,
+        dry=body.dryRun,
     )
     if not body.dryRun:
         return accepted(job)
-    rows: list[Any] = []
-    if letter_ids is None:
-        rows = (await services.broker.store.dead_letters.read_page(DEFAULT_SCOPE, which, limit=SAMPLE)).rows
+    sample: list[DeadLetter] = []
+    if selection.dead_letter_ids is None:
+        page = await services.broker.store.dead_letters.read_page(
+            DEFAULT_SCOPE, selection.filter, limit=SAMPLE_SIZE
+        )
+        sample = page.dead_letters
     return json_response(
         {
             "dryRun": True,
             "kind": kind,
-            "filter": told(job)["filter"],
-            "total": job["total"],
-            "totalIsExact": job["total_is_exact"],
-            "latest": [dead_letter_to_dict(services, row) for row in rows],
+            "filter": job_to_json(job)["filter"],
+            "total": job.total,
+            "totalIsExact": job.total_is_exact,
+            "latest": [dead_letter_to_dict(services, dead_letter) for dead_letter in sample],
         }
     )
 
 
-def accepted(job: Any) -> Response:
-    """A job that was made, and where to ask about it."""
-    response = json_response(told(job), {"Location": f"/api/v1/jobs/{job['id']}"})
+async def _create_task_job(
+    services: Services, tasks: DeadTasks, kind: str, selection: JobSelection, body: JobBody
+) -> Response:
+    """Create a job on the dead tasks of a run queue, or answer a dry run."""
+    task_filter, task_ids = selection.filter, selection.task_ids
+    if task_ids:
+        task_filter = replace(task_filter, queue=await tasks.queue_of(DEFAULT_SCOPE, task_ids))
+    if not body.dryRun:
+        return accepted(
+            await services.broker.dead_letters.make_task_job(
+                DEFAULT_SCOPE, kind, task_filter, task_ids=task_ids, rate=body.ratePerSecond
+            )
+        )
+    total, is_exact = (len(task_ids), True) if task_ids else await tasks.count(DEFAULT_SCOPE, task_filter)
+    return json_response(
+        {
+            "dryRun": True,
+            "kind": kind,
+            "filter": {"queue": task_filter.queue, "letterIds": task_ids},
+            "total": total,
+            "totalIsExact": is_exact,
+            "latest": [],
+        }
+    )
+
+
+def accepted(job: DeadLetterJob) -> Response:
+    """Return a 202 with a new job and its location."""
+    response = json_response(job_to_json(job), {"Location": f"/api/v1/jobs/{job.id}"})
     response.status_code = 202
     return response
 
 
-def selection(body: WorkBody) -> tuple[DeadLetterFilter, list[int] | None, list[str] | None]:
-    """Which letters a body means: a filter, or ids of letters, or ids of dead tasks.
+def parse_selection(body: JobBody) -> JobSelection:
+    """Return the dead letters that a body selects.
 
-    Refuses one that names nothing, unless it says that it means all.
+    Raises InvalidRequest for a body that selects nothing, unless it says `"all": true`.
     """
-    which = DeadLetterFilter(
-        _name("queue", body.queue),
-        _name("consumerGroup", body.consumerGroup),
-        _name("partition", body.partition),
-        _maybe(lambda text: parse_time("from", text), body.start),
-        _maybe(lambda text: parse_time("to", text), body.end),
-        _text("error", body.error),
+    dead_letter_filter = DeadLetterFilter(
+        _check_name("queue", body.queue),
+        _check_name("consumerGroup", body.consumerGroup),
+        _check_name("partition", body.partition),
+        _parse_time("from", body.start),
+        _parse_time("to", body.end),
+        _check_text("error", body.error),
         body.errorGroup,
-        _text("payload", body.payload),
+        _check_text("payload", body.payload),
     )
-    named = which != DeadLetterFilter()
+    has_filter = dead_letter_filter != DeadLetterFilter()
     if body.letterIds is not None:
-        if named or body.all:
-            raise InvalidRequest("letterIds cannot be combined with a filter or all", field="letterIds")
-        if body.letterIds and all(map(TASK_ID.fullmatch, body.letterIds)):
-            return which, None, _bounded(list(dict.fromkeys(body.letterIds)))
-        return which, _letter_ids(body.letterIds), None
-    if named == body.all:
-        raise InvalidRequest('name what is meant: letterIds, a filter, or "all": true alone', field="all")
-    return which, None, None
+        if has_filter or body.all:
+            raise InvalidRequest("letterIds cannot be combined with a filter or all.", field="letterIds")
+        if body.letterIds and all(map(TASK_ID_PATTERN.fullmatch, body.letterIds)):
+            task_ids = _check_id_count(list(dict.fromkeys(body.letterIds)))
+            return JobSelection(dead_letter_filter, task_ids=task_ids)
+        return JobSelection(dead_letter_filter, dead_letter_ids=_parse_dead_letter_ids(body.letterIds))
+    if has_filter == body.all:
+        raise InvalidRequest('Send letterIds, or a filter, or "all": true alone.', field="all")
+    return JobSelection(dead_letter_filter)
 
 
-def told(row: Any) -> dict[str, Any]:
-    """A job as it is shown."""
-    note = row["note"]
-    if note is not None and row["state"] == "running":
-        reason, _, queue = note.partition(" ")
-        note = {
-            "queue_full": f"waits: queue {queue!r} has reached its maxSize",
-            "behind": f"waits: pushes to queue {queue!r} that were accepted earlier come first",
-        }.get(reason, note)
+def job_to_json(job: DeadLetterJob) -> dict[str, object]:
+    """Return the JSON of a job."""
+    ids = job.dead_letter_ids or job.task_ids or ()
     return {
-        "id": str(row["id"]),
-        "kind": row["kind"],
-        "state": row["state"],
+        "id": str(job.id),
+        "kind": job.kind,
+        "state": job.state,
         "filter": {
-            "letterIds": [str(named) for named in row["dead_letter_ids"] or row["task_ids"] or ()] or None,
-            "queue": row["queue"],
-            "consumerGroup": row["group_name"],
-            "partition": row["partition"],
-            "from": iso_or_none(row["failed_from"]),
-            "to": iso(row["failed_before"]),
-            "error": row["error"],
-            "errorGroup": row["error_key"],
-            "payload": row["payload"],
+            "letterIds": [str(dead_letter_id) for dead_letter_id in ids] or None,
+            "queue": job.queue,
+            "consumerGroup": job.group_name,
+            "partition": job.partition,
+            "from": iso_or_none(job.failed_from),
+            "to": iso(job.failed_before),
+            "error": job.error,
+            "errorGroup": job.error_key,
+            "payload": job.payload,
         },
-        "ratePerSecond": row["rate"],
-        "total": row["total"],
-        "totalIsExact": row["total_is_exact"],
-        "lookedAt": row["scanned"],
-        "changed": row["changed"],
-        "note": note,
-        "createdAt": iso(row["created_at"]),
-        "startedAt": iso_or_none(row["started_at"]),
-        "finishedAt": iso_or_none(row["finished_at"]),
+        "ratePerSecond": job.rate,
+        "total": job.total,
+        "totalIsExact": job.total_is_exact,
+        "lookedAt": job.scanned,
+        "changed": job.changed,
+        "note": _describe_note(job),
+        "createdAt": iso(job.created_at),
+        "startedAt": iso_or_none(job.started_at),
+        "finishedAt": iso_or_none(job.finished_at),
     }
 
 
-def _letter_ids(texts: list[str]) -> list[int]:
-    for text in _bounded(texts):
+def _describe_note(job: DeadLetterJob) -> str | None:
+    """Return the note of a job; of a running job, it is what the job waits for: `reason queue`."""
+    if job.note is None or job.state != "running":
+        return job.note
+    reason, _, queue = job.note.partition(" ")
+    return {
+        "queue_full": f"waits: queue {queue!r} has reached its maxSize",
+        "behind": f"waits: pushes to queue {queue!r} that were accepted earlier come first",
+    }.get(reason, job.note)
+
+
+def _parse_dead_letter_ids(texts: list[str]) -> list[int]:
+    for text in _check_id_count(texts):
         if not (text.isascii() and text.isdigit() and len(text) < 20 and 0 < int(text) <= MAX_ID):
             raise InvalidRequest(
-                f"letterIds must be ids of letters of durable queues, or of one run queue, not {text[:40]!r}",
+                "letterIds must be ids of dead letters of durable queues, or of one run queue, "
+                f"not {text[:40]!r}.",
                 field="letterIds",
             )
     return [int(text) for text in texts]
 
 
-def _bounded(texts: list[str]) -> list[str]:
-    if not 1 <= len(texts) <= MOST_IDS:
-        raise InvalidRequest(f"letterIds must name 1 to {MOST_IDS} letters", field="letterIds")
+def _check_id_count(texts: list[str]) -> list[str]:
+    if not 1 <= len(texts) <= MAX_IDS:
+        raise InvalidRequest(f"letterIds must have 1 to {MAX_IDS} ids.", field="letterIds")
     return texts
 
 
-def _name(what: str, value: str | None) -> str | None:
-    return None if value is None else check_name(what, value)
+def _check_name(field: str, name: str | None) -> str | None:
+    return None if name is None else check_name(field, name)
 
 
-def _text(what: str, value: str | None) -> str | None:
-    if value is not None and (not 0 < len(value) <= 255 or "\0" in value):
-        raise InvalidRequest(f"{what} must have 1 to 255 characters, none of them NUL", field=what)
-    return value
+def _check_text(field: str, text: str | None) -> str | None:
+    if text is not None and (not 0 < len(text) <= MAX_TEXT_LENGTH or "\0" in text):
+        raise InvalidRequest(
+            f"{field} must have 1 to {MAX_TEXT_LENGTH} characters, none of them NUL.", field=field
+        )
+    return text
 
 
-def _maybe(read: Callable[[str], datetime], value: str | None) -> datetime | None:
-    return None if value is None else read(value)
+def _parse_time(field: str, text: str | None) -> datetime | None:
+    return None if text is None else parse_time(field, text)

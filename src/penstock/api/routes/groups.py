@@ -1,9 +1,9 @@
-"""Consumer groups: who consumes what, how far behind, and moving or deleting them."""
+"""Routes that list consumer groups with their lag, and move or delete them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -14,12 +14,15 @@ from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue,
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.services import get_services
+from penstock.broker.durable_store import GroupPosition, GroupSummary, LaggingPosition, SeekResult
 from penstock.clock import iso, system_clock, to_utc
-from penstock.durable.consumer_groups import ConsumerGroups, SeekResult
 from penstock.errors import InvalidRequest, UnknownGroup
 from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1/consumer-groups", tags=["consumer groups"])
+
+MAX_QUEUES = 1_000
+"""Queues that the description of a group lists."""
 
 
 class SeekBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -31,20 +34,20 @@ class SubscriptionBody(msgspec.Struct, forbid_unknown_fields=True):
     subscriptionTimestamp: str
 
 
-_seek_body = msgspec.json.Decoder(SeekBody)
-_subscription_body = msgspec.json.Decoder(SubscriptionBody)
+_seek_decoder = msgspec.json.Decoder(SeekBody)
+_subscription_decoder = msgspec.json.Decoder(SubscriptionBody)
 
 
 @router.get("")
 async def list_groups(
     request: Request, queue: Queue | None = None, limit: Limit = 100, offset: Offset = 0
 ) -> Response:
-    """A page of groups by name and queue; how many there are is in the header Total-Count."""
-    rows = await get_services(request).broker.store.consumer_groups.list_groups(
+    """List groups by name and queue. The header Total-Count holds their number."""
+    groups = await get_services(request).broker.store.consumer_groups.list_groups(
         DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset
     )
     now_s = system_clock()
-    return json_response([summary(row, now_s) for row in rows], _total(rows))
+    return json_response([group_to_dict(group, now_s) for group in groups], _total_header(groups))
 
 
 @router.get("/lagging")
@@ -54,71 +57,60 @@ async def list_lagging(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
-    """The partitions in which a group has something unfinished that old, the oldest first."""
+    """List the partitions in which a group has an unfinished message of at least that age, the oldest
+    first."""
     now_s = system_clock()
-    rows = await get_services(request).broker.store.consumer_groups.list_lagging(
+    positions = await get_services(request).broker.store.consumer_groups.list_lagging(
         DEFAULT_SCOPE, to_utc(now_s - min_lag_s), limit=limit, offset=offset
     )
-    found = []
-    for row in rows:
-        lag_s = _age_s(row.oldest_at, now_s)
-        found.append(
-            {
-                "consumer_group": row.group_name,
-                "queue_name": row.queue,
-                "partition_name": row.partition,
-                "partition_id": str(row.partition_id),
-                "offset_lag": row.unfinished,
-                "time_lag_seconds": lag_s,
-                "lag_hours": round(lag_s / 3600, 2),
-                "oldest_unconsumed_at": iso(row.oldest_at),
-                "last_consumed_at": iso_or_none(row.leased_at),
-            }
-        )
-    return json_response(found, _total(rows))
+    return json_response(
+        [_lagging_position_to_dict(position, now_s) for position in positions], _total_header(positions)
+    )
 
 
 @router.get("/{group}")
 async def get_group(
     request: Request, group: Group, queue: Queue | None = None, limit: Limit = 100, offset: Offset = 0
-) -> dict[str, Any]:
-    """The queues a group consumes, each with a page of the partitions by name."""
-    database = get_services(request).database
-    rows = await ConsumerGroups(database).list_groups(DEFAULT_SCOPE, group=group, queue=queue, limit=1_000)
-    if not rows:
-        raise UnknownGroup(f"there is no consumer group {group!r}; it is made by its first pop", group=group)
+) -> dict[str, object]:
+    """Describe the queues that a group consumes, each with a page of its partitions by name."""
+    reader = get_services(request).broker.store.consumer_groups
+    groups = await reader.list_groups(DEFAULT_SCOPE, group=group, queue=queue, limit=MAX_QUEUES)
+    if not groups:
+        raise UnknownGroup(
+            f"Consumer group {group!r} does not exist. The first pop of a group creates it.", group=group
+        )
     now_s = system_clock()
-    answer = {}
-    for row in rows:
-        positions = await ConsumerGroups(database).list_positions(row.id, limit=limit, offset=offset)
-        answer[row.queue] = {
-            **summary(row, now_s),
+    queues: dict[str, object] = {}
+    for summary in groups:
+        positions = await reader.list_positions(summary.id, limit=limit, offset=offset)
+        queues[summary.queue] = {
+            **group_to_dict(summary, now_s),
             "partitionCount": positions[0].total if positions else 0,
-            "partitions": [_position(position, now_s) for position in positions],
+            "partitions": [_position_to_dict(position, now_s) for position in positions],
         }
-    return answer
+    return queues
 
 
 @router.delete("/{group}")
 async def delete_group(
     request: Request, group: Group, delete_metadata: bool = Query(True, alias="deleteMetadata")
-) -> dict[str, Any]:
-    """Delete a group in every queue; without its metadata it only starts over."""
+) -> dict[str, object]:
+    """Delete a group in every queue. With deleteMetadata=false it only starts over."""
     return await _delete(request, group, None, delete_metadata)
 
 
 @router.delete("/{group}/queues/{queue}")
 async def delete_group_of_queue(
     request: Request, group: Group, queue: Queue, delete_metadata: bool = Query(True, alias="deleteMetadata")
-) -> dict[str, Any]:
-    """Delete a group in one queue; without its metadata it only starts over."""
+) -> dict[str, object]:
+    """Delete a group in one queue. With deleteMetadata=false it only starts over."""
     return await _delete(request, group, queue, delete_metadata)
 
 
 @router.post("/{group}/subscription", openapi_extra=request_body_schema(SubscriptionBody))
-async def subscribe(request: Request, group: Group) -> dict[str, Any]:
-    """Let a group start at a parse_time, in every queue it consumes."""
-    body = await read_json(request, _subscription_body)
+async def subscribe(request: Request, group: Group) -> dict[str, object]:
+    """Move a group to a time in every queue it consumes."""
+    body = await read_json(request, _subscription_decoder)
     start = parse_time("subscriptionTimestamp", body.subscriptionTimestamp)
     queues = await get_services(request).broker.groups.subscribe(DEFAULT_SCOPE, group, start)
     return {
@@ -131,12 +123,12 @@ async def subscribe(request: Request, group: Group) -> dict[str, Any]:
 
 
 @router.post("/{group}/queues/{queue}/seek", openapi_extra=request_body_schema(SeekBody))
-async def seek(request: Request, group: Group, queue: Queue) -> dict[str, Any]:
-    """Move a group behind the last message of every partition of a queue, or to a moment."""
-    body = await read_json(request, _seek_body, SeekBody())
-    target = _target(body)
-    moved = await get_services(request).broker.groups.seek(DEFAULT_SCOPE, group, queue, target)
-    return _sought(group, queue, body, moved)
+async def seek(request: Request, group: Group, queue: Queue) -> dict[str, object]:
+    """Move a group past the last message of every partition of a queue, or to a time."""
+    body = await read_json(request, _seek_decoder, SeekBody())
+    target = _seek_target(body)
+    result = await get_services(request).broker.groups.seek(DEFAULT_SCOPE, group, queue, target)
+    return _seek_to_dict(group, queue, body, result)
 
 
 @router.post(
@@ -145,42 +137,46 @@ async def seek(request: Request, group: Group, queue: Queue) -> dict[str, Any]:
 )
 async def seek_partition(
     request: Request, group: Group, queue: Queue, partition: Partition
-) -> dict[str, Any]:
-    """The same in one partition; without a body, behind its last message."""
-    body = await read_json(request, _seek_body, SeekBody(toEnd=True))
-    target = _target(body)
-    moved = await get_services(request).broker.groups.seek(DEFAULT_SCOPE, group, queue, target, partition)
-    return _sought(group, queue, body, moved) | {"partitionName": partition, "updated": moved.moved > 0}
-
-
-def summary(row: Any, now_s: float) -> dict[str, Any]:
-    """A group in one queue, from a row of `groups_v1`."""
-    unfinished = row["depth"] + row["running"]
-    state = "consuming" if row["leases"] else "waiting" if row["behind"] else "idle"
-    dated = row["subscription"] not in ("all", "new")
-    return {
-        "name": row["name"],
-        "queueName": row["queue"],
-        "topics": [row["queue"]],
-        "state": state,
-        "totalLag": unfinished,
-        "pending": row["depth"],
-        "processing": row["running"],
-        "activeLeases": row["leases"],
-        "partitionsWithLag": row["behind"],
-        "maxTimeLag": _age_s(row["oldest_at"], now_s) if row["oldest_at"] else 0,
-        "oldestMessageAt": iso_or_none(row["oldest_at"]),
-        "deadLetter": row["dead"],
-        "subscriptionMode": "timestamp" if dated else row["subscription"],
-        "subscriptionTimestamp": row["subscription"] if dated else None,
-        "subscriptionCreatedAt": iso(row["created_at"]),
+) -> dict[str, object]:
+    """Move a group in one partition; without a body, past its last message."""
+    body = await read_json(request, _seek_decoder, SeekBody(toEnd=True))
+    target = _seek_target(body)
+    result = await get_services(request).broker.groups.seek(DEFAULT_SCOPE, group, queue, target, partition)
+    return _seek_to_dict(group, queue, body, result) | {
+        "partitionName": partition,
+        "updated": result.moved > 0,
     }
 
 
-async def _delete(request: Request, group: str, queue: str | None, delete_metadata: bool) -> dict[str, Any]:
-    work = get_services(request).broker.groups
-    forget = work.delete if delete_metadata else work.reset
-    partitions = await forget(DEFAULT_SCOPE, group, queue)
+def group_to_dict(group: GroupSummary, now_s: float) -> dict[str, object]:
+    """Return the JSON of a group in one queue."""
+    state = "consuming" if group.leases else "waiting" if group.behind else "idle"
+    has_start_time = group.subscription not in ("all", "new")
+    return {
+        "name": group.name,
+        "queueName": group.queue,
+        "topics": [group.queue],
+        "state": state,
+        "totalLag": group.depth + group.running,
+        "pending": group.depth,
+        "processing": group.running,
+        "activeLeases": group.leases,
+        "partitionsWithLag": group.behind,
+        "maxTimeLag": _age_s(group.oldest_at, now_s),
+        "oldestMessageAt": iso_or_none(group.oldest_at),
+        "deadLetter": group.dead,
+        "subscriptionMode": "timestamp" if has_start_time else group.subscription,
+        "subscriptionTimestamp": group.subscription if has_start_time else None,
+        "subscriptionCreatedAt": iso(group.created_at),
+    }
+
+
+async def _delete(
+    request: Request, group: str, queue: str | None, delete_metadata: bool
+) -> dict[str, object]:
+    groups = get_services(request).broker.groups
+    delete_or_reset = groups.delete if delete_metadata else groups.reset
+    partitions = await delete_or_reset(DEFAULT_SCOPE, group, queue)
     return {
         "success": True,
         "consumerGroup": group,
@@ -190,43 +186,58 @@ async def _delete(request: Request, group: str, queue: str | None, delete_metada
     }
 
 
-def _target(body: SeekBody) -> str:
+def _seek_target(body: SeekBody) -> str:
     if body.toEnd == (body.timestamp is not None):
-        raise InvalidRequest('say either "toEnd": true or a "timestamp" in ISO 8601', field="timestamp")
+        raise InvalidRequest('Send either "toEnd": true or a "timestamp" in ISO 8601.', field="timestamp")
     return "new" if body.toEnd else parse_time("timestamp", body.timestamp).isoformat()
 
 
-def _sought(group: str, queue: str, body: SeekBody, moved: SeekResult) -> dict[str, Any]:
+def _seek_to_dict(group: str, queue: str, body: SeekBody, result: SeekResult) -> dict[str, object]:
     return {
         "success": True,
         "consumerGroup": group,
         "queueName": queue,
         "seekToEnd": body.toEnd,
         "targetTimestamp": body.timestamp,
-        "partitionsUpdated": moved.moved,
-        "messagesSkipped": moved.forward,
-        "messagesReplayed": moved.back,
+        "partitionsUpdated": result.moved,
+        "messagesSkipped": result.forward,
+        "messagesReplayed": result.back,
     }
 
 
-def _position(row: Any, now_s: float) -> dict[str, Any]:
+def _lagging_position_to_dict(position: LaggingPosition, now_s: float) -> dict[str, object]:
+    lag_s = _age_s(position.oldest_at, now_s)
     return {
-        "partition": row["partition"],
-        "partitionId": str(row["partition_id"]),
-        "nextUnfinishedOffset": row["cursor"],
-        "nextOffset": row["next_offset"],
-        "offsetLag": row["unfinished"],
-        "timeLagSeconds": _age_s(row["oldest_at"], now_s) if row["oldest_at"] else 0,
-        "oldestMessageAt": iso_or_none(row["oldest_at"]),
-        "leaseActive": row["lease_expires_at"] is not None,
-        "leasedAt": iso_or_none(row["leased_at"]),
-        "leaseExpiresAt": iso_or_none(row["lease_expires_at"]),
+        "consumer_group": position.group_name,
+        "queue_name": position.queue,
+        "partition_name": position.partition,
+        "partition_id": str(position.partition_id),
+        "offset_lag": position.unfinished,
+        "time_lag_seconds": lag_s,
+        "lag_hours": round(lag_s / 3600, 2),
+        "oldest_unconsumed_at": iso(position.oldest_at),
+        "last_consumed_at": iso_or_none(position.leased_at),
     }
 
 
-def _age_s(pushed_at: datetime, now_s: float) -> float:
-    return round(max(0.0, now_s - pushed_at.timestamp()), 3)
+def _position_to_dict(position: GroupPosition, now_s: float) -> dict[str, object]:
+    return {
+        "partition": position.partition,
+        "partitionId": str(position.partition_id),
+        "nextUnfinishedOffset": position.cursor,
+        "nextOffset": position.next_offset,
+        "offsetLag": position.unfinished,
+        "timeLagSeconds": _age_s(position.oldest_at, now_s),
+        "oldestMessageAt": iso_or_none(position.oldest_at),
+        "leaseActive": position.lease_expires_at is not None,
+        "leasedAt": iso_or_none(position.leased_at),
+        "leaseExpiresAt": iso_or_none(position.lease_expires_at),
+    }
 
 
-def _total(rows: list[Any]) -> dict[str, str]:
-    return {"Total-Count": str(rows[0]["total"] if rows else 0)}
+def _age_s(pushed_at: datetime | None, now_s: float) -> float:
+    return 0 if pushed_at is None else round(max(0.0, now_s - pushed_at.timestamp()), 3)
+
+
+def _total_header(rows: Sequence[GroupSummary] | Sequence[LaggingPosition]) -> dict[str, str]:
+    return {"Total-Count": str(rows[0].total if rows else 0)}

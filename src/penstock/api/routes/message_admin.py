@@ -1,8 +1,8 @@
-"""Single messages in an operator's hands: listed, looked at, deleted, retried, declared dead."""
+"""Routes for operators that list, read, delete, retry and dead-letter single messages."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -15,29 +15,41 @@ from penstock.api.http.response import iso_or_none, json_response, payload_field
 from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import Services, get_services
+from penstock.broker.durable_store import DeadLetterFilter, ListedMessage, MessageQuery
 from penstock.broker.queues.message_actions import StoredMessage
 from penstock.clock import iso
-from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
-from penstock.durable.stored_messages import MessageQuery
 from penstock.errors import InvalidRequest, UnknownGroup, UnknownPartition
 from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
 
 router = APIRouter(prefix="/api/v1/messages", tags=["messages"])
 
-Status = Literal["pending", "processing", "completed", "dead_letter"]
+MessageStatus = Literal["pending", "processing", "completed", "dead_letter"]
+DEFAULT_ERROR = "declared dead by an operator"
 
 
 class GroupBody(msgspec.Struct, forbid_unknown_fields=True):
     consumerGroup: str | None = None
 
 
-class BuryBody(msgspec.Struct, forbid_unknown_fields=True):
+class DeclareDeadBody(msgspec.Struct, forbid_unknown_fields=True):
     consumerGroup: str | None = None
     error: str | None = None
 
 
-_group_body = msgspec.json.Decoder(GroupBody)
-_bury_body = msgspec.json.Decoder(BuryBody)
+_group_decoder = msgspec.json.Decoder(GroupBody)
+_declare_dead_decoder = msgspec.json.Decoder(DeclareDeadBody)
+
+
+class MessageSelection(NamedTuple):
+    """Which messages of a queue a page lists, and where it starts."""
+
+    queue: str
+    partition: str | None
+    group: str | None
+    status: MessageStatus | None
+    cursor: str | None
+    limit: int
+    offset: int
 
 
 @router.get("")
@@ -45,33 +57,33 @@ async def list_messages(
     request: Request,
     queue: Queue,
     partition: Partition | None = None,
-    group: Group | None = Query(None, alias="consumerGroup", description="whose status is told"),
-    status: Status | None = None,
-    cursor: str | None = Query(None, description="nextCursor of the page before", max_length=60),
+    group: Group | None = Query(None, alias="consumerGroup", description="the group whose status is shown"),
+    status: MessageStatus | None = None,
+    cursor: str | None = Query(None, description="nextCursor of the previous page", max_length=60),
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
-    """A page of a queue's messages: newest first within each partition."""
-    listing = await message_page(
-        get_services(request), queue, partition, group, status, cursor, limit, offset
-    )
-    return json_response(listing)
+    """List a queue's messages, newest first within each partition."""
+    selection = MessageSelection(queue, partition, group, status, cursor, limit, offset)
+    return json_response(await read_message_page(get_services(request), selection))
 
 
 @router.get("/{partition_id}/{transaction_id:path}")
 async def get_message(request: Request, partition_id: PartitionId, transaction_id: TransactionId) -> Response:
-    """One message with its payload, and what it is to each group."""
-    work = get_services(request).broker.message_actions
-    record = await work.get(DEFAULT_SCOPE, partition_id, transaction_id)
-    data = payload_fields(work.decrypt(record.row["payload"]))
-    return json_response({**_record(record, transaction_id), **data, "payload": data["data"]})
+    """Return one message with its payload and its status for each group."""
+    actions = get_services(request).broker.message_actions
+    message = await actions.get(DEFAULT_SCOPE, partition_id, transaction_id)
+    data = payload_fields(actions.decrypt(message.row.payload))
+    return json_response(
+        {**_stored_message_to_dict(message, transaction_id), **data, "payload": data["data"]}
+    )
 
 
 @router.delete("/{partition_id}/{transaction_id:path}")
 async def delete_message(
     request: Request, partition_id: PartitionId, transaction_id: TransactionId
-) -> dict[str, Any]:
-    """Take a message out: its payload is erased, and no group gets it any more."""
+) -> dict[str, object]:
+    """Delete a message: its payload is erased, and no group receives it any more."""
     await get_services(request).broker.message_actions.delete(DEFAULT_SCOPE, partition_id, transaction_id)
     return {
         "success": True,
@@ -87,16 +99,16 @@ async def delete_message(
 )
 async def retry_message(
     request: Request, partition_id: PartitionId, transaction_id: TransactionId
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Push a dead message again, to the end of its partition."""
-    body = await read_json(request, _group_body, GroupBody())
-    place, message_id = await get_services(request).broker.message_actions.retry(
-        DEFAULT_SCOPE, partition_id, transaction_id, _group(body.consumerGroup)
+    body = await read_json(request, _group_decoder, GroupBody())
+    partition, message_id = await get_services(request).broker.message_actions.retry(
+        DEFAULT_SCOPE, partition_id, transaction_id, _check_group(body.consumerGroup)
     )
     return {
         "success": True,
-        "queue": place.queue,
-        "partition": place.partition,
+        "queue": partition.queue,
+        "partition": partition.partition,
         "partitionId": str(partition_id),
         "transactionId": str(message_id),
         "messageId": str(message_id),
@@ -105,16 +117,17 @@ async def retry_message(
 
 
 @router.post(
-    "/{partition_id}/{transaction_id:path}/dlq", openapi_extra=request_body_schema(BuryBody, required=False)
+    "/{partition_id}/{transaction_id:path}/dlq",
+    openapi_extra=request_body_schema(DeclareDeadBody, required=False),
 )
-async def bury_message(
+async def declare_dead(
     request: Request, partition_id: PartitionId, transaction_id: TransactionId
-) -> dict[str, Any]:
-    """Declare a message dead for a group."""
-    body = await read_json(request, _bury_body, BuryBody())
-    error = (body.error or "").replace("\0", "") or "declared dead by an operator"
+) -> dict[str, object]:
+    """Move a message to the dead letters of a group."""
+    body = await read_json(request, _declare_dead_decoder, DeclareDeadBody())
+    error = (body.error or "").replace("\0", "") or DEFAULT_ERROR
     group, outcome = await get_services(request).broker.message_actions.declare_dead(
-        DEFAULT_SCOPE, partition_id, transaction_id, _group(body.consumerGroup), error
+        DEFAULT_SCOPE, partition_id, transaction_id, _check_group(body.consumerGroup), error
     )
     return {
         "success": True,
@@ -125,123 +138,143 @@ async def bury_message(
     }
 
 
-async def message_page(
-    services: Services,
-    queue: str,
-    partition: str | None,
-    group: str | None,
-    status: str | None,
-    cursor: str | None,
-    limit: int,
-    offset: int,
-) -> dict[str, Any]:
-    found = await services.broker.store.catalog.find_queue(DEFAULT_SCOPE, queue)
-    if found is None:
+async def read_message_page(services: Services, selection: MessageSelection) -> dict[str, object]:
+    """Return the JSON of a page of messages. Raises UnknownQueue, UnknownGroup or UnknownPartition."""
+    queue, partition, group, status, cursor, limit, offset = selection
+    store = services.broker.store
+    record = await store.catalog.find_queue(DEFAULT_SCOPE, queue)
+    if record is None:
         raise unknown_queue(queue)
-    known = {
-        row.name: row.id for row in await services.broker.store.consumer_groups.ids_by_name(found.id)
-    }
-    if group is not None and group not in known:
-        raise UnknownGroup(f"there is no consumer group {group!r} of queue {queue!r}", group=group)
+    group_ids = await store.consumer_groups.ids_by_name(record.id)
+    if group is not None and group not in group_ids:
+        raise UnknownGroup(f"Queue {queue!r} has no consumer group {group!r}.", group=group)
     if status == "dead_letter":
-        which = DeadLetterFilter(queue, group, partition)
-        letters = await services.broker.store.dead_letters.read_page(
-            DEFAULT_SCOPE, which, limit=limit, offset=offset
-        )
-        total = await services.broker.store.dead_letters.count(DEFAULT_SCOPE, which)
-        listed = [{**dead_letter_to_dict(services, row), "status": "dead_letter"} for row in letters]
-        return _listing(listed, total, None, limit, offset)
+        return await _read_dead_letter_page(services, selection)
     partition_id = None
     if partition is not None:
-        partition_id = await services.broker.store.messages.find_partition_id(found.id, partition)
+        partition_id = await store.messages.find_partition_id(record.id, partition)
         if partition_id is None:
-            raise UnknownPartition(f"queue {queue!r} has no partition {partition!r}", partition=partition)
-    group_id = known.get(group or QUEUE_MODE)
-    page = MessageQuery(found.id, partition_id, group_id, status, _cursor(cursor), offset, limit)
-    rows = await services.broker.store.messages.list_messages(page)
-    after = f"{rows[-1].partition_id}:{rows[-1].message_offset}" if len(rows) == limit else None
-    exact = None if status == "completed" or cursor is not None else rows[0].total if rows else 0
-    listed = [_listed(services, queue, row) for row in rows if status in (None, row.status)]
-    return _listing(listed, exact, after, limit, offset)
+            raise UnknownPartition(f"Queue {queue!r} has no partition {partition!r}.", partition=partition)
+    group_id = group_ids.get(group or QUEUE_MODE)
+    query = MessageQuery(record.id, partition_id, group_id, status, _parse_cursor(cursor), offset, limit)
+    messages = await store.messages.list_messages(query)
+    next_cursor = None
+    if len(messages) == limit:
+        next_cursor = f"{messages[-1].partition_id}:{messages[-1].message_offset}"
+    total = None
+    if status != "completed" and cursor is None:
+        total = messages[0].total if messages else 0
+    # A page of the completed messages has dead ones among them.
+    shown = [
+        _listed_message_to_dict(services, queue, message)
+        for message in messages
+        if status in (None, message.status)
+    ]
+    return _page_to_dict(shown, total, next_cursor, limit, offset)
 
 
-def _listing(
-    listed: list[dict[str, Any]], total: int | None, after: str | None, limit: int, offset: int
-) -> dict[str, Any]:
+async def _read_dead_letter_page(services: Services, selection: MessageSelection) -> dict[str, object]:
+    dead_letters = services.broker.store.dead_letters
+    limit, offset = selection.limit, selection.offset
+    dead_letter_filter = DeadLetterFilter(selection.queue, selection.group, selection.partition)
+    page = await dead_letters.read_page(DEFAULT_SCOPE, dead_letter_filter, limit=limit, offset=offset)
+    total = await dead_letters.count(DEFAULT_SCOPE, dead_letter_filter)
+    shown = [
+        {**dead_letter_to_dict(services, dead_letter), "status": "dead_letter"}
+        for dead_letter in page.dead_letters
+    ]
+    return _page_to_dict(shown, total, None, limit, offset)
+
+
+def _page_to_dict(
+    messages: list[dict[str, object]], total: int | None, next_cursor: str | None, limit: int, offset: int
+) -> dict[str, object]:
     return {
-        "messages": listed,
+        "messages": messages,
         "total": total,
-        "nextCursor": after,
+        "nextCursor": next_cursor,
         "pagination": {"limit": limit, "offset": offset},
     }
 
 
-def _listed(services: Services, queue: str, row: Any) -> dict[str, Any]:
+def _listed_message_to_dict(services: Services, queue: str, message: ListedMessage) -> dict[str, object]:
     return {
-        "id": row["message_id"],
-        "transactionId": row["transaction_id"],
-        "partitionId": str(row["partition_id"]),
+        "id": message.message_id,
+        "transactionId": message.transaction_id,
+        "partitionId": str(message.partition_id),
         "queue": queue,
-        "partition": row["partition"],
-        "offset": row["message_offset"],
-        "traceId": row["trace_id"],
-        "status": row["status"],
-        "retryCount": row["attempts"],
-        "createdAt": iso(row["created_at"]),
-        "leaseExpiresAt": iso_or_none(row["lease_expires_at"]),
-        **payload_fields(services.broker.message_actions.decrypt(row["payload"])),
+        "partition": message.partition,
+        "offset": message.message_offset,
+        "traceId": message.trace_id,
+        "status": message.status,
+        "retryCount": message.attempts,
+        "createdAt": iso(message.created_at),
+        "leaseExpiresAt": iso_or_none(message.lease_expires_at),
+        **payload_fields(services.broker.message_actions.decrypt(message.payload)),
     }
 
 
-def _record(record: StoredMessage, transaction_id: str) -> dict[str, Any]:
-    states = [
-        {
-            "name": state["group_name"],
-            "status": state["status"],
-            "retryCount": state["attempts"],
-            "leaseExpiresAt": iso_or_none(state["lease_expires_at"]),
-            "errorMessage": state["error"],
-            "failedAt": iso_or_none(state["failed_at"]),
-        }
-        for state in record.states
-    ] or [
-        {
-            "name": row["group_name"],
-            "status": "dead_letter",
-            "retryCount": row["attempts"],
-            "leaseExpiresAt": None,
-            "errorMessage": row["error"],
-            "failedAt": iso(row["failed_at"]),
-        }
-        for row in record.dead_letters
-    ]
-    chosen = [state for state in states if state["name"] == QUEUE_MODE] or states
-    told = chosen[0] if len(chosen) == 1 else {"status": None if chosen else "pending"}
+def _stored_message_to_dict(message: StoredMessage, transaction_id: str) -> dict[str, object]:
+    """Return the JSON of a message. Its own status is that of queue mode, or of its only group."""
+    states = _group_states_to_list(message)
+    relevant = [state for state in states if state["name"] == QUEUE_MODE] or states
+    state: dict[str, object] = {"status": None if relevant else "pending"}
+    if len(relevant) == 1:
+        state = relevant[0]
     return {
-        "id": record.row["message_id"],
+        "id": message.row.message_id,
         "transactionId": transaction_id,
-        "partitionId": str(record.location.partition_id),
-        "queue": record.location.queue,
-        "partition": record.location.partition,
-        "offset": record.offset,
-        "traceId": record.row["trace_id"],
-        "createdAt": iso(record.row["created_at"]),
-        "status": told["status"],
-        "retryCount": told.get("retryCount", 0),
-        "errorMessage": told.get("errorMessage"),
-        "leaseExpiresAt": told.get("leaseExpiresAt"),
+        "partitionId": str(message.location.partition_id),
+        "queue": message.location.queue,
+        "partition": message.location.partition,
+        "offset": message.offset,
+        "traceId": message.row.trace_id,
+        "createdAt": iso(message.row.created_at),
+        "status": state["status"],
+        "retryCount": state.get("retryCount", 0),
+        "errorMessage": state.get("errorMessage"),
+        "leaseExpiresAt": state.get("leaseExpiresAt"),
         "consumerGroups": states,
     }
 
 
-def _group(name: str | None) -> str | None:
+def _group_states_to_list(message: StoredMessage) -> list[dict[str, object]]:
+    """Return the state for each group; of a message that retention dropped, its dead letters."""
+    states: list[dict[str, object]] = [
+        {
+            "name": state.group_name,
+            "status": state.status,
+            "retryCount": state.attempts,
+            "leaseExpiresAt": iso_or_none(state.lease_expires_at),
+            "errorMessage": state.error,
+            "failedAt": iso_or_none(state.failed_at),
+        }
+        for state in message.states
+    ]
+    return states or [
+        {
+            "name": dead_letter.group_name,
+            "status": "dead_letter",
+            "retryCount": dead_letter.attempts,
+            "leaseExpiresAt": None,
+            "errorMessage": dead_letter.error,
+            "failedAt": iso(dead_letter.failed_at),
+        }
+        for dead_letter in message.dead_letters
+    ]
+
+
+def _check_group(name: str | None) -> str | None:
     return None if name is None else check_name("consumerGroup", name)
 
 
-def _cursor(text: str | None) -> tuple[int, int] | None:
+def _parse_cursor(text: str | None) -> tuple[int, int] | None:
+    """Return the partition id and the offset of a nextCursor."""
     if text is None:
         return None
-    partition, _, offset = text.partition(":")
-    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (partition, offset)):
-        raise InvalidRequest(f"cursor {text!r} is not the nextCursor of a page", field="cursor")
-    return int(partition), int(offset)
+    partition_id, _, offset = text.partition(":")
+    if not all(
+        number.isascii() and number.isdigit() and len(number) < 19 for number in (partition_id, offset)
+    ):
+        raise InvalidRequest(f"cursor {text!r} is not valid. Use the nextCursor of a page.", field="cursor")
+    return int(partition_id), int(offset)

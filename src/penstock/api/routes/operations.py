@@ -1,10 +1,10 @@
-"""Pushes and acks that were accepted for later: how they stand, and what an operator can do about them."""
+"""Routes for deferred operations: pushes and acks that were accepted with 202."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
@@ -12,13 +12,17 @@ from starlette.requests import Request
 from penstock.api.http.parameters import Limit, Queue
 from penstock.api.http.response import iso_or_none
 from penstock.api.services import get_services
+from penstock.broker.durable_store import OperationRecord, OperationSummary
+from penstock.broker.journal.push_journal import Journal
 from penstock.clock import iso
 from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 
-OperationId = Annotated[uuid.UUID, Path(alias="operationId", description="as the 202 told it")]
+OperationId = Annotated[uuid.UUID, Path(alias="operationId", description="operationId of the 202 response")]
 Status = Literal["pending", "completed", "failed"]
+
+REJECTED_ACKS = ("lease_lost", "not_leased")
 
 
 @router.get("")
@@ -26,24 +30,23 @@ async def list_operations(
     request: Request,
     status: Status | None = None,
     queue: Queue | None = None,
-    after: uuid.UUID | None = Query(None, description="the last id of the page before"),
+    after: uuid.UUID | None = Query(None, description="the last id of the previous page"),
     limit: Limit = 100,
-) -> dict[str, Any]:
-    """A page of operations, the oldest first. What is done is kept for an hour."""
-    rows = await get_services(request).broker.store.operations.list_operations(
+) -> dict[str, object]:
+    """List operations, the oldest first. Completed ones are kept for an hour."""
+    operations = await get_services(request).broker.store.operations.list_operations(
         DEFAULT_SCOPE, queue=queue, status=status, after=after, limit=limit
     )
     return {
-        "operations": [_described(row) for row in rows],
-        "next": str(rows[-1].id) if len(rows) == limit else None,
+        "operations": [_operation_to_dict(operation) for operation in operations],
+        "next": str(operations[-1].id) if len(operations) == limit else None,
     }
 
 
 @router.get("/stats")
-async def statistics(request: Request) -> dict[str, Any]:
-    """Operations by type, priority and status; how loaded this broker process is; what the journal holds."""
-    services = get_services(request)
-    rows = await services.broker.store.operations.statistics()
+async def statistics(request: Request) -> dict[str, object]:
+    """Count operations by type, priority and status, and report the load of this process and its journal."""
+    broker = get_services(request).broker
     return {
         "stats": [
             {
@@ -55,42 +58,42 @@ async def statistics(request: Request) -> dict[str, Any]:
                 "newest": iso(row.newest),
                 "averageSeconds": round(row.average_s, 3),
             }
-            for row in rows
+            for row in await broker.store.operations.statistics()
         ],
-        "load": services.broker.load.to_dict(),
-        "journal": journal_depth(services.broker.journal),
+        "load": broker.load.to_dict(),
+        "journal": journal_depth_to_dict(broker.journal),
     }
 
 
 @router.get("/{operationId}")
-async def get_operation(request: Request, operation_id: OperationId) -> dict[str, Any]:
-    """One operation, with the result of every item once it is done."""
-    services = get_services(request)
-    row = await services.broker.operations.get(DEFAULT_SCOPE, operation_id)
-    ahead = row["ahead"]
-    return _described(row) | {
+async def get_operation(request: Request, operation_id: OperationId) -> dict[str, object]:
+    """Return one operation, with the result of every item once it is completed."""
+    broker = get_services(request).broker
+    operation = await broker.operations.get(DEFAULT_SCOPE, operation_id)
+    ahead = operation.ahead
+    return _operation_to_dict(operation) | {
         "queuePosition": None if ahead is None else ahead + 1,
-        "estimatedWait": None if ahead is None else services.broker.load.estimated_wait_s(row["kind"]),
-        "result": _result(row) if row["status"] == "completed" else None,
+        "estimatedWait": None if ahead is None else broker.load.estimated_wait_s(operation.kind),
+        "result": _results_to_list(operation) if operation.status == "completed" else None,
     }
 
 
 @router.post("/{operationId}/retry")
-async def retry_operation(request: Request, operation_id: OperationId) -> dict[str, Any]:
-    """Try a failed operation again, before all others of its lane."""
+async def retry_operation(request: Request, operation_id: OperationId) -> dict[str, object]:
+    """Retry a failed operation, before all others of its lane."""
     await get_services(request).broker.operations.retry(DEFAULT_SCOPE, operation_id)
     return {"operationId": str(operation_id), "status": "pending"}
 
 
 @router.delete("/{operationId}")
-async def drop_operation(request: Request, operation_id: OperationId) -> dict[str, Any]:
-    """Forget an operation. One that is pending or failed is never carried out then: its messages are gone."""
-    was = await get_services(request).broker.operations.delete(DEFAULT_SCOPE, operation_id)
-    return {"operationId": str(operation_id), "dropped": True, "status": was}
+async def drop_operation(request: Request, operation_id: OperationId) -> dict[str, object]:
+    """Delete an operation. A pending or failed one is never executed then: its messages are lost."""
+    status = await get_services(request).broker.operations.delete(DEFAULT_SCOPE, operation_id)
+    return {"operationId": str(operation_id), "dropped": True, "status": status}
 
 
-def journal_depth(journal: Any) -> dict[str, Any] | None:
-    """What the journal of this machine holds; None if there is none."""
+def journal_depth_to_dict(journal: Journal | None) -> dict[str, object] | None:
+    """Return the JSON of what the journal of this machine holds; None without a journal."""
     if journal is None:
         return None
     depth = journal.depth()
@@ -101,38 +104,38 @@ def journal_depth(journal: Any) -> dict[str, Any] | None:
     }
 
 
-def _described(row: Any) -> dict[str, Any]:
+def _operation_to_dict(operation: OperationSummary | OperationRecord) -> dict[str, object]:
     return {
-        "operationId": str(row["id"]),
-        "type": row["kind"],
-        "status": row["status"],
-        "reason": row["reason"],
-        "queue": row["queue"],
-        "partition": row["partition"],
-        "partitionId": str(row["partition_id"]),
-        "priority": row["priority"],
-        "items": row["items"],
-        "createdAt": iso(row["accepted_at"]),
-        "finishedAt": iso_or_none(row["finished_at"]),
-        "attempts": row["attempts"],
-        "error": row["error"],
+        "operationId": str(operation.id),
+        "type": operation.kind,
+        "status": operation.status,
+        "reason": operation.reason,
+        "queue": operation.queue,
+        "partition": operation.partition,
+        "partitionId": str(operation.partition_id),
+        "priority": operation.priority,
+        "items": operation.items,
+        "createdAt": iso(operation.accepted_at),
+        "finishedAt": iso_or_none(operation.finished_at),
+        "attempts": operation.attempts,
+        "error": operation.error,
     }
 
 
-def _result(row: Any) -> list[dict[str, Any]]:
-    """As the request would have been answered at once."""
-    result = json.loads(row["result"])
-    if row["kind"] == "ack":
+def _results_to_list(operation: OperationRecord) -> list[dict[str, object]]:
+    """Return the results of the items as the immediate response would have had them."""
+    result = json.loads(operation.result or "{}")
+    if operation.kind == "ack":
         return [
             {
                 "index": index,
                 "transactionId": transaction_id,
-                "success": outcome not in ("lease_lost", "not_leased"),
-                "error": outcome if outcome in ("lease_lost", "not_leased") else None,
+                "success": outcome not in REJECTED_ACKS,
+                "error": outcome if outcome in REJECTED_ACKS else None,
                 "dlq": outcome == "dead",
             }
             for index, (transaction_id, outcome) in enumerate(
-                zip(row["transaction_ids"], result["outcomes"], strict=True)
+                zip(operation.transaction_ids, result["outcomes"], strict=True)
             )
         ]
     duplicates = result["duplicates"]
@@ -142,10 +145,10 @@ def _result(row: Any) -> list[dict[str, Any]]:
             "status": "duplicate" if str(index) in duplicates else "queued",
             "transaction_id": transaction_id or str(message_id),
             "message_id": duplicates.get(str(index), str(message_id)),
-            "partition_id": str(row["partition_id"]),
-            "queueName": row["queue"],
+            "partition_id": str(operation.partition_id),
+            "queueName": operation.queue,
         }
         for index, (message_id, transaction_id) in enumerate(
-            zip(row["message_ids"], row["transaction_ids"], strict=True)
+            zip(operation.message_ids or (), operation.transaction_ids, strict=True)
         )
     ]

@@ -1,18 +1,18 @@
-"""What there is: queues, partitions, namespaces, tasks."""
+"""Routes that list queues, partitions, namespaces and tasks, and delete queues."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 
 from penstock.api.http.parameters import Limit, Offset, Queue, Search, Text
 from penstock.api.http.response import iso_or_none
-from penstock.api.routes.groups import summary
+from penstock.api.routes.groups import group_to_dict
 from penstock.api.schemas.time_window import ratio
 from penstock.api.services import Services, get_services
+from penstock.broker.durable_store import EnvironmentTotals, LabelTotals, PartitionSummary, QueueHoldings
 from penstock.broker.queues.queue_options import columns_to_options
 from penstock.clock import iso, system_clock, to_utc
 from penstock.errors import UnknownQueue
@@ -20,68 +20,73 @@ from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1/resources", tags=["resources"])
 
+MAX_GROUPS = 1_000
+"""Consumer groups that the description of a queue lists."""
+
 
 @router.get("/queues")
 async def list_queues(
     request: Request, search: Search = None, limit: Limit = 100, offset: Offset = 0
-) -> dict[str, Any]:
-    """A page of the queues by name, with their depth."""
-    rows = await get_services(request).broker.store.catalog.list_queues(
-        DEFAULT_SCOPE, search=search, limit=limit, offset=offset
-    )
+) -> dict[str, object]:
+    """List queues by name, with their depth."""
+    catalog = get_services(request).broker.store.catalog
+    queues = await catalog.list_queues(DEFAULT_SCOPE, search=search, limit=limit, offset=offset)
     return {
         "queues": [
             {
-                "id": str(row.id),
-                "name": row.name,
-                "namespace": row.namespace,
-                "task": row.task,
-                "partitions": row.partitions,
-                "consumerGroups": row.groups,
-                "depth": row.depth or 0,
-                "running": row.running or 0,
-                "messages": {"pending": row.depth or 0, "processing": row.running or 0},
-                "createdAt": iso(row.created_at),
+                "id": str(queue.id),
+                "name": queue.name,
+                "namespace": queue.namespace,
+                "task": queue.task,
+                "partitions": queue.partitions,
+                "consumerGroups": queue.groups,
+                "depth": queue.depth or 0,
+                "running": queue.running or 0,
+                "messages": {"pending": queue.depth or 0, "processing": queue.running or 0},
+                "createdAt": iso(queue.created_at),
             }
-            for row in rows
+            for queue in queues
         ],
-        "total": rows[0].total if rows else 0,
+        "total": queues[0].total if queues else 0,
         "limit": limit,
         "offset": offset,
     }
 
 
 @router.get("/queues/{queue}")
-async def get_queue(request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
-    """One queue: options, totals, its groups, and a page of its partitions by name."""
-    return await queue_detail(get_services(request), queue, limit, offset)
+async def get_queue(
+    request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0
+) -> dict[str, object]:
+    """Describe one queue: options, totals, its groups, and a page of its partitions by name."""
+    return await describe_queue(get_services(request), queue, limit, offset)
 
 
 @router.delete("/queues/{queue}")
-async def delete_queue(request: Request, queue: Queue) -> dict[str, Any]:
+async def delete_queue(request: Request, queue: Queue) -> dict[str, object]:
     """Delete a queue with its messages, groups, dead letters and traces."""
     existed = await get_services(request).broker.queues.delete(DEFAULT_SCOPE, queue)
     return {"deleted": True, "existed": existed, "queue": queue}
 
 
 @router.get("/namespaces")
-async def list_namespaces(request: Request) -> dict[str, Any]:
-    """The namespaces of queues, with what their queues hold together."""
-    rows = await get_services(request).broker.store.catalog.sum_by_label(DEFAULT_SCOPE, "namespace")
-    return {"namespaces": [_label("namespace", row) for row in rows]}
+async def list_namespaces(request: Request) -> dict[str, object]:
+    """List the namespaces of queues, with the totals of their queues."""
+    catalog = get_services(request).broker.store.catalog
+    totals = await catalog.sum_by_label(DEFAULT_SCOPE, "namespace")
+    return {"namespaces": [_label_to_dict("namespace", row) for row in totals]}
 
 
 @router.get("/tasks")
-async def list_tasks(request: Request) -> dict[str, Any]:
-    """The tasks of queues, with what their queues hold together."""
-    rows = await get_services(request).broker.store.catalog.sum_by_label(DEFAULT_SCOPE, "task")
-    return {"tasks": [_label("task", row) for row in rows]}
+async def list_tasks(request: Request) -> dict[str, object]:
+    """List the tasks of queues, with the totals of their queues."""
+    totals = await get_services(request).broker.store.catalog.sum_by_label(DEFAULT_SCOPE, "task")
+    return {"tasks": [_label_to_dict("task", row) for row in totals]}
 
 
 @router.get("/overview")
-async def overview(request: Request, namespace: Text = None, task: Text = None) -> dict[str, Any]:
-    """How many queues, partitions, groups and messages there are."""
-    return await totals(get_services(request), namespace, task)
+async def overview(request: Request, namespace: Text = None, task: Text = None) -> dict[str, object]:
+    """Count queues, partitions, groups and messages."""
+    return await describe_totals(get_services(request), namespace, task)
 
 
 @router.get("/partitions")
@@ -91,114 +96,120 @@ async def list_partitions(
     search: Search = None,
     limit: Limit = 100,
     offset: Offset = 0,
-) -> dict[str, Any]:
-    """A page of partitions by queue and name."""
-    rows = await get_services(request).broker.store.catalog.list_partitions(
+) -> dict[str, object]:
+    """List partitions by queue and name."""
+    partitions = await get_services(request).broker.store.catalog.list_partitions(
         DEFAULT_SCOPE, queue=queue, search=search, limit=limit, offset=offset
     )
     return {
-        "partitions": [{"queue": row.queue, **_partition(row)} for row in rows],
-        "total": rows[0].total if rows else 0,
+        "partitions": [
+            {"queue": partition.queue, **_partition_to_dict(partition)} for partition in partitions
+        ],
+        "total": partitions[0].total if partitions else 0,
         "limit": limit,
         "offset": offset,
     }
 
 
-async def queue_detail(services: Services, queue: str, limit: int, offset: int) -> dict[str, Any]:
-    """All there is to tell of a queue; UnknownQueue if there is none."""
-    found = await services.broker.store.catalog.find_queue(DEFAULT_SCOPE, queue)
-    rows = await services.broker.store.catalog.list_holdings(DEFAULT_SCOPE, queue=queue)
-    if found is None or not rows:
+async def describe_queue(services: Services, queue: str, limit: int, offset: int) -> dict[str, object]:
+    """Return the description of a queue. Raises UnknownQueue."""
+    store = services.broker.store
+    record = await store.catalog.find_queue(DEFAULT_SCOPE, queue)
+    holdings = await store.catalog.list_holdings(DEFAULT_SCOPE, queue=queue)
+    if record is None or not holdings:
         raise unknown_queue(queue)
-    parts = await services.broker.store.catalog.list_partitions(
-        DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset
-    )
-    members = await services.broker.store.consumer_groups.list_groups(DEFAULT_SCOPE, queue=queue, limit=1_000)
+    partitions = await store.catalog.list_partitions(DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset)
+    groups = await store.consumer_groups.list_groups(DEFAULT_SCOPE, queue=queue, limit=MAX_GROUPS)
     now_s = system_clock()
     return {
-        "id": str(found.id),
+        "id": str(record.id),
         "name": queue,
-        "namespace": found.row["namespace"],
-        "task": found.row["task"],
-        "createdAt": iso(rows[0].created_at),
-        "options": columns_to_options(found.row, services.settings.lease_ms),
-        "depth": rows[0].depth,
-        "running": rows[0].running,
-        "totals": message_totals(rows[0]),
-        "consumerGroups": [summary(row, now_s) for row in members],
-        "partitions": [_partition(row) for row in parts],
-        "partitionCount": rows[0].partitions,
+        "namespace": record.columns["namespace"],
+        "task": record.columns["task"],
+        "createdAt": iso(holdings[0].created_at),
+        "options": columns_to_options(record.columns, services.settings.lease_ms),
+        "depth": holdings[0].depth,
+        "running": holdings[0].running,
+        "totals": message_totals(holdings[0]),
+        "consumerGroups": [group_to_dict(group, now_s) for group in groups],
+        "partitions": [_partition_to_dict(partition) for partition in partitions],
+        "partitionCount": holdings[0].partitions,
         "limit": limit,
         "offset": offset,
         "asOf": iso(to_utc(now_s)),
     }
 
 
-async def totals(services: Services, namespace: str | None, task: str | None) -> dict[str, Any]:
-    """Totals over all queues, or those of a namespace and task; an empty name counts as none."""
-    row = await services.broker.store.catalog.sum_environment(
+async def describe_totals(services: Services, namespace: str | None, task: str | None) -> dict[str, object]:
+    """Return totals over all queues, or over those of a namespace and task. An empty name selects all."""
+    totals = await services.broker.store.catalog.sum_environment(
         DEFAULT_SCOPE, namespace=namespace or None, task=task or None
     )
     return {
-        "queues": row.queues,
-        "partitions": row.partitions,
-        "namespaces": row.namespaces,
-        "tasks": row.tasks,
-        "consumerGroups": row.groups,
-        "messages": message_totals(row),
-        "throughput": await _throughput(services),
+        "queues": totals.queues,
+        "partitions": totals.partitions,
+        "namespaces": totals.namespaces,
+        "tasks": totals.tasks,
+        "consumerGroups": totals.groups,
+        "messages": message_totals(totals),
+        "throughput": await _describe_throughput(services),
         "asOf": iso(to_utc(system_clock())),
     }
 
 
-async def _throughput(services: Services) -> dict[str, Any]:
-    """What all brokers do, over the last whole minute and what there is of the running one."""
+async def _describe_throughput(services: Services) -> dict[str, object]:
+    """Return the rates of all brokers over the last full minute and the current one so far."""
     now = to_utc(system_clock())
-    rows = await services.broker.store.worker_minutes.read_throughput(
-        now - timedelta(minutes=1), now + timedelta(minutes=1), timedelta(minutes=1)
-    )
-    covered_s = sum(row.covered_s for row in rows)
+    minute = timedelta(minutes=1)
+    buckets = await services.broker.store.worker_minutes.read_throughput(now - minute, now + minute, minute)
+    covered_s = sum(bucket.covered_s for bucket in buckets)
     return {
         "coveredSeconds": round(covered_s, 3),
-        "pushPerSecond": ratio(sum(row.push_messages for row in rows), covered_s),
-        "popPerSecond": ratio(sum(row.pop_messages for row in rows), covered_s),
-        "ackPerSecond": ratio(sum(row.ack_messages for row in rows), covered_s),
-        "avgLagMs": ratio(sum(row.lag_sum_ms for row in rows), sum(row.lag_count for row in rows)),
+        "pushPerSecond": ratio(sum(bucket.push_messages for bucket in buckets), covered_s),
+        "popPerSecond": ratio(sum(bucket.pop_messages for bucket in buckets), covered_s),
+        "ackPerSecond": ratio(sum(bucket.ack_messages for bucket in buckets), covered_s),
+        "avgLagMs": ratio(
+            sum(bucket.lag_sum_ms for bucket in buckets), sum(bucket.lag_count for bucket in buckets)
+        ),
     }
 
 
-def message_totals(row: Any) -> dict[str, int]:
-    """Messages kept, ever pushed, waiting for the slowest group, under leases, and dead letters."""
+def message_totals(totals: QueueHoldings | EnvironmentTotals) -> dict[str, int]:
+    """Return the messages kept, ever pushed, waiting for the slowest group and leased, and the dead
+    letters."""
     return {
-        "total": row["kept"],
-        "pushed": row["pushed"],
-        "pending": row["depth"],
-        "processing": row["running"],
-        "deadLetter": row["dead"],
+        "total": totals.kept,
+        "pushed": totals.pushed,
+        "pending": totals.depth,
+        "processing": totals.running,
+        "deadLetter": totals.dead,
     }
 
 
 def unknown_queue(queue: str) -> UnknownQueue:
-    return UnknownQueue(f"there is no queue {queue!r}; it is made by the first push to it", queue=queue)
+    return UnknownQueue(f"Queue {queue!r} does not exist. The first push to a queue creates it.", queue=queue)
 
 
-def _label(name: str, row: Any) -> dict[str, Any]:
+def _label_to_dict(name: str, totals: LabelTotals) -> dict[str, object]:
     return {
-        name: row["label"],
-        "queues": row["queues"],
-        "partitions": row["partitions"],
-        "messages": {"total": row["kept"], "pending": row["depth"], "processing": row["running"]},
+        name: totals.label,
+        "queues": totals.queues,
+        "partitions": totals.partitions,
+        "messages": {"total": totals.kept, "pending": totals.depth, "processing": totals.running},
     }
 
 
-def _partition(row: Any) -> dict[str, Any]:
-    kept = row["next_offset"] - row["low_offset"]
+def _partition_to_dict(partition: PartitionSummary) -> dict[str, object]:
     return {
-        "id": str(row["id"]),
-        "name": row["name"],
-        "createdAt": iso(row["created_at"]),
-        "lastPushAt": iso_or_none(row["pushed_at"]),
-        "firstOffset": row["low_offset"],
-        "nextOffset": row["next_offset"],
-        "messages": {"total": kept, "pending": row["pending"], "processing": row["running"]},
+        "id": str(partition.id),
+        "name": partition.name,
+        "createdAt": iso(partition.created_at),
+        "lastPushAt": iso_or_none(partition.pushed_at),
+        "firstOffset": partition.low_offset,
+        "nextOffset": partition.next_offset,
+        "messages": {
+            "total": partition.next_offset - partition.low_offset,
+            "pending": partition.pending,
+            "processing": partition.running,
+        },
     }

@@ -1,4 +1,4 @@
-"""Series: what happened to a queue, or in a whole environment, over time."""
+"""Routes for series: the metrics of a queue, an environment or a broker process over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.api.services import Services, get_services
 from penstock.definitions import QUEUE, WORKER, MetricDefinition
 from penstock.errors import RedisUnavailable, UnknownEnvironment, UnknownQueue, WarehouseUnavailable
 from penstock.model import DEFAULT_SCOPE
-from penstock.streams.watermark import counted_until
+from penstock.streams.watermark import read_watermark
 from penstock.warehouse.series.entries import FIELDS
 from penstock.warehouse.series.metric_series import metric_series
 from penstock.warehouse.series.queue_series import (
@@ -34,18 +34,20 @@ from penstock.warehouse.series.window import SeriesRequest
 router = APIRouter(prefix="/api/v1", tags=["metrics"])
 logger = logging.getLogger(__name__)
 
-REDIS_PATIENCE_S = 1.0
-"""A series is worth having without knowing how complete it is."""
+REDIS_TIMEOUT_S = 1.0
+"""After this time a series is returned without its completeness."""
 
 Period = Annotated[
-    str | None, Query(description="how far back from now: 30m (if left out), 2h, 24h, 7d, 30d")
+    str | None, Query(description="length of the window until now: 30m (default), 2h, 24h, 7d, 30d")
 ]
-Start = Annotated[datetime | None, Query(alias="from", description="instead of a period: the window's start")]
-End = Annotated[datetime | None, Query(alias="to", description="the window's end; now if left out")]
+Start = Annotated[
+    datetime | None, Query(alias="from", description="start of the window, instead of a period")
+]
+End = Annotated[datetime | None, Query(alias="to", description="end of the window; default: now")]
 Resolution = Annotated[
-    str | None, Query(description="width of a point: 5s, 1m, 1h or a multiple; by the period if left out")
+    str | None, Query(description="width of a point: 5s, 1m, 1h or a multiple; default: by the period")
 ]
-Fields = Annotated[str | None, Query(description=f"parts of a point, all if left out: {','.join(FIELDS)}")]
+Fields = Annotated[str | None, Query(description=f"fields of a point; default: all of {','.join(FIELDS)}")]
 
 
 @router.get("/queues/{queue}/metrics")
@@ -57,23 +59,24 @@ async def queue_metrics(
     end: End = None,
     resolution: Resolution = None,
     group: Annotated[
-        Group | None, Query(description="one consumer group; the queue as a whole if left out")
+        Group | None, Query(description="one consumer group; default: the queue as a whole")
     ] = None,
     fields: Fields = None,
 ) -> Response:
-    """Throughput, depth, latency, run time, concurrency and failures of a queue over time, of a run queue as
-    of a durable one; of a run queue also its delayed tasks, which are not in its depth.
+    """Return throughput, depth, latency, run time, concurrency and failures of a durable or run queue over
+    time.
 
-    A queue that was deleted still has the series of the time it was there.
+    The series of a run queue also has its delayed tasks, which are not part of its depth. A deleted queue
+    keeps the series of the time in which it existed.
     """
     services = get_services(request)
-    asked = await _asked(services, period, start, end, resolution, fields)
-    if not await _is_known(services, queue):
+    series_request = await _build_request(services, period, start, end, resolution, fields)
+    if not await _queue_exists(services, queue):
         raise UnknownQueue(
-            f"there is no queue {queue!r}; it is made by the first push or task for it", queue=queue
+            f"Queue {queue!r} does not exist. The first push or task for a queue creates it.", queue=queue
         )
-    return await _answer(
-        lambda: queue_series(services.series_reader, DEFAULT_SCOPE, queue, group=group, **asked)
+    return await _encode_in_thread(
+        lambda: queue_series(services.series_reader, DEFAULT_SCOPE, queue, group=group, **series_request)
     )
 
 
@@ -87,55 +90,59 @@ async def environment_metrics(
     resolution: Resolution = None,
     fields: Fields = None,
 ) -> Response:
-    """The same of all queues of an environment together: sums, and depth and age of the whole."""
+    """Return the same over all queues of an environment: sums, and the depth and age of the whole."""
     services = get_services(request)
     scope = DEFAULT_SCOPE._replace(environment=environment)
-    asked = await _asked(services, period, start, end, resolution, fields)
-    if not await services.broker.store.catalog.has_queues(scope) and not await _measured(
+    series_request = await _build_request(services, period, start, end, resolution, fields)
+    if not await services.broker.store.catalog.has_queues(scope) and not await _exists_in_warehouse(
         lambda: environment_is_known(services.warehouse, scope)
     ):
         raise UnknownEnvironment(
-            f"there is no environment {environment!r}; it is made by the first push to a queue in it",
+            f"Environment {environment!r} does not exist. The first push to a queue in it creates it.",
             environment=environment,
         )
-    return await _answer(lambda: environment_series(services.series_reader, scope, **asked))
+    return await _encode_in_thread(
+        lambda: environment_series(services.series_reader, scope, **series_request)
+    )
 
 
 @router.get("/workers/{hostname}/{worker}/metrics")
 async def worker_metrics(
     request: Request,
     hostname: Label,
-    worker: Annotated[int, Path(ge=0, le=10_000, description="its number among the brokers of a port")],
+    worker: Annotated[int, Path(ge=0, le=10_000, description="worker slot among the brokers behind a port")],
     period: Period = None,
     start: Start = None,
     end: End = None,
     resolution: Resolution = None,
 ) -> Response:
-    """What a broker process did and how it was, at any zoom; nothing but zeros where it was not there."""
+    """Return what a broker process did and how loaded it was; zeros for the time in which it did not run."""
     services = get_services(request)
-    asked = await _asked(services, period, start, end, resolution, None, WORKER)
-    named = {"hostname": hostname, "worker": str(worker)}
-    return await _answer(lambda: metric_series(services.series_reader, WORKER, named, **asked))
+    series_request = await _build_request(services, period, start, end, resolution, None, WORKER)
+    labels = {"hostname": hostname, "worker": str(worker)}
+    return await _encode_in_thread(
+        lambda: metric_series(services.series_reader, WORKER, labels, **series_request)
+    )
 
 
-async def _is_known(services: Services, queue: str) -> bool:
-    """Whether a queue of either kind has the name, or had it while it was measured."""
-    if await _has_tasks(services, queue):
+async def _queue_exists(services: Services, queue: str) -> bool:
+    """Return whether a durable or run queue has the name, or had it while it was measured."""
+    if await _run_queue_exists(services, queue):
         return True
     if await services.broker.store.catalog.has_queue(DEFAULT_SCOPE, queue):
         return True
-    return await _measured(lambda: queue_is_known(services.warehouse, DEFAULT_SCOPE, queue))
+    return await _exists_in_warehouse(lambda: queue_is_known(services.warehouse, DEFAULT_SCOPE, queue))
 
 
-async def _has_tasks(services: Services, queue: str) -> bool:
+async def _run_queue_exists(services: Services, queue: str) -> bool:
     try:
-        async with asyncio.timeout(REDIS_PATIENCE_S):
+        async with asyncio.timeout(REDIS_TIMEOUT_S):
             return await services.run_queues.has_queue(DEFAULT_SCOPE, queue)
     except (RedisUnavailable, TimeoutError):
-        return False  # a run queue that was measured is known to ClickHouse all the same
+        return False  # ClickHouse also knows a run queue that was measured
 
 
-async def _asked(
+async def _build_request(
     services: Services,
     period: str | None,
     start: datetime | None,
@@ -150,29 +157,29 @@ async def _asked(
         end=end,
         resolution=resolution,
         fields=None if fields is None else [name.strip() for name in fields.split(",") if name.strip()],
-        # Asked for before ClickHouse is, so that it never promises too much.
-        counted_until_s=await _counted_until(services, definition),
+        # Read before ClickHouse, so that a series never claims to be more complete than it is.
+        counted_until_s=await _read_watermark(services, definition),
     )
 
 
-async def _counted_until(services: Services, definition: MetricDefinition) -> float | None:
+async def _read_watermark(services: Services, definition: MetricDefinition) -> float | None:
     try:
-        async with asyncio.timeout(REDIS_PATIENCE_S):
-            return await counted_until(services.redis, definition)
+        async with asyncio.timeout(REDIS_TIMEOUT_S):
+            return await read_watermark(services.redis, definition)
     except (RedisError, OSError, TimeoutError) as error:
-        logger.warning("how far events were counted is not known: Redis: %s", error)
+        logger.warning("the watermark of counted events is unknown: Redis: %s", error)
         return None
 
 
-async def _measured(known: Callable[[], bool]) -> bool:
-    """Whether ClickHouse knows what PostgreSQL does not; if it is away, nobody does."""
+async def _exists_in_warehouse(is_known: Callable[[], bool]) -> bool:
+    """Return whether ClickHouse has measurements; False if it is unreachable."""
     try:
-        return await asyncio.to_thread(known)
+        return await asyncio.to_thread(is_known)
     except WarehouseUnavailable:
         return False
 
 
-async def _answer(series: Callable[[], SeriesResponse]) -> Response:
-    """The series as JSON, made in a thread: it may have ten thousand points."""
-    body = await asyncio.to_thread(lambda: msgspec.json.encode(series()))
+async def _encode_in_thread(read_series: Callable[[], SeriesResponse]) -> Response:
+    """Read and encode a series in a thread: it may have ten thousand points."""
+    body = await asyncio.to_thread(lambda: msgspec.json.encode(read_series()))
     return Response(body, media_type="application/json")

@@ -1,10 +1,11 @@
-"""How queues are doing now, and what their series tell of the past."""
+"""Routes for status pages: totals, queues, messages, and pushed messages over time."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Literal
+from datetime import datetime
+from typing import Literal
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -12,9 +13,9 @@ from starlette.responses import Response
 
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, Text, Timestamp
 from penstock.api.http.response import json_response
-from penstock.api.routes.message_admin import Status, message_page
-from penstock.api.routes.queues import message_totals, queue_detail, totals, unknown_queue
-from penstock.api.schemas.time_window import window
+from penstock.api.routes.message_admin import MessageSelection, MessageStatus, read_message_page
+from penstock.api.routes.queues import describe_queue, describe_totals, message_totals, unknown_queue
+from penstock.api.schemas.time_window import parse_window
 from penstock.api.services import get_services
 from penstock.clock import iso
 from penstock.model import DEFAULT_SCOPE
@@ -24,28 +25,35 @@ router = APIRouter(prefix="/api/v1", tags=["status"])
 
 RESOLUTIONS = {"minute": "1m", "hour": "1h"}
 Interval = Literal["minute", "hour"]
-START = Query(None, alias="from", description="the window's start; an hour ago if left out")
-END = Query(None, alias="to", description="the window's end; now if left out")
+START = Query(None, alias="from", description="start of the window; default: an hour ago")
+END = Query(None, alias="to", description="end of the window; default: now")
 
 
 @router.get("/status")
-async def status(request: Request, namespace: Text = None, task: Text = None) -> dict[str, Any]:
-    """Totals over all queues, current to the moment."""
-    return await totals(get_services(request), namespace, task)
+async def status(request: Request, namespace: Text = None, task: Text = None) -> dict[str, object]:
+    """Return current totals over all queues."""
+    return await describe_totals(get_services(request), namespace, task)
 
 
 @router.get("/status/reconciliation")
-async def last_reconciliation(request: Request) -> dict[str, Any]:
-    """When totals and positions were last compared with the log, and what was found. `drift` is the number of
-    messages by which totals were wrong, and `orphans` that of rows without an owner; all were corrected."""
-    row = await get_services(request).broker.store.reconciliation.latest()
-    if row is None:
+async def last_reconciliation(request: Request) -> dict[str, object]:
+    """Report the last comparison of totals and positions with the log.
+
+    `drift` is the number of messages by which totals were wrong, `orphans` the number of rows without an
+    owner. Both were corrected.
+    """
+    report = await get_services(request).broker.store.reconciliation.latest()
+    if report is None:
         return {"endedAt": None}
     return {
-        "beganAt": iso(row.began_at),
-        "endedAt": iso(row.ended_at),
-        **{name: row[name] for name in ("queues", "partitions", "positions", "drift", "orphans")},
-        "findings": json.loads(row.findings),
+        "beganAt": iso(report.began_at),
+        "endedAt": iso(report.ended_at),
+        "queues": report.queues,
+        "partitions": report.partitions,
+        "positions": report.positions,
+        "drift": report.drift,
+        "orphans": report.orphans,
+        "findings": json.loads(report.findings),
     }
 
 
@@ -56,30 +64,26 @@ async def list_queues(
     task: Text = None,
     limit: Limit = 100,
     offset: Offset = 0,
-) -> dict[str, Any]:
-    """A page of queues by name with their totals."""
-    rows = await get_services(request).broker.store.catalog.list_holdings(
-        DEFAULT_SCOPE,
-        namespace=namespace or None,
-        task=task or None,
-        limit=limit,
-        offset=offset,
+) -> dict[str, object]:
+    """List queues by name with their totals."""
+    queues = await get_services(request).broker.store.catalog.list_holdings(
+        DEFAULT_SCOPE, namespace=namespace or None, task=task or None, limit=limit, offset=offset
     )
     return {
         "queues": [
             {
-                "id": str(row.id),
-                "name": row.name,
-                "namespace": row.namespace,
-                "task": row.task,
-                "createdAt": iso(row.created_at),
-                "partitions": row.partitions,
-                "consumerGroups": row.groups,
-                "messages": message_totals(row),
+                "id": str(queue.id),
+                "name": queue.name,
+                "namespace": queue.namespace,
+                "task": queue.task,
+                "createdAt": iso(queue.created_at),
+                "partitions": queue.partitions,
+                "consumerGroups": queue.groups,
+                "messages": message_totals(queue),
             }
-            for row in rows
+            for queue in queues
         ],
-        "total": rows[0].total if rows else 0,
+        "total": queues[0].total if queues else 0,
         "pagination": {"limit": limit, "offset": offset},
     }
 
@@ -91,38 +95,44 @@ async def analytics(
     start: Timestamp | None = START,
     end: Timestamp | None = END,
     interval: Interval | None = None,
-) -> dict[str, Any]:
-    """How many messages were pushed to a queue, or to all of them, over time."""
+) -> dict[str, object]:
+    """Count the messages pushed to a queue, or to all queues, over time."""
     if queue is None:
-        asked = window(start, end, interval, None)
-        rows = await get_services(request).broker.store.worker_minutes.read_throughput(
-            asked.start, asked.end, asked.width
+        window = parse_window(start, end, interval, None)
+        buckets = await get_services(request).broker.store.worker_minutes.read_throughput(
+            window.start, window.end, window.width
         )
-        found = {row.bucket_at: {"messages": row.push_messages} for row in rows}
+        pushed: dict[datetime, dict[str, object]] = {
+            bucket.bucket_at: {"messages": bucket.push_messages} for bucket in buckets
+        }
         return {
             "queue": None,
-            **asked.described(),
+            **window.to_dict(),
             "dataPoints": [
                 {"timestamp": point["timestamp"], "messages": point["messages"]}
-                for point in asked.points(found, {"messages": None})
+                for point in window.points(pushed, {"messages": None})
             ],
         }
-    series = await _series(request, queue, start, end, interval)
+    series = await _read_series(request, queue, start, end, interval)
     points = [
         {"timestamp": point["timestamp"], "messages": point["throughput"]["enqueued"]}
         for point in series["timeseries"]
     ]
-    return {**_window(series), "dataPoints": points}
+    return {**_series_window_to_dict(series), "dataPoints": points}
 
 
 @router.get("/status/queues/{queue}")
-async def get_queue(request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
-    """One queue: options, totals, its groups, and a page of its partitions."""
-    detail = await queue_detail(get_services(request), queue, limit, offset)
+async def get_queue(
+    request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0
+) -> dict[str, object]:
+    """Describe one queue: options, totals, its groups, and a page of its partitions."""
+    detail = await describe_queue(get_services(request), queue, limit, offset)
+    totals = detail["totals"]
+    assert isinstance(totals, dict)
     names = ("id", "name", "namespace", "task", "createdAt")
     return {
         "queue": {**{name: detail[name] for name in names}, "config": detail["options"]},
-        "totals": {"messages": detail["totals"], **detail["totals"]},
+        "totals": {"messages": totals, **totals},
         "consumerGroups": detail["consumerGroups"],
         "partitions": detail["partitions"],
         "partitionCount": detail["partitionCount"],
@@ -137,25 +147,25 @@ async def list_messages(
     queue: Queue,
     partition: Partition | None = None,
     group: Group | None = Query(None, alias="consumerGroup"),
-    status: Status | None = None,
+    status: MessageStatus | None = None,
     cursor: str | None = Query(None, max_length=60),
     limit: Limit = 50,
     offset: Offset = 0,
 ) -> Response:
-    """A page of a queue's messages: newest first within each partition."""
-    listing = await message_page(
-        get_services(request), queue, partition, group, status, cursor, limit, offset
-    )
-    return json_response(listing)
+    """List a queue's messages, newest first within each partition."""
+    selection = MessageSelection(queue, partition, group, status, cursor, limit, offset)
+    return json_response(await read_message_page(get_services(request), selection))
 
 
 @router.post("/stats/refresh")
-async def refresh() -> dict[str, Any]:
-    """Totals are counted as messages move, so they are current: there is nothing to refresh."""
+async def refresh() -> dict[str, object]:
+    """Do nothing: totals are counted as messages move, so they are always current."""
     return {"success": True, "refreshed": 0, "message": "totals are always current"}
 
 
-async def _series(request: Request, queue: str, start: Any, end: Any, interval: str | None) -> SeriesResponse:
+async def _read_series(
+    request: Request, queue: str, start: datetime | None, end: datetime | None, interval: Interval | None
+) -> SeriesResponse:
     services = get_services(request)
     if not await services.broker.store.catalog.has_queue(DEFAULT_SCOPE, queue):
         raise unknown_queue(queue)
@@ -171,11 +181,11 @@ async def _series(request: Request, queue: str, start: Any, end: Any, interval: 
     )
 
 
-def _window(series: SeriesResponse) -> dict[str, Any]:
-    window = series["period"]
+def _series_window_to_dict(series: SeriesResponse) -> dict[str, object]:
+    period = series["period"]
     return {
         "queue": series["queue"],
-        "timeRange": {"from": window["start"], "to": window["end"]},
+        "timeRange": {"from": period["start"], "to": period["end"]},
         "interval": series["resolution"],
         "tier": series["tier"],
         "freshness": series["freshness"],

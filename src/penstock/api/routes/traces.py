@@ -1,9 +1,8 @@
-"""What consumers note about messages while they work on them."""
+"""Routes for traces: notes that consumers attach to messages while they process them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -24,15 +23,15 @@ from penstock.api.http.parameters import (
 from penstock.api.http.request_parsing import check_name, read_json
 from penstock.api.http.response import json_response, payload_fields
 from penstock.api.services import Services, get_services
+from penstock.broker.durable_store import MAX_TRACE_COUNT, MessageTrace, NamedTrace, Trace
 from penstock.clock import iso
-from penstock.durable.trace_log import COUNT_UP_TO, Trace
 from penstock.errors import InvalidRequest, PayloadTooLarge
 from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
 
 router = APIRouter(prefix="/api/v1/traces", tags=["traces"])
 
-MOST_NAMES = 20
-MOST_BYTES = 64 * 1024
+MAX_NAMES = 20
+MAX_DATA_BYTES = 64 * 1024
 
 
 class TraceBody(msgspec.Struct):
@@ -44,9 +43,9 @@ class TraceBody(msgspec.Struct):
     consumerGroup: str | None = None
 
 
-_trace_body = msgspec.json.Decoder(TraceBody)
+_trace_decoder = msgspec.json.Decoder(TraceBody)
 
-DESCRIPTION = {
+REQUEST_BODY = {
     "requestBody": {
         "required": True,
         "content": {
@@ -57,11 +56,11 @@ DESCRIPTION = {
                     "properties": {
                         "transactionId": {"type": "string"},
                         "partitionId": {"type": "string"},
-                        "data": {"description": f"any JSON of at most {MOST_BYTES} bytes"},
+                        "data": {"description": f"any JSON of at most {MAX_DATA_BYTES} bytes"},
                         "traceNames": {
                             "type": "array",
                             "items": {"type": "string"},
-                            "maxItems": MOST_NAMES,
+                            "maxItems": MAX_NAMES,
                         },
                         "eventType": {"type": "string", "default": "info"},
                         "consumerGroup": {"type": "string", "default": QUEUE_MODE},
@@ -73,15 +72,15 @@ DESCRIPTION = {
 }
 
 
-@router.post("", status_code=201, openapi_extra=DESCRIPTION)
-async def record_trace(request: Request) -> dict[str, Any]:
-    """Note something about a message: any JSON, found again by the message or by the names services."""
-    services = get_services(request)
-    trace = _trace(await read_json(request, _trace_body))
-    place = await services.broker.message_actions.locate_partition(DEFAULT_SCOPE, trace.partition_id)
-    if place.encrypted:
-        trace = replace(trace, data=services.broker.cipher.encrypt(trace.data))
-    trace_id = await services.broker.store.traces.record(DEFAULT_SCOPE, trace)
+@router.post("", status_code=201, openapi_extra=REQUEST_BODY)
+async def record_trace(request: Request) -> dict[str, object]:
+    """Attach any JSON to a message. It is found by the message or by its names."""
+    broker = get_services(request).broker
+    trace = _parse_trace(await read_json(request, _trace_decoder))
+    partition = await broker.message_actions.locate_partition(DEFAULT_SCOPE, trace.partition_id)
+    if partition.encrypted:
+        trace = replace(trace, data=broker.cipher.encrypt(trace.data))
+    trace_id = await broker.store.traces.record(DEFAULT_SCOPE, trace)
     return {"success": True, "traceId": str(trace_id)}
 
 
@@ -91,22 +90,22 @@ async def list_names(
     search: Text = None,
     limit: Limit = 50,
     offset: Offset = 0,
-) -> dict[str, Any]:
-    """A page of the names that traces have, those that begin with `search`, with the latest trace of each."""
-    rows = await get_services(request).broker.store.traces.list_names(
+) -> dict[str, object]:
+    """List the trace names that begin with `search`, with the latest trace of each."""
+    names = await get_services(request).broker.store.traces.list_names(
         DEFAULT_SCOPE, search or "", limit=limit + 1, offset=offset
     )
     return {
         "trace_names": [
             {
-                "trace_name": row.name,
-                "trace_count": row.traces,
-                "trace_count_is_exact": row.traces < COUNT_UP_TO,
-                "last_seen": iso(row.last_at),
+                "trace_name": name.name,
+                "trace_count": name.traces,
+                "trace_count_is_exact": name.traces < MAX_TRACE_COUNT,
+                "last_seen": iso(name.last_at),
             }
-            for row in rows[:limit]
+            for name in names[:limit]
         ],
-        "more": len(rows) > limit,
+        "more": len(names) > limit,
         "pagination": {"limit": limit, "offset": offset},
     }
 
@@ -120,22 +119,22 @@ async def list_by_name(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
-    """A page of the traces of a name, the latest first."""
+    """List the traces of a name, the latest first."""
     services = get_services(request)
-    rows = await services.broker.store.traces.list_by_name(
+    traces = await services.broker.store.traces.list_by_name(
         DEFAULT_SCOPE, name, start=start, end=end, limit=limit + 1, offset=offset
     )
-    found = [
+    shown = [
         {
-            **_told(services, row),
-            "transaction_id": row.transaction_id,
-            "partition_id": str(row.partition_id),
-            "queue_name": row.queue,
-            "partition_name": row.partition,
+            **_trace_to_dict(services, trace),
+            "transaction_id": trace.transaction_id,
+            "partition_id": str(trace.partition_id),
+            "queue_name": trace.queue,
+            "partition_name": trace.partition,
         }
-        for row in rows[:limit]
+        for trace in traces[:limit]
     ]
-    return _page(found, len(rows) > limit, limit, offset)
+    return _page_response(shown, len(traces) > limit, limit, offset)
 
 
 @router.get("/{partition_id}/{transaction_id:path}")
@@ -146,27 +145,34 @@ async def list_of_message(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
-    """A page of a message's traces, the first one first."""
+    """List a message's traces, the first one first."""
     services = get_services(request)
     await services.broker.message_actions.locate_partition(DEFAULT_SCOPE, partition_id)
-    rows = await services.broker.store.traces.list_of_message(
+    traces = await services.broker.store.traces.list_of_message(
         partition_id, transaction_id, limit=limit + 1, offset=offset
     )
-    return _page([_told(services, row) for row in rows[:limit]], len(rows) > limit, limit, offset)
+    shown = [_trace_to_dict(services, trace) for trace in traces[:limit]]
+    return _page_response(shown, len(traces) > limit, limit, offset)
 
 
-def _trace(body: TraceBody) -> Trace:
+def _parse_trace(body: TraceBody) -> Trace:
+    """Check the body and return the trace to record."""
     check_name("transactionId", body.transactionId)
     if not (body.partitionId.isascii() and body.partitionId.isdigit() and int(body.partitionId) <= MAX_ID):
-        raise InvalidRequest(f"partitionId {body.partitionId!r} is not one a pop gave", field="partitionId")
-    if isinstance(body.data, UnsetType):
-        raise InvalidRequest("data is missing: send any JSON", field="data")
-    if len(body.data) > MOST_BYTES:
-        raise PayloadTooLarge(f"data has {len(body.data)} bytes; {MOST_BYTES} are allowed", field="data")
-    names = [body.traceNames] if isinstance(body.traceNames, str) else body.traceNames or []
-    if len(names) > MOST_NAMES:
         raise InvalidRequest(
-            f"traceNames has {len(names)} names; {MOST_NAMES} are allowed", field="traceNames"
+            f"partitionId {body.partitionId!r} is not valid. Use the partitionId of a popped message.",
+            field="partitionId",
+        )
+    if isinstance(body.data, UnsetType):
+        raise InvalidRequest("data is missing. Send any JSON.", field="data")
+    if len(body.data) > MAX_DATA_BYTES:
+        raise PayloadTooLarge(
+            f"data has {len(body.data)} bytes, but at most {MAX_DATA_BYTES} are allowed.", field="data"
+        )
+    names = [body.traceNames] if isinstance(body.traceNames, str) else body.traceNames or []
+    if len(names) > MAX_NAMES:
+        raise InvalidRequest(
+            f"traceNames has {len(names)} names, but at most {MAX_NAMES} are allowed.", field="traceNames"
         )
     for name in names:
         check_name("traceNames", name)
@@ -180,16 +186,18 @@ def _trace(body: TraceBody) -> Trace:
     )
 
 
-def _told(services: Services, row: Any) -> dict[str, Any]:
+def _trace_to_dict(services: Services, trace: MessageTrace | NamedTrace) -> dict[str, object]:
     return {
-        "id": str(row["id"]),
-        "event_type": row["event"],
-        "consumer_group": row["group_name"],
-        "trace_names": sorted(row["names"]),
-        "created_at": iso(row["created_at"]),
-        **payload_fields(services.broker.message_actions.decrypt(row["data"])),
+        "id": str(trace.id),
+        "event_type": trace.event,
+        "consumer_group": trace.group_name,
+        "trace_names": sorted(trace.names),
+        "created_at": iso(trace.created_at),
+        **payload_fields(services.broker.message_actions.decrypt(trace.data)),
     }
 
 
-def _page(found: list[dict[str, Any]], more: bool, limit: int, offset: int) -> Response:
-    return json_response({"traces": found, "more": more, "pagination": {"limit": limit, "offset": offset}})
+def _page_response(traces: list[dict[str, object]], has_more: bool, limit: int, offset: int) -> Response:
+    return json_response(
+        {"traces": traces, "more": has_more, "pagination": {"limit": limit, "offset": offset}}
+    )

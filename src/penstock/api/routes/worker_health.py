@@ -1,138 +1,157 @@
-"""How broker processes were over time: event loop, connections, waiting requests, memory, processor."""
+"""Routes for the health of broker processes over time: event loop, connections, requests, memory, CPU."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 
 from penstock.api.http.parameters import Text
 from penstock.api.http.response import iso_or_none
-from penstock.api.routes.analytics import COUNTS
-from penstock.api.schemas.time_window import Asked, Window, ratio
+from penstock.api.routes.analytics import COUNTERS
+from penstock.api.schemas.time_window import TimeWindow, WindowParameter, ratio
 from penstock.api.services import Services, get_services
+from penstock.broker.durable_store import WorkerHealthBucket
 from penstock.clock import iso
 
 router = APIRouter(prefix="/api/v1/analytics", tags=["analytics"])
 
-Hostname = Annotated[Text, Query(description="brokers on one machine; all if left out")]
-Worker = Annotated[int | None, Query(ge=0, le=10_000, description="one number among the brokers of a port")]
-Each = Annotated[bool, Query(alias="each", description="a series per broker process instead of one of all")]
+Hostname = Annotated[Text, Query(description="brokers on one machine; default: all")]
+Worker = Annotated[
+    int | None, Query(ge=0, le=10_000, description="worker slot among the brokers behind a port")
+]
+PerProcess = Annotated[
+    bool, Query(alias="each", description="one series per broker process instead of one of all")
+]
+
+Point = dict[str, object]
+ProcessKey = tuple[str | None, int | None, int | None, datetime | None]
+"""Hostname, worker slot, pid and start time; all None for all brokers together."""
 
 
 @router.get("/worker-metrics")
 async def worker_series(
     request: Request,
-    asked: Asked,
+    window: WindowParameter,
     hostname: Hostname = None,
     worker: Worker = None,
-    each: Each = False,
-) -> dict[str, Any]:
-    """What broker processes did and how they were. Averages are per process."""
-    return await _answer(get_services(request), asked, hostname, worker, each, _worker_point)
+    per_process: PerProcess = False,
+) -> dict[str, object]:
+    """Report what broker processes did and how loaded they were. Averages are per process."""
+    return await _read_series(
+        get_services(request), window, hostname, worker, per_process, _worker_point, WORKER_FIELDS
+    )
 
 
 @router.get("/system-metrics")
 async def system_series(
     request: Request,
-    asked: Asked,
+    window: WindowParameter,
     hostname: Hostname = None,
     worker: Worker = None,
-    each: Each = False,
-) -> dict[str, Any]:
-    """What broker processes took of their machines: processor, memory, database connections."""
-    return await _answer(get_services(request), asked, hostname, worker, each, _system_point)
+    per_process: PerProcess = False,
+) -> dict[str, object]:
+    """Report what broker processes used of their machines: CPU, memory, database connections."""
+    return await _read_series(
+        get_services(request), window, hostname, worker, per_process, _system_point, SYSTEM_FIELDS
+    )
 
 
-async def _answer(
+async def _read_series(
     services: Services,
-    asked: Window,
+    window: TimeWindow,
     hostname: str | None,
     worker: int | None,
-    each: bool,
-    point: Callable[[Any], dict[str, Any]],
-) -> dict[str, Any]:
-    rows = await services.broker.store.worker_minutes.read_health(
-        asked.start,
-        asked.end,
-        asked.width,
-        each=each,
+    per_process: bool,
+    build_point: Callable[[WorkerHealthBucket], Point],
+    fields: tuple[str, ...],
+) -> dict[str, object]:
+    buckets = await services.broker.store.worker_minutes.read_health(
+        window.start,
+        window.end,
+        window.width,
+        per_process=per_process,
         hostname=hostname or None,
         worker=worker,
     )
-    processes: dict[tuple[Any, ...], dict[datetime, dict[str, Any]]] = {}
-    for row in rows:
-        process = (row.hostname, row.worker, row.pid, row.started_at)
-        processes.setdefault(process, {})[row.bucket_at] = _covered(row) | point(row)
-    gap = {**dict.fromkeys(point(defaultdict(int))), "coveredSeconds": 0, "workers": 0}
-    if not each:
-        found = next(iter(processes.values()), {})
-        return {**asked.described(), "series": asked.points(found, gap)}
+    processes: dict[ProcessKey, dict[datetime, Point]] = {}
+    for bucket in buckets:
+        key = (bucket.hostname, bucket.worker, bucket.pid, bucket.started_at)
+        covered: Point = {"coveredSeconds": round(bucket.covered_s, 3), "workers": bucket.workers}
+        processes.setdefault(key, {})[bucket.bucket_at] = covered | build_point(bucket)
+    if not per_process:
+        gap: Point = {**dict.fromkeys(fields), "coveredSeconds": 0, "workers": 0}
+        points = next(iter(processes.values()), {})
+        return {**window.to_dict(), "series": window.points(points, gap)}
     return {
-        **asked.described(),
+        **window.to_dict(),
         "workers": [
             {
-                "hostname": name,
-                "worker": number,
+                "hostname": process_hostname,
+                "worker": worker_slot,
                 "pid": pid,
                 "startedAt": iso_or_none(started_at),
-                # A process covers its own life and no more: before and after there is nothing to tell.
-                "series": [{"bucket": iso(at), "timestamp": iso(at), **of} for at, of in found.items()],
+                # A process covers its own life only: before and after it there are no points, not even gaps.
+                "series": [
+                    {"bucket": iso(bucket_at), "timestamp": iso(bucket_at), **point}
+                    for bucket_at, point in points.items()
+                ],
             }
-            for (name, number, pid, started_at), found in processes.items()
+            for (process_hostname, worker_slot, pid, started_at), points in processes.items()
         ],
     }
 
 
-def _covered(row: Any) -> dict[str, Any]:
-    return {"coveredSeconds": round(row["covered_s"], 3), "workers": row["workers"]}
+WORKER_FIELDS = (*COUNTERS, "eventLoopLate", "connections", "pending", "parkedPops", "spilled")
 
 
-def _worker_point(row: Any) -> dict[str, Any]:
-    samples = row["samples"]
+def _worker_point(bucket: WorkerHealthBucket) -> Point:
+    samples = bucket.samples
     return {
-        **{name: row[column] for name, column in COUNTS.items()},
+        **{name: getattr(bucket, column) for name, column in COUNTERS.items()},
         "eventLoopLate": {
-            "avgMs": ratio(row["late_sum_ms"], row["late_count"]),
-            "maxMs": round(row["late_max_ms"], 3) if row["late_count"] else None,
+            "avgMs": ratio(bucket.late_sum_ms, bucket.late_count),
+            "maxMs": round(bucket.late_max_ms, 3) if bucket.late_count else None,
         },
         "connections": {
-            "busyAvg": ratio(row["busy_connections_sum"], samples),
-            "busyMax": row["busy_connections_max"],
-            "freeAvg": ratio(row["free_connections_sum"], samples),
-            "freeMin": row["free_connections_min"],
-            "waitersAvg": ratio(row["connection_waiters_sum"], samples),
-            "waitersMax": row["connection_waiters_max"],
+            "busyAvg": ratio(bucket.busy_connections_sum, samples),
+            "busyMax": bucket.busy_connections_max,
+            "freeAvg": ratio(bucket.free_connections_sum, samples),
+            "freeMin": bucket.free_connections_min,
+            "waitersAvg": ratio(bucket.connection_waiters_sum, samples),
+            "waitersMax": bucket.connection_waiters_max,
         },
         "pending": {
-            "avg": ratio(row["pending_requests_sum"], samples),
-            "max": row["pending_requests_max"],
+            "avg": ratio(bucket.pending_requests_sum, samples),
+            "max": bucket.pending_requests_max,
             "operations": {
-                name: {"avg": ratio(seen["sum"], samples), "max": seen["max"]}
-                for name, seen in json.loads(row["pending"] or "{}").items()
+                name: {"avg": ratio(waiting["sum"], samples), "max": waiting["max"]}
+                for name, waiting in json.loads(bucket.pending or "{}").items()
             },
         },
-        "parkedPops": {"avg": ratio(row["parked_pops_sum"], samples), "max": row["parked_pops_max"]},
-        "spilled": {"avg": ratio(row["spilled_sum"], samples), "max": row["spilled_max"]},
+        "parkedPops": {"avg": ratio(bucket.parked_pops_sum, samples), "max": bucket.parked_pops_max},
+        "spilled": {"avg": ratio(bucket.spilled_sum, samples), "max": bucket.spilled_max},
     }
 
 
-def _system_point(row: Any) -> dict[str, Any]:
-    samples = row["samples"]
+SYSTEM_FIELDS = ("cpuSeconds", "cpuPercent", "residentBytes", "databaseConnections")
+
+
+def _system_point(bucket: WorkerHealthBucket) -> Point:
+    samples = bucket.samples
     return {
-        "cpuSeconds": round(row["cpu_s"], 3),
-        "cpuPercent": ratio(row["cpu_s"] * 100, row["process_s"]),
+        "cpuSeconds": round(bucket.cpu_s, 3),
+        "cpuPercent": ratio(bucket.cpu_s * 100, bucket.process_s),
         "residentBytes": {
-            "avg": ratio(row["resident_bytes_sum"], samples, 0),
-            "max": row["resident_bytes_max"],
+            "avg": ratio(bucket.resident_bytes_sum, samples, 0),
+            "max": bucket.resident_bytes_max,
         },
         "databaseConnections": {
-            "busyAvg": ratio(row["busy_connections_sum"], samples),
-            "busyMax": row["busy_connections_max"],
+            "busyAvg": ratio(bucket.busy_connections_sum, samples),
+            "busyMax": bucket.busy_connections_max,
         },
     }

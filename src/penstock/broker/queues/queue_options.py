@@ -72,7 +72,8 @@ OPTIONS: Mapping[str, QueueOption] = {
 def options_to_columns(options: Mapping[str, object]) -> dict[str, int | bool]:
     """Convert options to columns. A null option counts as left out.
 
-    Raises InvalidRequest for an unknown option, with the nearest known name, and for a value that is not allowed.
+    Raises InvalidRequest for an unknown option, with the nearest known name, and for a value that is not
+    allowed.
     """
     columns = {}
     for name, value in options.items():

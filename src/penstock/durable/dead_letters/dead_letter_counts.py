@@ -1,72 +1,60 @@
-"""Keeping the counts of dead letters short, complete and true. Run by the one session that does upkeep."""
+"""Maintain the counts of dead letters: fold deltas, assign error keys, recount.
+
+The session that holds the maintenance lock runs these steps.
+"""
 
 from __future__ import annotations
 
 import logging
 from typing import NamedTuple
 
-from penstock.durable.maintenance_lock import Session
+from penstock.durable.pool import Session, fetch_one, fetch_value
 
 logger = logging.getLogger(__name__)
 
-FOLD_ROWS = 20_000
-GROUP_LETTERS = 1_000
-RECOUNT_EVERY_S = 600
+DELTAS_PER_FOLD = 20_000
+DEAD_LETTERS_PER_STEP = 1_000
+RECOUNT_INTERVAL_S = 600
 KEEP_DAYS = 31
 
 
-class Recounted(NamedTuple):
+class RecountStep(NamedTuple):
+    """The row of `recount_dead_letters_v1`. `ended`: every slice has been counted."""
+
     ended: bool
-    letters: int
+    scanned: int
     drift: int
 
 
-async def fold(session: Session) -> int:
-    """One step of adding deltas to the counts; how many there were."""
-    row = await session.fetchrow("SELECT fold_dead_letter_counts_v1($1) AS folded", FOLD_ROWS)
-    return int(row["folded"])
+async def fold_deltas(session: Session) -> int:
+    """Add one batch of deltas to the counts; how many there were."""
+    return await fetch_value(session, int, "SELECT fold_dead_letter_counts_v1($1)", DELTAS_PER_FOLD)
 
 
-async def group(session: Session) -> bool:
-    """One step of finding the error groups of letters from before there were any; whether more are left."""
-    row = await session.fetchrow("SELECT assign_error_keys_v1($1) AS more", GROUP_LETTERS)
-    return bool(row["more"])
+async def assign_error_keys(session: Session, limit: int = DEAD_LETTERS_PER_STEP) -> bool:
+    """Assign error keys to one batch of dead letters from before error keys existed; whether more are
+    left."""
+    return await fetch_value(session, bool, "SELECT assign_error_keys_v1($1)", limit)
 
 
-async def recount_is_due(session: Session) -> bool:
-    """Whether a recount is under way, or the last one ended long enough ago."""
-    row = await session.fetchrow(
-        """SELECT at_queue_id > 0 OR recounted_at IS NULL
-                  OR recounted_at < clock_timestamp() - $1::int * interval '1 second' AS due
-           FROM dead_upkeep""",
-        RECOUNT_EVERY_S,
-    )
-    return bool(row["due"])
+async def is_recount_due(session: Session) -> bool:
+    """Return whether a recount is unfinished, or the last one ended more than RECOUNT_INTERVAL_S ago."""
+    return await fetch_value(session, bool, "SELECT * FROM is_recount_due_v1($1)", RECOUNT_INTERVAL_S)
 
 
-async def recount(session: Session) -> Recounted:
-    """Compare one slice of the counts with the rows; what differs is noted, put right and told."""
-    row = await session.fetchrow("SELECT * FROM recount_dead_letters_v1()")
-    found = Recounted(row["ended"], row["looked_at"], row["drift"])
-    if found.drift:
+async def recount(session: Session) -> RecountStep:
+    """Compare one slice of the counts with the rows; a difference is recorded, corrected and logged."""
+    step = await fetch_one(session, RecountStep, "SELECT * FROM recount_dead_letters_v1()")
+    assert step is not None
+    if step.drift:
         logger.error(
-            "the count of dead letters was wrong by %d; see the table dead_drifts. Something writes to "
-            "dead_letters while its triggers are off",
-            found.drift,
+            "the count of dead letters was wrong by %d; see the table dead_drifts. A client writes to "
+            "dead_letters with its triggers disabled",
+            step.drift,
         )
-    return found
+    return step
 
 
-async def forget(session: Session) -> None:
-    """Drop finished jobs and noted drifts that are old, and counts of queues that are gone."""
-    await session.fetch(
-        """WITH jobs AS (DELETE FROM jobs WHERE finished_at < clock_timestamp() - $1::int * interval '1 day'),
-                drifts AS (DELETE FROM dead_drifts
-                           WHERE found_at < clock_timestamp() - $1::int * interval '1 day'),
-                gone AS MATERIALIZED (SELECT DISTINCT c.queue_id FROM dead_counts c
-                                      WHERE NOT EXISTS (SELECT 1 FROM queues q WHERE q.id = c.queue_id)),
-                hours AS (DELETE FROM dead_hours h USING gone WHERE h.queue_id = gone.queue_id),
-                errors AS (DELETE FROM dead_error_counts e USING gone WHERE e.queue_id = gone.queue_id)
-           DELETE FROM dead_counts c USING gone WHERE c.queue_id = gone.queue_id""",
-        KEEP_DAYS,
-    )
+async def prune_records(session: Session) -> None:
+    """Delete old finished jobs, old recorded drifts, and the counts of deleted queues."""
+    await session.fetch("SELECT prune_dead_letter_records_v1($1)", KEEP_DAYS)

@@ -1,240 +1,255 @@
-"""Jobs on dead letters: noted, taken, advanced chunk by chunk, cancelled."""
+"""Jobs over many dead letters: create, lease, advance batch by batch, cancel."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
-from penstock.durable.dead_letters.dead_letter_queries import Filter
-from penstock.durable.maintenance_lock import yielding
-from penstock.durable.pool import Database
+from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
+from penstock.durable.maintenance_lock import translate_lock_timeouts
+from penstock.durable.pool import Session, fetch_all, fetch_one, fetch_value
 from penstock.ids import new_id
 from penstock.model import Scope
 
 LEASE_MS = 15_000
-LOOK_AHEAD = 20_000
-"""Letters that are looked at to say beforehand how many a job will find."""
-OPEN = ("waiting", "running")
+MAX_PREVIEWED = 20_000
+"""Dead letters that are read to say in advance how many a job will change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterJob:
+    """A row of `jobs`."""
+
+    id: uuid.UUID
+    environment_id: int
+    kind: str
+    state: str
+    queue: str | None
+    group_name: str | None
+    partition: str | None
+    failed_from: datetime | None
+    failed_before: datetime
+    error: str | None
+    error_key: uuid.UUID | None
+    payload: str | None
+    dead_letter_ids: list[int] | None
+    run_queue: bool
+    task_ids: list[str] | None
+    task_cursor: str | None
+    rate: int | None
+    total: int
+    total_is_exact: bool
+    scanned: int
+    changed: int
+    cursor_queue_id: int
+    cursor_group_id: int
+    cursor_failed_at: datetime
+    cursor_dead_letter_id: int
+    note: str | None
+    owner: uuid.UUID | None
+    lease_expires_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+_JOB_COLUMNS = [field.name for field in fields(DeadLetterJob)]
 
 
 @dataclass(frozen=True, slots=True)
-class Advanced:
-    """A job after a chunk, and letters that must be sealed before it can go on."""
+class AdvancedJob:
+    """A job after a batch, and the dead letters that must be encrypted before it can continue."""
 
-    job: Any
-    queued: dict[int, int]
-    """how many went to each queue"""
-    unsealed: list[int]
-
-
-async def make(
-    database: Database,
-    scope: Scope,
-    kind: str,
-    which: Filter,
-    *,
-    letter_ids: Sequence[int] | None = None,
-    rate: int | None = None,
-    dry: bool = False,
-    now: datetime | None = None,
-) -> Any:
-    """The job as it was noted, or as it would be. `total` is what it will find, as far as that is known."""
-    return await database.fetchrow(
-        "SELECT * FROM create_job_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, "
-        "$16, $17, $18)",
-        new_id(),
-        scope.organization,
-        scope.project,
-        scope.environment,
-        kind,
-        which.queue,
-        which.group,
-        which.partition,
-        which.start,
-        which.end,
-        which.error,
-        which.error_key,
-        which.payload,
-        None if letter_ids is None else list(letter_ids),
-        rate,
-        LOOK_AHEAD,
-        dry,
-        now,
-    )
+    job: DeadLetterJob
+    requeued: dict[int, int]
+    """How many messages went to each queue id."""
+    unencrypted: list[int]
 
 
-async def make_of_tasks(
-    database: Database,
-    scope: Scope,
-    kind: str,
-    which: Filter,
-    *,
-    task_ids: Sequence[str] | None,
-    rate: int | None,
-    total: int,
-    exact: bool,
-) -> Any:
-    """Note a job on the dead tasks of a run queue. What they are is in Redis; how far it is, here."""
-    return await database.fetchrow(
-        """WITH made AS (INSERT INTO environments (organization, project, name) VALUES ($1, $2, $3)
-                        ON CONFLICT DO NOTHING RETURNING id)
-           INSERT INTO jobs (id, environment_id, kind, queue, failed_from, failed_before, error, error_key,
-                             payload, run_queue, task_ids, rate, total, total_is_exact)
-           VALUES ($4, coalesce((SELECT id FROM made), environment_id_v1($1, $2, $3)), $5, $6, $7,
-                   least($8::timestamptz, clock_timestamp()), $9, $10, $11, true, $12, $13, $14, $15)
-           RETURNING *""",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        new_id(),
-        kind,
-        which.queue,
-        which.start,
-        which.end,
-        which.error,
-        which.error_key,
-        which.payload,
-        None if task_ids is None else list(task_ids),
-        rate,
-        total,
-        exact,
-    )
+class QueueOwner(NamedTuple):
+    """A queue's id, name and scope."""
+
+    scope: Scope
+    queue_id: int
+    queue: str
 
 
-async def hold(database: Database, job_id: uuid.UUID, owner: uuid.UUID) -> bool:
-    """Renew the lease of a job; whether it is still the owner's and still to be done."""
-    row = await database.fetchrow(
-        """UPDATE jobs SET lease_until = clock_timestamp() + $3::int * interval '1 millisecond'
-           WHERE id = $1 AND owner = $2 AND state = 'running' RETURNING id""",
-        job_id,
-        owner,
-        LEASE_MS,
-    )
-    return row is not None
+class JobStore:
+    """Stores jobs and their progress."""
 
+    def __init__(self, session: Session, *, lease_ms: int = LEASE_MS) -> None:
+        self._session = session
+        self._lease_ms = lease_ms
 
-async def move_on(
-    database: Database, job_id: uuid.UUID, *, looked_at: int, changed: int, at_task: str | None, ended: bool
-) -> Any:
-    """Note what was done of a job on tasks; the job afterwards. A cancelled one stays cancelled."""
-    return await database.fetchrow(
-        """UPDATE jobs SET looked_at = looked_at + $2, changed = changed + $3, at_task = $4,
-                  state = CASE WHEN $5 AND state = 'running' THEN 'done' ELSE state END,
-                  finished_at = CASE WHEN $5 THEN coalesce(finished_at, clock_timestamp())
-                                     ELSE finished_at END
-           WHERE id = $1 RETURNING *""",
-        job_id,
-        looked_at,
-        changed,
-        at_task,
-        ended,
-    )
-
-
-async def scope_of(database: Database, job_id: uuid.UUID) -> Scope:
-    row = await database.fetchrow(
-        """SELECT e.organization, e.project, e.name FROM jobs j JOIN environments e ON e.id = j.environment_id
-           WHERE j.id = $1""",
-        job_id,
-    )
-    assert row is not None
-    return Scope(row["organization"], row["project"], row["name"])
-
-
-async def take(database: Database, owner: uuid.UUID) -> Any | None:
-    """A job that nobody works on, leased to the owner; None if there is none."""
-    return await database.fetchrow("SELECT * FROM take_job_v1($1, $2)", owner, LEASE_MS)
-
-
-async def advance(
-    database: Database, job_id: uuid.UUID, owner: uuid.UUID, limit: int, look_at: int, requeues: bool
-) -> Advanced:
-    """Do one chunk, all or nothing. Raises Busy when somebody holds a letter too long."""
-    with yielding():
-        row = await database.fetchrow(
-            "SELECT (a.job).*, a.queue_ids, a.partition_ids, a.unsealed "
-            "FROM advance_job_v1($1, $2, $3, $4, $5, $6) a",
-            job_id,
-            owner,
-            limit,
-            look_at,
-            [new_id() for _ in range(limit)] if requeues else None,
-            LEASE_MS,
+    async def create(
+        self,
+        scope: Scope,
+        kind: str,
+        selection: DeadLetterFilter,
+        *,
+        dead_letter_ids: Sequence[int] | None = None,
+        rate: int | None = None,
+        dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> DeadLetterJob:
+        """Create a job, or with `dry_run` only say what it would be. `total` is an estimate unless exact."""
+        job = await fetch_one(
+            self._session,
+            DeadLetterJob,
+            "SELECT * FROM create_job_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, "
+            "$16, $17, $18)",
+            new_id(),
+            *scope,
+            kind,
+            selection.queue,
+            selection.group,
+            selection.partition,
+            selection.start,
+            selection.end,
+            selection.error,
+            selection.error_key,
+            selection.payload,
+            None if dead_letter_ids is None else list(dead_letter_ids),
+            rate,
+            MAX_PREVIEWED,
+            dry_run,
+            now,
         )
-    assert row is not None
-    queued: dict[int, int] = {}
-    for queue_id in row["queue_ids"] or ():
-        queued[queue_id] = queued.get(queue_id, 0) + 1
-    return Advanced(row, queued, list(row["unsealed"] or ()))
+        assert job is not None
+        return job
 
+    async def create_for_tasks(
+        self,
+        scope: Scope,
+        kind: str,
+        selection: DeadLetterFilter,
+        *,
+        task_ids: Sequence[str] | None,
+        rate: int | None,
+        total: int,
+        total_is_exact: bool,
+    ) -> DeadLetterJob:
+        """Create a job on the dead tasks of a run queue. The tasks are in Redis; the progress is here."""
+        job = await fetch_one(
+            self._session,
+            DeadLetterJob,
+            "SELECT * FROM create_task_job_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, "
+            "$15)",
+            *scope,
+            new_id(),
+            kind,
+            selection.queue,
+            selection.start,
+            selection.end,
+            selection.error,
+            selection.error_key,
+            selection.payload,
+            None if task_ids is None else list(task_ids),
+            rate,
+            total,
+            total_is_exact,
+        )
+        assert job is not None
+        return job
 
-async def names(database: Database, queue_ids: Collection[int]) -> list[tuple[Scope, int, str]]:
-    """Where queues belong, their ids and names."""
-    if not queue_ids:
-        return []
-    rows = await database.fetch(
-        """SELECT e.organization, e.project, e.name AS environment, q.id, q.name
-           FROM queues q JOIN environments e ON e.id = q.environment_id WHERE q.id = ANY ($1)""",
-        list(queue_ids),
-    )
-    return [
-        (Scope(row["organization"], row["project"], row["environment"]), row["id"], row["name"])
-        for row in rows
-    ]
+    async def lease(self, owner: uuid.UUID) -> DeadLetterJob | None:
+        """Lease a job that no process works on; None if there is none."""
+        return await fetch_one(
+            self._session, DeadLetterJob, "SELECT * FROM lease_job_v1($1, $2)", owner, self._lease_ms
+        )
 
+    async def renew_lease(self, job_id: uuid.UUID, owner: uuid.UUID) -> bool:
+        """Renew the lease of a job; whether the owner still holds it and it still runs."""
+        return await fetch_value(
+            self._session, bool, "SELECT renew_job_lease_v1($1, $2, $3)", job_id, owner, self._lease_ms
+        )
 
-async def let_go(database: Database, job_id: uuid.UUID, owner: uuid.UUID) -> None:
-    """Give a job back, so that another process goes on at once."""
-    await database.fetch(
-        "UPDATE jobs SET lease_until = NULL WHERE id = $1 AND owner = $2 AND state = 'running'", job_id, owner
-    )
+    async def release(self, job_id: uuid.UUID, owner: uuid.UUID) -> None:
+        """Release a job, so that another process continues it at once."""
+        await self._session.fetch("SELECT release_job_v1($1, $2)", job_id, owner)
 
+    async def advance(
+        self, job_id: uuid.UUID, owner: uuid.UUID, limit: int, max_scanned: int, requeues: bool
+    ) -> AdvancedJob:
+        """Process one batch, all or nothing. Raises ResourceBusy if a dead letter is locked for too long."""
+        with translate_lock_timeouts():
+            row = await self._session.fetchrow(
+                "SELECT (a.job).*, a.queue_ids, a.partition_ids, a.unsealed "
+                "FROM advance_job_v1($1, $2, $3, $4, $5, $6) a",
+                job_id,
+                owner,
+                limit,
+                max_scanned,
+                [new_id() for _ in range(limit)] if requeues else None,
+                self._lease_ms,
+            )
+        assert row is not None
+        requeued: dict[int, int] = {}
+        for queue_id in row["queue_ids"] or ():
+            requeued[queue_id] = requeued.get(queue_id, 0) + 1
+        job = DeadLetterJob(**{column: row[column] for column in _JOB_COLUMNS})
+        return AdvancedJob(job, requeued, list(row["unsealed"] or ()))
 
-async def fail(database: Database, job_id: uuid.UUID, owner: uuid.UUID, why: str) -> None:
-    await database.fetch(
-        """UPDATE jobs SET state = 'failed', note = $3, finished_at = clock_timestamp()
-           WHERE id = $1 AND owner = $2 AND state = 'running'""",
-        job_id,
-        owner,
-        why,
-    )
+    async def advance_for_tasks(
+        self, job_id: uuid.UUID, *, scanned: int, changed: int, task_cursor: str | None, ended: bool
+    ) -> DeadLetterJob:
+        """Record the progress of a job on tasks; the job afterwards. A cancelled job stays cancelled."""
+        job = await fetch_one(
+            self._session,
+            DeadLetterJob,
+            "SELECT * FROM advance_task_job_v1($1, $2, $3, $4, $5)",
+            job_id,
+            scanned,
+            changed,
+            task_cursor,
+            ended,
+        )
+        assert job is not None
+        return job
 
+    async def fail(self, job_id: uuid.UUID, owner: uuid.UUID, reason: str) -> None:
+        """End a job as failed."""
+        await self._session.fetch("SELECT fail_job_v1($1, $2, $3)", job_id, owner, reason)
 
-async def cancel(database: Database, scope: Scope, job_id: uuid.UUID) -> Any | None:
-    """The job, cancelled unless it had ended: no further chunk is begun. None if there is no such job."""
-    await database.fetch(
-        """UPDATE jobs SET state = 'cancelled', finished_at = clock_timestamp()
-           WHERE id = $1 AND state = ANY ($2) AND environment_id = environment_id_v1($3, $4, $5)""",
-        job_id,
-        list(OPEN),
-        scope.organization,
-        scope.project,
-        scope.environment,
-    )
-    return await get(database, scope, job_id)
+    async def cancel(self, scope: Scope, job_id: uuid.UUID) -> DeadLetterJob | None:
+        """Cancel a job unless it has ended, and return it: no further batch starts. None if it is unknown."""
+        await self._session.fetch("SELECT cancel_job_v1($1, $2, $3, $4)", *scope, job_id)
+        return await self.get(scope, job_id)
 
+    async def get(self, scope: Scope, job_id: uuid.UUID) -> DeadLetterJob | None:
+        """Return the job of an id, or None."""
+        return await fetch_one(
+            self._session, DeadLetterJob, "SELECT * FROM find_job_v1($1, $2, $3, $4)", *scope, job_id
+        )
 
-async def get(database: Database, scope: Scope, job_id: uuid.UUID) -> Any | None:
-    return await database.fetchrow(
-        "SELECT * FROM jobs WHERE id = $1 AND environment_id = environment_id_v1($2, $3, $4)",
-        job_id,
-        scope.organization,
-        scope.project,
-        scope.environment,
-    )
+    async def list_jobs(self, scope: Scope, *, limit: int, offset: int) -> list[DeadLetterJob]:
+        """Return a page of jobs, the latest first."""
+        return await fetch_all(
+            self._session,
+            DeadLetterJob,
+            "SELECT * FROM jobs_v1($1, $2, $3, $4, $5)",
+            *scope,
+            limit,
+            offset,
+        )
 
+    async def get_scope(self, job_id: uuid.UUID) -> Scope:
+        """Return the scope that a job belongs to."""
+        scope = await fetch_one(self._session, Scope, "SELECT * FROM job_scope_v1($1)", job_id)
+        assert scope is not None
+        return scope
 
-async def listed(database: Database, scope: Scope, *, limit: int, offset: int) -> list[Any]:
-    """A page of jobs, the latest first."""
-    return await database.fetch(
-        """SELECT * FROM jobs WHERE environment_id = environment_id_v1($1, $2, $3)
-           ORDER BY created_at DESC, id LIMIT $4 OFFSET $5""",
-        scope.organization,
-        scope.project,
-        scope.environment,
-        limit,
-        offset,
-    )
+    async def find_queue_owners(self, queue_ids: Collection[int]) -> list[QueueOwner]:
+        """Return the scopes and names of queues, without those that were deleted."""
+        if not queue_ids:
+            return []
+        rows = await self._session.fetch("SELECT * FROM queue_names_v1($1)", list(queue_ids))
+        return [
+            QueueOwner(
+                Scope(row["organization"], row["project"], row["environment"]), row["queue_id"], row["queue"]
+            )
+            for row in rows
+        ]

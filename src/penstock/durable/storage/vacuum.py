@@ -1,52 +1,30 @@
-"""Small chores: dead rows of the busiest tables, old traces, and the clock of transaction ids."""
+"""Vacuum the busiest tables, and record the transaction id clock."""
 
 from __future__ import annotations
 
-import logging
-from datetime import datetime
-
-from penstock.durable.maintenance_lock import Session
-
-logger = logging.getLogger(__name__)
+from penstock.durable.pool import Session
 
 BUSY_TABLES = ("positions", "partitions", "tallies", "dead_tallies", "queues", "groups")
-"""Small tables of which the same rows change all the time."""
-DEAD_ROWS = 5_000
-"""Dead rows of one table from which cleaning it is worth a round's while."""
-TRACES_PER_STEP = 5_000
+"""Small tables whose rows change all the time."""
+MIN_DEAD_ROWS = 5_000
+"""A table with fewer dead rows is not worth a vacuum."""
 
 
-async def read_clock(session: Session) -> None:
-    """Note which transaction id is next, so that it can be told how long one has been held."""
-    await session.fetch(
-        """WITH old AS (DELETE FROM xid_clock WHERE at < clock_timestamp() - interval '3 days')
-           INSERT INTO xid_clock (at, next_xid) VALUES (clock_timestamp(), pg_current_xact_id())
-           ON CONFLICT DO NOTHING"""
-    )
+async def record_xid_clock(session: Session) -> None:
+    """Record the next transaction id, which dates the ids that sessions hold."""
+    await session.fetch("SELECT record_xid_clock_v1()")
 
 
-async def vacuum(session: Session) -> list[str]:
-    """Remove dead rows where they pile up; the tables that were cleaned.
+async def vacuum_busy_tables(session: Session) -> list[str]:
+    """Vacuum the tables in which dead rows pile up, and return their names.
 
-    PostgreSQL does the same by itself, once a minute by default: too seldom for tables of a few pages that
-    change thousands of times a second. It takes no lock that anybody waits for, and skips what is locked and
-    what this user does not own.
+    Autovacuum does the same once a minute by default: too seldom for tables of a few pages that change
+    thousands of times a second. No session waits for this vacuum. It skips locked tables and tables of other
+    owners.
     """
-    rows = await session.fetch(
-        """SELECT s.relname::text AS name FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid
-           WHERE s.schemaname = current_schema AND s.relname = ANY ($1)
-             AND s.n_dead_tup > $2 AND s.n_dead_tup > s.n_live_tup / 5
-             AND pg_has_role(c.relowner, 'USAGE')""",
-        list(BUSY_TABLES),
-        DEAD_ROWS,
-    )
+    rows = await session.fetch("SELECT * FROM tables_to_vacuum_v1($1, $2)", list(BUSY_TABLES), MIN_DEAD_ROWS)
     names = [row["name"] for row in rows]
     for name in names:
+        # VACUUM cannot run inside a function; the names are those of BUSY_TABLES.
         await session.fetch(f"VACUUM (SKIP_LOCKED, TRUNCATE FALSE) {name}")
     return names
-
-
-async def prune_traces(session: Session, before: datetime) -> bool:
-    """One step of forgetting old traces; whether there may be more."""
-    row = await session.fetchrow("SELECT prune_traces_v1($1, $2) AS pruned", before, TRACES_PER_STEP)
-    return bool(row["pruned"] >= TRACES_PER_STEP)

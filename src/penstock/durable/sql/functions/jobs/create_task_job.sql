@@ -1,0 +1,21 @@
+-- create_task_job_v1: record a job on the dead tasks of a run queue. The tasks are in Redis; the job's progress is
+-- here. Returns the job.
+-- Locks: the new rows. Raises: nothing. Cost: one row.
+CREATE OR REPLACE FUNCTION create_task_job_v1(
+    p_organization text, p_project text, p_environment text, p_id uuid, p_kind text, p_queue text, p_from timestamptz,
+    p_before timestamptz, p_error text, p_error_key uuid, p_payload text, p_task_ids text[], p_rate int,
+    p_total bigint, p_total_is_exact boolean
+) RETURNS SETOF jobs
+LANGUAGE sql AS $$
+    WITH created AS (
+        INSERT INTO environments (organization, project, name) VALUES (p_organization, p_project, p_environment)
+        ON CONFLICT DO NOTHING RETURNING id
+    )
+    INSERT INTO jobs (id, environment_id, kind, queue, failed_from, failed_before, error, error_key, payload,
+                      run_queue, task_ids, rate, total, total_is_exact)
+    VALUES (p_id,
+            coalesce((SELECT c.id FROM created c), environment_id_v1(p_organization, p_project, p_environment)),
+            p_kind, p_queue, p_from, least(p_before, clock_timestamp()), p_error, p_error_key, p_payload, true,
+            p_task_ids, p_rate, p_total, p_total_is_exact)
+    RETURNING *
+$$;
