@@ -17,9 +17,9 @@ from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import ComponentFailed
 from penstock.pipeline.checkpoint import CheckpointInUse, CheckpointLock, checkpoint_path, move_aside
-from penstock.streams.drain_target import Goal
-from penstock.streams.positions import rewind
-from penstock.streams.progress import is_alive, read_progress
+from penstock.streams.drain_target import DrainTarget
+from penstock.streams.positions import rewind_position
+from penstock.streams.progress import is_pipeline_running, read_progress
 
 POLL_INTERVAL_S = 0.5
 
@@ -55,8 +55,8 @@ def drain(
     started, definitions = time.monotonic(), tuple(definitions)
     keys = [key for definition in definitions for key in definition.stream_keys]
     with _connect(settings) as redis:
-        target = _call_redis(settings, lambda: Goal.of(redis, keys))
-        total = _call_redis(settings, lambda: target.left(redis))
+        target = _call_redis(settings, lambda: DrainTarget.capture(redis, keys))
+        total = _call_redis(settings, lambda: target.count_remaining(redis))
         by = "running"
         while not _call_redis(settings, lambda: target.is_reached(redis)):
             try:
@@ -66,19 +66,19 @@ def drain(
             if lock is None or is_running_elsewhere(settings):
                 if lock is not None:
                     lock.close()
-                on_progress(total, _call_redis(settings, lambda: target.left(redis)), by)
+                on_progress(total, _call_redis(settings, lambda: target.count_remaining(redis)), by)
                 time.sleep(POLL_INTERVAL_S)
                 continue
             with lock:
                 from penstock.pipeline import job
 
                 by = "drain"
-                on_progress(total, _call_redis(settings, lambda: target.left(redis)), by)
+                on_progress(total, _call_redis(settings, lambda: target.count_remaining(redis)), by)
                 if not job.drain(
                     settings, target, lambda left: on_progress(total, left, "drain"), definitions
                 ):
                     break
-        left = _call_redis(settings, lambda: target.left(redis))
+        left = _call_redis(settings, lambda: target.count_remaining(redis))
         complete = _call_redis(settings, lambda: target.is_reached(redis))
     on_progress(total, left, by)
     return DrainResult(complete, total - left, left, by if total else "nobody", time.monotonic() - started)
@@ -101,7 +101,7 @@ def reset(
             with _connect(settings) as redis:
                 for definition in definitions:
                     for key in definition.stream_keys:
-                        _call_redis(settings, partial(rewind, redis, key))
+                        _call_redis(settings, partial(rewind_position, redis, key))
         return move_aside(checkpoint_path(settings))
 
 
@@ -111,7 +111,7 @@ def is_running_elsewhere(settings: Settings) -> bool:
         progress = read_progress(settings.redis_url)
     except RedisError:
         return False  # that pipeline cannot reach Redis either
-    return is_alive(progress) and (progress or {}).get("host") != os.uname().nodename
+    return is_pipeline_running(progress) and (progress or {}).get("host") != os.uname().nodename
 
 
 def _connect(settings: Settings) -> Redis:

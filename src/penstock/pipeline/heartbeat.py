@@ -11,7 +11,7 @@ from redis import Redis
 
 from penstock.definitions import MetricDefinition
 from penstock.pipeline.sink.clickhouse_sink import SinkState
-from penstock.streams.positions import read_lag, stream_state
+from penstock.streams.positions import read_lag, read_stream_state
 from penstock.streams.progress import Progress, write_progress
 
 
@@ -86,7 +86,7 @@ class Heartbeat:
 
     def _added_per_s(self, key: str, now: float) -> float:
         """Return the entries added per second since the last report."""
-        state = stream_state(self._redis, key)
+        state = read_stream_state(self._redis, key)
         added = state.added if state else 0
         previous = self._added.get(key)
         self._added[key] = (now, added)

@@ -44,7 +44,7 @@ from penstock.pipeline.preflight import check_before_start
 from penstock.pipeline.session import build_session, register_source
 from penstock.pipeline.sink.clickhouse_sink import ClickHouseSink, StoppingError
 from penstock.pipeline.source.redis_streams import FORMAT, encode_definition
-from penstock.streams.drain_target import Goal
+from penstock.streams.drain_target import DrainTarget
 from penstock.streams.progress import STOPPED
 from penstock.warehouse.clickhouse_client import connect
 
@@ -82,7 +82,7 @@ def run(settings: Settings, definitions: Iterable[MetricDefinition] = DEFINITION
 
 def drain(
     settings: Settings,
-    target: Goal,
+    target: DrainTarget,
     on_progress: ProgressCallback,
     definitions: Iterable[MetricDefinition] = DEFINITIONS,
 ) -> bool:
@@ -170,7 +170,7 @@ class Pipeline:
         finally:
             self._stop()
 
-    def drain(self, target: Goal, on_progress: ProgressCallback) -> bool:
+    def drain(self, target: DrainTarget, on_progress: ProgressCallback) -> bool:
         """Run every query until it has counted the entries in `target`, or until `stopping` is set."""
         self._is_drain = True
         try:
@@ -181,10 +181,10 @@ class Pipeline:
                 self._write_heartbeat("draining")
                 try:
                     for definition in list(self._queries):
-                        reached = target.only(definition.stream_keys).is_reached(self._redis)
+                        reached = target.restrict_to(definition.stream_keys).is_reached(self._redis)
                         if reached and not self._queries[definition].isActive:
                             del self._queries[definition]
-                    on_progress(target.left(self._redis))
+                    on_progress(target.count_remaining(self._redis))
                 except RedisError as error:
                     log.warning("The drain waits for Redis: %s", error)
                     continue

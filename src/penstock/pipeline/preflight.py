@@ -14,7 +14,7 @@ from penstock.config import Settings
 from penstock.definitions import MetricDefinition
 from penstock.errors import WarehouseUnavailable
 from penstock.pipeline.checkpoint import CheckpointInUse, check_files, check_servers, checkpoint_path
-from penstock.streams.progress import STALE_AFTER_S, is_alive, read_progress
+from penstock.streams.progress import STALE_AFTER_S, is_pipeline_running, read_progress
 from penstock.warehouse.clickhouse_client import connect
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def check_before_start(settings: Settings, definitions: tuple[MetricDefinition, 
 
 def _refuse_second_pipeline(progress: Mapping[str, object] | None) -> None:
     """Raise CheckpointInUse if another pipeline runs: with two checkpoints, both would count all events."""
-    if progress is None or not is_alive(progress):
+    if progress is None or not is_pipeline_running(progress):
         return
     host, pid = progress.get("host"), progress.get("pid")
     if host == os.uname().nodename and (pid == os.getpid() or not _is_running(pid)):

@@ -1,4 +1,4 @@
-"""Servers and a pipeline that can be killed, and that come back."""
+"""Servers and a pipeline process that tests can kill and restart."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from penstock.embedded.supervision.process import (
     stop,
 )
 from penstock.streams.progress import read_progress
-from tests.chaos.pipeline.rounds import PATIENCE_S
+from tests.chaos.pipeline.rounds import TIMEOUT_S
 from tests.waiting import wait_until
 
-SCRIPT = Path(__file__).with_name("killed_job.py")
+JOB_SCRIPT = Path(__file__).with_name("killed_job.py")
 ROOT = Path(__file__).parents[3]
 
 
 class KillableServer:
-    """An embedded server whose death is expected and followed by a restart on the same data."""
+    """An embedded server that can be killed and restarted on the same data."""
 
     def __init__(self, program: Valkey | ClickHouse) -> None:
         program.prepare()
@@ -57,54 +57,59 @@ class KillableServer:
 
 
 class KillableJob:
-    """The pipeline on a home of its own. Whatever it starts carries its mark, so it can be found."""
+    """The pipeline in its own process and home. All processes that it starts carry its mark."""
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
         self.orders = home / "orders"
         self.orders.mkdir()
         self.log = home / "pipeline.log"
         self._mark = f"{home}#pipeline"
-        own = {"PENSTOCK_HOME": str(home), "PYTHONPATH": str(ROOT), MARK_VARIABLE: self._mark}
-        self._environment = {**os.environ, **environment, **own}
+        own_variables = {"PENSTOCK_HOME": str(home), "PYTHONPATH": str(ROOT), MARK_VARIABLE: self._mark}
+        self._environment = {**os.environ, **environment, **own_variables}
         self._redis_url = environment["PENSTOCK_REDIS_URL"]
 
-    def order(self, seam: str, victim: str | int) -> None:
-        """The next time the seam is reached, the victim dies."""
-        written = self.orders / ".order"
-        written.write_text(str(victim))
-        written.rename(self.orders / seam)
+    def order_kill(self, kill_point: str, victim: str | int) -> None:
+        """Kill the victim the next time the pipeline reaches the kill point."""
+        file = self.orders / ".order"
+        file.write_text(str(victim))
+        file.rename(self.orders / kill_point)
 
-    def carried_out(self, seam: str) -> bool:
-        return not (self.orders / seam).exists()
+    def is_executed(self, kill_point: str) -> bool:
+        """Return whether the kill at this point has happened."""
+        return not (self.orders / kill_point).exists()
 
-    def dies(self, *metrics: MetricDefinition) -> bool:
-        """Start it for these metrics; whether it was killed. By then Spark has followed it."""
+    def run_until_killed(self, *metrics: MetricDefinition) -> bool:
+        """Run the pipeline for these metrics until it ends; returns whether it was killed.
+
+        Waits until the processes of Spark have ended too.
+        """
         process = self._start(metrics)
         try:
-            wait_until(lambda: process.poll() is not None, PATIENCE_S, "it dies")
-            wait_until(lambda: not self._left(), PATIENCE_S, "Spark follows its driver")
+            wait_until(lambda: process.poll() is not None, TIMEOUT_S, "the pipeline ends")
+            wait_until(lambda: not self._live_processes(), TIMEOUT_S, "the processes of Spark end")
         finally:
             process.kill()
             kill_marked_processes(self._mark)
         return process.returncode == -signal.SIGKILL
 
     @contextmanager
-    def lives(self, *metrics: MetricDefinition) -> Iterator[None]:
-        """It runs until the end of the block, and must then stop by itself when told to."""
+    def running(self, *metrics: MetricDefinition) -> Iterator[None]:
+        """Run the pipeline until the end of the block; then it must stop on SIGTERM."""
         process = self._start(metrics)
         try:
             yield
             process.terminate()
-            assert process.wait(PATIENCE_S) == 0, self.words()
+            assert process.wait(TIMEOUT_S) == 0, self.log_tail()
         finally:
             process.kill()
             kill_marked_processes(self._mark)
 
-    def words(self) -> str:
+    def log_tail(self) -> str:
+        """Return the end of the log, for assertion messages."""
         return self.log.read_text(errors="replace")[-6000:]
 
-    def nothing_waits(self) -> bool:
-        """Whether its report says that all entries are counted."""
+    def has_no_lag(self) -> bool:
+        """Return whether the heartbeat says that all entries are counted."""
         report = read_progress(self._redis_url)
         return report is not None and set(report["lag"].values()) == {0}
 
@@ -112,12 +117,16 @@ class KillableJob:
         names = [definition.name for definition in metrics]
         with self.log.open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, str(SCRIPT), str(self.orders), *names],
+                [sys.executable, str(JOB_SCRIPT), str(self.orders), *names],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
             )
 
-    def _left(self) -> list[psutil.Process]:
-        return [one for one in find_marked_processes(self._mark) if one.status() != psutil.STATUS_ZOMBIE]
+    def _live_processes(self) -> list[psutil.Process]:
+        return [
+            process
+            for process in find_marked_processes(self._mark)
+            if process.status() != psutil.STATUS_ZOMBIE
+        ]

@@ -1,11 +1,12 @@
-"""Run the pipeline as a process of its own, in which somebody is killed at a chosen seam.
+"""Run the pipeline in its own process, and kill a process at a chosen kill point.
 
 Usage: killed_job.py ORDERS METRIC..., with the settings in the environment. A file in the directory ORDERS is
-named after a seam and says who dies there, once: `driver` (this process), `task` (the process that reads),
-`node` (the Spark worker that the reading task runs on, with all its processes), or a server's pid.
+named after a kill point and contains the process to kill there, once: `driver` (this process), `task` (the
+process that reads), `node` (the Spark worker that runs the reading task, with all its processes), or the pid
+of a server.
 
-What is patched here reaches Spark's other processes with the source's classes, which travel by value because
-they belong to the main module.
+The patches reach the other processes of Spark with the classes of the source, which are pickled by value
+because they belong to the main module.
 """
 
 from __future__ import annotations
@@ -31,108 +32,117 @@ from penstock.pipeline.job import run
 from penstock.pipeline.sink import clickhouse_sink
 from penstock.pipeline.source.redis_streams import StreamsReader, StreamsSource
 from penstock.pipeline.source.stream_range import RawConnection
+from penstock.streams import positions
 from penstock.warehouse.clickhouse_client import Warehouse
 
 ORDERS = Path(sys.argv[1])
 METRICS = sys.argv[2:]
-DRIVER = os.getpid()
-SINK_SEAMS = ("before-insert", "after-insert", "before-move")
-PATIENCE_S = 120
+DRIVER_PID = os.getpid()
+DRIVER_KILL_POINTS = ("before-insert", "after-insert", "before-move")
+TIMEOUT_S = 120
 
 
-def reached(seam: str) -> bool:
-    """Kill whoever is to die here, and return whether there was an order."""
-    order = ORDERS / seam
+def execute_order(kill_point: str) -> bool:
+    """Kill the ordered process, if any; returns whether there was an order."""
+    order = ORDERS / kill_point
     taken = order.with_suffix(f".{os.getpid()}")
     try:
-        order.rename(taken)  # one of several that come here at once
+        order.rename(taken)  # succeeds in one of several processes that get here at once
     except FileNotFoundError:
         return False
     victim = taken.read_text()
-    for process in victims(victim):
+    for process in processes_to_kill(victim):
         process.kill()
-        deadline = time.monotonic() + PATIENCE_S
-        # Not the tests' own waiting: this travels to Spark's tasks, which have this file alone.
+        deadline = time.monotonic() + TIMEOUT_S
+        # tests.waiting is not available here: this code runs in tasks of Spark, which have this file only.
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < deadline, f"{process} was killed and is {process.status()}"
             time.sleep(0.01)
     return True
 
 
-def victims(victim: str) -> list[psutil.Process]:
+def processes_to_kill(victim: str) -> list[psutil.Process]:
     if victim == "driver":
-        return [psutil.Process(DRIVER)]
+        return [psutil.Process(DRIVER_PID)]
     if victim == "task":
         return [psutil.Process()]
     if victim == "node":
-        mine = psutil.Process()
-        [node] = [one for one in mine.parents() if any("deploy.worker.Worker" in w for w in one.cmdline())]
-        others = [one for one in node.children(recursive=True) if one != mine]
-        return [node, *others, mine]
+        current = psutil.Process()
+        [node] = [process for process in current.parents() if is_spark_worker(process)]
+        others = [process for process in node.children(recursive=True) if process != current]
+        return [node, *others, current]
     return [psutil.Process(int(victim))]
 
 
-class Meeting:
-    """A seam in the driver: where somebody dies, all metrics are there."""
+def is_spark_worker(process: psutil.Process) -> bool:
+    return any("deploy.worker.Worker" in argument for argument in process.cmdline())
+
+
+class DriverKillPoints:
+    """Kill points in the driver: the queries of all metrics wait for each other there."""
 
     def __init__(self) -> None:
-        self._barriers = {seam: threading.Barrier(len(METRICS)) for seam in SINK_SEAMS}
+        self._barriers = {kill_point: threading.Barrier(len(METRICS)) for kill_point in DRIVER_KILL_POINTS}
 
-    def reached(self, seam: str) -> bool:
-        if not (ORDERS / seam).exists():
+    def execute_order(self, kill_point: str) -> bool:
+        if not (ORDERS / kill_point).exists():
             return False
-        self._barriers[seam].wait(PATIENCE_S)
-        reached(seam)
-        self._barriers[seam].wait(PATIENCE_S)
+        self._barriers[kill_point].wait(TIMEOUT_S)
+        execute_order(kill_point)
+        self._barriers[kill_point].wait(TIMEOUT_S)
         return True
 
 
 def patch_sink() -> None:
-    meeting = Meeting()
-    insert, move = Warehouse.insert_once, clickhouse_sink.write_positions
+    kill_points = DriverKillPoints()
+    insert, move = Warehouse.insert_once, positions.write_positions
 
     def insert_once(self: Warehouse, table: str, rows: Any, token: str) -> None:
-        meeting.reached("before-insert")
+        kill_points.execute_order("before-insert")
         if table.startswith("fresh_token"):
             token += uuid4().hex
         elif table.startswith("no_token"):
             token = ""
         insert(self, table, rows, token)
-        if meeting.reached("after-insert"):
-            raise WarehouseUnavailable("ClickHouse died before it could answer")
+        if kill_points.execute_order("after-insert"):
+            raise WarehouseUnavailable("ClickHouse was killed before it replied")
 
     def write_positions(*arguments: Any) -> None:
-        meeting.reached("before-move")
+        kill_points.execute_order("before-move")
         move(*arguments)
 
-    Warehouse.insert_once = insert_once  # type: ignore[method-assign]
-    clickhouse_sink.write_positions = write_positions
+    setattr(Warehouse, "insert_once", insert_once)  # noqa: B010 - replaces a method
+    setattr(clickhouse_sink, "write_positions", write_positions)  # noqa: B010 - replaces an import
 
 
 class KillableReader(StreamsReader):
+    """A reader with kill points while it reads and after it trims."""
+
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        patch_reading()
+        patch_xrange()
         return super().read(partition)
 
     def commit(self, end: Any) -> None:
         super().commit(end)
-        reached("after-trim")
+        execute_order("after-trim")
 
 
-def patch_reading() -> None:
+def patch_xrange() -> None:
     xrange = RawConnection.xrange
-    if xrange.__name__ == "xrange_and_die":  # a process reads many times
+    if xrange.__name__ == "xrange_and_die":  # patched already: a process reads many times
         return
 
     def xrange_and_die(self: RawConnection, *arguments: Any) -> Any:
         reply = xrange(self, *arguments)
-        reached("reading")
+        execute_order("reading")
         return reply
 
-    RawConnection.xrange = xrange_and_die  # type: ignore[method-assign]
+    setattr(RawConnection, "xrange", xrange_and_die)  # noqa: B010 - replaces a method
 
 
 class KillableSource(StreamsSource):
+    """The source with a killable reader."""
+
     def streamReader(self, schema: StructType) -> StreamsReader:
         reader = super().streamReader(schema)
         reader.__class__ = KillableReader
@@ -140,12 +150,11 @@ class KillableSource(StreamsSource):
 
 
 def main() -> None:
-    from tests.chaos.pipeline.kill_metrics import (
-        MUTANTS,  # not for Spark's other processes, which do not find it
-    )
+    # Imported here, because the other processes of Spark cannot import it.
+    from tests.chaos.pipeline.kill_metrics import MUTANTS
 
     patch_sink()
-    session.StreamsSource = KillableSource  # type: ignore[misc]
+    setattr(session, "StreamsSource", KillableSource)  # noqa: B010 - replaces an import
     known = {definition.name: definition for definition in (QUEUE, *MUTANTS)}
     run(load_settings(), [known[name] for name in METRICS])
 

@@ -1,8 +1,9 @@
-"""Killed at every seam, the pipeline ends with the exact totals; without its tokens it would not."""
+"""Test that the totals are exact after kills at every kill point, and would not be without tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from penstock.warehouse.schema import metric_statements
 from penstock.warehouse.schema_migrations import migrate
 from tests.chaos.pipeline.kill_metrics import FRESH_TOKEN, MUTANTS, NO_TOKEN, set_aside, totals
 from tests.chaos.pipeline.killable import KillableJob, KillableServer
-from tests.chaos.pipeline.rounds import PATIENCE_S, Rounds
+from tests.chaos.pipeline.rounds import TIMEOUT_S, Rounds
 from tests.waiting import wait_until
 
 EVENTS = 700
@@ -38,7 +39,7 @@ def clickhouse(open_tmp_path: Path) -> Iterator[KillableServer]:
 
 
 @pytest.mark.timeout(900)
-def test_kills_at_every_seam_leave_exact_totals(
+def test_totals_are_exact_after_kills_at_every_point(
     java_home: str, valkey: KillableServer, clickhouse: KillableServer, tmp_path: Path
 ) -> None:
     redis_url, clickhouse_url = valkey.program.url, clickhouse.program.url
@@ -58,44 +59,44 @@ def test_kills_at_every_seam_leave_exact_totals(
         },
     )
 
-    # The driver dies at one seam after the other. Each start repeats the batch that the last one left behind.
+    # The driver is killed at one point after the other. Each start repeats the batch that the last one left.
     rounds.emit()
-    job.order("reading", "task")
-    job.order("before-insert", "driver")
-    assert job.dies(QUEUE), job.words()
-    assert job.carried_out("reading")
-    assert rounds.found() == rounds.expected(0)
+    job.order_kill("reading", "task")
+    job.order_kill("before-insert", "driver")
+    assert job.run_until_killed(QUEUE), job.log_tail()
+    assert job.is_executed("reading")
+    assert rounds.counted() == rounds.expected(0)
 
-    job.order("after-insert", "driver")
-    assert job.dies(QUEUE, *MUTANTS), job.words()
-    assert rounds.found() == rounds.expected(1)
+    job.order_kill("after-insert", "driver")
+    assert job.run_until_killed(QUEUE, *MUTANTS), job.log_tail()
+    assert rounds.counted() == rounds.expected(1)
 
     rounds.emit()
-    job.order("after-trim", "driver")
-    assert job.dies(QUEUE), job.words()
-    assert rounds.found() == rounds.expected(1)
+    job.order_kill("after-trim", "driver")
+    assert job.run_until_killed(QUEUE), job.log_tail()
+    assert rounds.counted() == rounds.expected(1)
 
-    # It lives, and the servers die: before they could do what they were asked, or before they could answer.
-    with job.lives(QUEUE, *MUTANTS):
+    # The pipeline runs, and the servers are killed: before they execute a request, or before they reply.
+    with job.running(QUEUE, *MUTANTS):
         rounds.wait_until_counted()
-        for seam, server in (
+        for kill_point, server in (
             ("before-insert", clickhouse),
             ("after-insert", clickhouse),
             ("reading", valkey),
             ("before-move", valkey),
         ):
-            job.order(seam, server.pid)
+            job.order_kill(kill_point, server.pid)
             rounds.emit()
-            wait_until(lambda server=server: server.is_dead, PATIENCE_S, f"{seam}: somebody dies")
+            wait_until(partial(getattr, server, "is_dead"), TIMEOUT_S, f"{kill_point}: the server is killed")
             server.restart()
             rounds.wait_until_counted()
-        wait_until(job.nothing_waits, PATIENCE_S, "the report says that all is counted")
+        wait_until(job.has_no_lag, TIMEOUT_S, "the heartbeat says that all is counted")
     assert (read_progress(redis_url) or {})["state"] == "stopped"
-    assert rounds.found() == rounds.expected()
+    assert rounds.counted() == rounds.expected()
     assert set_aside(warehouse) == []
 
-    # The same events through the same kills: a token per attempt counts twice, and content alone loses
-    # batches that happen to be equal.
+    # The same events with the same kills: a token per attempt counts twice, and deduplication by content
+    # loses batches that are equal by chance.
     for mutant, is_wrong in ((FRESH_TOKEN, int.__gt__), (NO_TOKEN, int.__lt__)):
         for table, (events, *_) in totals(warehouse, mutant).items():
             assert is_wrong(events, rounds.count * EVENTS), (table, events)

@@ -1,4 +1,4 @@
-"""What waits for Redis on behalf of a Spark that was killed does not wait for ever."""
+"""Test that a reader process ends when the Spark process that started it was killed."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import psutil
 
 from tests.waiting import wait_until
 
-WAITS = """
-from penstock.pipeline import source
+READER_SCRIPT = """
+from penstock.pipeline.source import redis_streams
 
-def ask():
-    print("asked", flush=True)
+def call_redis():
+    print("called", flush=True)
     raise ConnectionRefusedError("no Redis here")
 
-source._persistently(ask)
+redis_streams._retry_while_unreachable(call_redis)
 """
-SPARK = f"""
+SPARK_SCRIPT = f"""
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", {WAITS!r}])
+child = subprocess.Popen([sys.executable, "-c", {READER_SCRIPT!r}])
 print(child.pid, flush=True)
 child.wait()
 """
 
 
-def test_a_reader_whose_spark_was_killed_gives_up_on_redis() -> None:
-    spark = subprocess.Popen([sys.executable, "-c", SPARK], stdout=subprocess.PIPE, text=True)
+def test_a_reader_stops_waiting_for_redis_when_spark_was_killed() -> None:
+    spark = subprocess.Popen([sys.executable, "-c", SPARK_SCRIPT], stdout=subprocess.PIPE, text=True)
     assert spark.stdout is not None
     reader = psutil.Process(int(spark.stdout.readline()))
     try:
         for _ in range(2):
-            assert spark.stdout.readline() == "asked\n"
+            assert spark.stdout.readline() == "called\n"
         assert reader.is_running()
         spark.kill()
         spark.wait()

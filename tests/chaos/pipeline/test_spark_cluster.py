@@ -1,10 +1,11 @@
-"""The same job on a Spark cluster: a master and two workers on loopback, of which one dies."""
+"""Test of the pipeline on a Spark cluster: a master and two workers on loopback, one of which is killed."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -21,15 +22,20 @@ from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
 from tests.chaos.pipeline.kill_metrics import set_aside
 from tests.chaos.pipeline.killable import KillableJob
-from tests.chaos.pipeline.rounds import PATIENCE_S, Rounds
+from tests.chaos.pipeline.rounds import TIMEOUT_S, Rounds
 from tests.waiting import wait_until
 
 REDIS_DATABASE = 10
 SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
+def is_listening(port: int) -> bool:
+    with socket.create_connection((LOOPBACK, port), 1):
+        return True
+
+
 class Cluster:
-    """Spark's own master and workers, as the pyspark package has them."""
+    """A Spark master and two workers, started from the pyspark package."""
 
     def __init__(self, home: Path, java_home: str, stack: ExitStack) -> None:
         self._home = home
@@ -41,7 +47,7 @@ class Cluster:
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": SMALL_JVM,
         }
-        # Where Spark's own settings go: the pipeline sets only what it depends on.
+        # Settings of the cluster; the pipeline sets only the options that it depends on.
         (home / "conf").mkdir()
         (home / "conf" / "spark-defaults.conf").write_text(
             f"spark.executor.memory 512m\nspark.executor.extraJavaOptions {SMALL_JVM}\n"
@@ -49,14 +55,12 @@ class Cluster:
         port = any_free_port()
         self.url = f"spark://{LOOPBACK}:{port}"
         self._start("master.Master", "--host", LOOPBACK, "--port", str(port), "--webui-port", "0")
-        wait_until(
-            lambda: socket.create_connection((LOOPBACK, port), 1).close() or True, PATIENCE_S, "a master"
-        )
+        wait_until(partial(is_listening, port), TIMEOUT_S, "the master listens")
         self.workers = [self._worker(number) for number in range(2)]
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the driver needs."""
+        """The environment variables of the driver."""
         names = ("JAVA_HOME", "SPARK_LOCAL_IP", "SPARK_CONF_DIR")
         return {"PENSTOCK_SPARK_MASTER": self.url, **{name: self._environment[name] for name in names}}
 
@@ -95,36 +99,36 @@ def warehouse(clickhouse_url: str) -> Iterator[Warehouse]:
     database = f"cluster_{uuid4().hex[:12]}"
     url = urlunsplit(urlsplit(clickhouse_url)._replace(path=f"/{database}"))
     migrate(url)
-    opened = connect(url)
-    yield opened
-    opened.command(f"DROP DATABASE {database}")
-    opened.close()
+    connected = connect(url)
+    yield connected
+    connected.command(f"DROP DATABASE {database}")
+    connected.close()
 
 
 @pytest.mark.timeout(900)
-def test_a_worker_dies_while_it_reads_and_the_totals_are_exact(
+def test_totals_are_exact_after_a_worker_was_killed_while_reading(
     cluster: Cluster, stream_url: str, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     home = tmp_path / "job"
     home.mkdir()
     servers = {"PENSTOCK_REDIS_URL": stream_url, "PENSTOCK_CLICKHOUSE_URL": warehouse.url}
     job = KillableJob(home, {**cluster.environment, **servers, "PENSTOCK_TRIGGER_MS": "200"})
-    # More than one task per batch, so that both workers have something to do.
+    # More than one task per batch, so that both workers read.
     rounds = Rounds(2 * SMALL_BATCH_ENTRIES, stream_url, warehouse, (QUEUE,))
     rounds.emit()
-    with job.lives(QUEUE):
+    with job.running(QUEUE):
         rounds.wait_until_counted()
-        job.order("reading", "node")
+        job.order_kill("reading", "node")
         rounds.emit()
         wait_until(
             lambda: any(worker.exit_code is not None for worker in cluster.workers),
-            PATIENCE_S,
-            "a worker dies",
+            TIMEOUT_S,
+            "a worker is killed",
         )
         rounds.wait_until_counted()
         rounds.emit()
         rounds.wait_until_counted()
-        wait_until(job.nothing_waits, PATIENCE_S, "the report says that all is counted")
+        wait_until(job.has_no_lag, TIMEOUT_S, "the heartbeat says that all is counted")
     assert [worker.exit_code is None for worker in cluster.workers].count(True) == 1
-    assert rounds.found() == rounds.expected()
+    assert rounds.counted() == rounds.expected()
     assert set_aside(warehouse) == []

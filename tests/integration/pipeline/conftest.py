@@ -1,4 +1,4 @@
-"""A Spark session for all pipeline tests, and places of their own in Redis and ClickHouse."""
+"""Fixtures of the pipeline tests: one Spark session, and a Redis and ClickHouse database per test."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def warehouse_url(clickhouse_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def warehouse(warehouse_url: str) -> Iterator[Warehouse]:
-    opened = connect(warehouse_url)
-    yield opened
-    opened.close()
+    connected = connect(warehouse_url)
+    yield connected
+    connected.close()
 
 
 @pytest.fixture
-def archiving(stream_url: str, warehouse_url: str, tmp_path: Path) -> Settings:
-    """Settings of a pipeline that keeps every event."""
+def archive_settings(stream_url: str, warehouse_url: str, tmp_path: Path) -> Settings:
+    """Settings of a pipeline with an archive."""
     return Settings(
         home=tmp_path,
         redis_url=stream_url,

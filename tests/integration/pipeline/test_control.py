@@ -25,7 +25,7 @@ from penstock.pipeline.checkpoint import (
     checkpoint_path,
 )
 from penstock.pipeline.job import Pipeline
-from penstock.streams.drain_target import Goal
+from penstock.streams.drain_target import DrainTarget
 from penstock.streams.positions import Position, read_lag, write_positions
 from penstock.streams.progress import Progress, read_progress, write_progress
 from penstock.warehouse.clickhouse_client import Warehouse
@@ -41,7 +41,7 @@ def settings(stream_url: str, warehouse_url: str, tmp_path: Path) -> Settings:
 
 def run_drain(spark: SparkSession, settings: Settings, redis: Redis) -> bool:
     """Do the same as `job.drain`, on the session of the tests."""
-    target = Goal.of(redis, QUEUE.stream_keys)
+    target = DrainTarget.capture(redis, QUEUE.stream_keys)
     pipeline = Pipeline(spark, settings, checkpoint_path(settings), DEFINITIONS, threading.Event())
     return pipeline.drain(target, lambda left: None)
 

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from redis import Redis
 
-from penstock.broker.self_metrics.minute import Identity
+from penstock.broker.self_metrics.minute import WorkerIdentity
 from penstock.broker.self_metrics.worker_events import WorkerEvents
 from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, WORKER, Dimension, Measure, MetricDefinition
@@ -288,10 +288,10 @@ async def test_events_of_broker_processes_are_counted(
 ) -> None:
     now_s = int(time.time())
     emitter = Emitter(stream_url, buffer=100)
-    events = WorkerEvents(emitter, Identity("here", 1, 7, now_s))
+    events = WorkerEvents(emitter, WorkerIdentity("here", 1, 7, now_s))
     for second in range(10):
         gauges = {"busy_connections": second % 4, "resident_bytes": 5 << 30}
-        events.add(now_s - 40 + second, {"push_requests": 2, "database_errors": second}, gauges, 0.05)
+        events.add_second(now_s - 40 + second, {"push_requests": 2, "database_errors": second}, gauges, 0.05)
     events.flush()
     emitter.start()
     await emitter.stop()

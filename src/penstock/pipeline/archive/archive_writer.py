@@ -1,4 +1,8 @@
-"""Writing the archive, in the task that reads a range of a stream."""
+"""Write events to the archive, in the task that reads a range of a stream.
+
+The files of a range appear when the whole range is read. A task that is restarted writes the same files
+again.
+"""
 
 from __future__ import annotations
 
@@ -13,103 +17,104 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from penstock.definitions import MetricDefinition
-from penstock.pipeline.archive.archive_files import Files, NewFile
+from penstock.pipeline.archive.archive_files import ArchiveFiles, NewFile
 from penstock.pipeline.archive.event_archive import (
     DAY_MS,
-    ROW_GROUP,
+    ROW_GROUP_ROWS,
     batch_name,
     event_schema,
-    events_table,
-    parquet_writer,
-    telling,
+    open_parquet_writer,
+    raise_unwritable,
+    rows_to_table,
 )
 from penstock.pipeline.source.rows import Rows
 from penstock.pipeline.source.stream_range import StreamRange
 
-QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+QUERY_ID_PROPERTY, BATCH_ID_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties that Spark sets for the tasks of a streaming query."""
 
-Keep = Callable[[Rows], None]
+WriteEvents = Callable[[Rows], None]
 
 
 class RangeWriter:
-    """Writes the events of one range, a file per day. They appear by `finish`."""
+    """Writes the events of one range, one file per day. The files appear with `finish`."""
 
-    def __init__(self, root: str, definition: MetricDefinition, batch: str, part: str) -> None:
-        self._files = Files(root)
+    def __init__(self, root: str, definition: MetricDefinition, batch: str, file_suffix: str) -> None:
+        self._files = ArchiveFiles(root)
         self._definition = definition
         self._schema = event_schema(definition)
         self._batch = batch
-        self._part = part
-        self._held: dict[int, list[pa.Table]] = defaultdict(list)
+        self._file_suffix = file_suffix
+        self._pending: dict[int, list[pa.Table]] = defaultdict(list)
         self._writers: dict[int, tuple[NewFile, pq.ParquetWriter]] = {}
 
-    def keep(self, rows: Rows) -> None:
-        """Take in single events; those of one call come before those of the next in the stream."""
-        table = events_table(self._definition, self._schema, rows)
+    def write(self, rows: Rows) -> None:
+        """Add single events. Calls must be in the order of the stream."""
+        table = rows_to_table(self._definition, self._schema, rows)
         days = rows.at_ms // DAY_MS
-        if np.any(np.diff(rows.seen_id) < 0):  # packed and single entries side by side
+        if np.any(np.diff(rows.seen_id) < 0):  # packed and single entries are mixed
             order = np.argsort(rows.seen_id, kind="stable")
             table, days = table.take(pa.array(order)), days[order]
         for day in np.unique(days):
-            whole = days[0] == day and (days == day).all()
-            self._held[int(day)].append(table if whole else table.filter(pa.array(days == day)))
-            if sum(map(len, self._held[int(day)])) >= ROW_GROUP:
-                with telling():
+            is_only_day = days[0] == day and (days == day).all()
+            self._pending[int(day)].append(table if is_only_day else table.filter(pa.array(days == day)))
+            if sum(map(len, self._pending[int(day)])) >= ROW_GROUP_ROWS:
+                with raise_unwritable():
                     self._flush(int(day))
 
     def finish(self) -> None:
         """Complete the files and give them their names."""
-        with telling():
-            for day in list(self._held):
+        with raise_unwritable():
+            for day in list(self._pending):
                 self._flush(day)
             for file, writer in self._writers.values():
                 writer.close()
                 file.finish()
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
+        """Delete the unfinished files."""
         for file, writer in self._writers.values():
             with suppress(OSError):
                 writer.close()
-                file.give_up()
+                file.discard()
 
     def _flush(self, day: int) -> None:
-        held = self._held.pop(day)
+        pending = self._pending.pop(day)
         if day not in self._writers:
             text = datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat()
-            place = f"{self._files.root}/{self._definition.name}/day={text}/batch={self._batch}"
-            file = self._files.new_file(place, f"part-{self._part}.parquet")
-            self._writers[day] = file, parquet_writer(file.stream, self._schema)
-        table = pa.concat_tables(held).unify_dictionaries()
-        self._writers[day][1].write_table(table, row_group_size=ROW_GROUP)
+            directory = f"{self._files.root}/{self._definition.name}/day={text}/batch={self._batch}"
+            file = self._files.create_file(directory, f"part-{self._file_suffix}.parquet")
+            self._writers[day] = file, open_parquet_writer(file.stream, self._schema)
+        table = pa.concat_tables(pending).unify_dictionaries()
+        self._writers[day][1].write_table(table, row_group_size=ROW_GROUP_ROWS)
 
 
 @contextmanager
 def archive_range(
     root: str, definition: MetricDefinition, stream_range: StreamRange
-) -> Iterator[Keep | None]:
-    """What is to be called with the events of one attempt at a range; None without an archive.
+) -> Iterator[WriteEvents | None]:
+    """Yield the function that archives the events of one attempt at a range; None without an archive.
 
-    The files appear if the block ends well. Only a task of a streaming query knows its batch.
+    The files appear if the block succeeds. Must run in a task of a streaming query, which knows its batch.
     """
     if not root:
         yield None
         return
     writer = RangeWriter(
-        root, definition, _batch_of_this_task(), f"{stream_range.shard}-{stream_range.start}"
+        root, definition, _current_batch_name(), f"{stream_range.shard}-{stream_range.start}"
     )
     try:
-        yield writer.keep
+        yield writer.write
     except BaseException:
-        writer.give_up()
+        writer.discard()
         raise
     writer.finish()
 
 
-def _batch_of_this_task() -> str:
+def _current_batch_name() -> str:
     context = TaskContext.get()
-    query_id = context.getLocalProperty(QUERY_ID) if context else None
-    batch_id = context.getLocalProperty(BATCH_ID) if context else None
-    assert query_id, "the archive is written by tasks of a streaming query"
-    assert batch_id, "the archive is written by tasks of a streaming query"
+    query_id = context.getLocalProperty(QUERY_ID_PROPERTY) if context else None
+    batch_id = context.getLocalProperty(BATCH_ID_PROPERTY) if context else None
+    assert query_id, "Only tasks of a streaming query write the archive."
+    assert batch_id, "Only tasks of a streaming query write the archive."
     return batch_name(query_id, int(batch_id))

@@ -1,4 +1,4 @@
-"""What the commands do with the archive: rebuild days of the tables from it, and make it compact."""
+"""The archive operations that CLI commands call: rebuild days of the tables, and compact the archive."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from redis.exceptions import RedisError
 from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import ComponentFailed, ConfigError
-from penstock.pipeline.archive.compact import Compacted, Compaction
+from penstock.pipeline.archive.compact import MAX_FILES_PER_STREAM, CompactedDay, Compaction
 from penstock.pipeline.archive.event_archive import Archive, archive_root
-from penstock.pipeline.archive.rebuild import DayPlan, Rebuild, RebuildRefused, Tell
+from penstock.pipeline.archive.rebuild import DayPlan, ProgressCallback, Rebuild, RebuildRefused
 from penstock.pipeline.session import build_session
-from penstock.streams.batch_lock import HoldLostError
+from penstock.streams.batch_lock import BatchLockLostError
 from penstock.warehouse.clickhouse_client import connect
 
-Begin = Callable[[list[DayPlan]], None]
-"""Called with what is going to be rebuilt, before that begins."""
+PlanCallback = Callable[[list[DayPlan]], None]
+"""Called with the plan of every day, before the rebuild begins."""
 
 
-def metrics_named(
+def select_metrics(
     name: str | None, definitions: Sequence[MetricDefinition] = DEFINITIONS
 ) -> list[MetricDefinition]:
-    """The metric of that name, or all of them. Raises ConfigError naming those there are."""
-    found = [definition for definition in definitions if name in (None, definition.name)]
-    if not found:
+    """Return the metric with the name, or all metrics. Raises ConfigError with the known names."""
+    selected = [definition for definition in definitions if name in (None, definition.name)]
+    if not selected:
         known = ", ".join(definition.name for definition in definitions)
-        raise ConfigError(f"there is no metric {name!r}: there is {known}")
-    return found
+        raise ConfigError(f"Metric {name!r} does not exist. Known metrics: {known}")
+    return selected
 
 
 def rebuild(
@@ -43,78 +43,89 @@ def rebuild(
     metric: str | None = None,
     dry_run: bool = False,
     partial: bool = False,
-    begin: Begin,
-    tell: Tell,
+    on_plan: PlanCallback,
+    on_progress: ProgressCallback,
 ) -> list[DayPlan]:
-    """Compute the tables' days from `first` to `last` anew; returns what was found and done, day by day.
+    """Rebuild the days from `first` to `last` of the tables from the archive; returns the plan of every day.
 
-    Raises RebuildRefused for a day that would come out wrong, having changed no later one.
+    Raises RebuildRefused for a day that would become wrong; that day and later ones are unchanged. A rebuild
+    that was killed can be started again.
     """
     if last < first:
-        raise ConfigError(f"the period ends ({last}) before it begins ({first})")
+        raise ConfigError(f"The period ends ({last}) before it begins ({first})")
     warehouse = connect(settings.clickhouse_url, timeout_s=300)
-    every: list[DayPlan] = []
-    with _redis(settings) as redis:
-        work = [
+    all_plans: list[DayPlan] = []
+    with _connect(settings) as redis:
+        rebuilds = [
             Rebuild(archive, warehouse, redis, partial=partial, cluster=_cluster(settings))
-            for archive in _archives(settings, metric)
+            for archive in _open_archives(settings, metric)
         ]
         try:
-            plans = [rebuilding.plan(first, last) for rebuilding in work]
-            every = [plan for some in plans for plan in some]
-            begin(every)
-            if dry_run or not any(plan.tables for plan in every):
-                return every
+            plans = [metric_rebuild.plan(first, last) for metric_rebuild in rebuilds]
+            all_plans = [plan for metric_plans in plans for plan in metric_plans]
+            on_plan(all_plans)
+            if dry_run or not any(plan.tables for plan in all_plans):
+                return all_plans
             scratch = settings.home / "pipeline" / "spark-rebuild"
-            if scratch.exists():  # of a run that was killed
+            if scratch.exists():  # left by a run that was killed
                 shutil.rmtree(scratch)
             session = build_session(settings.spark_master, scratch, name="penstock rebuild")
             try:
-                for rebuilding, some in zip(work, plans, strict=True):
-                    with rebuilding.archive.alone(settings.home):
-                        rebuilding.run(some, session, tell)
+                for metric_rebuild, metric_plans in zip(rebuilds, plans, strict=True):
+                    with metric_rebuild.archive.exclusive_lock(settings.home):
+                        metric_rebuild.run(metric_plans, session, on_progress)
             finally:
                 session.stop()
-        except HoldLostError:
+        except BatchLockLostError:
             raise RebuildRefused(
-                "the pipeline could no longer be held back: Redis forgot the hold, or a step took too long. "
-                "Rebuild the same days again: what came in meanwhile is in the archive"
+                "The hold on the pipeline was lost: Redis lost its data, or a step took too long. "
+                "Rebuild the same days again; the archive has the events that arrived meanwhile"
             ) from None
         finally:
             warehouse.close()
-    return every
+    return all_plans
 
 
 def compact(
-    settings: Settings, before: date | None, metric: str | None, tell: Callable[[str], None]
-) -> list[Compacted]:
-    """Make the archive's days before a given one compact; without one, all that are over."""
+    settings: Settings,
+    before: date | None,
+    metric: str | None,
+    on_day: Callable[[str], None],
+    *,
+    max_files_per_stream: int = MAX_FILES_PER_STREAM,
+) -> list[CompactedDay]:
+    """Compact the days of the archive before `before`, or before today; calls `on_day` with each day.
+
+    A compaction that was killed can be started again.
+    """
     limit = before or datetime.now(UTC).date()
-    done: list[Compacted] = []
-    with _redis(settings) as redis:
-        for archive in _archives(settings, metric):
-            with archive.alone(settings.home):
-                done += Compaction(archive, redis).run(limit, tell)
-    return done
+    compacted: list[CompactedDay] = []
+    with _connect(settings) as redis:
+        for archive in _open_archives(settings, metric):
+            with archive.exclusive_lock(settings.home):
+                compaction = Compaction(archive, redis, max_files_per_stream=max_files_per_stream)
+                compacted += compaction.run(limit, on_day)
+    return compacted
 
 
-def _archives(settings: Settings, metric: str | None) -> list[Archive]:
+def _open_archives(settings: Settings, metric: str | None) -> list[Archive]:
     root = archive_root(settings)
     if not root:
-        raise ConfigError("there is no archive: PENSTOCK_ARCHIVE is not set, so no events are kept")
-    return [Archive(root, definition) for definition in metrics_named(metric)]
+        raise ConfigError("There is no archive. Set PENSTOCK_ARCHIVE to archive events")
+    return [Archive(root, definition) for definition in select_metrics(metric)]
 
 
 @contextmanager
-def _redis(settings: Settings) -> Iterator[Redis]:
+def _connect(settings: Settings) -> Iterator[Redis]:
     with Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2) as client:
         try:
             yield client
         except RedisError as error:
             raise ComponentFailed(
-                f"Redis at {mask_url(settings.redis_url)} does not answer: {error}"
+                f"Redis at {mask_url(settings.redis_url)} is unreachable: {error}"
             ) from error
 
 
 def _cluster(settings: Settings) -> str:
+    """Return the ClickHouse cluster of the settings, empty if there is no such setting."""
     return str(getattr(settings, "clickhouse_cluster", ""))

@@ -1,12 +1,12 @@
-"""A day's many small files made into one per stream.
+"""Compact the archive: merge the many small files of a day into one file per stream.
 
-The new files are written beside the day in a hidden directory. Then the pipeline is held back for a moment,
-what has come meanwhile is linked into the new directory, and the two directories change places in one step.
-A reader that lists the day sees the old files or the new ones, never an event twice or not at all; one that
-was reading just then may find a file gone, and has to begin again.
+The new files are written to a hidden directory next to the day. Then the compaction holds the pipeline for a
+moment, links batches that arrived meanwhile into the new directory, and swaps the two directories in one
+step. A reader that lists the day sees either the old or the new files, and so every event once. A reader that
+had already listed the old files may find one missing and must start again.
 
-Killed at any moment, it leaves the day as it was or compact. What lies around is hidden, and the next run
-takes it away.
+If the process is killed at any time, the day is either unchanged or compacted. Leftover directories are
+hidden, and the next run removes them.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ from redis import Redis
 
 from penstock.errors import ConfigError
 from penstock.pipeline.archive.event_archive import (
-    ROW_GROUP,
+    ROW_GROUP_ROWS,
     Archive,
     ArchivedFile,
     event_schema,
-    parquet_writer,
+    open_parquet_writer,
 )
-from penstock.streams.batch_lock import Hold
+from penstock.streams.batch_lock import BatchLock
 
-FEW_FILES = 2
-"""Per stream: with so many a day is compact enough."""
+MAX_FILES_PER_STREAM = 2
+"""A day with at most this many files per stream is not compacted."""
 
-PATIENCE_S = 45.0
-LOOK_S = 0.1
+OPEN_BATCH_TIMEOUT_S = 45.0
+POLL_INTERVAL_S = 0.1
 _AT_FDCWD, _EXCHANGE = (-2, 2) if sys.platform == "darwin" else (-100, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactedDay:
+    """The result for one day."""
+
     metric: str
     day: str
     events: int
@@ -56,112 +58,119 @@ class Compacted:
 
 
 class Compaction:
-    """The compaction of one metric's days. Its user holds the archive's lock."""
+    """Compacts the days of one metric. The caller holds the lock of the archive."""
 
-    def __init__(self, archive: Archive, redis: Redis) -> None:
-        if not archive.files.local:
+    def __init__(
+        self, archive: Archive, redis: Redis, *, max_files_per_stream: int = MAX_FILES_PER_STREAM
+    ) -> None:
+        if not archive.files.is_local:
             raise ConfigError(
-                f"only an archive in a directory can be made compact, not {archive.files.root_url}"
+                f"Only an archive in a local directory can be compacted, not {archive.files.root_url}"
             )
         self._archive = archive
         self._redis = redis
+        self._max_files_per_stream = max_files_per_stream
         self._owner = f"compaction {uuid4()}"
 
-    def run(self, before: date, tell: Callable[[str], None]) -> list[Compacted]:
-        """Make the days before a given one compact that are not; those with a batch under way are left."""
-        self._tidy()
-        done = []
+    def run(self, before: date, on_day: Callable[[str], None]) -> list[CompactedDay]:
+        """Compact the days before `before`, except those with an open batch; calls `on_day` with each day."""
+        self._remove_leftovers()
+        results = []
         for day in self._archive.days():
             if day < before:
-                tell(day.isoformat())
-                compacted = self._compact(day)
-                if compacted is not None:
-                    done.append(compacted)
-        return done
+                on_day(day.isoformat())
+                result = self._compact(day)
+                if result is not None:
+                    results.append(result)
+        return results
 
-    def _compact(self, day: date) -> Compacted | None:
+    def _compact(self, day: date) -> CompactedDay | None:
         batches = self._archive.batches(day)
         files = [file for batch in batches for file in self._archive.files_of(day, batch)]
-        if len(files) <= FEW_FILES * self._archive.definition.shards:
+        if len(files) <= self._max_files_per_stream * self._archive.definition.shards:
             return None
-        old, new = Path(self._archive.day_place(day)), Path(self._archive.place) / f".new-day={day}"
-        made = self._write(files, f"{new}/batch=compact-{uuid4()}")
-        size = sum(file.stat().st_size for file in made)
-        hold = Hold(self._redis, self._archive.definition.name, self._owner)
-        if not hold.take():
+        old, new = Path(self._archive.day_directory(day)), Path(self._archive.directory) / f".new-day={day}"
+        new_files = self._write(files, f"{new}/batch=compact-{uuid4()}")
+        new_bytes = sum(file.stat().st_size for file in new_files)
+        lock = BatchLock(self._redis, self._archive.definition.name, self._owner)
+        if not lock.acquire():
             shutil.rmtree(new)
             return None
         try:
-            if not self._is_quiet(hold) or not set(batches) <= set(self._archive.batches(day)):
+            if not self._wait_for_open_batch(lock) or not set(batches) <= set(self._archive.batches(day)):
                 shutil.rmtree(new)
                 return None
             for batch in set(self._archive.batches(day)) - set(batches):
-                _link_tree(old / f"batch={batch}", new / f"batch={batch}")
-            exchange(old, new)
+                _link_files(old / f"batch={batch}", new / f"batch={batch}")
+            swap_directories(old, new)
         finally:
-            hold.release()
-        shutil.rmtree(new)  # which is the old one now
-        return Compacted(
+            lock.release()
+        shutil.rmtree(new)  # holds the old files now
+        return CompactedDay(
             self._archive.definition.name,
             day.isoformat(),
             sum(file.rows for file in files),
             len(files),
-            len(made),
+            len(new_files),
             sum(file.size for file in files),
-            size,
+            new_bytes,
         )
 
-    def _write(self, files: list[ArchivedFile], place: str) -> list[Path]:
-        schema, made = event_schema(self._archive.definition), []
+    def _write(self, files: list[ArchivedFile], directory: str) -> list[Path]:
+        """Write the events of the files to one file per shard, in the order of the stream."""
+        schema, new_files = event_schema(self._archive.definition), []
         ordered = sorted(files, key=lambda file: file.order)
-        for _, some in groupby(ordered, key=lambda file: file.order[0]):
-            of_shard = list(some)
-            shard, milliseconds, sequence = of_shard[0].order
-            file = self._archive.files.new_file(place, f"part-{shard}-{milliseconds}-{sequence}.parquet")
-            writer = parquet_writer(file.stream, schema)
-            held: list[pa.Table] = []
-            for one in of_shard:
-                with self._archive.files.open_parquet(one.path) as parquet:
-                    for batch in parquet.iter_batches(ROW_GROUP):
-                        held.append(_in_form(pa.Table.from_batches([batch]), schema))
-                        if sum(map(len, held)) >= ROW_GROUP:
-                            writer.write_table(pa.concat_tables(held).unify_dictionaries())
-                            held = []
-            if held:
-                writer.write_table(pa.concat_tables(held).unify_dictionaries())
+        for _, group in groupby(ordered, key=lambda file: file.order[0]):
+            shard_files = list(group)
+            shard, milliseconds, sequence = shard_files[0].order
+            file = self._archive.files.create_file(
+                directory, f"part-{shard}-{milliseconds}-{sequence}.parquet"
+            )
+            writer = open_parquet_writer(file.stream, schema)
+            pending: list[pa.Table] = []
+            for old_file in shard_files:
+                with self._archive.files.open_parquet(old_file.path) as parquet:
+                    for batch in parquet.iter_batches(ROW_GROUP_ROWS):
+                        pending.append(_conform_to_schema(pa.Table.from_batches([batch]), schema))
+                        if sum(map(len, pending)) >= ROW_GROUP_ROWS:
+                            writer.write_table(pa.concat_tables(pending).unify_dictionaries())
+                            pending = []
+            if pending:
+                writer.write_table(pa.concat_tables(pending).unify_dictionaries())
             writer.close()
             file.finish()
-            made.append(Path(place) / f"part-{shard}-{milliseconds}-{sequence}.parquet")
-        written = sum(self._archive.files.parquet_rows(str(path)) for path in made)
-        assert written == sum(file.rows for file in files), "every event was written"
-        return made
+            new_files.append(Path(directory) / f"part-{shard}-{milliseconds}-{sequence}.parquet")
+        written = sum(self._archive.files.parquet_rows(str(path)) for path in new_files)
+        assert written == sum(file.rows for file in files), "An event is missing from the new files."
+        return new_files
 
-    def _is_quiet(self, hold: Hold) -> bool:
-        deadline = time.monotonic() + PATIENCE_S
-        while hold.open_batch() is not None:
+    def _wait_for_open_batch(self, lock: BatchLock) -> bool:
+        """Wait until no batch is open; returns False on timeout."""
+        deadline = time.monotonic() + OPEN_BATCH_TIMEOUT_S
+        while lock.read_open_batch() is not None:
             if time.monotonic() > deadline:
                 return False
-            hold.renew()
-            time.sleep(LOOK_S)
+            lock.renew()
+            time.sleep(POLL_INTERVAL_S)
         return True
 
-    def _tidy(self) -> None:
-        """Take away what a run that was killed has left, and put back a day it was about to replace."""
-        place = Path(self._archive.place)
-        for aside in place.glob(".old-day=*"):
-            day = place / aside.name.removeprefix(".old-")
+    def _remove_leftovers(self) -> None:
+        """Remove the directories of a run that was killed, and restore a day that it was about to replace."""
+        directory = Path(self._archive.directory)
+        for aside in directory.glob(".old-day=*"):
+            day = directory / aside.name.removeprefix(".old-")
             if day.exists():
                 shutil.rmtree(aside)
             else:
                 aside.rename(day)
-        for left in place.glob(".new-day=*"):
-            shutil.rmtree(left)
+        for unfinished in directory.glob(".new-day=*"):
+            shutil.rmtree(unfinished)
 
 
-def exchange(one: Path, other: Path) -> None:
-    """Let two directories change places, in one step where the system can."""
+def swap_directories(first: Path, second: Path) -> None:
+    """Exchange two directories, atomically where the system supports it."""
     libc = ctypes.CDLL(None, use_errno=True)
-    names = os.fsencode(one), os.fsencode(other)
+    names = os.fsencode(first), os.fsencode(second)
     if sys.platform == "darwin" and hasattr(libc, "renameatx_np"):
         failed = libc.renameatx_np(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _EXCHANGE)
     elif hasattr(libc, "renameat2"):
@@ -169,21 +178,22 @@ def exchange(one: Path, other: Path) -> None:
     else:
         failed = -1
     if failed:
-        # Not every file system can. For a moment there is neither; `_tidy` mends it should that be the last.
-        aside = one.with_name(f".old-{one.name}")
-        one.rename(aside)
-        other.rename(one)
-        aside.rename(other)
+        # Not every file system supports the exchange. Here the first directory is missing for a moment; if
+        # the process is killed then, `_remove_leftovers` restores it.
+        aside = first.with_name(f".old-{first.name}")
+        first.rename(aside)
+        second.rename(first)
+        aside.rename(second)
 
 
-def _link_tree(source: Path, target: Path) -> None:
+def _link_files(source: Path, target: Path) -> None:
     target.mkdir(parents=True)
     for file in source.glob("*.parquet"):
         os.link(file, target / file.name)
 
 
-def _in_form(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with all columns that are declared today."""
+def _conform_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the rows with all columns of the current definition."""
     columns = [
         table[field.name].cast(field.type)
         if field.name in table.column_names

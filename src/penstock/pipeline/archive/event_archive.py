@@ -1,13 +1,13 @@
 """The archive: every event as a row of a Parquet file, by day.
 
-`<archive>/<metric>/day=YYYY-MM-DD/batch=<query>-<batch>/part-<shard>-<start>.parquet`; the day is that of the
-event's own time in UTC. A row has the dimensions, `at_ms`, the place in the stream (`id_ms`, and in
-`id_sequence` the order within it), the counters (0 if absent), the gauges (null if not observed) and the
-samples (lists).
+`<archive>/<metric>/day=YYYY-MM-DD/batch=<query>-<batch>/part-<shard>-<start>.parquet`. The day is the UTC day
+of the event's own time. A row has the dimensions, `at_ms`, the stream id (`id_ms`, and in `id_sequence` the
+order within the millisecond), the counters (0 if absent), the gauges (null if not observed) and the samples
+(lists).
 
-Files are written where the events are read, in Spark's tasks, before the batch is inserted. A batch that is
-repeated writes its own directory again, so an event is in the archive once. A file appears under its name
-when it is complete.
+Spark's tasks write the files while they read the events, before the batch is inserted. A batch that is
+repeated after a restart writes the same directory again, so the archive holds every event once. A file
+appears under its name when it is complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,26 +27,26 @@ import pyarrow.parquet as pq
 from penstock.config import Settings
 from penstock.definitions import MetricDefinition
 from penstock.errors import ConfigError, PenstockError
-from penstock.pipeline.archive.archive_files import Files
+from penstock.pipeline.archive.archive_files import ArchiveFiles
 from penstock.pipeline.source.digits import Integers
 from penstock.pipeline.source.rows import ABSENT, INDEX_BITS, SEQUENCE_BITS, NumberLists, Rows
 
 DAY_MS = 86_400_000
-ROW_GROUP = 100_000
+ROW_GROUP_ROWS = 100_000
 """Rows that are compressed together."""
 
-PLACE_BITS = SEQUENCE_BITS + INDEX_BITS
-"""A place in a stream is one number: the id's milliseconds, and these bits for the order within them."""
+ORDER_BITS = SEQUENCE_BITS + INDEX_BITS
+"""Low bits of a sortable id: the order within a millisecond."""
 
 COMPRESSION = "zstd"
-_DAY = re.compile(r"day=\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
-_PART = re.compile(r"/part-(\d+)-(\d+)-(\d+)\.parquet$")
-_DIMENSION = pa.dictionary(pa.int32(), pa.string())
+_DAY_PATTERN = re.compile(r"day=\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
+_FILE_PATTERN = re.compile(r"/part-(\d+)-(\d+)-(\d+)\.parquet$")
+_DIMENSION_TYPE = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """One file of one batch. `rows` are its events."""
+    """One file of one batch. `rows` is its number of events."""
 
     path: str
     batch: str
@@ -56,18 +55,18 @@ class ArchivedFile:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """The shard, and the id after which the file begins: files of a shard in the order of the stream."""
-        named = _PART.search(self.path)
-        if named is None:
-            raise ConfigError(f"{self.path} was not written by Penstock: take it out of the archive")
-        return int(named[1]), int(named[2]), int(named[3])
+        """The shard and the id after which the file begins; sorts the files of a shard in stream order."""
+        match = _FILE_PATTERN.search(self.path)
+        if match is None:
+            raise ConfigError(f"Penstock did not write {self.path}. Remove it from the archive")
+        return int(match[1]), int(match[2]), int(match[3])
 
 
 def event_schema(definition: MetricDefinition) -> pa.Schema:
-    """An archived event. Dimensions are written as dictionaries and read as text."""
+    """Return the schema of an archived event. Dimensions are written as dictionaries and read as text."""
     return pa.schema(
         [
-            *(pa.field(dimension.name, _DIMENSION) for dimension in definition.dimensions),
+            *(pa.field(dimension.name, _DIMENSION_TYPE) for dimension in definition.dimensions),
             *(pa.field(name, pa.int64()) for name in ("at_ms", "id_ms", "id_sequence")),
             *(pa.field(counter.name, pa.int64()) for counter in definition.counters),
             *(pa.field(gauge.name, pa.int64()) for gauge in definition.gauges),
@@ -77,105 +76,112 @@ def event_schema(definition: MetricDefinition) -> pa.Schema:
 
 
 def archive_root(settings: Settings) -> str:
-    """Where the archive is, the same for every process; empty without one."""
+    """Return the absolute path or URL of the archive; empty if there is none."""
     if not settings.archive or "://" in settings.archive:
         return settings.archive
     return str(Path(settings.archive).expanduser().absolute())
 
 
 def batch_name(query_id: str, batch_id: int) -> str:
-    """A batch's name in the archive: the same when it is repeated, another one with another checkpoint."""
+    """Return the name of a batch in the archive. It stays the same after a restart, but not after a reset."""
     return f"{query_id}-{batch_id:09}"
 
 
-def parquet_writer(stream: Any, schema: pa.Schema) -> pq.ParquetWriter:
-    # Without Arrow's own schema in it, dimensions are plain text for every reader.
+def open_parquet_writer(stream: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
+    """Return a Parquet writer with the compression of the archive."""
+    # The file does not contain the Arrow schema, so every reader sees dimensions as plain text.
     return pq.ParquetWriter(stream, schema, compression=COMPRESSION, store_schema=False)
 
 
 class ArchiveInUse(PenstockError):
+    """Another rebuild or compaction holds the lock of the archive."""
+
     code = "archive_in_use"
-    title = "Somebody else works on the archive"
+    title = "Archive in use"
 
 
 class ArchiveUnwritable(PenstockError):
+    """A file of the archive cannot be written. Unlike an unreachable Redis, this is not retried."""
+
     code = "archive_unwritable"
-    title = "The archive cannot be written"
+    title = "Archive not writable"
 
 
 @contextmanager
-def telling() -> Iterator[None]:
-    """Tell a failure of the archive's files from one of Redis, which is waited for."""
+def raise_unwritable() -> Iterator[None]:
+    """Turn OSError into ArchiveUnwritable, so that the source does not wait as for an unreachable Redis."""
     try:
         yield
     except OSError as error:
-        raise ArchiveUnwritable(f"the archive cannot be written: {error}") from error
+        raise ArchiveUnwritable(f"The archive cannot be written: {error}") from error
 
 
 class Archive:
-    """One metric's part of the archive: what there is, by day."""
+    """The archive of one metric: its files by day and batch."""
 
     def __init__(self, root: str, definition: MetricDefinition) -> None:
-        self.files = Files(root)
+        self.files = ArchiveFiles(root)
         self.definition = definition
-        self.place = f"{self.files.root}/{definition.name}"
+        self.directory = f"{self.files.root}/{definition.name}"
 
     def days(self) -> list[date]:
-        """The days it has something of, in order."""
-        names = filter(_DAY.fullmatch, self.files.directories(self.place))
+        """Return the days that have events, in order."""
+        names = filter(_DAY_PATTERN.fullmatch, self.files.directories(self.directory))
         return sorted(date.fromisoformat(name.removeprefix("day=")) for name in names)
 
-    def day_place(self, day: date) -> str:
-        return f"{self.place}/day={day.isoformat()}"
+    def day_directory(self, day: date) -> str:
+        """Return the directory of a day. It need not exist."""
+        return f"{self.directory}/day={day.isoformat()}"
 
     def batches(self, day: date) -> list[str]:
-        """The names of the batches that have events of the day."""
-        found = self.files.directories(self.day_place(day))
-        return sorted(name.removeprefix("batch=") for name in found if name.startswith("batch="))
+        """Return the names of the batches that have events of the day."""
+        names = self.files.directories(self.day_directory(day))
+        return sorted(name.removeprefix("batch=") for name in names if name.startswith("batch="))
 
     def files_of(self, day: date, batch: str) -> list[ArchivedFile]:
-        """A batch's files of one day, in the order of the stream within each shard."""
-        place = f"{self.day_place(day)}/batch={batch}"
+        """Return the files of a batch for one day, in the order of the stream within each shard."""
+        directory = f"{self.day_directory(day)}/batch={batch}"
         return [
             ArchivedFile(path, batch, self.files.parquet_rows(path), size)
-            for path, size in self.files.parquet_files(place)
+            for path, size in self.files.parquet_files(directory)
         ]
 
     @contextmanager
-    def alone(self, home: Path) -> Iterator[None]:
-        """Be the only one who rebuilds from it or makes it compact. Raises ArchiveInUse.
+    def exclusive_lock(self, home: Path) -> Iterator[None]:
+        """BatchLock the lock for a rebuild or compaction. Raises ArchiveInUse if another process holds it.
 
-        The lock is in the archive, or in `home` for an archive that is no directory of this machine.
+        The lock file is in the archive, or in `home` if the archive is not a local directory. The kernel
+        releases the lock when the process ends in any way.
         """
-        place = Path(self.place) if self.files.local else home / "pipeline"
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / f".{self.definition.name}.lock").open("a") as file:
+        directory = Path(self.directory) if self.files.is_local else home / "pipeline"
+        directory.mkdir(parents=True, exist_ok=True)
+        with (directory / f".{self.definition.name}.lock").open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise ArchiveInUse(
-                    f"a rebuild or compaction works on {self.place} already: wait until it has ended"
+                    f"A rebuild or compaction of {self.directory} is running. Wait until it has ended"
                 ) from None
             yield
 
     def remove_batch(self, batch: str) -> None:
-        """Take away what a batch has written, if anything."""
-        with telling():
+        """Delete all files of a batch, if it has any."""
+        with raise_unwritable():
             for day in self.days():
-                self.files.remove(f"{self.day_place(day)}/batch={batch}")
+                self.files.remove(f"{self.day_directory(day)}/batch={batch}")
 
 
-def events_table(definition: MetricDefinition, schema: pa.Schema, rows: Rows) -> pa.Table:
-    """Single events in the archive's form."""
-    place, missing = rows.seen_id, rows.seen_id == ABSENT
+def rows_to_table(definition: MetricDefinition, schema: pa.Schema, rows: Rows) -> pa.Table:
+    """Return single events in the schema of the archive."""
+    ids, missing = rows.seen_id, rows.seen_id == ABSENT
     columns: dict[str, pa.Array] = {
         "at_ms": pa.array(rows.at_ms),
-        "id_ms": pa.array(place >> PLACE_BITS, mask=missing),
-        "id_sequence": pa.array(place & ((1 << PLACE_BITS) - 1), mask=missing),
+        "id_ms": pa.array(ids >> ORDER_BITS, mask=missing),
+        "id_sequence": pa.array(ids & ((1 << ORDER_BITS) - 1), mask=missing),
     }
     for dimension, values in zip(definition.dimensions, rows.dimensions, strict=True):
         encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
-        columns[dimension.name] = encoded.cast(_DIMENSION)
+        columns[dimension.name] = encoded.cast(_DIMENSION_TYPE)
     for name, numbers in rows.counters.items():
         columns[name] = pa.array(numbers)
     for name, numbers in rows.gauge_max.items():
@@ -186,8 +192,8 @@ def events_table(definition: MetricDefinition, schema: pa.Schema, rows: Rows) ->
     return pa.table([columns[field.name] for field in schema], schema=schema)
 
 
-def rows_of_table(definition: MetricDefinition, table: pa.Table) -> Rows:
-    """The same back. What a file from before a measure was declared lacks is absent."""
+def table_to_rows(definition: MetricDefinition, table: pa.Table) -> Rows:
+    """Return archived events as rows. Measures that an older file does not have are absent."""
     count = table.num_rows
 
     def numbers(name: str, absent: int) -> Integers:
@@ -210,17 +216,17 @@ def rows_of_table(definition: MetricDefinition, table: pa.Table) -> Rows:
 
     at_ms = numbers("at_ms", 0)
     gauges = {gauge.name: numbers(gauge.name, ABSENT) for gauge in definition.gauges}
-    seen = np.zeros(count, dtype=np.bool_)
+    observed = np.zeros(count, dtype=np.bool_)
     for column in gauges.values():
-        seen |= column != ABSENT
-    place = (numbers("id_ms", 0) << PLACE_BITS) + numbers("id_sequence", 0)
+        observed |= column != ABSENT
+    ids = (numbers("id_ms", 0) << ORDER_BITS) + numbers("id_sequence", 0)
     return Rows(
         dimensions=[texts(dimension.name) for dimension in definition.dimensions],
         at_ms=at_ms,
         newest_ms=at_ms,
         events=np.ones(count, dtype=np.int64),
-        seen_ms=np.where(seen, at_ms, ABSENT),
-        seen_id=np.where(seen, place, ABSENT),
+        seen_ms=np.where(observed, at_ms, ABSENT),
+        seen_id=np.where(observed, ids, ABSENT),
         counters={counter.name: numbers(counter.name, 0) for counter in definition.counters},
         gauge_max=gauges,
         gauge_last=gauges,

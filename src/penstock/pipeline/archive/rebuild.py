@@ -1,12 +1,12 @@
-"""Tiers computed anew from the archive, by whole days, and swapped in.
+"""Rebuild tiers from the archive, by whole days.
 
-For each day: what the archive holds is folded into copies of the tables; then the pipeline is held back for
-a moment, between two batches, so that archive and tables hold the same events; what has come meanwhile is
-added to the copies; and the day is swapped, table by table. So a day may be rebuilt while events of it still
-come in, even today, and none is lost or counted twice.
+For each day: fold the archived events into copies of the tables; lock the pipeline between two batches, so
+that archive and tables contain the same events; add the events that arrived meanwhile to the copies; swap the
+day in, table by table. So a day, even today, can be rebuilt while events of it still arrive, and none is lost
+or counted twice.
 
-Killed at any moment, it leaves the live tables as they were, or with some of them swapped, each complete. The
-hold expires by itself, and the next run takes the copies away.
+If the process is killed at any time, the live tables are unchanged, or some of them are swapped, each
+completely. The lock expires, and the next run drops the copies.
 """
 
 from __future__ import annotations
@@ -23,31 +23,33 @@ from redis import Redis
 from penstock.definitions import MetricDefinition
 from penstock.errors import PenstockError
 from penstock.pipeline.archive.event_archive import Archive, ArchivedFile, batch_name
-from penstock.pipeline.archive.rebuild_fold import landing_table_of
-from penstock.streams.batch_lock import Hold
+from penstock.pipeline.archive.rebuild_fold import fold_files
+from penstock.streams.batch_lock import BatchLock
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.table_copies import TableCopies, count_events_of_day, tables_retaining
 
 GROUP_EVENTS = 1_000_000
-"""Folded at a time: what bounds the memory."""
+"""Events folded at a time. This bounds the memory."""
 
-QUICK_EVENTS = 200_000
-"""As many may be added while the pipeline is held back."""
+MAX_HELD_EVENTS = 200_000
+"""Events that may be folded while the pipeline is held."""
 
-PATIENCE_S = 45.0
-"""How long a batch under way may take to end."""
+OPEN_BATCH_TIMEOUT_S = 45.0
+"""How long to wait for an open batch to finish."""
 
-LOOK_S = 0.1
+POLL_INTERVAL_S = 0.1
 
 
 class RebuildRefused(PenstockError):
+    """A rebuild of the day would lose events or count them twice. Nothing was changed."""
+
     code = "rebuild_refused"
-    title = "The day cannot be rebuilt"
+    title = "Rebuild refused"
 
 
 @dataclass(slots=True)
 class DayPlan:
-    """What is known about a day before it is rebuilt."""
+    """The state of a day before its rebuild, and the result."""
 
     metric: str
     day: str
@@ -57,25 +59,27 @@ class DayPlan:
     """Events in the live tables."""
     files: int
     tables: list[str]
-    """Those that still keep the day."""
+    """Tables whose retention still includes the day."""
     rebuilt: bool = False
     held_s: float = 0.0
-    """How long the pipeline was held back."""
+    """How long the pipeline was held."""
 
 
 @dataclass(slots=True)
-class _Day:
+class _FoldedDay:
+    """The batches of a day that are in the copies, and their number of events."""
+
     day: date
     batches: set[str] = field(default_factory=set)
     events: int = 0
 
 
-Tell = Callable[[str, int], None]
-"""Called with the day under way, and with how many more events were folded."""
+ProgressCallback = Callable[[str, int], None]
+"""Called with the current day and the number of events folded since the last call."""
 
 
 class Rebuild:
-    """The rebuilding of one metric's days. Its user holds the archive's lock."""
+    """Rebuilds the days of one metric. The caller holds the lock of the archive."""
 
     def __init__(
         self,
@@ -85,6 +89,7 @@ class Rebuild:
         *,
         partial: bool = False,
         cluster: str = "",
+        open_batch_timeout_s: float = OPEN_BATCH_TIMEOUT_S,
     ) -> None:
         self.archive = self._archive = archive
         self._definition: MetricDefinition = archive.definition
@@ -92,11 +97,12 @@ class Rebuild:
         self._redis = redis
         self._partial = partial
         self._cluster = cluster
+        self._open_batch_timeout_s = open_batch_timeout_s
         self._copies = TableCopies(warehouse, archive.definition)
         self._owner = f"rebuild {uuid4()}"
 
     def plan(self, first: date, last: date) -> list[DayPlan]:
-        """The days of the period that the archive has something of."""
+        """Return a plan for every day of the period that has archived events."""
         now = datetime.now(UTC)
         plans = []
         for day in self._archive.days():
@@ -116,10 +122,10 @@ class Rebuild:
                 )
         return plans
 
-    def run(self, plans: Iterable[DayPlan], session: SparkSession, tell: Tell) -> None:
-        """Rebuild the days, oldest first. Those that no table keeps any more are passed over.
+    def run(self, plans: Iterable[DayPlan], session: SparkSession, on_progress: ProgressCallback) -> None:
+        """Rebuild the days, oldest first, except those that no table retains.
 
-        Raises RebuildRefused at a day that cannot be done; the days before it are.
+        Raises RebuildRefused at a day that cannot be rebuilt; the days before it are rebuilt.
         """
         for plan in plans:
             if plan.tables:
@@ -128,84 +134,94 @@ class Rebuild:
             for plan in plans:
                 if plan.tables and plan.archived:
                     self._copies.create()
-                    self._rebuild(plan, session, tell)
+                    self._rebuild_day(plan, session, on_progress)
         finally:
             self._copies.drop()
 
-    def _rebuild(self, plan: DayPlan, session: SparkSession, tell: Tell) -> None:
-        done = _Day(date.fromisoformat(plan.day))
+    def _rebuild_day(self, plan: DayPlan, session: SparkSession, on_progress: ProgressCallback) -> None:
+        folded = _FoldedDay(date.fromisoformat(plan.day))
         while True:
-            # Outside the hold, with a batch under way left for later.
-            new = self._new_batches(done)
-            self._fold(done, new, session, tell)
-            self._copies.store_percentiles(done.day)
-            hold = Hold(self._redis, self._definition.name, self._owner)
-            if not hold.take():
-                raise RebuildRefused("another rebuild holds the pipeline back: wait until it has ended")
-            began = time.monotonic()
+            # Without the lock, and without the open batch, which is folded later.
+            new_batches = self._new_batches(folded)
+            self._fold(folded, new_batches, session, on_progress)
+            self._copies.store_percentiles(folded.day)
+            lock = BatchLock(self._redis, self._definition.name, self._owner)
+            if not lock.acquire():
+                raise RebuildRefused("Another rebuild holds the pipeline. Wait until it has ended")
+            hold_started = time.monotonic()
             try:
-                self._wait_for_the_open_batch(hold, done.day)
-                rest = self._new_batches(done)
-                if sum(file.rows for file in self._files(done.day, rest)) > QUICK_EVENTS:
+                self._wait_for_open_batch(lock, folded.day)
+                late_batches = self._new_batches(folded)
+                if sum(file.rows for file in self._files(folded.day, late_batches)) > MAX_HELD_EVENTS:
                     continue
-                self._fold(done, rest, session, tell, hold)
-                self._swap(plan, done, hold)
+                self._fold(folded, late_batches, session, on_progress, lock)
+                self._swap(plan, folded, lock)
                 return
             finally:
-                hold.release()
-                plan.held_s = round(time.monotonic() - began, 2)
+                lock.release()
+                plan.held_s = round(time.monotonic() - hold_started, 2)
 
-    def _swap(self, plan: DayPlan, done: _Day, hold: Hold) -> None:
-        counted = count_events_of_day(self._warehouse, self._definition, done.day)
-        self._check_complete(plan.day, done.events, counted)
-        found = self._copies.count_events(done.day)
-        if found != done.events:
+    def _swap(self, plan: DayPlan, folded: _FoldedDay, lock: BatchLock) -> None:
+        counted = count_events_of_day(self._warehouse, self._definition, folded.day)
+        self._check_complete(plan.day, folded.events, counted)
+        found = self._copies.count_events(folded.day)
+        if found != folded.events:
             raise RebuildRefused(
-                f"{plan.day}: the copies have {found} of {done.events} archived events; nothing was changed"
+                f"{plan.day}: the copies have {found} of {folded.events} archived events; nothing was changed"
             )
-        self._copies.store_percentiles(done.day, hold.renew)
-        for table in tables_retaining(self._definition, done.day, datetime.now(UTC)):
-            hold.renew()
-            self._copies.swap(table, done.day, self._cluster)
-        hold.renew()  # or a batch may have come in between
-        plan.archived, plan.counted, plan.rebuilt = done.events, counted, True
+        self._copies.store_percentiles(folded.day, lock.renew)
+        for table in tables_retaining(self._definition, folded.day, datetime.now(UTC)):
+            lock.renew()
+            self._copies.swap(table, folded.day, self._cluster)
+        lock.renew()  # fails if the lock was lost and a batch ran in between
+        plan.archived, plan.counted, plan.rebuilt = folded.events, counted, True
 
-    def _wait_for_the_open_batch(self, hold: Hold, day: date) -> None:
-        """No batch begins any more. One that had begun ends soon, unless its pipeline was killed."""
-        deadline = time.monotonic() + PATIENCE_S
-        while (mark := hold.open_batch()) is not None:
+    def _wait_for_open_batch(self, lock: BatchLock, day: date) -> None:
+        """Wait until the open batch is finished. No new batch begins. Raises RebuildRefused on timeout.
+
+        An open batch stays open if its pipeline was killed. It matters only if it has events of the day.
+        """
+        deadline = time.monotonic() + self._open_batch_timeout_s
+        while (mark := lock.read_open_batch()) is not None:
             if time.monotonic() > deadline:
                 break
-            hold.renew()
-            time.sleep(LOOK_S)
+            lock.renew()
+            time.sleep(POLL_INTERVAL_S)
         if mark is not None and batch_name(*mark.batch) in self._archive.batches(day):
             raise RebuildRefused(
-                f"batch {mark.batch_id} of the {self._definition.name} metric has events of {day} and is not "
-                "finished: it is not known whether they are counted. Let the pipeline finish it "
-                "(`penstock pipeline status` says what it waits for; `penstock pipeline drain` finishes one "
-                "that was killed), then try again"
+                f"Batch {mark.batch_id} of the {self._definition.name} metric has events of {day} and is not "
+                "finished, so it is unknown whether they are counted. Let the pipeline finish it "
+                "(`penstock pipeline status` shows what it waits for; `penstock pipeline drain` finishes the "
+                "batch of a pipeline that was killed), then try again"
             )
 
-    def _new_batches(self, done: _Day) -> list[str]:
-        """The day's batches that are not in the copies yet and that are complete."""
-        mark = Hold(self._redis, self._definition.name, self._owner).open_batch()
-        under_way = batch_name(*mark.batch) if mark else None
+    def _new_batches(self, folded: _FoldedDay) -> list[str]:
+        """Return the complete batches of the day that are not in the copies yet."""
+        mark = BatchLock(self._redis, self._definition.name, self._owner).read_open_batch()
+        open_batch = batch_name(*mark.batch) if mark else None
         return [
-            name for name in self._archive.batches(done.day) if name not in done.batches and name != under_way
+            name
+            for name in self._archive.batches(folded.day)
+            if name not in folded.batches and name != open_batch
         ]
 
     def _fold(
-        self, done: _Day, batches: Sequence[str], session: SparkSession, tell: Tell, hold: Hold | None = None
+        self,
+        folded: _FoldedDay,
+        batches: Sequence[str],
+        session: SparkSession,
+        on_progress: ProgressCallback,
+        lock: BatchLock | None = None,
     ) -> None:
-        for number, group in enumerate(groups(self._files(done.day, batches))):
-            if hold is not None:
-                hold.renew()
-            rows = landing_table_of(session, self._archive.files.root_url, self._definition, group)
-            self._copies.fill(rows, f"{self._owner}:{done.day}:{len(done.batches)}:{number}")
+        for number, group in enumerate(group_files(self._files(folded.day, batches))):
+            if lock is not None:
+                lock.renew()
+            rows = fold_files(session, self._archive.files.root_url, self._definition, group)
+            self._copies.fill(rows, f"{self._owner}:{folded.day}:{len(folded.batches)}:{number}")
             events = sum(file.rows for file in group)
-            done.events += events
-            tell(done.day.isoformat(), events)
-        done.batches.update(batches)
+            folded.events += events
+            on_progress(folded.day.isoformat(), events)
+        folded.batches.update(batches)
 
     def _files(self, day: date, batches: Sequence[str]) -> list[ArchivedFile]:
         return [file for batch in batches for file in self._archive.files_of(day, batch)]
@@ -214,18 +230,18 @@ class Rebuild:
         if archived < counted and not self._partial:
             raise RebuildRefused(
                 f"{day}: the archive has {archived} events and the tables have {counted}, so a rebuild would "
-                "lose some (was the archive turned on during that day?). --partial does it nevertheless"
+                "lose some (was the archive enabled during that day?). Use --partial to rebuild anyway"
             )
 
 
-def groups(files: Sequence[ArchivedFile]) -> list[list[ArchivedFile]]:
-    """The files in the order of their streams, as many at a time as fit into memory."""
-    made: list[list[ArchivedFile]] = []
+def group_files(files: Sequence[ArchivedFile]) -> list[list[ArchivedFile]]:
+    """Split the files, in the order of their streams, into groups that fit into memory."""
+    groups: list[list[ArchivedFile]] = []
     events = GROUP_EVENTS
     for file in sorted(files, key=lambda file: file.order):
         if events >= GROUP_EVENTS:
-            made.append([])
+            groups.append([])
             events = 0
-        made[-1].append(file)
+        groups[-1].append(file)
         events += file.rows
-    return made
+    return groups

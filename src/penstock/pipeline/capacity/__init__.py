@@ -1,6 +1,6 @@
-"""The capacity report: how loaded each queue is, how much room it has, and when its room runs out.
+"""The capacity report: how loaded each queue is, how much capacity is free, and when it is used up.
 
-A batch job. `tiers` and `archive` read the same measurements into frames of hours; `load`, `trend` and
-`verdict` are pure functions of frames; `page` makes one HTML file of the result; `job` runs them in order.
-Nothing here writes to ClickHouse or to the archive.
+A batch job. `tier_hours` and `archive_hours` read the same measurements into data frames of hours.
+`utilisation`, `trend` and `verdict` are pure functions of data frames. `page` writes the result as one HTML
+file. `report_job` runs these steps in order. Nothing here writes to ClickHouse or to the archive.
 """

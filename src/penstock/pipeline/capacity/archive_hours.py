@@ -1,4 +1,4 @@
-"""The measurements as the archive holds them: one row per event, summed here as the tiers sum them."""
+"""Read hours and waits from the archive: one row per event, aggregated in the same way as the tiers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from penstock.clock import to_utc
 from penstock.definitions import QUEUE, MetricDefinition
 from penstock.errors import ConfigError
 from penstock.pipeline.archive.event_archive import Archive
-from penstock.pipeline.capacity.hours import HOURS, SUBJECT, WAITS
+from penstock.pipeline.capacity.hours import HOUR_SCHEMA, SUBJECT, WAIT_SCHEMA
 from penstock.pipeline.capacity.period import HOUR_S, Period
 
 BUCKET_S = 60
 ACCURACY = 10_000
-"""Of Spark's percentiles: off by one rank in ten thousand at most."""
+"""Accuracy of Spark's percentiles: the error is at most one rank in ten thousand."""
 
 
-def event_schema(definition: MetricDefinition) -> StructType:
-    """An archived event. Said explicitly, so that files from before a measure was added have it as null."""
+def event_spark_schema(definition: MetricDefinition) -> StructType:
+    """Return the explicit schema of an archived event. Measures missing in old files are null."""
     return StructType(
         [
             *(StructField(dimension.name, StringType()) for dimension in definition.dimensions),
@@ -34,50 +34,50 @@ def event_schema(definition: MetricDefinition) -> StructType:
 
 
 def read_events(session: SparkSession, archive: str, period: Period) -> DataFrame:
-    """The archived queue events of a period. Only its days are listed and opened: an archive has many files.
+    """Return the archived queue events of a period. Lists only days of the period: archives are large.
 
-    Raises ConfigError when there is no archive at all.
+    Raises ConfigError when the archive has no queue events at all.
     """
     days = Archive(archive, QUEUE).days()
-    # Arrow's name for it, with which the archive was written, is not Spark's.
-    place = f"{archive.rstrip('/').replace('s3://', 's3a://', 1)}/{QUEUE.name}"
+    # Spark and Arrow, which wrote the archive, use different URL schemes for S3.
+    directory = f"{archive.rstrip('/').replace('s3://', 's3a://', 1)}/{QUEUE.name}"
     if not days:
-        raise ConfigError(f"there is no archive of queue events in {place}")
-    first, last = (to_utc(moment).date() for moment in (period.start_s, period.end_s))
-    wanted = [f"{place}/day={day}" for day in days if first <= day <= last]
-    schema = event_schema(QUEUE)
-    if not wanted:
+        raise ConfigError(f"There is no archive of queue events in {directory}")
+    first, last = (to_utc(time_s).date() for time_s in (period.start_s, period.end_s))
+    paths = [f"{directory}/day={day}" for day in days if first <= day <= last]
+    schema = event_spark_schema(QUEUE)
+    if not paths:
         return session.createDataFrame([], schema)
-    events = session.read.schema(schema).option("basePath", place).parquet(*wanted)
+    events = session.read.schema(schema).option("basePath", directory).parquet(*paths)
     return events.where((F.col("at_ms") >= period.start_s * 1000) & (F.col("at_ms") < period.end_s * 1000))
 
 
-def hours_of_events(events: DataFrame, queues: Sequence[str]) -> DataFrame:
-    """The hours of every queue (or of those named), and of every environment (if none is named)."""
-    of_queues = _hours(
-        _chosen(events, queues),
+def aggregate_hours(events: DataFrame, queues: Sequence[str]) -> DataFrame:
+    """Return the hours of the given queues, or of every queue and every environment if none is given."""
+    queue_hours = _aggregate_hours(
+        _filter_queues(events, queues),
         gauges={name: F.when(F.col("group") == "", F.col(name)) for name in ("depth", "running", "limit")},
-        finishers=F.when((F.col("group") != "") & (_finished() > 0), F.col("group")),
+        finishers=F.when((F.col("group") != "") & (_finished_count() > 0), F.col("group")),
     )
     if queues:
-        return of_queues
-    whole = events.withColumn("queue", F.lit(""))
-    of_environments = _hours(
-        whole,
+        return queue_hours
+    as_environments = events.withColumn("queue", F.lit(""))
+    environment_hours = _aggregate_hours(
+        as_environments,
         gauges={name: F.col(f"env_{name}") for name in ("depth", "running", "limit")},
         finishers=F.lit(None).cast("string"),
     ).withColumn("served", F.lit(None).cast("double"))
-    return of_queues.unionByName(of_environments)
+    return queue_hours.unionByName(environment_hours)
 
 
-def waits_of_events(events: DataFrame, queues: Sequence[str]) -> DataFrame:
-    """The percentiles of all waits, per queue and environment. Has no row without waits."""
-    chosen = _chosen(events, queues)
+def aggregate_waits(events: DataFrame, queues: Sequence[str]) -> DataFrame:
+    """Return the percentiles of all waits, per queue and environment. Subjects without waits have no row."""
+    filtered = _filter_queues(events, queues)
     if not queues:
-        chosen = chosen.unionByName(events.withColumn("queue", F.lit("")))
+        filtered = filtered.unionByName(events.withColumn("queue", F.lit("")))
     levels = F.percentile_approx("wait", [0.5, 0.95, 0.99], ACCURACY)
     return (
-        chosen.select(*SUBJECT, F.explode("wait_ms").alias("wait"))
+        filtered.select(*SUBJECT, F.explode("wait_ms").alias("wait"))
         .groupBy(*SUBJECT)
         .agg(F.count("wait").alias("waits"), levels.alias("levels"))
         .select(
@@ -85,19 +85,19 @@ def waits_of_events(events: DataFrame, queues: Sequence[str]) -> DataFrame:
             "waits",
             *(F.col("levels")[i].cast("double").alias(f"wait_p{p}_ms") for i, p in enumerate((50, 95, 99))),
         )
-        .select(*WAITS.fieldNames())
+        .select(*WAIT_SCHEMA.fieldNames())
     )
 
 
-def _hours(events: DataFrame, gauges: dict[str, Column], finishers: Column) -> DataFrame:
-    """Twice summed: into buckets, for the peaks, and those into hours."""
-    # Newest 5-second bucket first, and within it the order of the stream: which is last in the tiers, too.
+def _aggregate_hours(events: DataFrame, gauges: dict[str, Column], finishers: Column) -> DataFrame:
+    """Aggregate in two steps: into buckets, for the peaks, and buckets into hours."""
+    # The order in which the tiers choose the last value: by 5-second bucket, then by the order of the stream.
     order = F.struct(F.floor(F.col("at_ms") / QUEUE.bucket_ms), "id_ms", "id_sequence")
     bucket = (F.floor(F.col("at_ms") / (BUCKET_S * 1000)) * BUCKET_S).cast("long")
     buckets = events.groupBy(*SUBJECT, bucket.alias("at_s")).agg(
         F.sum(F.coalesce("enqueued", F.lit(0))).alias("came"),
         F.sum(F.coalesce("dequeued", F.lit(0))).alias("taken"),
-        F.sum(_finished()).alias("gone"),
+        F.sum(_finished_count()).alias("gone"),
         F.collect_set(finishers).alias("finishers"),
         *(F.max(gauges[name]).alias(name) for name in ("depth", "running")),
         *(
@@ -127,13 +127,13 @@ def _hours(events: DataFrame, gauges: dict[str, Column], finishers: Column) -> D
         ),
         F.coalesce(F.sum("worked"), F.lit(0)).cast("long").alias("run_ms"),
     )
-    return hours.select(*(F.col(field.name).cast(field.dataType) for field in HOURS.fields))
+    return hours.select(*(F.col(field.name).cast(field.dataType) for field in HOUR_SCHEMA.fields))
 
 
-def _chosen(events: DataFrame, queues: Sequence[str]) -> DataFrame:
+def _filter_queues(events: DataFrame, queues: Sequence[str]) -> DataFrame:
     return events.where(F.col("queue").isin(list(queues)) if queues else F.col("queue") != "")
 
 
-def _finished() -> Column:
+def _finished_count() -> Column:
     acked, dead, expired = (F.coalesce(name, F.lit(0)) for name in ("acked", "dead", "expired"))
     return acked + dead + expired

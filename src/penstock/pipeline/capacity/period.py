@@ -1,4 +1,4 @@
-"""The span of time a report speaks about."""
+"""The period that a report covers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LENGTH = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `start_s`, which begins an hour, until before `end_s`, which ends one or is now.
+    """The time from `start_s`, the start of an hour, until before `end_s`, the end of an hour or now.
 
-    Whole hours, because digests and the hours of the week cannot be cut finer.
+    Whole hours, because digests and the hours of the week have no finer resolution.
     """
 
     start_s: int
@@ -27,48 +27,50 @@ class Period:
 
     @property
     def tier(self) -> Tier:
-        """The finest tier that still holds the whole period: peaks of different widths do not compare."""
+        """The finest tier that retains the whole period: peaks of different widths are not comparable."""
         return MINUTE if self.now_s - self.start_s <= MINUTE.retention_s else HOUR
 
     @property
     def days(self) -> range:
-        """The starts of the days that lie in it whole. A part of a day has no peak of a day."""
+        """The starts of the complete days in the period. An incomplete day has no daily peak."""
         first = -(-self.start_s // DAY_S) * DAY_S
         return range(first, self.end_s - DAY_S + 1, DAY_S)
 
 
-def read_period(
+def parse_period(
     length: str = "30d", start: datetime | None = None, end: datetime | None = None, *, now_s: float
 ) -> Period:
-    """The period asked for; raises InvalidRequest saying what would be accepted.
+    """Return the requested period; raises InvalidRequest with the accepted formats.
 
-    `start` wins over `length`, which counts back from `end` or now. A length in days or weeks starts at
-    midnight UTC, so that it holds as many whole days as it says.
+    `start` overrides `length`, which counts back from `end` or now. A length in days or weeks starts at
+    midnight UTC, so that it contains that many complete days.
     """
-    until = min(-(-_seconds(end) // HOUR_S) * HOUR_S, int(now_s)) if end is not None else int(now_s)
+    end_s = min(-(-_seconds(end) // HOUR_S) * HOUR_S, int(now_s)) if end is not None else int(now_s)
     if start is not None:
-        since = _seconds(start) // HOUR_S * HOUR_S
+        start_s = _seconds(start) // HOUR_S * HOUR_S
     else:
-        matched = _LENGTH.fullmatch(length)
-        if matched is None:
+        match = _LENGTH.fullmatch(length)
+        if match is None:
             raise InvalidRequest(
-                f"{length!r} is no period: write a whole number with h, d or w, such as 48h, 30d or 12w"
+                f"{length!r} is not a period. Use a whole number with h, d or w, such as 48h, 30d or 12w"
             )
-        step = HOUR_S if matched[2] == "h" else DAY_S
-        since = (until - int(matched[1]) * _UNITS[matched[2]]) // step * step
-    if since >= until:
-        raise InvalidRequest("the period must start before it ends, and in the past")
-    return Period(since, until, int(now_s))
+        step = HOUR_S if match[2] == "h" else DAY_S
+        start_s = (end_s - int(match[1]) * _UNITS[match[2]]) // step * step
+    if start_s >= end_s:
+        raise InvalidRequest("The period must start before it ends, and in the past")
+    return Period(start_s, end_s, int(now_s))
 
 
-def read_moment(text: str) -> datetime:
-    """A date or a time as ISO 8601 has it; without a zone it is UTC. Raises InvalidRequest."""
+def parse_time(text: str) -> datetime:
+    """Parse a date or time in ISO 8601, in UTC unless it has a zone. Raises InvalidRequest."""
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidRequest(f"{text!r} is no date: write 2026-11-01 or 2026-11-01T08:00") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        raise InvalidRequest(
+            f"{text!r} is not a date. Use a format such as 2026-11-01 or 2026-11-01T08:00"
+        ) from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _seconds(moment: datetime) -> int:
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+def _seconds(time: datetime) -> int:
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())

@@ -1,4 +1,4 @@
-"""What is asked of the report, and what it finds."""
+"""The request for a capacity report, and its result."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from penstock.errors import PenstockError
 from penstock.pipeline.capacity.archive_hours import BUCKET_S
 from penstock.pipeline.capacity.period import Period
 
-PAGE = "capacity.html"
+PAGE_NAME = "capacity.html"
 
 
 class NothingMeasured(PenstockError):
-    """There is nothing to report on; the detail says where was looked."""
+    """The period has no measurements; the detail says which source and period were read."""
 
     code = "nothing_measured"
     status = 404
-    title = "Nothing was measured"
+    title = "Nothing measured"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What to report on. Without an `archive` the tiers are read; without `queues`, all of them."""
+class ReportRequest:
+    """What to report on. Without `archive` the report reads the tiers; without `queues`, all queues."""
 
     period: Period
     out: Path
@@ -33,18 +33,20 @@ class Request:
 
     @property
     def width_s(self) -> int:
+        """Width of the buckets in which peaks are counted, in seconds."""
         return self.period.tier.width_s if self.archive is None else BUCKET_S
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """The result: a row per subject, most urgent first; its 168 hours of the week; its days."""
+class CapacityReport:
+    """The result: one row per subject, most urgent first; its 168 hours of the week; its days."""
 
-    request: Request
+    request: ReportRequest
     subjects: pa.Table
     profile: pa.Table
     days: pa.Table
 
     @property
     def page(self) -> Path:
-        return self.request.out / PAGE
+        """Path of the HTML page."""
+        return self.request.out / PAGE_NAME

@@ -1,4 +1,4 @@
-"""A judged row in words: a label of two or three, and a sentence with the figures behind it."""
+"""Describe a row of the report in English: a short label, and a sentence with the figures."""
 
 from __future__ import annotations
 
@@ -6,69 +6,68 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
-from penstock.pipeline.capacity.trend import FEWEST_DAYS
+from penstock.pipeline.capacity.trend import MIN_DAYS
 
 Row = Mapping[str, Any]
+"""A row of the report; its keys are `verdict.REPORT_COLUMNS`."""
 
 
 def label(row: Row) -> str:
-    """What a table shows as the verdict."""
+    """Return the verdict as a table shows it."""
     match row["verdict"]:
         case "at_limit":
             return "at its limit"
         case "soon":
-            return "fills up soon"
+            return "reaches limit soon"
         case "later":
-            return "fills up"
+            return "reaches limit later"
         case "behind":
             return "falls behind"
         case "tight":
-            return "tight"
+            return "near its limit"
         case "bursts":
             return "catches up later"
         case "unknown":
             return "too few days"
         case _:
-            return "has room" if row["limit"] else "keeps up"
+            return "has capacity" if row["limit"] else "keeps up"
 
 
 def sentence(row: Row) -> str:
-    """Why the verdict is what it is."""
+    """Return a sentence that explains the verdict."""
     match row["verdict"]:
         case "at_limit":
             return (
-                f"Its high days reach the limit of {row['limit']}: what comes on top waits. {_pressure(row)}"
+                f"On its busiest days it reaches the limit of {row['limit']}; further messages wait. "
+                f"{_pressure(row)}"
             )
         case "soon" | "later":
             return (
-                f"Its peaks grow by {number(row['slope'])} a day and meet the limit of {row['limit']} on "
-                f"{day(row['saturates_on'])}{_range(row)}."
+                f"Its daily peaks grow by {number(row['slope'])} a day and will reach the limit of "
+                f"{row['limit']} on {day(row['saturates_on'])}{_date_range(row)}."
             )
         case "behind":
             return (
-                f"In its busiest hours it finished {percent(row['busy_ratio'])} of what arrived, and over "
-                f"the whole period {percent(row['overall_ratio'])}: work piles up."
+                f"In its busiest hours it finished {percent(row['busy_ratio'])} of the arrivals, and over "
+                f"the whole period {percent(row['overall_ratio'])}: its backlog grows."
             )
         case "tight":
-            return f"{row['peak_running']} of {row['limit']} ran at its peak. {_pressure(row)}"
+            return f"{_peak(row)} {_pressure(row)}"
         case "bursts":
             return (
-                f"In its busiest hours it finished {percent(row['busy_ratio'])} of what arrived; it caught "
+                f"In its busiest hours it finished {percent(row['busy_ratio'])} of the arrivals; it caught "
                 f"up later ({percent(row['overall_ratio'])} over the whole period)."
             )
         case "unknown":
-            return (
-                f"It was seen on {row['trend_days'] or 0} whole days, and a trend needs {FEWEST_DAYS}. "
-                f"{row['peak_running']} of {row['limit']} ran at its peak."
-                if row["peak_running"] is not None
-                else f"It was seen on {row['trend_days'] or 0} whole days, and a trend needs {FEWEST_DAYS}."
-            )
+            days = row["trend_days"] or 0
+            text = f"It has {days} complete days of measurements, and a trend needs {MIN_DAYS}."
+            return text if row["peak_running"] is None else f"{text} {_peak(row)}"
         case _:
-            return _room(row)
+            return _free_capacity(row)
 
 
 def saturation(row: Row) -> str:
-    """When the room runs out, for a table."""
+    """Return when the limit is reached, as a table shows it."""
     match row["saturation"]:
         case "reached":
             return "now"
@@ -85,7 +84,7 @@ def saturation(row: Row) -> str:
 
 
 def growth(row: Row) -> str:
-    """The change per week in per cent of the high days' level; empty without a trend."""
+    """Return the change per week as a percentage of the level of the high days; empty without a trend."""
     if row["direction"] is None:
         return ""
     if row["direction"] == "flat":
@@ -96,7 +95,7 @@ def growth(row: Row) -> str:
 
 
 def number(value: float | None, *, sign: bool = False) -> str:
-    """Three figures that matter, thousands apart: `1,230`, `4.5`, `0.031`."""
+    """Format with three significant figures and thousands separators: `1,230`, `4.5`, `0.031`."""
     if value is None:
         return "–"
     plus = "+" if sign else ""
@@ -106,11 +105,12 @@ def number(value: float | None, *, sign: bool = False) -> str:
 
 
 def percent(share: float | None) -> str:
+    """Format a share as a percentage without decimals."""
     return "–" if share is None else f"{share:.0%}"
 
 
 def wait(milliseconds: float | None) -> str:
-    """`85 ms`, `2.4 s`, `12 min`, `3.1 h`."""
+    """Format a duration: `85 ms`, `2.4 s`, `12 min`, `3.1 h`."""
     if milliseconds is None:
         return "–"
     for size, unit in ((3_600_000, "h"), (60_000, "min"), (1_000, "s")):
@@ -119,34 +119,41 @@ def wait(milliseconds: float | None) -> str:
     return f"{milliseconds:.0f} ms"
 
 
-def day(moment: date | None) -> str:
-    return "–" if moment is None else moment.isoformat()
+def day(value: date | None) -> str:
+    """Format a date in ISO 8601."""
+    return "–" if value is None else value.isoformat()
 
 
-def _range(row: Row) -> str:
+def _date_range(row: Row) -> str:
     first, last = row["earliest"], row["latest"]
     return "" if first == last else f" (between {day(first)} and {day(last)})"
+
+
+def _peak(row: Row) -> str:
+    return f"At its peak, {row['peak_running']} of {row['limit']} were running."
 
 
 def _pressure(row: Row) -> str:
     mean = number(round(row["busiest_hour_running"] or 0, 1))
     return (
-        f"It touched the limit in {row['hours_at_limit']} hours; in its fullest hour {mean} ran on average."
+        f"It reached the limit in {row['hours_at_limit']} hours; in its busiest hour {mean} were running on "
+        "average."
     )
 
 
-def _room(row: Row) -> str:
+def _free_capacity(row: Row) -> str:
     if row["limit"]:
-        trend = {"never": f" The trend is {row['direction']}.", "far": " It grows too slowly to give a date."}
-        ran = f"{row['peak_running']} of {row['limit']} ran at its peak."
-        return (ran if row["peak_running"] is not None else f"Its limit is {row['limit']}.") + trend.get(
-            row["saturation"], ""
-        )
+        trend = {
+            "never": f" The trend is {row['direction']}.",
+            "far": " It grows too slowly to predict a date.",
+        }
+        peak = _peak(row) if row["peak_running"] is not None else f"Its limit is {row['limit']}."
+        return peak + trend.get(row["saturation"], "")
     if row["kind"] == "environment":
-        return "No limit set for the environment as a whole."
+        return "The environment has no limit."
     if row["busy_ratio"] is None:
-        return "No limit set, and too little work to tell how it keeps up."
+        return "It has no limit, and too few arrivals to tell whether it keeps up."
     return (
-        f"No limit set. In its busiest hours it finished {percent(row['busy_ratio'])} of what arrived, "
-        f"{number(row['busy_enqueued_per_s'])} a second; how much more it could take was not seen."
+        f"It has no limit. In its busiest hours it finished {percent(row['busy_ratio'])} of the arrivals, "
+        f"which were {number(row['busy_enqueued_per_s'])} a second; its maximum throughput is unknown."
     )

@@ -1,6 +1,6 @@
-"""How loaded each subject is: pure functions of the frame of hours.
+"""Compute how loaded each subject is: pure functions of the data frame of hours.
 
-Aggregates of fixed size only, no lists: a year of a thousand queues is ten million rows.
+Only aggregates of fixed size, no lists: a year of a thousand queues is ten million rows.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from penstock.pipeline.capacity.period import DAY_S, HOUR_S, Period
 
 WEEK_H = 168
 MONDAY_H = 72
-"""The epoch began on a Thursday: this many hours into a week that begins on Monday."""
+"""The epoch began on a Thursday: this many hours after Monday 00:00."""
 
-ABOVE_P95 = 20
-"""One value in so many lies above the p95."""
+VALUES_PER_ONE_ABOVE_P95 = 20
+"""One value in this many lies above the p95."""
 
-BUSY_SHARE, FEWEST_BUSY_HOURS, FEWEST_ARRIVALS = 0.05, 3, 100
+BUSY_SHARE, MIN_BUSY_HOURS, MIN_ARRIVALS = 0.05, 3, 100
 
 
-def peaks(hours: DataFrame, width_s: int) -> DataFrame:
-    """Per subject: totals, the highest of everything with its time, and the limit last seen (null: none).
+def compute_peaks(hours: DataFrame, width_s: int) -> DataFrame:
+    """Return per subject the totals, all peaks with their times, and the last observed limit (null: none).
 
-    Rates are per second over buckets of `width_s`. `busiest_hour_running` is how many were worked on at once
-    on average in the hour with the most work, by the run times: short bursts to the limit do not show in it.
+    Rates are per second over buckets of `width_s`. `busiest_hour_running` is the average number of messages
+    in progress in the hour with the most work, computed from the run times: short bursts to the limit do not
+    raise it.
     """
-    at_the_limit = F.col("running_max") >= F.col("limit_last")
+    is_at_limit = F.col("running_max") >= F.col("limit_last")
     return (
         hours.groupBy(*SUBJECT)
         .agg(
@@ -48,72 +49,70 @@ def peaks(hours: DataFrame, width_s: int) -> DataFrame:
                 for name in _GAUGES
             ),
             F.max_by("limit_last", _observed("limit_last", F.col("hour_s"))).alias("limit"),
-            F.count_if(at_the_limit & (F.col("limit_last") > 0)).alias("hours_at_limit"),
+            F.count_if(is_at_limit & (F.col("limit_last") > 0)).alias("hours_at_limit"),
             (F.max("run_ms") / (HOUR_S * 1000)).alias("busiest_hour_running"),
         )
-        # A limit of 0 is a queue that was switched off; no share of it can be in use.
+        # A limit of 0 means that the queue is disabled; it has no utilisation.
         .withColumn("limit", F.when(F.col("limit") > 0, F.col("limit")))
         .withColumn("utilisation", F.col("peak_running") / F.col("limit"))
         .withColumn("headroom", F.when(F.col("utilisation") > 1, 0.0).otherwise(1 - F.col("utilisation")))
     )
 
 
-def service(hours: DataFrame) -> DataFrame:
-    """Per queue: what arrived and what was finished in its busiest hours, per second, and their ratio.
+def compute_service(hours: DataFrame) -> DataFrame:
+    """Return per queue the arrivals and finished messages per second in its busiest hours, and their ratio.
 
-    The busiest hours are the twentieth part with the most arrivals, three at least. Finished counts once per
-    message however many groups consume it. Below 100 arrivals there is no ratio: it would be chance.
+    The busiest hours are the 5 % with the most arrivals, at least three. A finished message counts once,
+    however many groups consume it. Below 100 arrivals there is no ratio, because it would be random.
     """
     by_arrivals = Window.partitionBy(*SUBJECT).orderBy(F.desc("enqueued"), "hour_s")
     busy_hours = F.greatest(
-        F.lit(FEWEST_BUSY_HOURS), F.ceil(F.count("*").over(Window.partitionBy(*SUBJECT)) * BUSY_SHARE)
+        F.lit(MIN_BUSY_HOURS), F.ceil(F.count("*").over(Window.partitionBy(*SUBJECT)) * BUSY_SHARE)
     )
     ranked = (
         hours.where((F.col("enqueued") > 0) & F.col("served").isNotNull())
-        .withColumn("place", F.row_number().over(by_arrivals))
-        .withColumn("busy", F.col("place") <= busy_hours)
+        .withColumn("rank", F.row_number().over(by_arrivals))
+        .withColumn("busy", F.col("rank") <= busy_hours)
     )
-    came, served = (F.sum(F.when(F.col("busy"), F.col(name))) for name in ("enqueued", "served"))
+    arrived, served = (F.sum(F.when(F.col("busy"), F.col(name))) for name in ("enqueued", "served"))
     busy = ranked.groupBy(*SUBJECT).agg(
         F.count_if("busy").alias("busy_hours"),
-        (came / (F.count_if("busy") * HOUR_S)).alias("busy_enqueued_per_s"),
+        (arrived / (F.count_if("busy") * HOUR_S)).alias("busy_enqueued_per_s"),
         (served / (F.count_if("busy") * HOUR_S)).alias("busy_finished_per_s"),
-        F.when(came >= FEWEST_ARRIVALS, served / came).alias("busy_ratio"),
+        F.when(arrived >= MIN_ARRIVALS, served / arrived).alias("busy_ratio"),
     )
-    # Work is often finished in a later hour in which nothing arrives, so the whole counts all hours.
-    whole = hours.groupBy(*SUBJECT).agg(
-        F.when(F.sum("enqueued") >= FEWEST_ARRIVALS, F.sum("served") / F.sum("enqueued")).alias(
-            "overall_ratio"
-        )
+    # Messages are often finished in a later hour without arrivals, so the overall ratio uses all hours.
+    overall = hours.groupBy(*SUBJECT).agg(
+        F.when(F.sum("enqueued") >= MIN_ARRIVALS, F.sum("served") / F.sum("enqueued")).alias("overall_ratio")
     )
-    return whole.join(busy, [*SUBJECT], "left")
+    return overall.join(busy, [*SUBJECT], "left")
 
 
-def weekly_profile(hours: DataFrame, period: Period) -> DataFrame:
-    """Per subject 168 rows, `hour_of_week` 0 being Monday 00:00 UTC: mean and p95 of arrivals per second.
+def compute_weekly_profile(hours: DataFrame, period: Period) -> DataFrame:
+    """Return 168 rows per subject: mean and p95 of arrivals per second. Hour 0 is Monday 00:00 UTC.
 
-    Hours without events count as 0 from the subject's first hour on; a cell that no hour fell into is null.
-    The hour that is still running counts by the seconds it has had. p95 is the nearest rank.
+    Hours without events count as 0 from the first hour of the subject on. An hour of the week that the period
+    does not contain is null. The current hour counts by its elapsed seconds. p95 is the nearest rank.
     """
     covered = F.greatest(F.lit(1), F.least(F.lit(HOUR_S), F.lit(period.end_s) - F.col("hour_s")))
     of_week = F.pmod(F.col("hour_s") / HOUR_S + MONDAY_H, F.lit(WEEK_H)).cast("int")
     cells = hours.select(
         *SUBJECT, of_week.alias("hour_of_week"), (F.col("enqueued") / covered).alias("load"), "running_max"
     )
-    # At most a twentieth of a cell's hours lie above its p95, so a few of the highest are enough; hours
-    # without events are the lowest and need not be there.
+    # At most a twentieth of the values of a cell lie above its p95, so the highest few values are enough.
+    # Hours without events have the lowest value and need no row.
     end = -(-period.end_s // HOUR_S)
-    most = (end - period.start_s // HOUR_S) // WEEK_H // ABOVE_P95 + 1
-    place = F.row_number().over(Window.partitionBy(*SUBJECT, "hour_of_week").orderBy(F.desc("load")))
+    top_count = (end - period.start_s // HOUR_S) // WEEK_H // VALUES_PER_ONE_ABOVE_P95 + 1
+    rank = F.row_number().over(Window.partitionBy(*SUBJECT, "hour_of_week").orderBy(F.desc("load")))
     measured = (
-        cells.withColumn("place", place)
+        cells.withColumn("rank", rank)
         .groupBy(*SUBJECT, "hour_of_week")
         .agg(
             F.sum("load").alias("total"),
             F.max("running_max").alias("running_max"),
             *(
-                F.max(F.when(F.col("place") == n + 1, F.col("load"))).alias(f"top_{n}")
-                for n in range(most + 1)
+                F.max(F.when(F.col("rank") == n + 1, F.col("load"))).alias(f"top_{n}")
+                for n in range(top_count + 1)
             ),
         )
     )
@@ -126,8 +125,8 @@ def weekly_profile(hours: DataFrame, period: Period) -> DataFrame:
     filled = grid.join(measured, [*SUBJECT, "hour_of_week"], "left").withColumn(
         "hours", weeks_before(F.lit(end)) - weeks_before(F.col("first"))
     )
-    highest = F.array(*(F.coalesce(f"top_{n}", F.lit(0.0)) for n in range(most + 1)))
-    p95 = F.get(highest, F.floor(F.col("hours") / ABOVE_P95).cast("int"))
+    highest = F.array(*(F.coalesce(f"top_{n}", F.lit(0.0)) for n in range(top_count + 1)))
+    p95 = F.get(highest, F.floor(F.col("hours") / VALUES_PER_ONE_ABOVE_P95).cast("int"))
     return filled.select(
         *SUBJECT,
         "hour_of_week",
@@ -138,22 +137,23 @@ def weekly_profile(hours: DataFrame, period: Period) -> DataFrame:
     )
 
 
-def daily_peaks(hours: DataFrame, period: Period) -> DataFrame:
-    """Per subject and whole day since it was first seen: most `running`, and arrivals in the fullest hour.
+def compute_daily_peaks(hours: DataFrame, period: Period) -> DataFrame:
+    """Return the peaks of every complete day since the first event of a subject.
 
-    A day without events has no arrivals; what runs is what ran when it was last seen (null: never seen).
+    `running` is the maximum of the day, `enqueued_per_s` the arrivals in its busiest hour. A day without
+    events has no arrivals, and the last observed value of `running` (null: never observed).
     """
     days = hours.groupBy(*SUBJECT, (F.col("hour_s") - F.pmod("hour_s", F.lit(DAY_S))).alias("day_s")).agg(
         F.max("running_max").alias("running_max"),
         F.max_by("running_last", _observed("running_last", F.col("hour_s"))).alias("running_last"),
         (F.max("enqueued") / HOUR_S).alias("enqueued_per_s"),
     )
-    whole = period.days
+    complete_days = period.days
     known = hours.groupBy(*SUBJECT).agg(F.min("hour_s").alias("first_s"))
-    first = F.greatest(F.col("first_s") - F.pmod("first_s", F.lit(DAY_S)), F.lit(whole.start))
-    until = whole[-1] if whole else whole.start - DAY_S
-    listed = known.where(first <= until).select(
-        *SUBJECT, F.explode(F.sequence(first, F.lit(until), F.lit(DAY_S))).alias("day_s")
+    first = F.greatest(F.col("first_s") - F.pmod("first_s", F.lit(DAY_S)), F.lit(complete_days.start))
+    last_day = complete_days[-1] if complete_days else complete_days.start - DAY_S
+    listed = known.where(first <= last_day).select(
+        *SUBJECT, F.explode(F.sequence(first, F.lit(last_day), F.lit(DAY_S))).alias("day_s")
     )
     before = Window.partitionBy(*SUBJECT).orderBy("day_s").rowsBetween(Window.unboundedPreceding, -1)
     carried = F.last("running_last", ignorenulls=True).over(before)
@@ -178,4 +178,5 @@ def _rate(count: Column, width_s: int) -> Column:
 
 
 def _observed(name: str, order: Column) -> Column:
+    """Return the sort key for rows in which the gauge was observed, null for the others."""
     return F.when(F.col(name).isNotNull(), order)

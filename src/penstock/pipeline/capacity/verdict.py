@@ -1,13 +1,13 @@
-"""What it all means for each subject: when its room runs out, and what needs attention first.
+"""Decide for each subject when it reaches its limit, and how urgent that is.
 
-| saturation | |
+| saturation | meaning |
 |---|---|
 | `reached` | the high days are at the limit already |
-| `date` | they will be on `saturates_on`, between `earliest` and `latest` |
-| `far` | later than two years: no line carries that far |
+| `date` | the high days reach the limit on `saturates_on`, between `earliest` and `latest` |
+| `far` | later than two years from now: the line does not predict that far |
 | `never` | the trend is flat or falling |
-| `no_limit` | there is no limit to reach |
-| `not_enough_data` | fewer than two weeks of whole days |
+| `no_limit` | the subject has no limit |
+| `not_enough_data` | fewer than two weeks of complete days |
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from pyspark.sql import functions as F
 from penstock.pipeline.capacity.hours import SUBJECT
 from penstock.pipeline.capacity.period import DAY_S
 
-FARTHEST_DAYS = 730
+MAX_FORECAST_DAYS = 730
 SOON_DAYS = 30
-TIGHT = 0.8
-BEHIND, BEHIND_OVERALL = 0.9, 0.95
+TIGHT_UTILISATION = 0.8
+MIN_BUSY_RATIO, MIN_OVERALL_RATIO = 0.9, 0.95
+"""A queue that finishes a smaller share of its arrivals falls behind."""
 
 VERDICTS = ("at_limit", "soon", "behind", "later", "tight", "bursts", "unknown", "fine")
-"""From what needs attention first to what needs none."""
+"""In order of urgency, most urgent first."""
 
-PRESENTED = (
+REPORT_COLUMNS = (
     *("kind", *SUBJECT, "verdict", "attention", "first_seen", "enqueued", "dequeued", "finished"),
     *("peak_enqueued_per_s", "peak_enqueued_at", "peak_dequeued_per_s", "peak_dequeued_at"),
     *("peak_depth", "peak_depth_at", "peak_running", "peak_running_at", "limit", "utilisation", "headroom"),
@@ -37,18 +38,20 @@ PRESENTED = (
 )
 
 
-def judge(peaks: DataFrame, service: DataFrame, waits: DataFrame, trends: DataFrame, end_s: int) -> DataFrame:
-    """One row per subject, most urgent first; `end_s` is the end of the period."""
+def decide_verdicts(
+    peaks: DataFrame, service: DataFrame, waits: DataFrame, trends: DataFrame, end_s: int
+) -> DataFrame:
+    """Return one row per subject with its verdict, most urgent first; `end_s` is the end of the period."""
     joined = (
         peaks.join(service, [*SUBJECT], "left")
         .join(waits, [*SUBJECT], "left")
         .withColumn("measure", F.when(F.col("limit").isNotNull(), "running").otherwise("enqueued_per_s"))
         .join(trends, [*SUBJECT, "measure"], "left")
     )
-    rated = saturation(joined, end_s).withColumn("verdict", _verdict(end_s))
+    decided = add_saturation(joined, end_s).withColumn("verdict", _verdict(end_s))
     order = F.array_position(F.array(*map(F.lit, VERDICTS)), F.col("verdict"))
     kind = F.when(F.col("queue") == "", "environment").otherwise("queue")
-    return rated.select("*", kind.alias("kind"), order.alias("attention")).orderBy(
+    return decided.select("*", kind.alias("kind"), order.alias("attention")).orderBy(
         "attention",
         F.asc_nulls_last("saturates_on_s"),
         F.desc("hours_at_limit"),
@@ -58,61 +61,61 @@ def judge(peaks: DataFrame, service: DataFrame, waits: DataFrame, trends: DataFr
     )
 
 
-def saturation(frame: DataFrame, end_s: int) -> DataFrame:
-    """The frame with `saturation` and, where that is `date`, when the line of its trend meets its limit.
+def add_saturation(frame: DataFrame, end_s: int) -> DataFrame:
+    """Add `saturation` and, where it is `date`, the day on which the trend line reaches the limit.
 
-    The date is the day whose peak meets the limit. The earliest and the latest one come from the ends of the
-    slope's interval.
+    The earliest and the latest day come from the ends of the interval of the slope.
     """
-    room = F.col("limit") - F.col("level")
-    since = F.col("last_day_s")
-    meets = F.when(F.col("slope") > 0, since + room / F.col("slope") * DAY_S)
+    free = F.col("limit") - F.col("level")
+    last_day_s = F.col("last_day_s")
+    reached_s = F.when(F.col("slope") > 0, last_day_s + free / F.col("slope") * DAY_S)
     kind = (
         F.when(F.col("limit").isNull(), "no_limit")
         .when(F.col("level").isNull(), "not_enough_data")
-        .when(room <= 0, "reached")
+        .when(free <= 0, "reached")
         .when(F.col("direction") != "rising", "never")
-        .when(meets > end_s + FARTHEST_DAYS * DAY_S, "far")
+        .when(reached_s > end_s + MAX_FORECAST_DAYS * DAY_S, "far")
         .otherwise("date")
     )
-    dated = F.col("saturation") == "date"
+    has_date = F.col("saturation") == "date"
 
-    def moment(slope: str) -> Column:
-        return F.when(dated, (since + room / F.col(slope) * DAY_S).cast("long"))
+    def day_reached(slope: str) -> Column:
+        return F.when(has_date, (last_day_s + free / F.col(slope) * DAY_S).cast("long"))
 
     return (
         frame.withColumn("saturation", kind)
-        .withColumn("saturates_on_s", moment("slope"))
-        .withColumn("earliest_s", moment("slope_high"))
-        .withColumn("latest_s", moment("slope_low"))
+        .withColumn("saturates_on_s", day_reached("slope"))
+        .withColumn("earliest_s", day_reached("slope_high"))
+        .withColumn("latest_s", day_reached("slope_low"))
     )
 
 
 def _verdict(end_s: int) -> Column:
-    saturates, slow = F.col("saturation"), F.col("busy_ratio") < BEHIND
+    saturation, is_slow = F.col("saturation"), F.col("busy_ratio") < MIN_BUSY_RATIO
     return (
-        F.when(saturates == "reached", "at_limit")
+        F.when(saturation == "reached", "at_limit")
         .when(F.col("saturates_on_s") <= end_s + SOON_DAYS * DAY_S, "soon")
-        .when(slow & (F.col("overall_ratio") < BEHIND_OVERALL), "behind")
-        .when(saturates == "date", "later")
-        .when(F.col("utilisation") >= TIGHT, "tight")
-        .when(slow, "bursts")
-        .when(saturates == "not_enough_data", "unknown")
+        .when(is_slow & (F.col("overall_ratio") < MIN_OVERALL_RATIO), "behind")
+        .when(saturation == "date", "later")
+        .when(F.col("utilisation") >= TIGHT_UTILISATION, "tight")
+        .when(is_slow, "bursts")
+        .when(saturation == "not_enough_data", "unknown")
         .otherwise("fine")
     )
 
 
-def presented(judged: DataFrame) -> DataFrame:
-    """The judged rows as they are written: moments as times, days as dates, in an order for reading."""
-    renamed = judged.withColumnsRenamed({"days": "trend_days", "first_s": "first_seen_s"})
-    return renamed.select(*(_readable(name) for name in PRESENTED))
+def to_report_rows(decided: DataFrame) -> DataFrame:
+    """Return the rows as the report stores them: with timestamps and dates, and columns in reading order."""
+    renamed = decided.withColumnsRenamed({"days": "trend_days", "first_s": "first_seen_s"})
+    return renamed.select(*(_report_column(name) for name in REPORT_COLUMNS))
 
 
-def presented_days(days: DataFrame) -> DataFrame:
-    return days.select(*SUBJECT, _readable("day"), "running", "enqueued_per_s").orderBy(*SUBJECT, "day")
+def to_report_days(days: DataFrame) -> DataFrame:
+    """Return the daily peaks as the report stores them."""
+    return days.select(*SUBJECT, _report_column("day"), "running", "enqueued_per_s").orderBy(*SUBJECT, "day")
 
 
-def _readable(name: str) -> Column:
+def _report_column(name: str) -> Column:
     if name in ("saturates_on", "earliest", "latest", "last_day", "day"):
         return F.to_date(F.timestamp_seconds(f"{name}_s")).alias(name)
     if name.endswith("_at") or name == "first_seen":

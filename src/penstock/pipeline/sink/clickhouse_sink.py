@@ -39,9 +39,9 @@ from penstock.pipeline.source.batch_rows import (
     combine_range_parts,
 )
 from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
-from penstock.streams.batch_lock import Mark, begin_batch, mark_key
-from penstock.streams.positions import AWAY, Position, write_positions
-from penstock.streams.wire import Reason
+from penstock.streams.batch_lock import BatchMark, batch_mark_key, begin_batch
+from penstock.streams.positions import TRANSIENT_REDIS_ERRORS, Position, write_positions
+from penstock.streams.wire import RejectionReason
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import SET_ASIDE_TABLE, landing_table
 from penstock.warehouse.series.completeness import read_newest_event_s
@@ -134,7 +134,7 @@ class ClickHouseSink:
         Returns False for a batch that is complete already, in the archive too. It must not be archived again,
         because a compaction may have merged it with others since.
         """
-        attempts: list[tuple[bool, Mark | None]] = []
+        attempts: list[tuple[bool, BatchMark | None]] = []
 
         def begin() -> None:
             attempts.append(begin_batch(self._redis, self._definition.name, query_id, batch_id))
@@ -149,10 +149,10 @@ class ClickHouseSink:
         previous = attempts[-1][1]
         if self._archive is None:
             return True
-        if previous and previous.batch == (query_id, batch_id) and previous.written:
+        if previous and previous.batch == (query_id, batch_id) and previous.is_written:
             log.info("%s: batch %d is complete already", self._definition.name, batch_id)
             return False
-        if previous and not previous.written and previous.query_id != query_id:
+        if previous and not previous.is_written and previous.query_id != query_id:
             # Its checkpoint was reset, so its events are read again, as part of another batch.
             self._archive.remove_batch(batch_name(previous.query_id, previous.batch_id))
         if not self._last_batch_finished:
@@ -179,7 +179,7 @@ class ClickHouseSink:
             self.load_totals()
         positions = _of_kind(table, POSITION_KIND)
         new_positions = self._read_positions(positions)
-        marks = {mark_key(self._definition.name): Mark(query_id, batch_id, True).text}
+        marks = {batch_mark_key(self._definition.name): BatchMark(query_id, batch_id, True).to_json()}
         self.retry_while_unreachable(partial(write_positions, self._redis, new_positions, marks), "Redis")
         self._last_batch_finished = True
         entries = sum(int(text) for text in positions["example"].to_pylist())
@@ -205,7 +205,7 @@ class ClickHouseSink:
                 {"metric": self._definition.name},
             )
             counts = {row["reason"]: int(row["events"]) for row in rows}
-            self.state.lost = counts.pop(Reason.TRIMMED.value, 0)
+            self.state.lost = counts.pop(RejectionReason.TRIMMED.value, 0)
             self.state.rejected = sum(counts.values())
             self.state.freshness = read_newest_event_s(self._warehouse, self._definition)
 
@@ -254,7 +254,7 @@ class ClickHouseSink:
         while True:
             try:
                 attempt()
-            except (WarehouseUnavailable, *AWAY) as error:
+            except (WarehouseUnavailable, *TRANSIENT_REDIS_ERRORS) as error:
                 if self.state.waiting_for is None:
                     log.warning("%s: a batch waits for %s: %s", self._definition.name, server, error)
                 self.state.waiting_for = f"waiting for {server}"

@@ -35,7 +35,7 @@ class ClosedBuckets:
     def __init__(
         self, definition: MetricDefinition, warehouse: Warehouse, *, budget_s: float = BUDGET_S
     ) -> None:
-        self._budget_s = budget_s
+        self.budget_s = budget_s
         self._definition = definition
         self._warehouse = warehouse
         self._first_changed_s: dict[Tier, int] = {}
@@ -69,7 +69,7 @@ class ClosedBuckets:
                 until_s = int(now_s - GRACE_S) // tier.width_s * tier.width_s
                 step = CHUNK_BUCKETS * tier.width_s
                 for start in range(first_s, until_s, step):
-                    if time.monotonic() - started > self._budget_s:
+                    if time.monotonic() - started > self.budget_s:
                         return False
                     end = min(start + step, until_s)
                     write_percentiles(self._warehouse, self._definition, tier, start, end)

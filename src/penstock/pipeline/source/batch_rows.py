@@ -31,8 +31,8 @@ from penstock.pipeline.source.digits import Integers
 from penstock.pipeline.source.range_parts import PartCounts, combine_parts
 from penstock.pipeline.source.rows import ABSENT, NumberLists, Rows
 from penstock.pipeline.source.stream_range import RangeContent, StreamRange
-from penstock.streams.positions import id_parts
-from penstock.streams.wire import Reason
+from penstock.streams.positions import parse_entry_id
+from penstock.streams.wire import RejectionReason
 
 POINT_KIND, SET_ASIDE_KIND, POSITION_KIND, PART_KIND = "point", "set_aside", "position", "range_part"
 
@@ -81,7 +81,7 @@ def build_batches(
     batches = []
     if content.rows is not None:
         batches.append(build_point_batch(definition, schema, stream_range.shard, content.rows))
-    end_ms = id_parts(stream_range.end)[0]
+    end_ms = parse_entry_id(stream_range.end)[0]
     notes = [
         _note(SET_ASIDE_KIND, stream_range.shard, reason.value, count, content.examples[reason], end_ms)
         for reason, count in sorted(content.set_aside.items())
@@ -119,13 +119,13 @@ def combine_range_parts(table: pa.Table) -> pa.Table:
 
 def _range_notes(shard: int, start: str, end: str, parts: list[PartCounts]) -> list[_Note]:
     """Return the rows about a whole range: the entries missing from it, and its position."""
-    whole, end_ms, notes = combine_parts(parts), id_parts(end)[0], []
+    whole, end_ms, notes = combine_parts(parts), parse_entry_id(end)[0], []
     if whole.lost:
         example = f"{whole.lost} entries after {start}, each of one event or of many"
-        notes.append(_note(SET_ASIDE_KIND, shard, Reason.TRIMMED, whole.lost, example, end_ms))
+        notes.append(_note(SET_ASIDE_KIND, shard, RejectionReason.TRIMMED, whole.lost, example, end_ms))
     if whole.stream_replaced:
         example = f"{parts[0].range_end_rank} entries where there had been {parts[0].range_start_rank}"
-        notes.append(_note(SET_ASIDE_KIND, shard, Reason.STREAM_REPLACED, 0, example, end_ms))
+        notes.append(_note(SET_ASIDE_KIND, shard, RejectionReason.STREAM_REPLACED, 0, example, end_ms))
     rank = UNKNOWN_RANK if whole.reached_rank is None else whole.reached_rank
     notes.append(_note(POSITION_KIND, shard, end, rank, str(whole.entries), None))
     return notes

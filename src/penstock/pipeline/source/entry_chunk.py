@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from penstock.definitions import MetricDefinition
 from penstock.pipeline.source.rows import Rows, concatenate, events_to_rows
-from penstock.streams.wire import Event, Reason, SetAside, read_events
+from penstock.streams.wire import Event, RejectedEvent, RejectionReason, read_events
 
 Entry = tuple[bytes, list[tuple[bytes, bytes]]]
 """An entry id, and pairs of field name and value."""
@@ -25,16 +25,16 @@ class EntryChunk:
     entries: int = 0
     first_id: bytes | None = None
     last_id: bytes | None = None
-    set_aside: Counter[Reason] = field(default_factory=Counter)
-    examples: dict[Reason, str] = field(default_factory=dict)
+    set_aside: Counter[RejectionReason] = field(default_factory=Counter)
+    examples: dict[RejectionReason, str] = field(default_factory=dict)
 
 
-def build_chunk(definition: MetricDefinition, results: Iterable[Event | SetAside]) -> EntryChunk:
+def build_chunk(definition: MetricDefinition, results: Iterable[Event | RejectedEvent]) -> EntryChunk:
     """Collect the events, and count those that were set aside."""
     events: list[Event] = []
     chunk = EntryChunk(events_to_rows(definition, ()))
     for result in results:
-        if isinstance(result, SetAside):
+        if isinstance(result, RejectedEvent):
             chunk.set_aside[result.reason] += 1
             chunk.examples.setdefault(result.reason, result.example)
         else:

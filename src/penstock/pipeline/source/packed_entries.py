@@ -18,9 +18,9 @@ from penstock.definitions import TIME_WIRE, Dimension, MetricDefinition
 from penstock.pipeline.source.digits import MAX_DIGITS, PADDING, Flags, Integers, as_words, parse_number_lists
 from penstock.pipeline.source.entry_chunk import EntryChunk, build_chunk, join_chunks, read_one_by_one
 from penstock.pipeline.source.rows import ABSENT, MAX_SEQUENCE, NumberLists, Rows, select_rows, sortable_id
-from penstock.streams.packing import BrokenPackError, Numbers, Opened, Pack, column_kinds, opened
-from penstock.streams.positions import id_parts
-from penstock.streams.wire import AHEAD_MS, LAST_MS, LATEST_MS, broken_pack, read_events
+from penstock.streams.packing import DecodedPack, InvalidPackError, Numbers, Pack, column_kinds, decode_pack
+from penstock.streams.positions import parse_entry_id
+from penstock.streams.wire import MAX_AHEAD_MS, MAX_LATENESS_MS, MAX_TIME_MS, read_events, reject_pack
 
 PackedEntry = tuple[bytes, bytes]
 """An entry id and its payload."""
@@ -70,9 +70,9 @@ def read_packed_entries(definition: MetricDefinition, entries: list[PackedEntry]
     joined, chunks = _JoinedPacks(), []
     for entry_id, payload in entries:
         try:
-            found = opened(payload)
-        except BrokenPackError:
-            chunks.append(build_chunk(definition, [broken_pack(entry_id, payload)]))
+            found = decode_pack(payload)
+        except InvalidPackError:
+            chunks.append(build_chunk(definition, [reject_pack(entry_id, payload)]))
             continue
         if _matches_definition(found.pack, kinds) and _has_regular_id(entry_id):
             _add_pack(joined, (entry_id, payload), found, kinds)
@@ -95,11 +95,11 @@ def _matches_definition(pack: Pack, kinds: dict[str, str]) -> bool:
 
 
 def _has_regular_id(entry_id: bytes) -> bool:
-    milliseconds, sequence = id_parts(entry_id.decode())
-    return milliseconds <= LAST_MS and sequence <= MAX_SEQUENCE
+    milliseconds, sequence = parse_entry_id(entry_id.decode())
+    return milliseconds <= MAX_TIME_MS and sequence <= MAX_SEQUENCE
 
 
-def _add_pack(joined: _JoinedPacks, entry: PackedEntry, found: Opened, kinds: dict[str, str]) -> None:
+def _add_pack(joined: _JoinedPacks, entry: PackedEntry, found: DecodedPack, kinds: dict[str, str]) -> None:
     pack, shape_counts, counts = found
     events = len(pack.shape_of)
     joined.entries.append(entry)
@@ -176,10 +176,10 @@ def _build_rows(definition: MetricDefinition, joined: _JoinedPacks) -> tuple[Row
         full_column[having_rows] = values
         return full_column, having_rows
 
-    ids = [id_parts(entry_id.decode()) for entry_id, _ in joined.entries]
+    ids = [parse_entry_id(entry_id.decode()) for entry_id, _ in joined.entries]
     id_ms = np.repeat(np.array([ms for ms, _ in ids]), joined.events)
     at_ms, _ = numbers(TIME_WIRE, id_ms)
-    regular &= (at_ms >= id_ms - LATEST_MS) & (at_ms <= np.minimum(id_ms + AHEAD_MS, LAST_MS))
+    regular &= (at_ms >= id_ms - MAX_LATENESS_MS) & (at_ms <= np.minimum(id_ms + MAX_AHEAD_MS, MAX_TIME_MS))
     dimensions = [
         _text_column(joined.columns[dimension.wire], dimension, rows_with(dimension.wire), events, regular)
         for dimension in definition.dimensions

@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 
 from penstock.definitions import MetricDefinition
 from penstock.pipeline.source.stream_range import StreamRange
-from penstock.streams.positions import BEGINNING, StreamState, id_parts, read_position, stream_state
+from penstock.streams.positions import START_ID, StreamState, parse_entry_id, read_position, read_stream_state
 
 MAX_ENTRIES = 200_000
 MAX_BYTES = 24 << 20
@@ -69,7 +69,7 @@ class Planner:
 
         The batch has about `max_entries` entries per shard, and does not go beyond the ids in `targets`.
         """
-        end = {str(shard): start.get(str(shard), BEGINNING) for shard in range(self._definition.shards)}
+        end = {str(shard): start.get(str(shard), START_ID) for shard in range(self._definition.shards)}
         pending = {}
         for shard, offset in enumerate(list(end.values())):
             target = targets[shard] if targets else None
@@ -88,7 +88,7 @@ class Planner:
         return [
             stream_range
             for shard in range(self._definition.shards)
-            if end.get(str(shard), BEGINNING) != (offset := start.get(str(shard), BEGINNING))
+            if end.get(str(shard), START_ID) != (offset := start.get(str(shard), START_ID))
             for stream_range in self._split_range(redis, shard, last_id(offset), end[str(shard)])
         ]
 
@@ -105,11 +105,11 @@ class Planner:
         self, redis: Redis, shard: int, start: str, max_entries: int | None, target: str | None
     ) -> PendingRange | None:
         key = self._definition.stream_keys[shard]
-        state = stream_state(redis, key)
-        if state is None or id_parts(state.last_id) <= id_parts(start):
+        state = read_stream_state(redis, key)
+        if state is None or parse_entry_id(state.last_id) <= parse_entry_id(start):
             return None
         target = target or state.last_id
-        if id_parts(target) <= id_parts(start):
+        if parse_entry_id(target) <= parse_entry_id(start):
             return None
         start_rank = self._rank_of(redis, shard, start)
         entries = state.length if start_rank is None else min(state.length, state.added - start_rank)
@@ -135,7 +135,7 @@ class Planner:
         first_ms = _first_ms(redis, key, start, target)
         if first_ms is None:
             return None
-        target_ms, bucket_ms = id_parts(target)[0], self._definition.bucket_ms
+        target_ms, bucket_ms = parse_entry_id(target)[0], self._definition.bucket_ms
         edge = int(first_ms + (target_ms - first_ms) * share) // bucket_ms * bucket_ms
         end_ms = max(edge, first_ms // bucket_ms * bucket_ms + bucket_ms) - 1
         return f"{end_ms}-{LAST_SEQUENCE}" if end_ms < target_ms else None
@@ -146,7 +146,7 @@ class Planner:
         first_ms = _first_ms(redis, key, start, end) if parts > 1 else None
         if first_ms is None:
             return []
-        span_ms, bucket_ms = id_parts(end)[0] - first_ms, self._definition.bucket_ms
+        span_ms, bucket_ms = parse_entry_id(end)[0] - first_ms, self._definition.bucket_ms
         width = bucket_ms if span_ms >= parts * bucket_ms else 1
         edges = {(first_ms + span_ms * n // parts) // width * width for n in range(1, parts)}
         return [f"{edge - 1}-{LAST_SEQUENCE}" for edge in sorted(edges) if edge > first_ms]
@@ -163,7 +163,7 @@ class Planner:
 
     def _rank_of(self, redis: Redis, shard: int, entry_id: str) -> int | None:
         """Return the number of entries ever added up to `entry_id`, if this process or the group knows it."""
-        if entry_id == BEGINNING:
+        if entry_id == START_ID:
             return 0
         if entry_id in self._ranks[shard]:
             return self._ranks[shard][entry_id]
@@ -190,7 +190,7 @@ def _first_ms(redis: Redis, key: str, start: str, end: str) -> int | None:
         return None
     entry_id = entries[0][0]
     assert isinstance(entry_id, bytes)
-    return id_parts(entry_id.decode())[0]
+    return parse_entry_id(entry_id.decode())[0]
 
 
 def _entry_count(stream_range: StreamRange) -> int | None:

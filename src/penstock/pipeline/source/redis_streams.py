@@ -39,7 +39,7 @@ from penstock.pipeline.archive.archive_writer import archive_range
 from penstock.pipeline.source.batch_rows import batch_schema, build_batches
 from penstock.pipeline.source.planning import MAX_BYTES, MAX_ENTRIES, MIN_PART_BYTES, Offset, Planner, last_id
 from penstock.pipeline.source.stream_range import RangeContent, RawConnection, StreamRange, read_range
-from penstock.streams.positions import AWAY, BEGINNING, read_position, stream_state
+from penstock.streams.positions import START_ID, TRANSIENT_REDIS_ERRORS, read_position, read_stream_state
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def read_positions() -> Offset:
             positions = [read_position(self._redis(), key) for key in self._definition.stream_keys]
             return {
-                str(shard): position.id if position else BEGINNING for shard, position in enumerate(positions)
+                str(shard): position.id if position else START_ID for shard, position in enumerate(positions)
             }
 
         return _retry_while_unreachable(read_positions)
@@ -162,8 +162,8 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Fix the last ids that this query reads: the newest ones at this moment."""
 
         def read_last_ids() -> dict[int, str]:
-            states = [stream_state(self._redis(), key) for key in self._definition.stream_keys]
-            return {shard: state.last_id if state else BEGINNING for shard, state in enumerate(states)}
+            states = [read_stream_state(self._redis(), key) for key in self._definition.stream_keys]
+            return {shard: state.last_id if state else START_ID for shard, state in enumerate(states)}
 
         self._targets = _retry_while_unreachable(read_last_ids)
 
@@ -187,8 +187,8 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Trim the counted entries. ClickHouse and the checkpoint have them, so no batch reads them again."""
         try:
             for shard, key in enumerate(self._definition.stream_keys):
-                counted_id = last_id(end.get(str(shard), BEGINNING))
-                if counted_id != BEGINNING:
+                counted_id = last_id(end.get(str(shard), START_ID))
+                if counted_id != START_ID:
                     # Without an explicit limit, Redis trims only 10,000 entries per call.
                     self._redis().xtrim(key, minid=counted_id, approximate=True, limit=0)
         except (RedisError, OSError) as error:
@@ -228,7 +228,7 @@ def _retry_while_unreachable(call: Callable[[], T]) -> T:
     while True:
         try:
             return call()
-        except AWAY as error:
+        except TRANSIENT_REDIS_ERRORS as error:
             if backoff_s == FIRST_BACKOFF_S:
                 log.warning("A batch waits for Redis: %s", error)
             if os.getppid() != parent:  # Spark was killed: this process is an orphan

@@ -31,8 +31,8 @@ from penstock.pipeline.source.digits import (
 from penstock.pipeline.source.entry_chunk import Entry, EntryChunk, join_chunks, read_one_by_one
 from penstock.pipeline.source.packed_entries import PackedEntry, read_packed_entries
 from penstock.pipeline.source.rows import ABSENT, NumberLists, Rows, events_to_rows, select_rows, sortable_id
-from penstock.streams.positions import id_parts
-from penstock.streams.wire import AHEAD_MS, LAST_MS, LATEST_MS
+from penstock.streams.positions import parse_entry_id
+from penstock.streams.wire import MAX_AHEAD_MS, MAX_LATENESS_MS, MAX_TIME_MS
 
 _CR, _LF, _STAR, _TWO, _DASH = b"\r\n*2-"
 _MS_DIGITS = 13
@@ -106,7 +106,7 @@ def _read_mixed(
         chunks.append(_read_layout(definition, layout))
         ids += [chunks[-1].first_id or b"", chunks[-1].last_id or b""]
     chunk = join_chunks(chunks)
-    ids.sort(key=lambda entry_id: id_parts(entry_id.decode()))
+    ids.sort(key=lambda entry_id: parse_entry_id(entry_id.decode()))
     chunk.first_id, chunk.last_id = ids[0], ids[-1]
     return chunk
 
@@ -236,7 +236,7 @@ def _read_regular(definition: MetricDefinition, layout: _Layout) -> tuple[Rows, 
 
     id_ms, id_sequence = _parse_ids(layout, regular)
     at_ms, _ = number_column("t", id_ms)
-    regular &= (at_ms >= id_ms - LATEST_MS) & (at_ms <= np.minimum(id_ms + AHEAD_MS, LAST_MS))
+    regular &= (at_ms >= id_ms - MAX_LATENESS_MS) & (at_ms <= np.minimum(id_ms + MAX_AHEAD_MS, MAX_TIME_MS))
     dimensions = []
     for dimension in definition.dimensions:
         entry, start, end = locate_field(dimension.wire)

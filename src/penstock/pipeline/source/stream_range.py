@@ -27,8 +27,8 @@ from penstock.pipeline.source.fold import fold
 from penstock.pipeline.source.range_parts import PartCounts
 from penstock.pipeline.source.resp_columns import read_xrange_reply
 from penstock.pipeline.source.rows import Rows, concatenate
-from penstock.streams.positions import id_parts
-from penstock.streams.wire import Reason
+from penstock.streams.positions import parse_entry_id
+from penstock.streams.wire import RejectionReason
 
 MIN_CHUNK_ENTRIES = 10
 FOLD_AGAIN_ROWS = 50_000
@@ -73,8 +73,8 @@ class RangeContent:
 
     counts: PartCounts
     rows: Rows | None = None
-    set_aside: Counter[Reason] = field(default_factory=Counter)
-    examples: dict[Reason, str] = field(default_factory=dict)
+    set_aside: Counter[RejectionReason] = field(default_factory=Counter)
+    examples: dict[RejectionReason, str] = field(default_factory=dict)
 
 
 class RawConnection:
@@ -218,7 +218,7 @@ def _read_chunk_with_rank(
         trimmed, oldest_id = _removed_and_oldest(connection.client, stream_range.key)
         if rank is not None and trimmed <= rank:
             return chunk, complete, None
-        if oldest_id is not None and id_parts(oldest_id) <= id_parts(after):
+        if oldest_id is not None and parse_entry_id(oldest_id) <= parse_entry_id(after):
             return chunk, complete, None
         if chunk.first_id is None:
             # The whole range was trimmed, and the trimmed entries may reach beyond its end. The next range

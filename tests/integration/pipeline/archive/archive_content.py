@@ -1,4 +1,4 @@
-"""Pipelines with an archive on the tests' session, what it holds, and what the tables hold."""
+"""Helpers that run a pipeline with an archive and read the content of the archive and of the tables."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from redis import Redis
 from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.pipeline.archive.event_archive import Archive
-from penstock.pipeline.archive.rebuild import DayPlan, Rebuild
+from penstock.pipeline.archive.rebuild import OPEN_BATCH_TIMEOUT_S, DayPlan, Rebuild
 from penstock.pipeline.checkpoint import checkpoint_path
-from penstock.pipeline.job import Pipeline
-from penstock.streams.drain_target import Goal
+from penstock.pipeline.job import MAX_FAILURES, Pipeline
+from penstock.streams.drain_target import DrainTarget
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import QUANTILE_FUNCTION, key_columns, table_gauges, tier_tables
 from penstock.warehouse.series.packed_maximum import unpack_observed_value, unpack_percentiles_count
-from tests.integration.pipeline.events import event
+from tests.integration.pipeline.events import entry_fields, event
 
-Content = dict[str, list[dict[str, Any]]]
-
-
-def drained(spark: SparkSession, settings: Settings, redis: Redis) -> None:
-    """Count what is in the streams, as `penstock pipeline drain` does."""
-    goal = Goal.of(redis, QUEUE.stream_keys)
-    pipeline = Pipeline(spark, settings, checkpoint_path(settings), DEFINITIONS, threading.Event())
-    assert pipeline.drain(goal, lambda left: None)
+TableContent = dict[str, list[dict[str, Any]]]
 
 
-def archived(settings: Settings) -> list[dict[str, Any]]:
-    """Every row of the archive, read as any program would, in the order of the streams."""
+def drain(spark: SparkSession, settings: Settings, redis: Redis, max_failures: int = MAX_FAILURES) -> None:
+    """Count all entries of the streams, as `penstock pipeline drain` does."""
+    target = DrainTarget.capture(redis, QUEUE.stream_keys)
+    pipeline = Pipeline(
+        spark, settings, checkpoint_path(settings), DEFINITIONS, threading.Event(), max_failures=max_failures
+    )
+    assert pipeline.drain(target, lambda left: None)
+
+
+def archived_rows(settings: Settings) -> list[dict[str, Any]]:
+    """Return every row of the archive, in the order of the streams."""
     rows = ds.dataset(f"{settings.archive}/queue", format="parquet", partitioning="hive").to_table()
     return sorted(rows.to_pylist(), key=lambda row: (row["id_ms"], row["id_sequence"]))
 
@@ -43,20 +45,23 @@ def today() -> date:
 
 
 def emit(redis: Redis, count: int, **fields: str | int) -> None:
-    """Events of queues, of a group of theirs, and of the environment as a whole, each in one stream."""
+    """Add events of queues, of a consumer group, and of the environment as a whole."""
     with redis.pipeline(transaction=False) as pipe:
         for n in range(count):
             queue = event(f"q{n % 5}", eq=n, ql=n % 13, dy=n % 3, wt=f"{n % 7},{n % 90}", **fields)
             group = event(f"q{n % 5}", group="g", dq=1, cc=n % 3, rt=n % 50, **fields)
-            whole = event("", eql=n % 40, edy=n % 4, ecc=2, **fields)
-            for shard, made in ((n % 5 % 2, queue), (n % 5 % 2, group), (0, whole)):
-                pipe.xadd(QUEUE.stream_keys[shard], made)
+            environment = event("", eql=n % 40, edy=n % 4, ecc=2, **fields)
+            for shard, fields_of_event in ((n % 5 % 2, queue), (n % 5 % 2, group), (0, environment)):
+                pipe.xadd(QUEUE.stream_keys[shard], entry_fields(fields_of_event))
         pipe.execute()
 
 
-def content(warehouse: Warehouse, quantiles: bool = True) -> Content:
-    """Every row of every tier, merged. (Quantiles of large digests depend on the order of their making.)"""
-    found = {}
+def table_content(warehouse: Warehouse, quantiles: bool = True) -> TableContent:
+    """Return every merged row of every tier.
+
+    Quantiles of large digests depend on the order of inserts; `quantiles=False` leaves them out.
+    """
+    rows_by_table = {}
     for table in tier_tables(QUEUE):
         dimensions = [d.name for d in QUEUE.dimensions]
         if table.rollup:
@@ -80,18 +85,18 @@ def content(warehouse: Warehouse, quantiles: bool = True) -> Content:
                 f"max({sample.name}_max) AS x_{sample.name}",
             ]
             if quantiles:
-                # As text, because without samples they are not numbers, which never equal themselves.
+                # As text, because the quantiles of no samples are NaN, which does not equal itself.
                 merged.append(f"toString({function}Merge({levels}({sample.name}_digest)) AS d_{sample.name}")
-        found[table.name] = warehouse.query(
+        rows_by_table[table.name] = warehouse.query(
             f"SELECT {names}, bucket, {', '.join(merged)} FROM {table.name} "
             f"GROUP BY {names}, bucket ORDER BY ALL"
         )
-    return found
+    return rows_by_table
 
 
-def unwritten(warehouse: Warehouse) -> int:
-    """How many minutes and hours with waits have no percentiles that speak for all of them."""
-    found = 0
+def buckets_without_percentiles(warehouse: Warehouse) -> int:
+    """Return how many minutes and hours have waits that their percentiles do not cover."""
+    buckets = 0
     for table in tier_tables(QUEUE):
         if table.tier.stores_percentiles:
             key = ", ".join(key_columns(QUEUE, table))
@@ -100,13 +105,21 @@ def unwritten(warehouse: Warehouse) -> int:
                 f"SELECT count() AS n FROM (SELECT 1 FROM {table.name} GROUP BY {key} "
                 f"HAVING sum(wait_ms_count) != {written})"
             )
-            found += int(row["n"])
-    return found
+            buckets += int(row["n"])
+    return buckets
 
 
-def rebuilt(spark: SparkSession, settings: Settings, redis: Redis, warehouse: Warehouse) -> list[DayPlan]:
-    """All days of the archive, on the tests' session."""
-    rebuilding = Rebuild(Archive(settings.archive, QUEUE), warehouse, redis)
-    plans = rebuilding.plan(date.min, date.max)
-    rebuilding.run(plans, spark, lambda day, events: None)
+def rebuild_all(
+    spark: SparkSession,
+    settings: Settings,
+    redis: Redis,
+    warehouse: Warehouse,
+    open_batch_timeout_s: float = OPEN_BATCH_TIMEOUT_S,
+) -> list[DayPlan]:
+    """Rebuild all days of the archive, on the session of the tests."""
+    rebuild = Rebuild(
+        Archive(settings.archive, QUEUE), warehouse, redis, open_batch_timeout_s=open_batch_timeout_s
+    )
+    plans = rebuild.plan(date.min, date.max)
+    rebuild.run(plans, spark, lambda day, events: None)
     return plans

@@ -1,4 +1,4 @@
-"""Drain the streams, and then rebuild today's tables in a process that kills itself when some are swapped.
+"""Drain the streams, then rebuild today in a process that kills itself after two table swaps.
 
 The settings are in the environment.
 """
@@ -7,24 +7,25 @@ from __future__ import annotations
 
 import os
 import signal
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, date, datetime
 
 from penstock.cli.main import app
+from penstock.warehouse.schema import TierTable
 from penstock.warehouse.table_copies import TableCopies
 
-swap, swapped = TableCopies.swap, []
+original_swap = TableCopies.swap
+swapped_tables: list[TierTable] = []
 
 
-def swap_or_die(self: TableCopies, table: Any, *arguments: Any) -> None:
-    if len(swapped) == 2:
+def swap_two_then_die(self: TableCopies, table: TierTable, day: date, cluster: str = "") -> None:
+    if len(swapped_tables) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    swapped.append(table)
-    swap(self, table, *arguments)
+    swapped_tables.append(table)
+    original_swap(self, table, day, cluster)
 
 
 if __name__ == "__main__":
     assert app(["pipeline", "drain", "--json"], standalone_mode=False) == 0
-    TableCopies.swap = swap_or_die  # type: ignore[method-assign]
+    setattr(TableCopies, "swap", swap_two_then_die)  # noqa: B010 - replaces a method
     today = datetime.now(UTC).date().isoformat()
     app(["pipeline", "rebuild", "--from", today, "--to", today], standalone_mode=False)

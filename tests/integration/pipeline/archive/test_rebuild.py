@@ -1,4 +1,4 @@
-"""Days computed anew from the archive equal the live ones, whatever goes on meanwhile."""
+"""Tests that rebuilt days equal the live ones, also while events arrive."""
 
 from __future__ import annotations
 
@@ -19,84 +19,84 @@ from redis import Redis
 from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.errors import ConfigError
-from penstock.pipeline.archive import commands, compact, rebuild
+from penstock.pipeline.archive import commands
 from penstock.pipeline.archive.compact import Compaction
 from penstock.pipeline.archive.event_archive import Archive, ArchiveInUse
 from penstock.pipeline.archive.rebuild import RebuildRefused
 from penstock.pipeline.checkpoint import checkpoint_path
 from penstock.pipeline.job import Pipeline
-from penstock.streams.batch_lock import Mark, hold_key, mark_key
+from penstock.streams.batch_lock import BatchMark, batch_lock_key, batch_mark_key
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import tier_tables
 from penstock.warehouse.table_copies import swap_statement, tables_retaining
 from tests.integration.pipeline.archive.archive_content import (
-    archived,
-    content,
-    drained,
+    archived_rows,
+    buckets_without_percentiles,
+    drain,
     emit,
-    rebuilt,
+    rebuild_all,
+    table_content,
     today,
-    unwritten,
 )
 from tests.waiting import wait_until
 
-PATIENCE_S = 120
+TIMEOUT_S = 120
 
 
 def test_a_rebuilt_day_equals_the_live_one(
-    spark: SparkSession, archiving: Settings, redis: Redis, warehouse: Warehouse
+    spark: SparkSession, archive_settings: Settings, redis: Redis, warehouse: Warehouse
 ) -> None:
     yesterday = int(time.time() * 1000) - 86_400_000
     emit(redis, 30)
-    drained(spark, archiving, redis)
+    drain(spark, archive_settings, redis)
     emit(redis, 10)
     emit(redis, 3, t=yesterday)
-    drained(spark, archiving, redis)
-    live = content(warehouse)
+    drain(spark, archive_settings, redis)
+    live = table_content(warehouse)
     assert {sum(row["n"] for row in rows) for rows in live.values()} == {86, 129}
-    assert unwritten(warehouse) > 0  # today's last minute, at least, has not passed
+    assert buckets_without_percentiles(warehouse) > 0  # at least the current minute is not closed
 
-    plans = rebuilt(spark, archiving, redis, warehouse)
+    plans = rebuild_all(spark, archive_settings, redis, warehouse)
     assert [(plan.archived, plan.counted, plan.rebuilt) for plan in plans] == [
         (9, 9, True),
         (120, 120, True),
     ]
-    assert content(warehouse) == live
-    assert unwritten(warehouse) == 0
+    assert table_content(warehouse) == live
+    assert buckets_without_percentiles(warehouse) == 0
     for table in tier_tables(QUEUE):
         warehouse.command(f"ALTER TABLE {table.name} DROP PARTITION '{today()}'")
-    assert content(warehouse) != live
-    assert [plan.counted for plan in rebuilt(spark, archiving, redis, warehouse)] == [9, 0]
-    assert content(warehouse) == live
+    assert table_content(warehouse) != live
+    assert [plan.counted for plan in rebuild_all(spark, archive_settings, redis, warehouse)] == [9, 0]
+    assert table_content(warehouse) == live
 
-    # Nothing is left behind, and the new parts are forgotten in time like the old ones.
-    left = warehouse.query("SELECT name FROM system.tables WHERE database = currentDatabase()")
-    assert not [row["name"] for row in left if "rebuild" in row["name"]]
+    # No copies remain, and the swapped parts have a TTL like the old ones.
+    tables = warehouse.query("SELECT name FROM system.tables WHERE database = currentDatabase()")
+    assert not [row["name"] for row in tables if "rebuild" in row["name"]]
     [row] = warehouse.query(
         "SELECT countIf(delete_ttl_info_max < now()) AS n FROM system.parts "
         "WHERE database = currentDatabase() AND active AND table LIKE 'queue_%'"
     )
     assert row["n"] == 0
-    # And what comes afterwards is counted.
+    # Later events are counted.
     emit(redis, 10)
-    drained(spark, archiving, redis)
-    assert sum(row["n"] for row in content(warehouse)["queue_environment_1h"]) == 159
+    drain(spark, archive_settings, redis)
+    assert sum(row["n"] for row in table_content(warehouse)["queue_environment_1h"]) == 159
 
 
 def test_files_from_before_a_gauge_was_declared_are_rebuilt_without_it(
-    spark: SparkSession, archiving: Settings, redis: Redis, warehouse: Warehouse
+    spark: SparkSession, archive_settings: Settings, redis: Redis, warehouse: Warehouse
 ) -> None:
     emit(redis, 10)
-    drained(spark, archiving, redis)
-    live = content(warehouse)
+    drain(spark, archive_settings, redis)
+    live = table_content(warehouse)
     assert any(row["l_delayed"] for row in live["queue_1h"])
-    for path in Path(archiving.archive).rglob("*.parquet"):
+    for path in Path(archive_settings.archive).rglob("*.parquet"):
         with pq.ParquetFile(path) as file:
-            held = file.read()
-        pq.write_table(held.drop_columns(["delayed", "env_delayed"]), path)
-    [plan] = rebuilt(spark, archiving, redis, warehouse)
+            rows = file.read()
+        pq.write_table(rows.drop_columns(["delayed", "env_delayed"]), path)
+    [plan] = rebuild_all(spark, archive_settings, redis, warehouse)
     assert (plan.archived, plan.rebuilt) == (30, True)
-    for name, rows in content(warehouse).items():
+    for name, rows in table_content(warehouse).items():
         prefix = "env_" if "environment" in name else ""
         unknown = {f"m_{prefix}delayed": None, f"l_{prefix}delayed": None}
         assert rows == [row | unknown for row in live[name]]
@@ -112,143 +112,152 @@ def running(spark: SparkSession, settings: Settings) -> Iterator[None]:
         yield
     finally:
         stopping.set()
-        thread.join(PATIENCE_S)
+        thread.join(TIMEOUT_S)
 
 
-def test_events_that_come_during_a_rebuild_are_neither_lost_nor_counted_twice(
-    spark: SparkSession, archiving: Settings, redis: Redis, warehouse: Warehouse
+def test_events_that_arrive_during_a_rebuild_are_counted_once(
+    spark: SparkSession, archive_settings: Settings, redis: Redis, warehouse: Warehouse
 ) -> None:
     emit(redis, 200)
-    enough = threading.Event()
+    stop_emitting = threading.Event()
     sent = 200
 
-    def go_on() -> None:
+    def emit_continuously() -> None:
         nonlocal sent
-        while not enough.wait(0.05):
+        while not stop_emitting.wait(0.05):
             emit(redis, 10)
             sent += 10
 
-    with running(spark, archiving):
-        wait_until(lambda: archived(archiving), PATIENCE_S, "the archive has something")
-        busy = threading.Thread(target=go_on)
-        busy.start()
+    with running(spark, archive_settings):
+        wait_until(lambda: archived_rows(archive_settings), TIMEOUT_S, "the archive has events")
+        emitting = threading.Thread(target=emit_continuously)
+        emitting.start()
         try:
-            plans = [plan for _ in range(2) for plan in rebuilt(spark, archiving, redis, warehouse)]
+            plans = [
+                plan for _ in range(2) for plan in rebuild_all(spark, archive_settings, redis, warehouse)
+            ]
         finally:
-            enough.set()
-            busy.join()
+            stop_emitting.set()
+            emitting.join()
         assert all(plan.rebuilt for plan in plans)
-        assert plans[-1].archived > plans[0].archived > 600  # there was something to be careful about
+        assert plans[-1].archived > plans[0].archived > 600  # events arrived during the rebuilds
 
         def all_counted() -> bool:
-            rows = content(warehouse)["queue_environment_1h"]
-            return sum(row["n"] for row in rows) >= 3 * sent
+            rows = table_content(warehouse)["queue_environment_1h"]
+            return bool(sum(row["n"] for row in rows) >= 3 * sent)
 
-        wait_until(all_counted, PATIENCE_S, "everything is counted")
-    found = content(warehouse, quantiles=False)
-    assert {name: sum(row["n"] for row in rows) for name, rows in found.items()} == {
+        wait_until(all_counted, TIMEOUT_S, "all events are counted")
+    live = table_content(warehouse, quantiles=False)
+    assert {name: sum(row["n"] for row in rows) for name, rows in live.items()} == {
         table.name: sent * (3 if table.rollup else 2) for table in tier_tables(QUEUE)
     }
-    assert len(archived(archiving)) == 3 * sent
-    rebuilt(spark, archiving, redis, warehouse)
-    assert content(warehouse, quantiles=False) == found
+    assert len(archived_rows(archive_settings)) == 3 * sent
+    rebuild_all(spark, archive_settings, redis, warehouse)
+    assert table_content(warehouse, quantiles=False) == live
 
 
-def test_a_day_that_would_come_out_wrong_is_left_alone(
-    spark: SparkSession,
-    archiving: Settings,
-    redis: Redis,
-    warehouse: Warehouse,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_day_that_would_become_wrong_is_not_rebuilt(
+    spark: SparkSession, archive_settings: Settings, redis: Redis, warehouse: Warehouse
 ) -> None:
-    monkeypatch.setattr(rebuild, "PATIENCE_S", 0.2)
     for _ in range(2):
         emit(redis, 10)
-        drained(spark, archiving, redis)
-    live = content(warehouse)
-    archive = Archive(archiving.archive, QUEUE)
+        drain(spark, archive_settings, redis)
+    live = table_content(warehouse)
+    archive = Archive(archive_settings.archive, QUEUE)
     first, last = archive.batches(today())
     query_id, _, number = last.rpartition("-")
-    # Its last batch was killed: nobody knows whether it is counted.
-    redis.set(mark_key("queue"), Mark(query_id, int(number), False).text)
+    # Its last batch is open: it is unknown whether its events are counted.
+    redis.set(batch_mark_key("queue"), BatchMark(query_id, int(number), False).to_json())
     with pytest.raises(RebuildRefused, match="penstock pipeline drain"):
-        rebuilt(spark, archiving, redis, warehouse)
-    assert content(warehouse) == live
-    assert not redis.exists(hold_key("queue"))
-    # One that has nothing to do with the day is no reason.
-    redis.set(mark_key("queue"), Mark("another", 3, False).text)
-    assert [plan.rebuilt for plan in rebuilt(spark, archiving, redis, warehouse)] == [True]
-    assert content(warehouse) == live
-    # The archive has the day in part.
-    shutil.rmtree(f"{archive.day_place(today())}/batch={first}")
+        rebuild_all(spark, archive_settings, redis, warehouse, open_batch_timeout_s=0.2)
+    assert table_content(warehouse) == live
+    assert not redis.exists(batch_lock_key("queue"))
+    # An open batch without events of the day does not matter.
+    redis.set(batch_mark_key("queue"), BatchMark("another", 3, False).to_json())
+    plans = rebuild_all(spark, archive_settings, redis, warehouse, open_batch_timeout_s=0.2)
+    assert [plan.rebuilt for plan in plans] == [True]
+    assert table_content(warehouse) == live
+    # The archive lacks a batch of the day.
+    shutil.rmtree(f"{archive.day_directory(today())}/batch={first}")
     with pytest.raises(RebuildRefused, match="the archive has 30 events and the tables have 60"):
-        rebuilt(spark, archiving, redis, warehouse)
-    assert content(warehouse) == live
+        rebuild_all(spark, archive_settings, redis, warehouse, open_batch_timeout_s=0.2)
+    assert table_content(warehouse) == live
 
 
-def test_compact_files_hold_the_same_events(
+def test_compacted_files_hold_the_same_events(
     spark: SparkSession,
-    archiving: Settings,
+    archive_settings: Settings,
     redis: Redis,
     warehouse: Warehouse,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for _ in range(2):
         emit(redis, 15)
-        drained(spark, archiving, redis)
-    archive = Archive(archiving.archive, QUEUE)
-    before = archived(archiving)
+        drain(spark, archive_settings, redis)
+    archive = Archive(archive_settings.archive, QUEUE)
+    before = archived_rows(archive_settings)
     write = Compaction._write
 
-    def write_and_be_late(self: Compaction, *arguments: Any) -> Any:
-        made = write(self, *arguments)
+    def write_while_a_batch_arrives(self: Compaction, *arguments: Any) -> Any:
+        new_files = write(self, *arguments)
         emit(redis, 5)
-        drained(spark, archiving, redis)
-        return made
+        drain(spark, archive_settings, redis)
+        return new_files
 
     tomorrow = today() + timedelta(days=1)
-    assert commands.compact(archiving, None, None, lambda day: None) == []  # today is not over
+    assert commands.compact(archive_settings, None, None, lambda day: None) == []  # today is not over
     with monkeypatch.context() as patch:
-        patch.setattr(Compaction, "_write", write_and_be_late)
-        patch.setattr(compact, "FEW_FILES", 1)
-        [done] = commands.compact(archiving, tomorrow, "queue", lambda day: None)
+        patch.setattr(Compaction, "_write", write_while_a_batch_arrives)
+        [done] = commands.compact(
+            archive_settings, tomorrow, "queue", lambda day: None, max_files_per_stream=1
+        )
     assert (done.events, done.files_before, done.files_after) == (90, 4, 2)
     assert len(archive.batches(today())) == 2
 
-    def bare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        kept = [{name: value for name, value in row.items() if name != "batch"} for row in rows]
-        return sorted(kept, key=lambda row: (row["id_ms"], row["id_sequence"], row["queue"], row["group"]))
+    def without_batch(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        stripped = [{name: value for name, value in row.items() if name != "batch"} for row in rows]
+        return sorted(
+            stripped, key=lambda row: (row["id_ms"], row["id_sequence"], row["queue"], row["group"])
+        )
 
-    after = archived(archiving)
+    after = archived_rows(archive_settings)
     assert len(after) == 105
-    assert bare(after[:90]) == bare(before)
-    live = content(warehouse)
-    rebuilt(spark, archiving, redis, warehouse)
-    assert content(warehouse) == live
-    assert [path.name for path in Path(archive.place).glob(".*day*")] == []
+    assert without_batch(after[:90]) == without_batch(before)
+    live = table_content(warehouse)
+    rebuild_all(spark, archive_settings, redis, warehouse)
+    assert table_content(warehouse) == live
+    assert [path.name for path in Path(archive.directory).glob(".*day*")] == []
 
 
-def test_one_at_a_time_works_on_an_archive(archiving: Settings) -> None:
-    archive = Archive(archiving.archive, QUEUE)
-    with archive.alone(archiving.home), pytest.raises(ArchiveInUse, match="wait until it has ended"):
-        commands.compact(archiving, None, None, lambda day: None)
+def test_only_one_rebuild_or_compaction_at_a_time_uses_an_archive(archive_settings: Settings) -> None:
+    archive = Archive(archive_settings.archive, QUEUE)
+    with (
+        archive.exclusive_lock(archive_settings.home),
+        pytest.raises(ArchiveInUse, match="Wait until it has ended"),
+    ):
+        commands.compact(archive_settings, None, None, lambda day: None)
 
 
-def test_what_cannot_be_meant_is_refused(archiving: Settings) -> None:
-    def ask(settings: Settings, first: date, last: date, metric: str | None = None) -> None:
+def test_invalid_arguments_are_refused(archive_settings: Settings) -> None:
+    def rebuild(settings: Settings, first: date, last: date, metric: str | None = None) -> None:
         commands.rebuild(
-            settings, first, last, metric=metric, begin=lambda plans: None, tell=lambda day, events: None
+            settings,
+            first,
+            last,
+            metric=metric,
+            on_plan=lambda plans: None,
+            on_progress=lambda day, events: None,
         )
 
     with pytest.raises(ConfigError, match="before it begins"):
-        ask(archiving, today(), today() - timedelta(days=1))
-    with pytest.raises(ConfigError, match="no metric 'quue': there is queue"):
-        ask(archiving, today(), today(), "quue")
+        rebuild(archive_settings, today(), today() - timedelta(days=1))
+    with pytest.raises(ConfigError, match=r"'quue' does not exist. Known metrics: queue"):
+        rebuild(archive_settings, today(), today(), "quue")
     with pytest.raises(ConfigError, match="PENSTOCK_ARCHIVE"):
-        ask(archiving.model_copy(update={"archive": ""}), today(), today())
+        rebuild(archive_settings.model_copy(update={"archive": ""}), today(), today())
 
 
-def test_tiers_that_forgot_the_day_are_passed_over() -> None:
+def test_tiers_that_no_longer_retain_the_day_are_skipped() -> None:
     now = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
     def tiers(days_ago: int) -> set[str]:
@@ -261,7 +270,7 @@ def test_tiers_that_forgot_the_day_are_passed_over() -> None:
     assert tiers(401) == set()
 
 
-def test_on_a_cluster_the_swap_is_said_to_all() -> None:
+def test_on_a_cluster_the_swap_runs_on_all_nodes() -> None:
     table = tier_tables(QUEUE)[0]
     assert swap_statement(table, date(2026, 11, 15), "all") == (
         "ALTER TABLE queue_5s ON CLUSTER `all` REPLACE PARTITION '2026-11-15' FROM queue_5s_rebuild"

@@ -1,4 +1,4 @@
-"""The capacity page in a real browser: what it shows, and that it needs nothing but itself."""
+"""Tests of the capacity page in a real browser: its content, and that it makes no requests."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from playwright.async_api import Page
 from penstock.pipeline.capacity.hours import SUBJECT
 from penstock.pipeline.capacity.page import write_page
 from penstock.pipeline.capacity.period import DAY_S, Period
-from penstock.pipeline.capacity.result import Report, Request
-from penstock.pipeline.capacity.verdict import PRESENTED, VERDICTS
+from penstock.pipeline.capacity.result import CapacityReport, ReportRequest
+from penstock.pipeline.capacity.verdict import REPORT_COLUMNS, VERDICTS
 from tests.browser import open_page
 
 pytestmark = pytest.mark.browser
 
-NASTY = "</script><script>document.title='taken'</script><b>&amp; %%DATA%% 'x' \"y\" \\"
+HOSTILE_NAME = "</script><script>document.title='taken'</script><b>&amp; %%DATA%% 'x' \"y\" \\"
 END = datetime(2026, 11, 15, tzinfo=UTC)
 DAYS = [END.date() - timedelta(days=back) for back in range(30, 0, -1)]
 
 
 def subject(queue: str, verdict: str = "fine", **values: Any) -> dict[str, Any]:
-    """A judged row, with a month of days and a week of hours."""
-    row: dict[str, Any] = dict.fromkeys(PRESENTED)
+    """Return a row of the report."""
+    row: dict[str, Any] = dict.fromkeys(REPORT_COLUMNS)
     row |= dict.fromkeys(SUBJECT, "default") | {"queue": queue, "kind": "queue" if queue else "environment"}
     row |= {"verdict": verdict, "attention": VERDICTS.index(verdict) + 1, "first_seen": END}
     row |= {"enqueued": 10, "dequeued": 10, "finished": 10, "hours_at_limit": 0, "busiest_hour_running": 0.5}
@@ -37,7 +37,7 @@ def subject(queue: str, verdict: str = "fine", **values: Any) -> dict[str, Any]:
     return row | values
 
 
-FULL = subject(
+SATURATING = subject(
     "full-soon",
     "soon",
     limit=50,
@@ -58,8 +58,8 @@ FULL = subject(
 
 
 @asynccontextmanager
-async def opened(tmp_path: Path, *rows: dict[str, Any]) -> AsyncIterator[Page]:
-    """The page of these subjects. Fails at the end if it asked for anything, or complained."""
+async def open_report(tmp_path: Path, *rows: dict[str, Any]) -> AsyncIterator[Page]:
+    """Open the page of these subjects; fails at the end if it sent a request or logged an error."""
     days = [
         {**{name: row[name] for name in SUBJECT}, "day": day, "running": 10.0 + n, "enqueued_per_s": 1.0}
         for row in rows
@@ -77,61 +77,63 @@ async def opened(tmp_path: Path, *rows: dict[str, Any]) -> AsyncIterator[Page]:
         for n in range(168)
     ]
     end = int(END.timestamp())
-    request = Request(Period(end - 30 * DAY_S, end, end), tmp_path)
-    report = Report(request, *map(pa.Table.from_pylist, (list(rows), profile, days)))
+    request = ReportRequest(Period(end - 30 * DAY_S, end, end), tmp_path)
+    report = CapacityReport(request, *map(pa.Table.from_pylist, (list(rows), profile, days)))
     write_page(report, report.page)
-    asked: list[str] = []
-    complaints: list[str] = []
+    requested_urls: list[str] = []
+    errors: list[str] = []
     async with open_page() as page:
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: complaints.append(message.text))
+        page.on("request", lambda request: requested_urls.append(request.url))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text))
         await page.goto(report.page.as_uri())
         yield page
-    assert asked == [report.page.as_uri()]
-    assert complaints == []
+    assert requested_urls == [report.page.as_uri()]
+    assert errors == []
 
 
-async def names(page: Page) -> list[str]:
+async def listed_names(page: Page) -> list[str]:
     return await page.locator("tr.row .text").all_inner_texts()
 
 
-async def test_what_needs_attention_comes_first_and_is_open(tmp_path: Path) -> None:
-    async with opened(tmp_path, FULL, subject("a"), subject("B"), subject("")) as page:
-        assert await names(page) == ["full-soon", "a", "B"]
+async def test_the_most_urgent_subject_is_first_and_open(tmp_path: Path) -> None:
+    async with open_report(tmp_path, SATURATING, subject("a"), subject("B"), subject("")) as page:
+        assert await listed_names(page) == ["full-soon", "a", "B"]
         assert await page.locator("tr.detail").count() == 1
-        assert await page.locator(".heat .bed").count() == 168
+        assert await page.locator(".heat .cell-background").count() == 168
         shown = await page.locator(".detail .plot .limit-text").all_text_contents()
         assert shown == ["limit 50", "2026-11-24"]
         assert "between 2026-11-22 and 2026-11-27" in await page.locator(".sentence").inner_text()
 
 
-async def test_rows_are_sorted_found_and_chosen(tmp_path: Path) -> None:
-    async with opened(tmp_path, FULL, subject("a"), subject("B", peak_depth=9), subject("")) as page:
+async def test_rows_can_be_sorted_searched_and_filtered(tmp_path: Path) -> None:
+    async with open_report(
+        tmp_path, SATURATING, subject("a"), subject("B", peak_depth=9), subject("")
+    ) as page:
         await page.get_by_role("button", name="Queue", exact=True).click()
-        assert await names(page) == ["a", "B", "full-soon"]
-        await page.get_by_role("button", name="Depth, peak").click()
-        assert (await names(page))[0] == "B", "what was never observed comes last"
+        assert await listed_names(page) == ["a", "B", "full-soon"]
+        await page.get_by_role("button", name="Peak depth").click()
+        assert (await listed_names(page))[0] == "B", "subjects without a value come last"
         await page.get_by_role("button", name="2 fine").click()
-        assert sorted(await names(page)) == ["B", "a"]
+        assert sorted(await listed_names(page)) == ["B", "a"]
         await page.get_by_label("Find a queue").fill("nowhere")
-        assert await names(page) == []
+        assert await listed_names(page) == []
         await page.get_by_role("button", name="Show all").click()
-        assert len(await names(page)) == 3
+        assert len(await listed_names(page)) == 3
         await page.get_by_role("button", name="Environments").click()
-        assert await names(page) == ["default"]
+        assert await listed_names(page) == ["default"]
 
 
-async def test_names_are_text_whatever_they_look_like(tmp_path: Path) -> None:
-    async with opened(tmp_path, subject(NASTY), subject("x" * 400)) as page:
-        assert await names(page) == [NASTY, "x" * 400]
+async def test_names_are_never_interpreted_as_markup(tmp_path: Path) -> None:
+    async with open_report(tmp_path, subject(HOSTILE_NAME), subject("x" * 400)) as page:
+        assert await listed_names(page) == [HOSTILE_NAME, "x" * 400]
         assert await page.title() == "Capacity report · Penstock"
-        wide = await page.evaluate("document.documentElement.scrollWidth > innerWidth")
-        assert not wide, "a long name folds"
+        overflows = await page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert not overflows, "a long name wraps"
 
 
-async def test_a_queue_without_any_trend_or_day_is_shown_too(tmp_path: Path) -> None:
+async def test_a_queue_without_trend_or_days_is_shown(tmp_path: Path) -> None:
     bare = subject("bare", "unknown", limit=5, saturation="not_enough_data", trend_days=None)
-    async with opened(tmp_path, bare) as page:
+    async with open_report(tmp_path, bare) as page:
         assert "a trend needs 14" in await page.locator(".sentence").inner_text()
         assert await page.locator("tr.row td").last.inner_text() == "not enough data"

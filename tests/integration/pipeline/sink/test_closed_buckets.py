@@ -25,7 +25,8 @@ def covered_samples(warehouse: Warehouse, table: str = "queue_1m") -> list[tuple
     """Return per bucket its start, its samples, and how many samples its percentiles cover."""
     rows = warehouse.query(
         f"SELECT toInt64(toUnixTimestamp(bucket)) AS at, sum(wait_ms_count) AS samples, "
-        f"{unpack_percentiles_count('max(wait_ms_percentiles)')} AS written FROM {table} GROUP BY at ORDER BY at"
+        f"{unpack_percentiles_count('max(wait_ms_percentiles)')} AS written "
+        f"FROM {table} GROUP BY at ORDER BY at"
     )
     return [(row["at"] - HOUR_S, row["samples"], row["written"]) for row in rows]
 
@@ -64,8 +65,7 @@ def test_many_buckets_are_written_in_several_calls(warehouse: Warehouse) -> None
     buckets.mark_changed(HOUR_S)
     assert not buckets.write(HOUR_S + 6 * 3600)
     assert {written for _, _, written in covered_samples(warehouse)} == {0}
-    buckets = ClosedBuckets(QUEUE, warehouse, budget_s=60.0)
-    buckets.mark_changed(HOUR_S)
+    buckets.budget_s = 60.0
     assert buckets.write(HOUR_S + 6 * 3600)
     assert {written for _, _, written in covered_samples(warehouse)} == {2}
 

@@ -22,10 +22,9 @@ from penstock.pipeline.source.stream_range import (
     read_range,
 )
 from penstock.shards import shard_of
-from penstock.streams import emit_batch
 from penstock.streams.emitter import Emitter
 from penstock.streams.packing import pack
-from penstock.streams.wire import Reason
+from penstock.streams.wire import RejectionReason
 from tests.integration.pipeline.events import NOW_MS, add, event
 
 KEY = QUEUE.stream_keys[0]
@@ -171,13 +170,13 @@ def test_a_range_of_packed_and_single_entries_is_read_in_order(
 
 
 def test_packed_and_single_entries_of_the_emitter_give_the_same_points(
-    stream_url: str, redis: Redis, connection: RawConnection, monkeypatch: pytest.MonkeyPatch
+    stream_url: str, redis: Redis, connection: RawConnection
 ) -> None:
     now_ms = int(time.time() * 1000)
 
-    async def emit_and_read() -> RangeContent:
+    async def emit_and_read(min_events_to_pack: int) -> RangeContent:
         redis.flushdb()
-        emitter = Emitter(stream_url, buffer=10_000)
+        emitter = Emitter(stream_url, buffer=10_000, min_events_to_pack=min_events_to_pack)
         for n in range(3_000):
             kinds: list[dict[str, str | int]] = [
                 {"eq": n % 5, "ql": n},
@@ -193,11 +192,14 @@ def test_packed_and_single_entries_of_the_emitter_give_the_same_points(
         key = QUEUE.stream_keys[shard_of("one", 2)]
         return read_range(connection, QUEUE, StreamRange(0, key, "0-0", "+", 0, None))
 
-    packed = asyncio.run(emit_and_read())
-    monkeypatch.setattr(emit_batch, "PACK_FROM", 10**9)
-    single = asyncio.run(emit_and_read())
+    packed = asyncio.run(emit_and_read(min_events_to_pack=8))
+    single = asyncio.run(emit_and_read(min_events_to_pack=10**9))
     assert packed.counts.entries < 300 < 3_000 == single.counts.entries
-    assert packed.set_aside == single.set_aside == {Reason.NEGATIVE_COUNT: 750, Reason.NOT_A_NUMBER: 60}
+    assert (
+        packed.set_aside
+        == single.set_aside
+        == {RejectionReason.NEGATIVE_COUNT: 750, RejectionReason.NOT_A_NUMBER: 60}
+    )
     assert without_ids(packed) == without_ids(single)
 
 
@@ -238,8 +240,8 @@ def test_entries_that_cannot_be_counted_are_reported_with_an_example(
     invalid = add(redis, 0, event(eq="lots"))
     add(redis, 0, event(eq="more"))
     content = read_range(connection, QUEUE, StreamRange(0, KEY, "0-0", "+", 0, None))
-    assert content.set_aside == {Reason.NOT_A_NUMBER: 2}
-    assert content.examples[Reason.NOT_A_NUMBER].startswith(f"{invalid} org=o")
+    assert content.set_aside == {RejectionReason.NOT_A_NUMBER: 2}
+    assert content.examples[RejectionReason.NOT_A_NUMBER].startswith(f"{invalid} org=o")
     assert enqueued(content) == 1
 
 

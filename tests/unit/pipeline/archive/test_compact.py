@@ -1,4 +1,4 @@
-"""Two directories change places, and what a killed compaction left is put right."""
+"""Tests of swapping two directories, and of the cleanup after a killed compaction."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from redis import Redis
 
 from penstock.definitions import QUEUE
 from penstock.errors import ConfigError
-from penstock.pipeline.archive.compact import Compaction, exchange
+from penstock.pipeline.archive.compact import Compaction, swap_directories
 from penstock.pipeline.archive.event_archive import Archive
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
-    for name in ("one", "other"):
+    for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
-    return tmp_path / "one", tmp_path / "other"
+    return tmp_path / "first", tmp_path / "second"
 
 
-@pytest.mark.parametrize("able", [True, False], ids=["in one step", "in three"])
-def test_directories_change_places(
-    pair: tuple[Path, Path], able: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_atomic", [True, False], ids=["in one step", "in three"])
+def test_directories_are_swapped(
+    pair: tuple[Path, Path], is_atomic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not able:
-        monkeypatch.setattr(ctypes, "CDLL", lambda *arguments, **named: object())
-    exchange(*pair)
-    assert [(place / "file").read_text() for place in pair] == ["other", "one"]
+    if not is_atomic:
+        monkeypatch.setattr(ctypes, "CDLL", lambda *arguments, **options: object())
+    swap_directories(*pair)
+    assert [(directory / "file").read_text() for directory in pair] == ["second", "first"]
     assert len(list(pair[0].parent.iterdir())) == 2
 
 
-def test_a_day_that_a_killed_run_had_put_aside_comes_back(tmp_path: Path) -> None:
+def test_a_day_that_a_killed_run_had_moved_away_is_restored(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path), QUEUE)
-    place = Path(archive.place)
+    directory = Path(archive.directory)
     for name in (".old-day=2026-01-01", ".old-day=2026-01-02", "day=2026-01-02", ".new-day=2026-01-03"):
-        (place / name).mkdir(parents=True)
-    (place / ".old-day=2026-01-01" / "mine").touch()
-    Compaction(archive, Redis())._tidy()
-    assert sorted(path.name for path in place.iterdir()) == ["day=2026-01-01", "day=2026-01-02"]
-    assert (place / "day=2026-01-01" / "mine").exists()
+        (directory / name).mkdir(parents=True)
+    (directory / ".old-day=2026-01-01" / "file").touch()
+    Compaction(archive, Redis())._remove_leftovers()
+    assert sorted(path.name for path in directory.iterdir()) == ["day=2026-01-01", "day=2026-01-02"]
+    assert (directory / "day=2026-01-01" / "file").exists()
 
 
-def test_an_archive_that_is_no_directory_is_not_made_compact() -> None:
+def test_an_archive_outside_the_local_disk_cannot_be_compacted() -> None:
     archive = Archive("s3://events?region=eu-west-1", QUEUE)
-    with pytest.raises(ConfigError, match="only an archive in a directory"):
+    with pytest.raises(ConfigError, match="Only an archive in a local directory"):
         Compaction(archive, Redis())

@@ -1,4 +1,4 @@
-"""Figures in words."""
+"""Tests of the labels and sentences of the report."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from penstock.pipeline.capacity import sentences
-from penstock.pipeline.capacity.verdict import PRESENTED, VERDICTS
+from penstock.pipeline.capacity.verdict import REPORT_COLUMNS, VERDICTS
 
 
 def row(**values: Any) -> dict[str, Any]:
-    return dict.fromkeys(PRESENTED) | {"kind": "queue", "verdict": "fine", "hours_at_limit": 0} | values
+    return dict.fromkeys(REPORT_COLUMNS) | {"kind": "queue", "verdict": "fine", "hours_at_limit": 0} | values
 
 
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(None, "–"), (0, "0"), (0.0312, "0.0312"), (4.567, "4.57"), (99.96, "100"), (1234.5, "1,234"), (7, "7")],
 )
-def test_numbers_have_three_figures_that_matter(value: float | None, shown: str) -> None:
+def test_numbers_have_three_significant_figures(value: float | None, shown: str) -> None:
     assert sentences.number(value) == shown
 
 
@@ -27,33 +27,33 @@ def test_numbers_have_three_figures_that_matter(value: float | None, shown: str)
     ("milliseconds", "shown"),
     [(None, "–"), (0.4, "0 ms"), (85, "85 ms"), (2_400, "2.4 s"), (720_000, "12 min"), (11_160_000, "3.1 h")],
 )
-def test_waits_have_a_unit_a_person_would_choose(milliseconds: float | None, shown: str) -> None:
+def test_waits_have_a_suitable_unit(milliseconds: float | None, shown: str) -> None:
     assert sentences.wait(milliseconds) == shown
 
 
-def test_every_verdict_and_saturation_has_words() -> None:
+def test_every_verdict_and_saturation_has_a_distinct_label() -> None:
     labels = {sentences.label(row(verdict=verdict)) for verdict in VERDICTS}
     assert len(labels) == len(VERDICTS)
     kinds = ("reached", "date", "far", "never", "no_limit", "not_enough_data")
     assert len({sentences.saturation(row(saturation=kind)) for kind in kinds}) == len(kinds)
 
 
-def test_a_date_comes_with_its_range() -> None:
+def test_a_date_is_shown_with_its_range() -> None:
     dated = row(verdict="soon", slope=1.25, limit=50, saturates_on=date(2026, 12, 1))
     ranged = dated | {"earliest": date(2026, 11, 28), "latest": date(2026, 12, 9)}
     assert sentences.sentence(ranged) == (
-        "Its peaks grow by 1.25 a day and meet the limit of 50 on 2026-12-01 "
+        "Its daily peaks grow by 1.25 a day and will reach the limit of 50 on 2026-12-01 "
         "(between 2026-11-28 and 2026-12-09)."
     )
 
 
-def test_without_a_limit_nothing_is_said_about_room() -> None:
-    said = sentences.sentence(row(busy_ratio=0.99, busy_enqueued_per_s=12.0))
-    assert said.startswith("No limit set. In its busiest hours it finished 99% of what arrived")
-    assert sentences.sentence(row()) == "No limit set, and too little work to tell how it keeps up."
+def test_without_a_limit_the_sentence_does_not_mention_free_capacity() -> None:
+    sentence = sentences.sentence(row(busy_ratio=0.99, busy_enqueued_per_s=12.0))
+    assert sentence.startswith("It has no limit. In its busiest hours it finished 99% of the arrivals")
+    assert sentences.sentence(row()) == "It has no limit, and too few arrivals to tell whether it keeps up."
 
 
-def test_growth_is_told_relative_to_the_level() -> None:
+def test_growth_is_relative_to_the_level() -> None:
     assert sentences.growth(row()) == ""
     assert sentences.growth(row(direction="flat", slope=0.1, level=5.0)) == "flat"
     assert sentences.growth(row(direction="rising", slope=1.0, level=70.0)) == "+10%/week"

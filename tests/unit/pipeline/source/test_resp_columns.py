@@ -14,7 +14,7 @@ from penstock.pipeline.source.fold import fold
 from penstock.pipeline.source.resp_columns import read_xrange_reply
 from penstock.pipeline.source.rows import Rows, events_to_rows
 from penstock.streams.packing import Fields, pack
-from penstock.streams.wire import Event, Reason, SetAside, read_events
+from penstock.streams.wire import Event, RejectedEvent, RejectionReason, read_events
 
 NOW_MS = 1_790_000_000_000
 Entry = tuple[bytes, list[tuple[bytes, bytes]]]
@@ -46,14 +46,14 @@ def comparable(rows: Rows) -> list[tuple[object, ...]]:
     return sorted(comparable_rows)
 
 
-def read_with_reference(entries: list[Entry]) -> tuple[list[tuple[object, ...]], Counter[Reason]]:
+def read_with_reference(entries: list[Entry]) -> tuple[list[tuple[object, ...]], Counter[RejectionReason]]:
     read = [event for entry in entries for event in read_events(QUEUE, *entry)]
     events = [event for event in read if isinstance(event, Event)]
-    reasons = Counter(aside.reason for aside in read if isinstance(aside, SetAside))
+    reasons = Counter(aside.reason for aside in read if isinstance(aside, RejectedEvent))
     return comparable(fold(events_to_rows(QUEUE, events), QUEUE.bucket_ms)), reasons
 
 
-def read_as_columns(entries: list[Entry]) -> tuple[list[tuple[object, ...]], Counter[Reason]]:
+def read_as_columns(entries: list[Entry]) -> tuple[list[tuple[object, ...]], Counter[RejectionReason]]:
     chunk = read_xrange_reply(QUEUE, *encode_reply(entries))
     assert chunk.entries == len(entries)
     if entries:
@@ -163,19 +163,19 @@ def test_both_readers_return_the_same_rows_and_reasons(entries: list[Entry]) -> 
 @pytest.mark.parametrize(
     ("pairs", "reason"),
     [
-        ([(b"org", b"o"), (b"eq", b"1")], Reason.MISSING_DIMENSION),
-        ([*BASE[:3], (b"queue", b"\xff"), (b"eq", b"1")], Reason.NOT_TEXT),
-        ([*BASE, (b"eq", b"one")], Reason.NOT_A_NUMBER),
-        ([*BASE, (b"wt", b"1,,2")], Reason.NOT_A_NUMBER),
-        ([*BASE, (b"eq", b"-1")], Reason.NEGATIVE_COUNT),
-        ([*BASE, (b"ql", b"1" * 16)], Reason.TOO_LARGE),
-        ([*BASE, (b"eq", b"1"), (b"t", b"1790000000")], Reason.BAD_TIME),
-        ([*BASE, (b"eq", b"1"), (b"eq", b"2")], Reason.REPEATED_FIELD),
-        ([*BASE, (b"op", b"enqueue")], Reason.NOTHING_MEASURED),
+        ([(b"org", b"o"), (b"eq", b"1")], RejectionReason.MISSING_DIMENSION),
+        ([*BASE[:3], (b"queue", b"\xff"), (b"eq", b"1")], RejectionReason.NOT_TEXT),
+        ([*BASE, (b"eq", b"one")], RejectionReason.NOT_A_NUMBER),
+        ([*BASE, (b"wt", b"1,,2")], RejectionReason.NOT_A_NUMBER),
+        ([*BASE, (b"eq", b"-1")], RejectionReason.NEGATIVE_COUNT),
+        ([*BASE, (b"ql", b"1" * 16)], RejectionReason.TOO_LARGE),
+        ([*BASE, (b"eq", b"1"), (b"t", b"1790000000")], RejectionReason.BAD_TIME),
+        ([*BASE, (b"eq", b"1"), (b"eq", b"2")], RejectionReason.REPEATED_FIELD),
+        ([*BASE, (b"op", b"enqueue")], RejectionReason.NOTHING_MEASURED),
     ],
 )
 def test_an_entry_that_cannot_be_counted_is_set_aside_alone(
-    pairs: list[tuple[bytes, bytes]], reason: Reason
+    pairs: list[tuple[bytes, bytes]], reason: RejectionReason
 ) -> None:
     valid: list[tuple[bytes, bytes]] = [*BASE, (b"eq", b"1")]
     entries = [(b"%d-%d" % (NOW_MS, i), body) for i, body in enumerate((valid, pairs, valid))]
@@ -195,8 +195,8 @@ def test_an_event_of_a_pack_that_cannot_be_counted_is_set_aside_alone() -> None:
     payload = pack(QUEUE, [*events, events[0]])
     assert payload is not None
     chunk = read_xrange_reply(QUEUE, *encode_reply([(b"%d-7" % NOW_MS, [(b"p", payload)])]))
-    assert chunk.set_aside == {Reason.NEGATIVE_COUNT: 1, Reason.NOT_A_NUMBER: 1}
-    assert chunk.examples[Reason.NEGATIVE_COUNT].startswith(f"{NOW_MS}-7#1 org=o")
+    assert chunk.set_aside == {RejectionReason.NEGATIVE_COUNT: 1, RejectionReason.NOT_A_NUMBER: 1}
+    assert chunk.examples[RejectionReason.NEGATIVE_COUNT].startswith(f"{NOW_MS}-7#1 org=o")
     assert chunk.rows.counters["enqueued"].tolist() == [1, 1]
 
 
@@ -206,8 +206,8 @@ def test_a_broken_pack_is_set_aside_with_its_bytes_and_other_entries_are_counted
     chunk = read_xrange_reply(
         QUEUE, *encode_reply([(b"%d-%d" % (NOW_MS, i), body) for i, body in enumerate(bodies)])
     )
-    assert chunk.set_aside == {Reason.BROKEN_PACK: 1}
-    assert chunk.examples[Reason.BROKEN_PACK].startswith(f"{NOW_MS}-1 p=0x96")
+    assert chunk.set_aside == {RejectionReason.BROKEN_PACK: 1}
+    assert chunk.examples[RejectionReason.BROKEN_PACK].startswith(f"{NOW_MS}-1 p=0x96")
     assert (chunk.entries, len(chunk.rows)) == (4, 5)
 
 
