@@ -1,4 +1,4 @@
-"""A real Chromium for the tests that look at pages."""
+"""A real Chromium for the tests of web pages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from contextlib import asynccontextmanager
 import pytest
 from playwright.async_api import Page, async_playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+EXECUTABLE_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = next(filter(None, map(shutil.which, EXECUTABLE_NAMES)), None)
 if CHROMIUM is None:
-    # Raised here for every module that imports this one, so the report has one line for all of them.
-    pytest.skip("no Chromium here: the browser tests are left out", allow_module_level=True)
+    # Every module that imports this one is skipped here, so the report has one line for all of them.
+    pytest.skip(
+        "Chromium is not installed; run tools/chromium.sh to include the browser tests",
+        allow_module_level=True,
+    )
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -27,7 +30,7 @@ ARGUMENTS = [
 
 @asynccontextmanager
 async def open_page() -> AsyncIterator[Page]:
-    """An empty page of 1440 × 900, light, with a browser of its own."""
+    """Open an empty page of 1440 × 900 pixels in light mode, in a new browser."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         try:

@@ -1,7 +1,7 @@
-"""The dashboard: static files that any web server could serve, and where they are.
+"""The dashboard: static pages that the broker serves.
 
-Plain HTML, CSS and ES modules, with the charting library vendored beside them: no build step, nothing
-fetched from elsewhere. It learns everything from the public API and has no privileged way in.
+It is plain HTML, CSS and ES modules, with a vendored charting library. It needs no build step and loads nothing
+from other hosts. It uses the public API only, without privileged access.
 """
 
 from __future__ import annotations
@@ -9,4 +9,4 @@ from __future__ import annotations
 from pathlib import Path
 
 STATIC: Path = Path(__file__).parent / "static"
-"""Holds `index.html`, served at `/`, and everything it refers to, served under `/static/`."""
+"""The directory of `index.html`, served at `/`, and of the files it refers to, served under `/static/`."""

@@ -1,4 +1,4 @@
-"""What the page does with each kind of answer. The answers are given here; the browser is real."""
+"""The dashboard in a real browser, with responses faked by the tests."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ pytestmark = pytest.mark.browser
 
 ORIGIN = "http://127.0.0.1:7480"
 README = Path(__file__).parents[3] / "README.md"
-Answer = tuple[int, dict[str, Any]]
+FakeResponse = tuple[int, dict[str, Any]]
+"""Status and JSON body."""
+
 DELAYED_LIGHT = [0xA0, 0x62, 0x2D]
 HAS_COLOR = """
 (canvas, wanted) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   for (let i = 0; i < data.length; i += 4) {
-    if (data[i + 3] > 200 && wanted.every((part, k) => Math.abs(data[i + k] - part) < 24)) return true;
+    if (data[i + 3] > 200 && wanted.every((channel, k) => Math.abs(data[i + k] - channel) < 24)) return true;
   }
   return false;
 }
@@ -37,40 +39,43 @@ HAS_COLOR = """
 
 
 @dataclass
-class Answers:
-    """What the API says, and how often it was asked.
+class FakeApi:
+    """The responses of the API, and the number of requests per path.
 
-    `reachable = False` is a broker that is not there; a closed gate, one that takes its time.
+    `reachable = False` simulates a stopped broker, and a cleared `gate` a slow one.
     """
 
     queues: list[str] = field(default_factory=list)
-    run_queues: Answer = (200, {"queues": [], "total": 0})
-    health: Answer = (200, {"status": "ok", "parts": {"postgres": {"status": "up", "detail": "answering"}}})
-    metrics: Answer | None = None
+    run_queues: FakeResponse = (200, {"queues": [], "total": 0})
+    health: FakeResponse = (
+        200,
+        {"status": "ok", "parts": {"postgres": {"status": "up", "detail": "reachable"}}},
+    )
+    metrics: FakeResponse | None = None
     reachable: bool = True
     gate: asyncio.Event = field(default_factory=asyncio.Event)
-    asked: Counter[str] = field(default_factory=Counter)
+    requests: Counter[str] = field(default_factory=Counter)
 
-    async def give(self, route: Route) -> None:
+    async def handle(self, route: Route) -> None:
         path = urlsplit(route.request.url).path
         if path == "/" or path.startswith("/static/"):
-            await give_file(route, "index.html" if path == "/" else path.removeprefix("/static/"))
+            await serve_file(route, "index.html" if path == "/" else path.removeprefix("/static/"))
             return
-        self.asked[path] += 1
+        self.requests[path] += 1
         await self.gate.wait()
         if not self.reachable:
             await route.abort("connectionrefused")
             return
-        status, body = self.answer(path)
+        status, body = self.response(path)
         await route.fulfill(status=status, json=body)
 
-    async def wait_for_more(self, path: str, than: int) -> None:
-        async def asked() -> bool:
-            return self.asked[path] > than
+    async def wait_for_requests(self, path: str, more_than: int) -> None:
+        async def has_requests() -> bool:
+            return self.requests[path] > more_than
 
-        await wait_until_async(asked, 5, f"the page asks for {path}")
+        await wait_until_async(has_requests, 5, f"the page requests {path}")
 
-    def answer(self, path: str) -> Answer:
+    def response(self, path: str) -> FakeResponse:
         if path == "/health":
             return self.health
         if path == "/api/v1/resources/queues":
@@ -78,17 +83,19 @@ class Answers:
             return 200, {"queues": queues, "total": len(queues)}
         if path == "/api/v1/run-queues":
             return self.run_queues
-        return self.metrics or (200, series([(2, False), (2, True), (5, False)]))
+        return self.metrics or (200, metrics_response([(2, False), (2, True), (5, False)]))
 
 
-async def give_file(route: Route, name: str) -> None:
-    kind, _ = mimetypes.guess_type(name)
-    await route.fulfill(path=STATIC / name, content_type=kind)
+async def serve_file(route: Route, name: str) -> None:
+    content_type, _ = mimetypes.guess_type(name)
+    await route.fulfill(path=STATIC / name, content_type=content_type)
 
 
-def series(depths: list[tuple[int, bool]], delayed: list[int] | None = None) -> dict[str, Any]:
-    """A metrics answer with one 5-second point per (depth, carried); ten messages came in with each. Without
-    `delayed` nobody observed any."""
+def metrics_response(depths: list[tuple[int, bool]], delayed: list[int] | None = None) -> dict[str, Any]:
+    """A metrics response with one 5-second point per (depth, carried) and ten pushed messages in each.
+
+    Without `delayed` the delayed tasks are unknown.
+    """
     points = [
         {
             "timestamp": f"2026-01-01T00:00:{5 * i:02d}.000Z",
@@ -112,24 +119,24 @@ def series(depths: list[tuple[int, bool]], delayed: list[int] | None = None) -> 
 
 
 @pytest.fixture
-async def answers() -> Answers:
-    answers = Answers()
-    answers.gate.set()
-    return answers
+async def api() -> FakeApi:
+    fake = FakeApi()
+    fake.gate.set()
+    return fake
 
 
 @pytest.fixture
-async def page(answers: Answers) -> AsyncIterator[Page]:
+async def page(api: FakeApi) -> AsyncIterator[Page]:
     async with open_page() as page:
-        crashes: list[str] = []
-        page.on("pageerror", lambda error: crashes.append(str(error)))
-        await page.route("**/*", answers.give)
+        page_errors: list[str] = []
+        page.on("pageerror", lambda error: page_errors.append(str(error)))
+        await page.route("**/*", api.handle)
         yield page
         await page.unroute_all(behavior="ignoreErrors")
-        assert crashes == []
+        assert page_errors == []
 
 
-async def test_without_queues_it_shows_the_push_of_the_readme(page: Page) -> None:
+async def test_without_queues_the_page_shows_the_push_command_of_the_readme(page: Page) -> None:
     await page.goto(ORIGIN)
 
     command = await page.locator(".command code").inner_text()
@@ -137,27 +144,25 @@ async def test_without_queues_it_shows_the_push_of_the_readme(page: Page) -> Non
     assert command in README.read_text()
 
 
-async def test_run_queues_stay_as_they_were_last_seen_while_redis_is_away(
-    page: Page, answers: Answers
-) -> None:
-    answers.queues = ["orders"]
-    state = {"name": "emails", "depth": 4, "delayed": 2, "running": 3, "concurrency": 3, "paused": True}
-    answers.run_queues = (200, {"queues": [state], "total": 1})
+async def test_run_queues_stay_on_the_page_while_redis_is_unreachable(page: Page, api: FakeApi) -> None:
+    api.queues = ["orders"]
+    run_queue = {"name": "emails", "depth": 4, "delayed": 2, "running": 3, "concurrency": 3, "paused": True}
+    api.run_queues = (200, {"queues": [run_queue], "total": 1})
     await page.goto(ORIGIN)
-    about = page.locator("article[data-queue=emails] .about")
-    await expect(about).to_have_text("run queue, 3 of 3 running, 2 delayed, paused")
+    description = page.locator("article[data-queue=emails] .about")
+    await expect(description).to_have_text("run queue, 3 of 3 running, 2 delayed, paused")
     await expect(page.locator("#count")).to_have_text("2 queues")
 
-    answers.run_queues = (503, {"detail": "Redis does not answer; retry shortly"})
-    await expect(page.locator("#notice")).to_contain_text("Redis does not answer")
+    api.run_queues = (503, {"detail": "Redis is unreachable. Retry shortly."})
+    await expect(page.locator("#notice")).to_contain_text("Redis is unreachable")
     await expect(page.locator("article h2")).to_have_text(["emails", "orders"])
-    answers.run_queues = (200, {"queues": [], "total": 0})
+    api.run_queues = (200, {"queues": [], "total": 0})
     await expect(page.locator("article h2")).to_have_text(["orders"])
     await expect(page.locator("#notice")).to_be_hidden()
 
 
-async def test_a_card_tells_the_numbers(page: Page, answers: Answers) -> None:
-    answers.queues = ["orders"]
+async def test_a_card_shows_the_numbers(page: Page, api: FakeApi) -> None:
+    api.queues = ["orders"]
     await page.goto(ORIGIN)
 
     await expect(page.locator(".depth dd")).to_have_text("7")
@@ -167,107 +172,114 @@ async def test_a_card_tells_the_numbers(page: Page, answers: Answers) -> None:
     await expect(page.locator(".failed dd")).to_have_text("3")
 
 
-async def test_metrics_away_says_what_the_api_says_and_keeps_the_depth(page: Page, answers: Answers) -> None:
-    answers.queues = ["orders"]
-    answers.metrics = 503, {"title": "ClickHouse cannot be reached", "detail": "Look at `penstock status`."}
+async def test_without_metrics_the_page_shows_the_api_error_and_the_depth(page: Page, api: FakeApi) -> None:
+    api.queues = ["orders"]
+    api.metrics = 503, {"title": "ClickHouse unreachable", "detail": "Run `penstock status`."}
     await page.goto(ORIGIN)
 
-    await expect(page.locator("#notice")).to_have_text("Look at `penstock status`.")
+    await expect(page.locator("#notice")).to_have_text("Run `penstock status`.")
     await expect(page.locator("article .note")).to_be_visible()
     await expect(page.locator(".depth dd")).to_have_text("7")
 
-    answers.metrics = None
+    api.metrics = None
     await expect(page.locator("#notice")).to_be_hidden()
     await expect(page.locator("article .note")).to_be_hidden()
 
 
-async def test_a_part_that_is_down_is_named_with_its_reason(page: Page, answers: Answers) -> None:
-    parts = {"redis": {"status": "down", "detail": "no answer within 2 s"}}
-    answers.health = 503, {"status": "degraded", "parts": parts}
+async def test_a_failed_component_is_shown_with_its_reason(page: Page, api: FakeApi) -> None:
+    parts = {"redis": {"status": "down", "detail": "no response within 2 s"}}
+    api.health = 503, {"status": "degraded", "parts": parts}
     await page.goto(ORIGIN)
 
-    await expect(page.locator("#parts li.down")).to_contain_text("redis")
-    await expect(page.locator("#notice")).to_have_text("redis: no answer within 2 s")
+    await expect(page.locator("#components li.down")).to_contain_text("redis")
+    await expect(page.locator("#notice")).to_have_text("redis: no response within 2 s")
 
 
-async def test_a_broker_that_went_away_is_said_and_forgotten_when_it_is_back(
-    page: Page, answers: Answers
+async def test_the_notice_about_an_unreachable_broker_disappears_when_it_is_back(
+    page: Page, api: FakeApi
 ) -> None:
-    answers.queues = ["orders"]
+    api.queues = ["orders"]
     await page.goto(ORIGIN)
     await expect(page.locator("article")).to_have_count(1)
 
-    answers.reachable = False
+    api.reachable = False
     await expect(page.locator("#notice")).to_contain_text("start it with “penstock up”")
     await expect(page.locator("article")).to_have_count(1)
 
-    answers.reachable = True
+    api.reachable = True
     await expect(page.locator("#notice")).to_be_hidden()
 
 
-async def test_of_many_queues_only_the_visible_ones_are_asked_for(page: Page, answers: Answers) -> None:
-    answers.queues = [f"queue-{n:03d}" for n in range(100)]
+async def test_only_visible_queues_are_requested(page: Page, api: FakeApi) -> None:
+    api.queues = [f"queue-{n:03d}" for n in range(100)]
     await page.goto(ORIGIN)
     await expect(page.locator(".plot.drawn").first).to_be_visible()
-    asked_for = {path for path in answers.asked if path.endswith("/metrics")}
-    assert 0 < len(asked_for) < 15
+    requested = {path for path in api.requests if path.endswith("/metrics")}
+    assert 0 < len(requested) < 15
 
     await page.locator("article").last.scroll_into_view_if_needed()
     await expect(page.locator("article").last.locator(".plot.drawn")).to_have_count(3)
     await expect(page.locator("article").first.locator("canvas")).to_have_count(0)
 
 
-async def test_a_slow_broker_is_not_asked_again_before_it_has_answered(page: Page, answers: Answers) -> None:
-    answers.gate.clear()
+async def test_a_slow_broker_gets_no_second_request_before_it_responds(page: Page, api: FakeApi) -> None:
+    api.gate.clear()
     await page.clock.install()
     await page.goto(ORIGIN)
-    await answers.wait_for_more("/health", than=0)
-    await page.clock.run_for(9_000)  # several polls long, and short of the page's patience
-    assert answers.asked["/health"] == 1
+    await api.wait_for_requests("/health", more_than=0)
+    await page.clock.run_for(9_000)  # several poll intervals, but less than the request timeout
+    assert api.requests["/health"] == 1
 
-    answers.gate.set()
+    api.gate.set()
     await expect(page.locator(".empty")).to_be_visible()
 
 
-async def test_a_hidden_tab_asks_for_nothing(page: Page, answers: Answers) -> None:
+async def test_a_hidden_tab_sends_no_requests(page: Page, api: FakeApi) -> None:
     await page.clock.install()
-    await page.add_init_script("Object.defineProperty(document, 'hidden', {get: () => window.away === true})")
+    await page.add_init_script(
+        "Object.defineProperty(document, 'hidden', {get: () => window.simulateHidden === true})"
+    )
     await page.goto(ORIGIN)
     await expect(page.locator(".empty")).to_be_visible()
-    await turn(page, away=True)
-    before = answers.asked["/health"]
+    await set_hidden(page, hidden=True)
+    before = api.requests["/health"]
     await page.clock.run_for(20_000)
-    assert answers.asked["/health"] == before
+    assert api.requests["/health"] == before
 
-    await turn(page, away=False)
-    await answers.wait_for_more("/health", than=before)
-
-
-async def turn(page: Page, *, away: bool) -> None:
-    script = "(away) => { window.away = away; document.dispatchEvent(new Event('visibilitychange')); }"
-    await page.evaluate(script, away)
+    await set_hidden(page, hidden=False)
+    await api.wait_for_requests("/health", more_than=before)
 
 
-async def test_a_name_is_text_whatever_it_contains(page: Page, answers: Answers) -> None:
+async def set_hidden(page: Page, *, hidden: bool) -> None:
+    script = """(hidden) => {
+      window.simulateHidden = hidden;
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    await page.evaluate(script, hidden)
+
+
+async def test_html_in_a_queue_name_is_shown_as_text(page: Page, api: FakeApi) -> None:
     name = "<img src=x onerror=alert(1)>"
-    answers.queues = [name]
+    api.queues = [name]
     await page.goto(ORIGIN)
 
     await expect(page.locator("article h2")).to_have_text(name)
     await expect(page.locator("article h2 img")).to_have_count(0)
 
 
-async def test_carried_and_observed_depth_are_drawn_apart_and_meet(page: Page) -> None:
-    drawn = await drawable(page, series([(2, False), (2, True), (2, True), (5, False)]), room=100)
+async def test_carried_and_observed_depth_are_separate_lines_that_meet(page: Page) -> None:
+    drawn = await to_drawing(
+        page, metrics_response([(2, False), (2, True), (2, True), (5, False)]), max_buckets=100
+    )
 
     assert drawn["depth"] == [2, None, 2, 5]
     assert drawn["carried"] == [2, 2, 2, None]
 
 
-async def test_delayed_tasks_have_a_line_if_there_are_any(page: Page, answers: Answers) -> None:
-    answers.queues = ["orders"]
+async def test_delayed_tasks_have_a_line_only_if_some_exist(page: Page, api: FakeApi) -> None:
+    api.queues = ["orders"]
     for delayed in (None, [0, 0, 0], [0, 6, 2]):
-        answers.metrics = 200, series([(2, False), (2, True), (5, False)], delayed)
+        api.metrics = 200, metrics_response([(2, False), (2, True), (5, False)], delayed)
         await page.goto(ORIGIN)
         depth = page.locator("figure").first
         await expect(depth.locator(".plot.drawn")).to_be_visible()
@@ -279,9 +291,9 @@ async def test_delayed_tasks_have_a_line_if_there_are_any(page: Page, answers: A
         assert await depth.locator("canvas").evaluate(HAS_COLOR, DELAYED_LIGHT) is any(delayed or ())
 
 
-async def test_more_points_than_room_are_merged_without_hiding_peaks(page: Page) -> None:
-    answer = series([(2, False), (9, False), (2, True), (3, True)], delayed=[4, 0, 0, 1])
-    drawn = await drawable(page, answer, room=2)
+async def test_merged_points_keep_peaks(page: Page) -> None:
+    response = metrics_response([(2, False), (9, False), (2, True), (3, True)], delayed=[4, 0, 0, 1])
+    drawn = await to_drawing(page, response, max_buckets=2)
 
     assert drawn["step"] == 10
     assert drawn["waiting"] == [9, 3]
@@ -290,28 +302,28 @@ async def test_more_points_than_room_are_merged_without_hiding_peaks(page: Page)
     assert drawn["enqueued"] == [2, 2]
 
 
-async def test_a_bucket_that_is_not_over_has_no_rate_yet(page: Page) -> None:
-    answer = series([(1, False), (1, False), (1, False)])
-    answer["freshness"] = "2026-01-01T00:00:14.000Z"
-    drawn = await drawable(page, answer, room=100)
+async def test_an_open_bucket_has_no_rate(page: Page) -> None:
+    response = metrics_response([(1, False), (1, False), (1, False)])
+    response["freshness"] = "2026-01-01T00:00:14.000Z"
+    drawn = await to_drawing(page, response, max_buckets=100)
 
     assert drawn["enqueued"] == [2, 2, None]
 
 
-async def test_a_long_bucket_has_a_rate_over_what_is_known_of_it(page: Page) -> None:
-    answer = series([(1, False)])
-    answer["resolution"] = "1m"
-    answer["period"]["end"] = answer["freshness"] = "2026-01-01T00:00:40.000Z"
-    drawn = await drawable(page, answer, room=100)
+async def test_a_long_open_bucket_has_a_rate_over_its_known_part(page: Page) -> None:
+    response = metrics_response([(1, False)])
+    response["resolution"] = "1m"
+    response["period"]["end"] = response["freshness"] = "2026-01-01T00:00:40.000Z"
+    drawn = await to_drawing(page, response, max_buckets=100)
 
     assert drawn["enqueued"] == [0.25]
 
 
-async def drawable(page: Page, answer: dict[str, Any], room: int) -> dict[str, Any]:
+async def to_drawing(page: Page, response: dict[str, Any], max_buckets: int) -> dict[str, Any]:
     await page.goto(ORIGIN)
-    script = """async ([answer, room]) => {
-      const { columns, drawable } = await import("/static/js/series.js");
-      return JSON.stringify(drawable(columns(answer), room));
+    script = """async ([response, maxBuckets]) => {
+      const { toColumns, toDrawing } = await import("/static/js/series.js");
+      return JSON.stringify(toDrawing(toColumns(response), maxBuckets));
     }"""
-    result: dict[str, Any] = json.loads(await page.evaluate(script, [answer, room]))
-    return result
+    drawing: dict[str, Any] = json.loads(await page.evaluate(script, [response, max_buckets]))
+    return drawing

@@ -1,87 +1,89 @@
-// One queue on the page: its name, its numbers, its charts.
+// The card of one queue: its name, numbers and charts.
 
-import { queueMetrics } from "./api.js";
+import { fetchQueueMetrics } from "./api.js";
 import { Chart, CHARTS } from "./charts.js";
-import { count, duration, rate } from "./format.js";
-import { columns, current, highestDepth } from "./series.js";
+import { formatCount, formatDuration, formatRate } from "./format.js";
+import { currentNumbers, maxDepth, toColumns } from "./series.js";
 
-// A coarse series changes slowly; asking for it every two seconds would only cost.
-const REFRESH_MS = { "5s": 1_900, "1m": 10_000, "1h": 60_000 };
-// Where the chart is coarser than this, the numbers come from a short period of their own.
-const FINE = "5s";
-const NOW_PERIOD = "5m";
+// A coarse series changes slowly, so it is refreshed less often.
+const REFRESH_INTERVAL_MS = { "5s": 1_900, "1m": 10_000, "1h": 60_000 };
+// If the chart is coarser than this, the numbers come from a second, short period.
+const FINE_RESOLUTION = "5s";
+const NUMBERS_PERIOD = "5m";
 
-const FACTS = [
+// Key, label and tooltip of each number.
+const NUMBERS = [
   ["depth", "Depth", "messages or tasks waiting now"],
   ["in", "In /s", "pushed or enqueued per second, mean of the last 30 s"],
   ["out", "Out /s", "completed per second, mean of the last 30 s"],
-  ["wait", "Wait p95", "highest 5-second p95 of the last minute, from push to pop or from eligible to started"],
-  ["oldest", "Oldest", "age of the oldest waiting message or task"],
-  ["failed", "Failed", "failed attempts and dead messages or tasks in the period shown"],
+  ["wait", "Wait p95", "highest 5-second p95 of the last minute, from ready for delivery to delivered"],
+  ["oldest", "Oldest", "age of the oldest message or task that is ready for delivery"],
+  ["failed", "Failed", "failed attempts, dead letters and expired messages or tasks in this period"],
 ];
 
 export class Card {
   visible = false;
-  newest = null;
+  newestS = null;
   problem = null;
   #depth = null;
-  #facts = {};
+  #values = {};
   #charts = [];
-  #chartHost;
+  #chartContainer;
   #series = null;
-  #now = null;
+  #recentSeries = null;
   #period = null;
-  #fetchedAt = { series: -Infinity, now: -Infinity };
+  #fetchedAt = { series: -Infinity, recent: -Infinity };
 
   constructor(queue) {
     this.name = queue.name;
-    const made = document.getElementById("card").content.cloneNode(true);
-    this.element = made.querySelector("article");
+    const fragment = document.getElementById("card").content.cloneNode(true);
+    this.element = fragment.querySelector("article");
     this.element.dataset.queue = queue.name;
     const heading = this.element.querySelector("h2");
     heading.textContent = queue.name;
     heading.title = queue.name;
-    this.#chartHost = this.element.querySelector(".charts");
-    this.#chartHost.setAttribute("aria-label", `Charts of ${queue.name}; arrow keys move the cursor`);
-    this.#chartHost.addEventListener("keydown", (event) => this.#onKey(event));
-    this.#chartHost.addEventListener("blur", () => this.#charts[0]?.leave());
+    this.#chartContainer = this.element.querySelector(".charts");
+    this.#chartContainer.setAttribute("aria-label", `Charts of ${queue.name}. Arrow keys move the cursor.`);
+    this.#chartContainer.addEventListener("keydown", (event) => this.#onKey(event));
+    this.#chartContainer.addEventListener("blur", () => this.#charts[0]?.hideCursor());
     const list = this.element.querySelector("dl");
-    for (const [key, label, about] of FACTS) {
+    for (const [key, label, tooltip] of NUMBERS) {
       const row = document.createElement("div");
       row.className = key;
-      row.title = about;
+      row.title = tooltip;
       const term = document.createElement("dt");
       term.textContent = label;
       const value = document.createElement("dd");
       value.textContent = "–";
       row.append(term, value);
       list.append(row);
-      this.#facts[key] = value;
+      this.#values[key] = value;
     }
-    this.describe(queue);
+    this.update(queue);
   }
 
-  /** What the list of queues says: known even while metrics are away. */
-  describe(queue) {
+  /** Show what the list of queues contains, which is known even while metrics are unavailable. */
+  update(queue) {
     const { depth } = queue;
-    this.element.querySelector(".about").textContent = queue.runs ? aboutRuns(queue) : aboutPartitions(queue);
+    const description = queue.isRunQueue ? describeRunQueue(queue) : describeDurableQueue(queue);
+    this.element.querySelector(".about").textContent = description;
     this.#depth = depth;
-    this.#say("depth", count(depth));
+    this.#setValue("depth", formatCount(depth));
   }
 
   show() {
     this.visible = true;
     if (this.#charts.length) return;
-    this.#charts = CHARTS.map((spec) => new Chart(this.#chartHost, spec));
+    this.#charts = CHARTS.map((spec) => new Chart(this.#chartContainer, spec));
     if (this.#series) this.#draw();
   }
 
-  /** Off the screen a card keeps its data and gives its canvases back. */
+  /** An invisible card keeps its data and frees its canvases. */
   hide() {
     this.visible = false;
     this.#charts.forEach((chart) => chart.destroy());
     this.#charts = [];
-    this.#chartHost.replaceChildren();
+    this.#chartContainer.replaceChildren();
   }
 
   repaint() {
@@ -90,70 +92,70 @@ export class Card {
     this.show();
   }
 
-  /** Fetch what is due. A failure marks the card until a fetch succeeds; the notice above tells the details. */
+  /** Fetch the series that are due. A failure marks the card until a fetch succeeds; the notice has the details. */
   async refresh(period, resolution, signal) {
     if (period !== this.#period) {
       this.#period = period;
-      this.#fetchedAt = { series: -Infinity, now: -Infinity };
+      this.#fetchedAt = { series: -Infinity, recent: -Infinity };
     }
     try {
-      if (this.#due("series", REFRESH_MS[resolution])) {
-        this.#series = columns(await queueMetrics(this.name, period, resolution, signal));
-        this.#took("series");
+      if (this.#isDue("series", REFRESH_INTERVAL_MS[resolution])) {
+        this.#series = toColumns(await fetchQueueMetrics(this.name, period, resolution, signal));
+        this.#markFetched("series");
         if (this.visible) this.#draw();
       }
-      if (resolution === FINE) {
-        this.#now = this.#series;
-      } else if (this.#due("now", REFRESH_MS[FINE])) {
-        this.#now = columns(await queueMetrics(this.name, NOW_PERIOD, FINE, signal));
-        this.#took("now");
+      if (resolution === FINE_RESOLUTION) {
+        this.#recentSeries = this.#series;
+      } else if (this.#isDue("recent", REFRESH_INTERVAL_MS[FINE_RESOLUTION])) {
+        this.#recentSeries = toColumns(await fetchQueueMetrics(this.name, NUMBERS_PERIOD, FINE_RESOLUTION, signal));
+        this.#markFetched("recent");
       }
-      this.newest = this.#now.newest;
+      this.newestS = this.#recentSeries.newest;
       this.problem = null;
-      this.#tell();
+      this.#showNumbers();
     } catch (error) {
       if (signal.aborted) throw error;
       this.problem = error;
     }
-    this.#note();
+    this.#showProblem();
   }
 
-  #due(what, everyMs) {
-    return performance.now() - this.#fetchedAt[what] >= everyMs;
+  #isDue(kind, intervalMs) {
+    return performance.now() - this.#fetchedAt[kind] >= intervalMs;
   }
 
-  #took(what) {
-    this.#fetchedAt[what] = performance.now();
+  #markFetched(kind) {
+    this.#fetchedAt[kind] = performance.now();
   }
 
   #draw() {
     this.#charts.forEach((chart) => chart.draw(this.#series));
     this.element.dataset.points = this.#series.x.length;
     this.element.dataset.pushed = this.#series.pushed;
-    this.element.dataset.highestDepth = highestDepth(this.#series) ?? "";
+    this.element.dataset.maxDepth = maxDepth(this.#series) ?? "";
   }
 
-  #tell() {
-    const now = current(this.#now);
+  #showNumbers() {
+    const now = currentNumbers(this.#recentSeries);
     const { retried, dead, expired } = this.#series.failed;
-    this.#facts.depth.dataset.change = change(now.depthChange);
-    this.#say("in", rate(now.inRate));
-    this.#say("out", rate(now.outRate));
-    this.#say("wait", duration(now.p95Wait));
-    this.#say("oldest", duration(this.#depth === 0 ? null : now.oldest));
-    this.#say("failed", count(retried + dead + expired));
-    const row = this.#facts.failed.parentElement;
-    row.classList.toggle("some", retried > 0);
+    this.#values.depth.dataset.change = formatChange(now.depthChange);
+    this.#setValue("in", formatRate(now.inRate));
+    this.#setValue("out", formatRate(now.outRate));
+    this.#setValue("wait", formatDuration(now.p95Wait));
+    this.#setValue("oldest", formatDuration(this.#depth === 0 ? null : now.oldest));
+    this.#setValue("failed", formatCount(retried + dead + expired));
+    const row = this.#values.failed.parentElement;
+    row.classList.toggle("retried", retried > 0);
     row.classList.toggle("dead", dead + expired > 0);
-    row.title = `${retried} to be retried, ${dead} dead, ${expired} expired in the period shown`;
+    row.title = `${retried} failed attempts, ${dead} dead letters, ${expired} expired in this period`;
   }
 
-  #say(key, text) {
-    const value = this.#facts[key];
+  #setValue(key, text) {
+    const value = this.#values[key];
     if (value.textContent !== text) value.textContent = text;
   }
 
-  #note() {
+  #showProblem() {
     const note = this.element.querySelector(".note");
     note.hidden = this.problem === null;
     note.title = this.problem?.message ?? "";
@@ -164,25 +166,26 @@ export class Card {
     const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -12, PageDown: 12 }[event.key];
     if (steps) {
       event.preventDefault();
-      this.#charts[0]?.step(steps);
+      this.#charts[0]?.moveCursor(steps);
     } else if (event.key === "Escape") {
-      this.#charts[0]?.leave();
+      this.#charts[0]?.hideCursor();
     }
   }
 }
 
-function aboutPartitions({ partitions }) {
-  return `${count(partitions)} ${partitions === 1 ? "partition" : "partitions"}`;
+function describeDurableQueue({ partitions }) {
+  return `${formatCount(partitions)} ${partitions === 1 ? "partition" : "partitions"}`;
 }
 
-function aboutRuns({ running, concurrency, delayed, paused }) {
-  const facts = [`${count(running)}${concurrency === null ? "" : ` of ${count(concurrency)}`} running`];
-  if (delayed) facts.push(`${count(delayed)} delayed`);
-  if (paused) facts.push("paused");
-  return `run queue, ${facts.join(", ")}`;
+function describeRunQueue({ running, concurrency, delayed, paused }) {
+  const limit = concurrency === null ? "" : ` of ${formatCount(concurrency)}`;
+  const states = [`${formatCount(running)}${limit} running`];
+  if (delayed) states.push(`${formatCount(delayed)} delayed`);
+  if (paused) states.push("paused");
+  return `run queue, ${states.join(", ")}`;
 }
 
-function change(amount) {
+function formatChange(amount) {
   if (amount === null || amount === 0) return "";
-  return `${amount > 0 ? "+" : "−"}${count(Math.abs(amount))} in 1 min`;
+  return `${amount > 0 ? "+" : "−"}${formatCount(Math.abs(amount))} in 1 min`;
 }

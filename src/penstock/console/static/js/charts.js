@@ -1,12 +1,20 @@
-// The three charts of a card. Colours come from the style sheet, so light and dark need no code here.
+// The three charts of a card. Colours come from the style sheet, which handles light and dark mode.
 
 import uPlot from "../vendor/uplot-1.6.32/uPlot.esm.js";
-import { axisMoment, count, duration, durationTick, moment, rate, rateTick } from "./format.js";
-import { drawable } from "./series.js";
+import {
+  formatCount,
+  formatDuration,
+  formatDurationTick,
+  formatRate,
+  formatRateTick,
+  formatTime,
+  formatTimeTick,
+} from "./format.js";
+import { toDrawing } from "./series.js";
 
-const HEIGHT = 140;
+const HEIGHT_PX = 140;
 const PIXELS_PER_BUCKET = 1.5;
-const CURSORS = "penstock";
+const CURSOR_SYNC_KEY = "penstock";
 const DURATION_STEPS_MS = [
   1, 2, 5, 10, 20, 50, 100, 200, 500,
   ...[1, 2, 5, 10, 20, 30].map((s) => s * 1_000),
@@ -19,16 +27,16 @@ const TIME_STEPS_S = [
   ...[1, 2, 3, 4, 6, 8, 12].map((h) => h * 3_600),
   ...[1, 2, 5, 10].map((d) => d * 86_400),
 ];
-const WHOLE_STEPS = [1, 2, 5].flatMap((n) => Array.from({ length: 10 }, (_, e) => n * 10 ** e)).sort((a, b) => a - b);
+const INTEGER_STEPS = [1, 2, 5].flatMap((n) => Array.from({ length: 10 }, (_, e) => n * 10 ** e)).sort((a, b) => a - b);
 
-// `top` is the smallest top of the scale: a quiet queue shows as a flat line near zero, not as noise.
+// `minTop` is the least upper end of the scale, so that an idle queue is a flat line near zero instead of noise.
 export const CHARTS = [
   {
     title: "Depth",
-    about: "messages or tasks waiting, and tasks delayed",
-    format: count,
-    axis: { values: count, incrs: WHOLE_STEPS },
-    top: 4,
+    tooltip: "messages or tasks waiting, and delayed tasks",
+    format: formatCount,
+    axis: { values: formatCount, incrs: INTEGER_STEPS },
+    minTop: 4,
     lines: [
       { key: "carried", color: "--depth", dash: [3, 3], alpha: 0.55, fill: 0.05 },
       { key: "depth", color: "--depth", fill: 0.16, width: 1.6 },
@@ -36,15 +44,15 @@ export const CHARTS = [
     ],
     legend: [
       { label: "max", key: "waiting", color: "--depth" },
-      { label: "delayed", key: "delayed", color: "--delayed", ifAny: true },
+      { label: "delayed", key: "delayed", color: "--delayed", hideIfEmpty: true },
     ],
   },
   {
     title: "Throughput",
-    about: "messages per second",
-    format: rate,
-    axis: { values: rateTick },
-    top: 1,
+    tooltip: "messages or tasks per second",
+    format: formatRate,
+    axis: { values: formatRateTick },
+    minTop: 1,
     lines: [
       { key: "enqueued", color: "--enqueued", fill: 0.12, width: 1.4 },
       { key: "dequeued", color: "--dequeued", width: 1.4 },
@@ -52,16 +60,16 @@ export const CHARTS = [
     ],
     legend: [
       { label: "in", key: "enqueued", color: "--enqueued" },
-      { label: "taken", key: "dequeued", color: "--dequeued" },
-      { label: "done", key: "completed", color: "--completed" },
+      { label: "delivered", key: "dequeued", color: "--dequeued" },
+      { label: "completed", key: "completed", color: "--completed" },
     ],
   },
   {
     title: "Wait",
-    about: "from push to pop",
-    format: duration,
-    axis: { values: durationTick, incrs: DURATION_STEPS_MS },
-    top: 10,
+    tooltip: "time from ready for delivery to delivered",
+    format: formatDuration,
+    axis: { values: formatDurationTick, incrs: DURATION_STEPS_MS },
+    minTop: 10,
     lines: [
       { key: "p95Wait", color: "--p95", fill: 0.1, width: 1.4 },
       { key: "avgWait", color: "--avg", width: 1.4 },
@@ -73,25 +81,25 @@ export const CHARTS = [
   },
 ];
 
-/** One chart inside `host`. Call `draw` with a series as often as wanted, and `destroy` once. */
+/** A chart inside the element `host`. Call `draw` with each new series, and `destroy` once. */
 export class Chart {
   #spec;
   #plot;
   #series = null;
-  #data = null;
+  #drawing = null;
   #values = [];
-  #resize;
+  #resizeObserver;
 
   constructor(host, spec) {
     this.#spec = spec;
     const figure = element("figure", "chart");
     const head = element("figcaption");
     const title = element("span", "title", spec.title);
-    title.title = spec.about;
+    title.title = spec.tooltip;
     const legend = element("span", "legend");
-    for (const { label, color, ifAny } of spec.legend) {
+    for (const { label, color, hideIfEmpty } of spec.legend) {
       const item = element("span", "item");
-      item.hidden = Boolean(ifAny);
+      item.hidden = Boolean(hideIfEmpty);
       item.style.setProperty("--color", `var(${color})`);
       const value = element("b", "", "–");
       item.append(element("i"), `${label} `, value);
@@ -103,62 +111,62 @@ export class Chart {
     figure.append(head, canvas);
     host.append(figure);
 
-    this.#plot = this.#makePlot(canvas);
-    this.#resize = new ResizeObserver(() => this.#fit(canvas));
-    this.#resize.observe(canvas);
+    this.#plot = this.#createPlot(canvas);
+    this.#resizeObserver = new ResizeObserver(() => this.#fit(canvas));
+    this.#resizeObserver.observe(canvas);
   }
 
   draw(series) {
     this.#series = series;
-    const data = drawable(series, this.#plot.over.clientWidth / PIXELS_PER_BUCKET);
-    this.#data = data;
-    this.#plot.setData([data.x, ...this.#spec.lines.map((line) => data[line.key])], false);
-    this.#plot.setScale("x", { min: data.start, max: data.end });
+    const drawing = toDrawing(series, this.#plot.over.clientWidth / PIXELS_PER_BUCKET);
+    this.#drawing = drawing;
+    this.#plot.setData([drawing.x, ...this.#spec.lines.map((line) => drawing[line.key])], false);
+    this.#plot.setScale("x", { min: drawing.start, max: drawing.end });
     this.#plot.root.parentElement.classList.add("drawn");
     this.#showValues();
   }
 
-  /** Move the shared cursor by whole buckets, for the keyboard. */
-  step(buckets) {
-    if (!this.#data) return;
-    const last = this.#data.x.length - 1;
+  /** Move the cursor of all charts by whole buckets. */
+  moveCursor(buckets) {
+    if (!this.#drawing) return;
+    const last = this.#drawing.x.length - 1;
     const from = this.#plot.cursor.idx ?? last;
     const to = Math.min(last, Math.max(0, from + buckets));
-    this.#plot.setCursor({ left: this.#plot.valToPos(this.#data.x[to], "x"), top: HEIGHT / 2 }, true, true);
+    this.#plot.setCursor({ left: this.#plot.valToPos(this.#drawing.x[to], "x"), top: HEIGHT_PX / 2 }, true, true);
   }
 
-  leave() {
+  hideCursor() {
     this.#plot.setCursor({ left: -10, top: -10 }, true, true);
   }
 
   destroy() {
-    this.#resize.disconnect();
+    this.#resizeObserver.disconnect();
     this.#plot.destroy();
   }
 
-  #makePlot(host) {
+  #createPlot(host) {
     const style = getComputedStyle(host);
     const color = (name) => style.getPropertyValue(name).trim();
     const font = `11px ${style.fontFamily}`;
-    const flag = element("span", "flag");
+    const cursorTime = element("span", "cursor-time");
     const axis = { stroke: color("--muted"), font, ticks: { show: false } };
-    const { top, axis: yAxis, lines } = this.#spec;
+    const { minTop, axis: yAxis, lines } = this.#spec;
 
     return new uPlot(
       {
         width: Math.max(120, host.clientWidth),
-        height: HEIGHT,
+        height: HEIGHT_PX,
         padding: [6, 16, 0, 0],
         legend: { show: false },
         cursor: {
           y: false,
           drag: { x: false, y: false, setScale: false },
           points: { size: 6, width: 1.5 },
-          sync: { key: CURSORS, scales: ["x", null] },
+          sync: { key: CURSOR_SYNC_KEY, scales: ["x", null] },
         },
         scales: {
           x: { time: true },
-          y: { range: (_plot, _low, high) => [0, Math.max(top, (high ?? 0) * 1.06)] },
+          y: { range: (_plot, _low, high) => [0, Math.max(minTop, (high ?? 0) * 1.06)] },
         },
         axes: [
           {
@@ -168,9 +176,9 @@ export class Chart {
             space: 60,
             incrs: TIME_STEPS_S,
             grid: { show: false },
-            // Not in the corner, where the other axis has its zero.
+            // The corner stays empty for the zero of the other axis.
             values: (plot, splits, _axis, _space, increment) =>
-              splits.map((s) => (plot.valToPos(s, "x") < 16 ? "" : axisMoment(s, increment))),
+              splits.map((s) => (plot.valToPos(s, "x") < 16 ? "" : formatTimeTick(s, increment))),
           },
           {
             ...axis,
@@ -190,21 +198,21 @@ export class Chart {
             width: line.width ?? 1.2,
             dash: line.dash,
             alpha: line.alpha ?? 1,
-            points: { show: false, filter: isolated, size: 3.5 },
+            points: { show: false, filter: isolatedIndexes, size: 3.5 },
           })),
         ],
         hooks: {
-          ready: [(plot) => plot.over.append(flag)],
+          ready: [(plot) => plot.over.append(cursorTime)],
           setCursor: [
             (plot) => {
-              const at = plot.cursor.idx;
-              const shown = at !== null && at !== undefined && plot.cursor.left >= 0 && this.#data !== null;
-              flag.hidden = !shown;
-              if (shown) {
-                flag.textContent = moment(this.#data.x[at], this.#data.step);
-                const half = flag.offsetWidth / 2;
+              const index = plot.cursor.idx;
+              const isShown = index !== null && index !== undefined && plot.cursor.left >= 0 && this.#drawing !== null;
+              cursorTime.hidden = !isShown;
+              if (isShown) {
+                cursorTime.textContent = formatTime(this.#drawing.x[index], this.#drawing.step);
+                const half = cursorTime.offsetWidth / 2;
                 const left = Math.min(plot.over.clientWidth - half, Math.max(half, plot.cursor.left));
-                flag.style.transform = `translateX(${left - half}px)`;
+                cursorTime.style.transform = `translateX(${left - half}px)`;
               }
               this.#showValues();
             },
@@ -216,14 +224,14 @@ export class Chart {
     );
   }
 
-  /** The legend tells the values under the cursor, or else the last known ones. */
+  /** Show the values at the cursor in the legend, or else the last known ones. */
   #showValues() {
-    if (!this.#data) return;
-    const at = this.#plot.cursor.left >= 0 ? this.#plot.cursor.idx : null;
-    this.#spec.legend.forEach(({ key, ifAny }, i) => {
-      const column = this.#data[key];
-      if (ifAny) this.#values[i].parentElement.hidden = column.every((v) => v === null);
-      const value = at === null || at === undefined ? column.findLast((v) => v !== null) : column[at];
+    if (!this.#drawing) return;
+    const index = this.#plot.cursor.left >= 0 ? this.#plot.cursor.idx : null;
+    this.#spec.legend.forEach(({ key, hideIfEmpty }, i) => {
+      const column = this.#drawing[key];
+      if (hideIfEmpty) this.#values[i].parentElement.hidden = column.every((v) => v === null);
+      const value = index === null || index === undefined ? column.findLast((v) => v !== null) : column[index];
       this.#values[i].textContent = this.#spec.format(value);
     });
   }
@@ -231,30 +239,30 @@ export class Chart {
   #fit(host) {
     const width = Math.floor(host.clientWidth);
     if (width <= 0 || width === this.#plot.width) return;
-    this.#plot.setSize({ width, height: HEIGHT });
+    this.#plot.setSize({ width, height: HEIGHT_PX });
     if (this.#series) this.draw(this.#series);
   }
 }
 
-/** A value with nothing known on either side has no line to belong to: it gets a dot. */
-function isolated(plot, seriesIndex) {
+/** Return the indexes of values without known neighbours. They have no line, so each is drawn as a dot. */
+function isolatedIndexes(plot, seriesIndex) {
   const values = plot.data[seriesIndex];
-  const alone = [];
+  const indexes = [];
   const [from, to] = plot.series[0].idxs;
   for (let i = from; i <= to; i++) {
-    if (values[i] != null && values[i - 1] == null && values[i + 1] == null) alone.push(i);
+    if (values[i] != null && values[i - 1] == null && values[i + 1] == null) indexes.push(i);
   }
-  return alone.length ? alone : null;
+  return indexes.length ? indexes : null;
 }
 
-/** The style sheet gives colours as #rrggbb; two more digits make one see-through on every canvas. */
+/** Add an alpha channel to a colour of the form #rrggbb. */
 function translucent(color, alpha) {
   return color + Math.round(alpha * 255).toString(16).padStart(2, "0");
 }
 
 function element(tag, className = "", text = "") {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text) made.textContent = text;
-  return made;
+  const created = document.createElement(tag);
+  if (className) created.className = className;
+  if (text) created.textContent = text;
+  return created;
 }

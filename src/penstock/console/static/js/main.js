@@ -1,15 +1,15 @@
-// The page: what is chosen, what is on the screen, and the one loop that keeps it current.
+// The page: the selected view, the cards on it, and the loop that refreshes them.
 
-import { health, listQueues, UNREACHABLE } from "./api.js";
+import { fetchHealth, listQueues, UNREACHABLE } from "./api.js";
 import { Card } from "./card.js";
 import { poll } from "./poll.js";
-import { partsInTrouble, showFreshness, showNotice, showParts } from "./top.js";
+import { describeFailedComponents, showComponents, showFreshness, showNotice } from "./top.js";
 
-const EVERY_MS = 2_000;
-const AT_ONCE = 4;
-const PAGE = 100;
-const MOST = 1_000; // what the API lists at once; beyond that, the search is the way
-// Each with a resolution that fits a card's width: finer points would cost much and could not be seen.
+const POLL_INTERVAL_MS = 2_000;
+const MAX_CONCURRENT_REQUESTS = 4;
+const PAGE_SIZE = 100;
+const MAX_QUEUES = 1_000; // the limit of the API; more queues can only be found by search
+// Periods and their resolutions. Finer points would cost more and could not be seen at the width of a card.
 const PERIODS = { "5m": "5s", "30m": "5s", "2h": "1m", "24h": "1m", "7d": "1h", "30d": "1h" };
 const DEFAULT_PERIOD = "30m";
 
@@ -17,12 +17,12 @@ const byId = (id) => document.getElementById(id);
 const main = byId("queues");
 const search = byId("search");
 
-const chosen = readChoice();
+const view = readViewFromUrl();
 const cards = new Map();
-let limit = PAGE;
+let limit = PAGE_SIZE;
 
-// A card near the screen counts as visible, so that scrolling meets charts and not holes.
-const watcher = new IntersectionObserver(
+// Cards near the screen count as visible, so that their charts are ready when the user scrolls.
+const visibilityObserver = new IntersectionObserver(
   (entries) => {
     for (const { target, isIntersecting } of entries) {
       const card = cards.get(target.dataset.queue);
@@ -35,148 +35,148 @@ const watcher = new IntersectionObserver(
 );
 
 async function update(signal) {
-  const [list, parts] = await Promise.all([
-    listQueues({ search: chosen.search, limit }, signal).catch((error) => error),
-    health(signal).catch((error) => error),
+  const [list, health] = await Promise.all([
+    listQueues({ search: view.search, limit }, signal).catch((error) => error),
+    fetchHealth(signal).catch((error) => error),
   ]);
   signal.throwIfAborted();
-  const listed = !(list instanceof Error);
-  const healthy = !(parts instanceof Error);
-  if (listed) showQueues(list);
-  showParts(healthy ? parts : null);
-  document.body.classList.toggle("unreachable", !listed && list.status === UNREACHABLE);
+  const hasList = !(list instanceof Error);
+  const hasHealth = !(health instanceof Error);
+  if (hasList) showQueues(list);
+  showComponents(hasHealth ? health : null);
+  document.body.classList.toggle("unreachable", !hasList && list.status === UNREACHABLE);
 
-  const troubles = healthy ? partsInTrouble(parts) : [];
-  if (!listed) {
-    showNotice([list.message, ...troubles]);
+  const failures = hasHealth ? describeFailedComponents(health) : [];
+  if (!hasList) {
+    showNotice([list.message, ...failures]);
     return;
   }
   const visible = [...cards.values()].filter((card) => card.visible);
-  await inTurns(visible, (card) => card.refresh(chosen.period, PERIODS[chosen.period], signal));
+  await forEachConcurrently(visible, (card) => card.refresh(view.period, PERIODS[view.period], signal));
   const problems = visible.flatMap((card) => (card.problem ? [card.problem.message] : []));
-  showNotice([...new Set([...troubles, ...list.problems, ...problems])].slice(0, 4));
-  const newest = visible.flatMap((card) => (card.problem ? [] : [card.newest ?? 0]));
+  showNotice([...new Set([...failures, ...list.problems, ...problems])].slice(0, 4));
+  const newest = visible.flatMap((card) => (card.problem ? [] : [card.newestS ?? 0]));
   showFreshness(Math.max(0, ...newest));
   main.setAttribute("aria-busy", "false");
 }
 
-/** A few requests at a time: many visible cards must not crowd out the broker's real work. */
-async function inTurns(items, work) {
-  const left = [...items];
-  const turn = async () => {
-    while (left.length) await work(left.shift());
+/** Call `work` for each item, a few at a time: refreshing many cards must not slow down the broker. */
+async function forEachConcurrently(items, work) {
+  const remaining = [...items];
+  const worker = async () => {
+    while (remaining.length) await work(remaining.shift());
   };
-  await Promise.all(Array.from({ length: AT_ONCE }, turn));
+  await Promise.all(Array.from({ length: MAX_CONCURRENT_REQUESTS }, worker));
 }
 
 function showQueues({ queues, total }) {
   const names = new Set(queues.map((queue) => queue.name));
   for (const [name, card] of cards) {
     if (names.has(name)) continue;
-    watcher.unobserve(card.element);
+    visibilityObserver.unobserve(card.element);
     card.hide();
     card.element.remove();
     cards.delete(name);
   }
   main.querySelector(":scope > section")?.remove();
-  queues.forEach((queue, place) => {
+  queues.forEach((queue, position) => {
     let card = cards.get(queue.name);
     if (card) {
-      card.describe(queue);
+      card.update(queue);
     } else {
       card = new Card(queue);
       cards.set(queue.name, card);
     }
-    // Moved only when out of place: moving an element would lose its focus.
-    if (main.children[place] !== card.element) main.insertBefore(card.element, main.children[place] ?? null);
-    watcher.observe(card.element);
+    // Moving an element loses its focus, so only misplaced ones are moved.
+    if (main.children[position] !== card.element) main.insertBefore(card.element, main.children[position] ?? null);
+    visibilityObserver.observe(card.element);
   });
-  if (queues.length === 0) main.append(chosen.search ? nothingFound() : firstSteps());
-  const counted = total === 0 ? "" : countText(queues.length, total);
-  if (byId("count").textContent !== counted) byId("count").textContent = counted;
-  byId("more").hidden = queues.length >= total || limit >= MOST;
+  if (queues.length === 0) main.append(view.search ? createNoMatchMessage() : createFirstSteps());
+  const text = total === 0 ? "" : queueCountText(queues.length, total);
+  if (byId("count").textContent !== text) byId("count").textContent = text;
+  byId("more").hidden = queues.length >= total || limit >= MAX_QUEUES;
 }
 
-function countText(shown, total) {
+function queueCountText(shown, total) {
   const noun = total === 1 ? "queue" : "queues";
   return shown < total ? `${shown} of ${total} ${noun}` : `${total} ${noun}`;
 }
 
-function firstSteps() {
-  const made = byId("empty").content.cloneNode(true).querySelector("section");
+function createFirstSteps() {
+  const section = byId("empty").content.cloneNode(true).querySelector("section");
   const command = [
     `curl -X POST ${location.origin}/api/v1/push`,
     `-H 'content-type: application/json'`,
     `-d '{"items": [{"queue": "hello", "payload": {"greeting": "hi"}}]}'`,
   ].join(" \\\n  ");
-  made.querySelector("code").textContent = command;
-  const button = made.querySelector("button");
+  section.querySelector("code").textContent = command;
+  const button = section.querySelector("button");
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText(command);
     button.textContent = "Copied";
   });
-  return made;
+  return section;
 }
 
-function nothingFound() {
-  const made = document.createElement("section");
-  made.className = "empty";
+function createNoMatchMessage() {
+  const section = document.createElement("section");
+  section.className = "empty";
   const text = document.createElement("p");
-  text.textContent = `No queue has “${chosen.search}” in its name.`;
-  made.append(text);
-  return made;
+  text.textContent = `No queue has “${view.search}” in its name.`;
+  section.append(text);
+  return section;
 }
 
-// What is chosen lives in the address, so that a view can be bookmarked and sent to somebody.
-function readChoice() {
+// The view is part of the URL, so that it can be bookmarked and shared.
+function readViewFromUrl() {
   const query = new URLSearchParams(location.search);
   const period = query.get("period");
   return { period: Object.hasOwn(PERIODS, period) ? period : DEFAULT_PERIOD, search: query.get("search") ?? "" };
 }
 
-function choose(change) {
-  Object.assign(chosen, change);
+function changeView(change) {
+  Object.assign(view, change);
   const query = new URLSearchParams();
-  if (chosen.period !== DEFAULT_PERIOD) query.set("period", chosen.period);
-  if (chosen.search) query.set("search", chosen.search);
+  if (view.period !== DEFAULT_PERIOD) query.set("period", view.period);
+  if (view.search) query.set("search", view.search);
   history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
   loop.restart();
 }
 
-function offerPeriods() {
+function createPeriodButtons() {
   for (const period of Object.keys(PERIODS)) {
     const label = document.createElement("label");
     const input = document.createElement("input");
     input.type = "radio";
     input.name = "period";
     input.value = period;
-    input.checked = period === chosen.period;
-    input.addEventListener("change", () => choose({ period }));
+    input.checked = period === view.period;
+    input.addEventListener("change", () => changeView({ period }));
     label.append(input, period);
     byId("periods").append(label);
   }
 }
 
-offerPeriods();
-search.value = chosen.search;
-let typing = 0;
+createPeriodButtons();
+search.value = view.search;
+let searchTimer = 0;
 search.addEventListener("input", () => {
-  clearTimeout(typing);
-  typing = setTimeout(() => choose({ search: search.value.trim() }), 200);
+  clearTimeout(searchTimer);
+  searchTimer = setTimeout(() => changeView({ search: search.value.trim() }), 200);
 });
 document.addEventListener("keydown", (event) => {
-  const writing = event.target.closest("input[type=search]");
-  if (event.key === "/" && !writing && !event.ctrlKey && !event.metaKey) {
+  const isInSearch = event.target.closest("input[type=search]");
+  if (event.key === "/" && !isInSearch && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
     search.focus();
   }
 });
 byId("more").addEventListener("click", () => {
-  limit = Math.min(MOST, limit + PAGE);
+  limit = Math.min(MAX_QUEUES, limit + PAGE_SIZE);
   loop.wake();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   cards.forEach((card) => card.repaint());
 });
 
-const loop = poll(update, EVERY_MS);
+const loop = poll(update, POLL_INTERVAL_MS);

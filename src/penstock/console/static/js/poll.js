@@ -1,24 +1,24 @@
-// Runs one task over and over: never two at once, never while the tab is hidden.
+// Runs a task periodically: never two runs at once, and never while the tab is hidden.
 
 /**
- * Call `task(signal)` every `everyMs`, counted from start to start.
- * `wake()` runs it as soon as the current run ends; `restart()` also abandons the current run.
+ * Call `task(signal)` every `intervalMs`, measured from start to start.
+ * `wake()` runs it as soon as the current run ends; `restart()` also aborts the current run.
  */
-export function poll(task, everyMs) {
+export function poll(task, intervalMs) {
   let abort = new AbortController();
   let running = false;
-  let again = false;
+  let runAgain = false;
   let timer = 0;
 
   async function run() {
     clearTimeout(timer);
     if (document.hidden) return;
     if (running) {
-      again = true;
+      runAgain = true;
       return;
     }
     running = true;
-    again = false;
+    runAgain = false;
     const started = performance.now();
     try {
       await task(abort.signal);
@@ -26,8 +26,8 @@ export function poll(task, everyMs) {
       if (error.name !== "AbortError") console.error(error);
     }
     running = false;
-    const rest = again ? 0 : Math.max(0, everyMs - (performance.now() - started));
-    timer = setTimeout(run, rest);
+    const delayMs = runAgain ? 0 : Math.max(0, intervalMs - (performance.now() - started));
+    timer = setTimeout(run, delayMs);
   }
 
   document.addEventListener("visibilitychange", run);

@@ -1,29 +1,30 @@
-// From the metrics answer to columns that can be drawn, and to the few numbers on a card.
+// Convert a metrics response into columns for the charts, and into the numbers on a card.
 
 const STEP_S = { "5s": 5, "1m": 60, "1h": 3_600 };
-const DRAWN_STEPS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400];
+const DRAWING_STEPS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400];
 
-// How long after it happened an event can be expected in the answer: tallies, stream, batch, insert.
-const ON_ITS_WAY_S = 4;
-const ENOUGH_S = 30;
+// The time after which an event is expected in the response: tally, stream, batch and insert take this long.
+const EVENT_DELAY_S = 4;
+// A bucket has a rate once this much of it is known.
+const MIN_RATE_SPAN_S = 30;
 
-const seconds = (iso) => Date.parse(iso) / 1_000;
+const toSeconds = (iso) => Date.parse(iso) / 1_000;
 const sum = (values) => values.reduce((total, v) => total + (v ?? 0), 0);
-const highest = (values) => values.reduce((top, v) => (v !== null && (top === null || v > top) ? v : top), null);
+const maximum = (values) => values.reduce((max, v) => (v !== null && (max === null || v > max) ? v : max), null);
 const lastKnown = (values) => values.findLast((v) => v !== null) ?? null;
 const mean = (values) => {
   const known = values.filter((v) => v !== null);
   return known.length ? sum(known) / known.length : null;
 };
 
-/** Columns by name, one entry per bucket, with null where nothing is known. Rates are per second. */
-export function columns(answer) {
-  const points = answer.timeseries;
-  const step = STEP_S[answer.resolution] ?? 5;
-  const end = seconds(answer.period.end);
-  const newest = answer.freshness ? seconds(answer.freshness) : null;
-  const knownUntil = Math.max(newest ?? 0, end - ON_ITS_WAY_S);
-  const x = points.map((p) => seconds(p.timestamp));
+/** Return columns by name with one value per bucket, null if unknown. Rates are per second. */
+export function toColumns(response) {
+  const points = response.timeseries;
+  const step = STEP_S[response.resolution] ?? 5;
+  const end = toSeconds(response.period.end);
+  const newest = response.freshness ? toSeconds(response.freshness) : null;
+  const knownUntil = Math.max(newest ?? 0, end - EVENT_DELAY_S);
+  const x = points.map((p) => toSeconds(p.timestamp));
   const covered = x.map((start) => coveredSeconds(start, step, knownUntil));
   const gauge = (key) => points.map((p) => (p.carried ? p[key]?.last : p[key]?.max) ?? null);
   const perSecond = (key) =>
@@ -31,12 +32,12 @@ export function columns(answer) {
 
   return {
     step,
-    start: seconds(answer.period.start),
+    start: toSeconds(response.period.start),
     end,
     newest,
     x,
     waiting: gauge("queue_depth"),
-    delayed: ifAny(gauge("delayed")),
+    delayed: nullIfAllZero(gauge("delayed")),
     isCarried: points.map((p) => Boolean(p.carried)),
     enqueued: perSecond("enqueued"),
     dequeued: perSecond("dequeued"),
@@ -53,90 +54,90 @@ export function columns(answer) {
   };
 }
 
-/** Most queues never delay anything: a line along zero would tell nobody anything. */
-const ifAny = (values) => (highest(values) ? values : values.map(() => null));
+/** Most queues never delay tasks, and a line at zero would be noise. */
+const nullIfAllZero = (values) => (maximum(values) ? values : values.map(() => null));
 
-/** A bucket still being filled has a rate once enough of it is known; a rate over a moment would be noise. */
+/** Return the known part of a bucket, or null if it is too short for a meaningful rate. */
 function coveredSeconds(start, step, knownUntil) {
   const covered = Math.min(step, knownUntil - start);
-  return covered >= Math.min(step, ENOUGH_S) ? covered : null;
+  return covered >= Math.min(step, MIN_RATE_SPAN_S) ? covered : null;
 }
 
 /**
- * The columns as they are drawn: at most `room` of them, and depth in two hands.
+ * Return the columns to draw: at most `maxBuckets` buckets, with observed and carried depth as separate lines.
  *
- * More buckets than pixels would only smear, so neighbours are merged: rates by their mean, depth, delayed and
- * p95 by their highest. The merged buckets sit on round times, so that the picture does not flicker as it moves.
+ * More buckets than pixels would blur, so neighbours are merged: rates by their mean; depth, delayed and p95 by
+ * their maximum. Merged buckets start at round times, so that the chart does not flicker as time moves on.
  */
-export function drawable(series, room) {
+export function toDrawing(series, maxBuckets) {
   const span = series.end - series.start;
-  const step = DRAWN_STEPS_S.find((s) => s >= series.step && span / s <= room) ?? DRAWN_STEPS_S.at(-1);
-  return inTwoHands(step === series.step ? series : merged(series, step));
+  const step = DRAWING_STEPS_S.find((s) => s >= series.step && span / s <= maxBuckets) ?? DRAWING_STEPS_S.at(-1);
+  return splitCarriedDepth(step === series.step ? series : mergeBuckets(series, step));
 }
 
-function merged(series, step) {
+function mergeBuckets(series, step) {
   const groups = [];
-  let before = null;
+  let previousStart = null;
   series.x.forEach((x, i) => {
     const start = Math.floor(x / step) * step;
-    if (start !== before) groups.push({ start, from: i });
+    if (start !== previousStart) groups.push({ start, from: i });
     groups.at(-1).to = i + 1;
-    before = start;
+    previousStart = start;
   });
-  const by = (how, values) => groups.map(({ from, to }) => how(values.slice(from, to)));
+  const mergeWith = (combine, values) => groups.map(({ from, to }) => combine(values.slice(from, to)));
   return {
     ...series,
     step,
     x: groups.map((group) => group.start),
-    waiting: by(highest, series.waiting),
-    delayed: by(highest, series.delayed),
-    isCarried: by((flags) => flags.every(Boolean), series.isCarried),
-    enqueued: by(mean, series.enqueued),
-    dequeued: by(mean, series.dequeued),
-    completed: by(mean, series.completed),
+    waiting: mergeWith(maximum, series.waiting),
+    delayed: mergeWith(maximum, series.delayed),
+    isCarried: mergeWith((flags) => flags.every(Boolean), series.isCarried),
+    enqueued: mergeWith(mean, series.enqueued),
+    dequeued: mergeWith(mean, series.dequeued),
+    completed: mergeWith(mean, series.completed),
     avgWait: groups.map((group) => meanWait(series, group)),
-    p95Wait: by(highest, series.p95Wait),
+    p95Wait: mergeWith(maximum, series.p95Wait),
   };
 }
 
-/** Weighted by what was taken: one slow message among a thousand quick ones is not half of the truth. */
+/** Return the mean wait, weighted by deliveries: one slow message must not outweigh a thousand fast ones. */
 function meanWait({ avgWait, dequeued }, { from, to }) {
   let total = 0;
   let weight = 0;
   for (let i = from; i < to; i++) {
     if (avgWait[i] === null) continue;
-    const taken = dequeued[i] || Number.EPSILON;
-    total += avgWait[i] * taken;
-    weight += taken;
+    const deliveries = dequeued[i] || Number.EPSILON;
+    total += avgWait[i] * deliveries;
+    weight += deliveries;
   }
   return weight ? total / weight : null;
 }
 
 /**
- * `depth` where a change was observed, `carried` where the last value was repeated. A stretch belongs to its
- * right end, so that the two lines meet without a gap.
+ * Split the depth into `depth`, where it was observed, and `carried`, where the last value was repeated. Each line
+ * includes the point before its first one, so that the two lines meet without a gap.
  */
-function inTwoHands(series) {
+function splitCarriedDepth(series) {
   const { waiting, isCarried } = series;
-  const hand = (carried) =>
+  const pick = (carried) =>
     waiting.map((v, i) => (isCarried[i] === carried || isCarried[i + 1] === carried ? v : null));
-  return { ...series, depth: hand(false), carried: hand(true) };
+  return { ...series, depth: pick(false), carried: pick(true) };
 }
 
-/** What is going on now: rates over the last 30 s, the worst wait and the change of depth over a minute. */
-export function current(series) {
+/** Return current numbers: rates over the last 30 s, the highest wait and the change of depth over a minute. */
+export function currentNumbers(series) {
   const buckets = (spanS) => Math.max(1, Math.round(spanS / series.step));
-  const known = series.enqueued.findLastIndex((v) => v !== null) + 1;
-  const lately = (values) => mean(values.slice(Math.max(0, known - buckets(30)), known));
+  const knownBuckets = series.enqueued.findLastIndex((v) => v !== null) + 1;
+  const recentMean = (values) => mean(values.slice(Math.max(0, knownBuckets - buckets(30)), knownBuckets));
   const depth = lastKnown(series.waiting);
-  const before = series.waiting.at(-1 - buckets(60)) ?? null;
+  const depthBefore = series.waiting.at(-1 - buckets(60)) ?? null;
   return {
-    depthChange: depth === null || before === null ? null : depth - before,
-    inRate: lately(series.enqueued),
-    outRate: lately(series.completed),
-    p95Wait: highest(series.p95Wait.slice(-buckets(60) - 1)),
+    depthChange: depth === null || depthBefore === null ? null : depth - depthBefore,
+    inRate: recentMean(series.enqueued),
+    outRate: recentMean(series.completed),
+    p95Wait: maximum(series.p95Wait.slice(-buckets(60) - 1)),
     oldest: lastKnown(series.oldest),
   };
 }
 
-export const highestDepth = (series) => highest(series.waiting);
+export const maxDepth = (series) => maximum(series.waiting);

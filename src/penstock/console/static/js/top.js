@@ -1,41 +1,41 @@
-// The bar at the top: health of the parts, freshness of the metrics, and what to do when something is wrong.
+// The bar at the top: health of the components, freshness of the metrics, and a notice about problems.
 
-import { duration } from "./format.js";
+import { formatDuration } from "./format.js";
 
-const isUp = (part) => part.status === "up";
+const isUp = (component) => component.status === "up";
 const byId = (id) => document.getElementById(id);
 
-let shownParts = "";
+let shownState = "";
 
-/** Touched only when something changed, so that a tooltip stays while it is read. */
-export function showParts(health) {
-  const parts = Object.entries(health?.parts ?? {});
-  const now = JSON.stringify(parts.map(([name, { status, detail }]) => [name, status, detail]));
-  if (now === shownParts) return;
-  shownParts = now;
-  const items = parts.map(([name, part]) => {
+/** Update the list only if something has changed, so that an open tooltip stays open. */
+export function showComponents(health) {
+  const components = Object.entries(health?.parts ?? {});
+  const state = JSON.stringify(components.map(([name, { status, detail }]) => [name, status, detail]));
+  if (state === shownState) return;
+  shownState = state;
+  const items = components.map(([name, component]) => {
     const item = document.createElement("li");
-    item.className = isUp(part) ? "up" : "down";
-    item.title = part.detail ?? part.status;
+    item.className = isUp(component) ? "up" : "down";
+    item.title = component.detail ?? component.status;
     item.textContent = name;
-    const state = document.createElement("span");
-    state.className = "unseen";
-    state.textContent = `: ${part.status}`;
-    item.append(state);
+    const status = document.createElement("span");
+    status.className = "visually-hidden";
+    status.textContent = `: ${component.status}`;
+    item.append(status);
     return item;
   });
-  byId("parts").replaceChildren(...items);
+  byId("components").replaceChildren(...items);
 }
 
-/** `newest` is when the newest counted event happened, in seconds; 0 when there is none. */
-export function showFreshness(newest) {
-  const shown = byId("freshness");
-  shown.hidden = newest === 0;
-  const age = Math.max(0, Date.now() / 1_000 - newest);
-  shown.textContent = age < 1 ? "newest metric just now" : `newest metric ${duration(age * 1_000)} ago`;
+/** Show the age of the newest counted event. `newestS` is its time in seconds; 0 means none. */
+export function showFreshness(newestS) {
+  const element = byId("freshness");
+  element.hidden = newestS === 0;
+  const ageS = Math.max(0, Date.now() / 1_000 - newestS);
+  element.textContent = ageS < 1 ? "metrics up to date" : `newest metrics ${formatDuration(ageS * 1_000)} ago`;
 }
 
-/** Each line is a sentence for the reader; none hides the notice. */
+/** Show one line per problem; without lines, hide the notice. */
 export function showNotice(lines) {
   const notice = byId("notice");
   notice.hidden = lines.length === 0;
@@ -43,8 +43,9 @@ export function showNotice(lines) {
   if (notice.textContent !== text) notice.textContent = text;
 }
 
-export function partsInTrouble(health) {
+/** Return one line per component that is not up. */
+export function describeFailedComponents(health) {
   return Object.entries(health?.parts ?? {})
-    .filter(([, part]) => !isUp(part))
-    .map(([name, part]) => `${name}: ${part.detail ?? part.status}`);
+    .filter(([, component]) => !isUp(component))
+    .map(([name, component]) => `${name}: ${component.detail ?? component.status}`);
 }
