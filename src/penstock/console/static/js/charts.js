@@ -48,8 +48,8 @@ export const CHARTS = [
     ],
   },
   {
-    title: "Throughput",
-    tooltip: "messages or tasks per second",
+    title: "Rate",
+    tooltip: "messages or tasks per second: pushed or enqueued, popped or dequeued, acked",
     format: formatRate,
     axis: { values: formatRateTick },
     minTop: 1,
@@ -60,8 +60,8 @@ export const CHARTS = [
     ],
     legend: [
       { label: "in", key: "enqueued", color: "--enqueued" },
-      { label: "delivered", key: "dequeued", color: "--dequeued" },
-      { label: "completed", key: "completed", color: "--completed" },
+      { label: "popped", key: "dequeued", color: "--dequeued" },
+      { label: "acked", key: "completed", color: "--completed" },
     ],
   },
   {
