@@ -1,8 +1,8 @@
-"""What one would write without Spark: read the streams with redis-py and hiredis, add up in dicts, insert.
+"""A simple consumer without Spark: read the streams with redis-py and hiredis, sum in dicts, insert.
 
-It gets the same landing rows into the same table with the same insert as Penstock, in one process. Not as
-Penstock: it remembers no position, sets nothing aside and would fail on a malformed entry, all of which would
-cost it more.
+It inserts the same landing rows into the same table with the same insert as Penstock, in one process. Unlike
+Penstock, it stores no position, sets no entries aside and fails on a malformed entry; all of these would cost
+it more time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.warehouse.schema import landing_table
 READ_ENTRIES = 10_000
 READ_PACKS = 100
 FLUSH_EVENTS = 400_000
-"""Events per insert: as many as Penstock takes into one batch."""
+"""Events per insert: as many as Penstock puts into one batch."""
 
 CHUNK_ROWS = 100_000
 BUCKET_MS = QUEUE.bucket_ms
@@ -37,29 +37,30 @@ Entry = tuple[bytes, dict[bytes, bytes]]
 
 
 def read_entries(redis: Redis, count: int) -> Iterator[list[Entry]]:
-    """All entries of all streams, by turns, `count` at a time."""
-    places = dict.fromkeys(QUEUE.stream_keys, "-")
-    while places:
-        for key, place in list(places.items()):
-            entries: Any = redis.xrange(key, place, "+", count=count)
+    """Yield all entries of all streams in turn, `count` at a time."""
+    next_ids = dict.fromkeys(QUEUE.stream_keys, "-")
+    while next_ids:
+        for key, next_id in list(next_ids.items()):
+            entries: Any = redis.xrange(key, next_id, "+", count=count)
             if entries:
                 yield entries
-                places[key] = f"({entries[-1][0].decode()}"
+                next_ids[key] = f"({entries[-1][0].decode()}"
             if len(entries) < count:
-                del places[key]
+                del next_ids[key]
 
 
-def throw_away(redis: Redis, count: int) -> None:
+def read_and_discard(redis: Redis, count: int) -> None:
+    """Read all entries without processing them."""
     for _ in read_entries(redis, count):
         pass
 
 
 def consume(redis: Redis, warehouse: Warehouse, packed: bool) -> None:
-    """Count everything that is in the streams."""
+    """Count all entries of the streams in ClickHouse."""
     rows: dict[tuple[Any, ...], list[Any]] = {}
     pending = batch = 0
     for entries in read_entries(redis, READ_PACKS if packed else READ_ENTRIES):
-        pending += fold(_unpacked(entries) if packed else entries, rows)
+        pending += fold(_unpack_entries(entries) if packed else entries, rows)
         if pending >= FLUSH_EVENTS:
             _insert(warehouse, rows, batch)
             rows, pending, batch = {}, 0, batch + 1
@@ -67,7 +68,7 @@ def consume(redis: Redis, warehouse: Warehouse, packed: bool) -> None:
         _insert(warehouse, rows, batch)
 
 
-def _unpacked(entries: Iterable[Entry]) -> Iterator[Entry]:
+def _unpack_entries(entries: Iterable[Entry]) -> Iterator[Entry]:
     field = PACK_WIRE.encode()
     for entry_id, fields in entries:
         for pairs in unpack(fields[field]):
@@ -75,7 +76,7 @@ def _unpacked(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def fold(entries: Iterable[Entry], rows: dict[tuple[Any, ...], list[Any]]) -> int:
-    """Add the entries to their rows; how many there were."""
+    """Add the entries to their rows; returns the number of entries."""
     count = 0
     blank = [0, 0, None, None, *[0] * len(COUNTERS), *[None] * (2 * len(GAUGES))]
     counter_of, gauge_of, sample_of = COUNTERS.get, GAUGES.get, SAMPLES.get
@@ -92,23 +93,23 @@ def fold(entries: Iterable[Entry], rows: dict[tuple[Any, ...], list[Any]]) -> in
         row[EVENTS] += 1
         if at_ms > row[NEWEST]:
             row[NEWEST] = at_ms
-        seen = False
+        has_gauges = False
         for name, value in fields.items():
-            if (place := counter_of(name)) is not None:
-                row[place] += int(value)
-            elif (place := gauge_of(name)) is not None:
+            if (index := counter_of(name)) is not None:
+                row[index] += int(value)
+            elif (index := gauge_of(name)) is not None:
                 number = int(value)
-                highest = row[place]
+                highest = row[index]
                 if highest is None or number > highest:
-                    row[place] = number
-                row[place + 1] = number
-                seen = True
-            elif (place := sample_of(name)) is not None:
+                    row[index] = number
+                row[index + 1] = number
+                has_gauges = True
+            elif (index := sample_of(name)) is not None:
                 if b"," in value:
-                    row[place].extend(map(int, value.split(b",")))
+                    row[index].extend(map(int, value.split(b",")))
                 else:
-                    row[place].append(int(value))
-        if seen:
+                    row[index].append(int(value))
+        if has_gauges:
             milliseconds, _, sequence = entry_id.partition(b"-")
             row[SEEN_MS] = at_ms
             row[SEEN_ID] = (int(milliseconds) << 22) + int(sequence)
@@ -122,26 +123,26 @@ def _insert(warehouse: Warehouse, rows: dict[tuple[Any, ...], list[Any]], batch:
     for dimension, texts in zip(QUEUE.dimensions, keys, strict=False):
         columns[dimension.name] = pa.array(texts, pa.binary()).cast(pa.string())
     columns["at"] = pa.array(keys[-1], pa.timestamp("ms", "UTC"))
-    for name, place in (
+    for name, index in (
         ("events", EVENTS),
         ("newest_ms", NEWEST),
         ("seen_ms", SEEN_MS),
         ("seen_id", SEEN_ID),
     ):
-        columns[name] = pa.array(values[place], number)
-    by_place: list[tuple[str, int, Callable[[Any], pa.Array]]] = []
+        columns[name] = pa.array(values[index], number)
+    measures: list[tuple[str, int, Callable[[Any], pa.Array]]] = []
     for measure in QUEUE.counters:
-        by_place.append((measure.name, COUNTERS[measure.wire.encode()], lambda v: pa.array(v, number)))
+        measures.append((measure.name, COUNTERS[measure.wire.encode()], lambda v: pa.array(v, number)))
     for measure in QUEUE.gauges:
-        place = GAUGES[measure.wire.encode()]
+        index = GAUGES[measure.wire.encode()]
         for kind, offset in (("max", 0), ("last", 1)):
-            by_place.append((f"{measure.name}_{kind}", place + offset, lambda v: pa.array(v, number)))
+            measures.append((f"{measure.name}_{kind}", index + offset, lambda v: pa.array(v, number)))
     for measure in QUEUE.samples:
-        place = SAMPLES[measure.wire.encode()]
-        by_place.append((measure.name, place, lambda v: pa.array(v, pa.list_(number))))
-    for name, place, made in by_place:
-        columns[name] = made(values[place])
+        index = SAMPLES[measure.wire.encode()]
+        measures.append((measure.name, index, lambda v: pa.array(v, pa.list_(number))))
+    for name, index, to_array in measures:
+        columns[name] = to_array(values[index])
     table = pa.table(columns)
     for chunk, start in enumerate(range(0, table.num_rows, CHUNK_ROWS)):
-        part = table.slice(start, CHUNK_ROWS).combine_chunks()
-        warehouse.insert_once(landing_table(QUEUE), part, f"plain:{batch}:{chunk}")
+        chunk_rows = table.slice(start, CHUNK_ROWS).combine_chunks()
+        warehouse.insert_once(landing_table(QUEUE), chunk_rows, f"plain:{batch}:{chunk}")

@@ -1,4 +1,4 @@
-"""Penstock's pipeline in a process of its own, its session started beforehand, told by a pipe what to do."""
+"""Run Penstock's pipeline in its own process, with a running session, controlled through a pipe."""
 
 from __future__ import annotations
 
@@ -15,60 +15,62 @@ from uuid import uuid4
 
 import psutil
 from redis import Redis
+from redis.typing import EncodableT, FieldT
 
-from bench.backlog import events
+from bench.backlog import generate_events
 from bench.servers import Processes
 from penstock.definitions import QUEUE
 
-PATIENCE_S = 600
+TIMEOUT_S = 600
 SMALL_EVENTS = 1_000
 SMALL_BATCHES = 12
-SAMPLE_S = 0.5
+SAMPLE_INTERVAL_S = 0.5
 
 
 class SparkConsumer:
-    """A handle on the process. `close` ends it."""
+    """Controls the process. `close` ends it."""
 
     def __init__(self, home: Path, java_home: str) -> None:
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, home, java_home), daemon=True)
+        self._pipe, child_pipe = context.Pipe()
+        self._process = context.Process(target=_serve, args=(child_pipe, home, java_home), daemon=True)
         self._process.start()
-        theirs.close()
-        self._ask()
+        child_pipe.close()
+        self._receive()
 
     def drain(self, redis_url: str, clickhouse_url: str) -> dict[str, float]:
-        """Count what is in the streams: how long it took and where, CPU time, and peak memory by process."""
+        """Count all entries of the streams; returns durations, CPU time, and peak memory by process."""
         processes = Processes(psutil.Process(self._process.pid))
         before = processes.cpu_s()
         self._pipe.send(("drain", redis_url, clickhouse_url))
-        with _Watch(processes.leader) as watch:
-            found = self._ask()
-        return found | watch.peak | {"cpu_s": processes.cpu_s() - before}
+        with _MemoryMonitor(processes.leader) as monitor:
+            result = self._receive()
+        return result | monitor.peak | {"cpu_s": processes.cpu_s() - before}
 
     def batch_costs(self, redis_url: str, clickhouse_url: str) -> dict[str, float]:
-        """Milliseconds that a trigger takes which finds nothing, and one that finds 1,000 events."""
+        """Return the milliseconds of a trigger without events, and of one with 1,000 events."""
         self._pipe.send(("batches", redis_url, clickhouse_url))
-        return self._ask()
+        return self._receive()
 
     def close(self) -> None:
+        """End the process; kill it if it does not end within a minute."""
         self._pipe.send(("stop",))
         self._process.join(60)
         if self._process.is_alive():
             self._process.kill()
 
-    def _ask(self) -> dict[str, float]:
+    def _receive(self) -> dict[str, float]:
         while not self._pipe.poll(1):
             if not self._process.is_alive():
-                raise RuntimeError("the pipeline's process ended")
-        answer = self._pipe.recv()
-        if isinstance(answer, Exception):
-            raise answer
-        return dict(answer)
+                raise RuntimeError("The process of the pipeline ended")
+        response = self._pipe.recv()
+        if isinstance(response, Exception):
+            raise response
+        return dict(response)
 
 
-class _Watch:
-    """The most memory of a process and its children, in MB."""
+class _MemoryMonitor:
+    """Measures the peak memory of a process and its children, in MB."""
 
     def __init__(self, leader: psutil.Process) -> None:
         self.peak = {"memory_mb": 0.0, "jvm_mb": 0.0, "driver_mb": 0.0, "tasks_mb": 0.0}
@@ -76,7 +78,7 @@ class _Watch:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> _MemoryMonitor:
         self._thread.start()
         return self
 
@@ -85,20 +87,20 @@ class _Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._done.wait(SAMPLE_S):
-            found = {"jvm_mb": 0.0, "driver_mb": _memory_mb(self._leader), "tasks_mb": 0.0}
+        while not self._done.wait(SAMPLE_INTERVAL_S):
+            sample = {"jvm_mb": 0.0, "driver_mb": _memory_mb(self._leader), "tasks_mb": 0.0}
             for process in self._leader.children(recursive=True):
                 try:
                     kind = "jvm_mb" if process.name() == "java" else "tasks_mb"
-                    found[kind] += _memory_mb(process)
+                    sample[kind] += _memory_mb(process)
                 except psutil.NoSuchProcess:
                     continue
-            found["memory_mb"] = sum(found.values())
-            self.peak = {name: max(self.peak[name], found[name]) for name in self.peak}
+            sample["memory_mb"] = sum(sample.values())
+            self.peak = {name: max(self.peak[name], sample[name]) for name in self.peak}
 
 
 def _memory_mb(process: psutil.Process) -> float:
-    """Resident memory; pages that processes share (Spark forks its Python ones) are divided among them."""
+    """Return the resident memory; shared pages (Spark forks its Python processes) are divided."""
     memory = process.memory_full_info()
     return float(getattr(memory, "pss", memory.rss)) / 2**20
 
@@ -110,21 +112,21 @@ def _serve(pipe: Connection, home: Path, java_home: str) -> None:
 
     session = build_session("", home / "spark")
     pipe.send({})
-    work = _Work(session, home)
+    pipeline = _BenchPipeline(session, home)
     while True:
         command, *arguments = pipe.recv()
         if command == "stop":
             break
         try:
-            answer: Any = (work.drain if command == "drain" else work.batches)(*arguments)
+            response: Any = (pipeline.drain if command == "drain" else pipeline.batch_costs)(*arguments)
         except Exception as error:  # noqa: BLE001 - raised on the other side
-            answer = RuntimeError(str(error)[:2000])
-        pipe.send(answer)
+            response = RuntimeError(str(error)[:2000])
+        pipe.send(response)
     session.stop()
 
 
-class _Work:
-    """What the pipeline's own process does with its session: the same source, sink and options."""
+class _BenchPipeline:
+    """Runs queries with the source, sink and options of the pipeline."""
 
     def __init__(self, session: Any, home: Path) -> None:
         self._session = session
@@ -134,44 +136,44 @@ class _Work:
 
     def drain(self, redis_url: str, clickhouse_url: str) -> dict[str, float]:
         started = time.perf_counter()
-        query, sink = self._start(redis_url, clickhouse_url, {"availableNow": True})
+        query, sink = self._start_query(redis_url, clickhouse_url, {"availableNow": True})
         query.awaitTermination()
-        with_start = time.perf_counter() - started
+        total_s = time.perf_counter() - started
         if error := query.exception():
             raise error
         seconds = sum(p["durationMs"]["triggerExecution"] for p in query.recentProgress) / 1000
         return {
             "seconds": seconds,
             "batches": sink.state.batch_id + 1,
-            "start_s": with_start - seconds,
+            "start_s": total_s - seconds,
             "read_s": sink.reading_s,
             "write_s": sink.writing_s,
         }
 
-    def batches(self, redis_url: str, clickhouse_url: str) -> dict[str, float]:
-        query, sink = self._start(redis_url, clickhouse_url, {"processingTime": "100 milliseconds"})
+    def batch_costs(self, redis_url: str, clickhouse_url: str) -> dict[str, float]:
+        query, sink = self._start_query(redis_url, clickhouse_url, {"processingTime": "100 milliseconds"})
         try:
             for number in range(1, SMALL_BATCHES + 1):
-                _add(redis_url, number)
-                until = time.monotonic() + PATIENCE_S
+                _add_small_batch(redis_url, number)
+                deadline = time.monotonic() + TIMEOUT_S
                 while sink.state.total_entries < number * SMALL_EVENTS:
-                    if not query.isActive or time.monotonic() > until:
-                        raise RuntimeError(f"a small batch was not counted: {query.exception()}")
+                    if not query.isActive or time.monotonic() > deadline:
+                        raise RuntimeError(f"A small batch was not counted: {query.exception()}")
                     time.sleep(0.02)
-            time.sleep(1)  # some triggers that find nothing
+            time.sleep(1)  # time for some triggers without events
             progress = query.recentProgress
         finally:
             query.stop()
-        took = [(p["numInputRows"], p["durationMs"]["triggerExecution"]) for p in progress]
-        # The first ones warm up.
-        full = [ms for rows, ms in took if rows][2:]
-        empty = [ms for rows, ms in took if not rows]
+        triggers = [(p["numInputRows"], p["durationMs"]["triggerExecution"]) for p in progress]
+        # The first two are warm-up.
+        full = [ms for rows, ms in triggers if rows][2:]
+        empty = [ms for rows, ms in triggers if not rows]
         return {
             "empty_batch_ms": statistics.median(empty) if empty else 0.0,
             "batch_of_1000_ms": statistics.median(full),
         }
 
-    def _start(self, redis_url: str, clickhouse_url: str, trigger: dict[str, Any]) -> tuple[Any, Any]:
+    def _start_query(self, redis_url: str, clickhouse_url: str, trigger: dict[str, Any]) -> tuple[Any, Any]:
         from bench.timed_sink import TimedSink
         from penstock.pipeline.source.redis_streams import FORMAT, encode_definition
         from penstock.warehouse.clickhouse_client import connect
@@ -184,15 +186,19 @@ class _Work:
             .option("tasks", self._session.sparkContext.defaultParallelism)
             .load()
         )
-        place = self._home / "checkpoints" / uuid4().hex
-        writer = frame.writeStream.option("checkpointLocation", str(place)).foreachBatch(sink)
+        checkpoint = self._home / "checkpoints" / uuid4().hex
+        writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(sink)
         return writer.trigger(**trigger).start(), sink
 
 
-def _add(redis_url: str, seed: int) -> None:
-    """1,000 events at once, so that they make one batch."""
+def _add_small_batch(redis_url: str, seed: int) -> None:
+    """Add 1,000 events in one transaction, so that they form one batch."""
     with Redis.from_url(redis_url) as redis, redis.pipeline(transaction=True) as pipe:
-        for number, (fields, _) in enumerate(events(SMALL_EVENTS, 200, seed, int(time.time() * 1000))):
-            fields["t"] = int(time.time() * 1000)
-            pipe.xadd(QUEUE.stream_keys[number % QUEUE.shards], dict(fields))
+        for number, (fields, _) in enumerate(
+            generate_events(SMALL_EVENTS, 200, seed, int(time.time() * 1000))
+        ):
+            entry: dict[FieldT, EncodableT] = {}
+            entry.update(fields.items())
+            entry["t"] = int(time.time() * 1000)
+            pipe.xadd(QUEUE.stream_keys[number % QUEUE.shards], entry)
         pipe.execute()

@@ -164,10 +164,11 @@ class Rebuild:
     def _swap(self, plan: DayPlan, folded: _FoldedDay, lock: BatchLock) -> None:
         counted = count_events_of_day(self._warehouse, self._definition, folded.day)
         self._check_complete(plan.day, folded.events, counted)
-        found = self._copies.count_events(folded.day)
-        if found != folded.events:
+        copied_events = self._copies.count_events(folded.day)
+        if copied_events != folded.events:
             raise RebuildRefused(
-                f"{plan.day}: the copies have {found} of {folded.events} archived events; nothing was changed"
+                f"{plan.day}: the copies have {copied_events} of {folded.events} archived events. "
+                "Nothing was changed; try again"
             )
         self._copies.store_percentiles(folded.day, lock.renew)
         for table in tables_retaining(self._definition, folded.day, datetime.now(UTC)):

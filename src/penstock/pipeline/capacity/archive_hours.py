@@ -95,28 +95,28 @@ def _aggregate_hours(events: DataFrame, gauges: dict[str, Column], finishers: Co
     order = F.struct(F.floor(F.col("at_ms") / QUEUE.bucket_ms), "id_ms", "id_sequence")
     bucket = (F.floor(F.col("at_ms") / (BUCKET_S * 1000)) * BUCKET_S).cast("long")
     buckets = events.groupBy(*SUBJECT, bucket.alias("at_s")).agg(
-        F.sum(F.coalesce("enqueued", F.lit(0))).alias("came"),
-        F.sum(F.coalesce("dequeued", F.lit(0))).alias("taken"),
-        F.sum(_finished_count()).alias("gone"),
+        F.sum(F.coalesce("enqueued", F.lit(0))).alias("arrived"),
+        F.sum(F.coalesce("dequeued", F.lit(0))).alias("dequeued_count"),
+        F.sum(_finished_count()).alias("finished_count"),
         F.collect_set(finishers).alias("finishers"),
         *(F.max(gauges[name]).alias(name) for name in ("depth", "running")),
         *(
             F.max_by(gauges[name], F.when(gauges[name].isNotNull(), order)).alias(f"last_{name}")
             for name in ("running", "limit")
         ),
-        F.sum(F.expr("aggregate(run_ms, 0L, (total, run) -> total + run)")).alias("worked"),
+        F.sum(F.expr("aggregate(run_ms, 0L, (total, run) -> total + run)")).alias("run_ms_total"),
     )
     hour = (F.floor(F.col("at_s") / HOUR_S) * HOUR_S).cast("long")
     groups = F.size(F.array_distinct(F.flatten(F.collect_list("finishers"))))
     hours = buckets.groupBy(*SUBJECT, hour.alias("hour_s")).agg(
-        F.sum("came").alias("enqueued"),
-        F.sum("taken").alias("dequeued"),
-        F.sum("gone").alias("finished"),
-        (F.sum("gone") / F.greatest(groups, F.lit(1))).alias("served"),
-        F.max("came").alias("peak_enqueued"),
-        F.max_by("at_s", F.struct("came", -F.col("at_s"))).alias("peak_enqueued_at_s"),
-        F.max("taken").alias("peak_dequeued"),
-        F.max_by("at_s", F.struct("taken", -F.col("at_s"))).alias("peak_dequeued_at_s"),
+        F.sum("arrived").alias("enqueued"),
+        F.sum("dequeued_count").alias("dequeued"),
+        F.sum("finished_count").alias("finished"),
+        (F.sum("finished_count") / F.greatest(groups, F.lit(1))).alias("served"),
+        F.max("arrived").alias("peak_enqueued"),
+        F.max_by("at_s", F.struct("arrived", -F.col("at_s"))).alias("peak_enqueued_at_s"),
+        F.max("dequeued_count").alias("peak_dequeued"),
+        F.max_by("at_s", F.struct("dequeued_count", -F.col("at_s"))).alias("peak_dequeued_at_s"),
         F.max("depth").alias("depth_max"),
         F.max("running").alias("running_max"),
         *(
@@ -125,7 +125,7 @@ def _aggregate_hours(events: DataFrame, gauges: dict[str, Column], finishers: Co
             )
             for name in ("running", "limit")
         ),
-        F.coalesce(F.sum("worked"), F.lit(0)).cast("long").alias("run_ms"),
+        F.coalesce(F.sum("run_ms_total"), F.lit(0)).cast("long").alias("run_ms"),
     )
     return hours.select(*(F.col(field.name).cast(field.dataType) for field in HOUR_SCHEMA.fields))
 

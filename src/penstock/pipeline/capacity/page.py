@@ -68,8 +68,8 @@ def render(report: CapacityReport) -> str:
         .replace("\u2029", "\\u2029"),
     }
     # Split at the placeholders instead of replacing them one after the other: a name may look like one.
-    first, *rest = _read_asset("page.html").split("%%")
-    return first + "".join(blocks[piece] if i % 2 == 0 else piece for i, piece in enumerate(rest))
+    first, *segments = _read_asset("page.html").split("%%")
+    return first + "".join(blocks[segment] if i % 2 == 0 else segment for i, segment in enumerate(segments))
 
 
 def page_data(report: CapacityReport) -> dict[str, object]:

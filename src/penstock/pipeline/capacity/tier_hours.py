@@ -143,7 +143,7 @@ def _queue_hours_query(period: Period) -> str:
         f"{unpack_observed_value(last['limit'], 'NULL')} AS last_limit "
         f"FROM {table} WHERE {_IN_QUEUES} GROUP BY {_KEY}, queue, at_s"
     )
-    served = "toFloat64(sum(gone)) / greatest(uniqExactMerge(finishers), 1)"
+    served = "toFloat64(sum(finished_count)) / greatest(uniqExactMerge(finishers), 1)"
     return _hour_query(inner, "queue", served)
 
 
@@ -159,8 +159,9 @@ def _environment_hours_query(period: Period) -> str:
 
 
 _COUNT_COLUMNS = (
-    "sum(enqueued) AS came, sum(dequeued) AS taken, sum(acked) + sum(dead) + sum(expired) AS gone, "
-    "sum(run_ms_sum) AS worked"
+    "sum(enqueued) AS arrived, sum(dequeued) AS dequeued_count, "
+    "sum(acked) + sum(dead) + sum(expired) AS finished_count, "
+    "sum(run_ms_sum) AS run_ms_total"
 )
 
 
@@ -171,20 +172,20 @@ def _hour_query(inner: str, queue: str, served: str) -> str:
         return f"CAST({expression}, 'Nullable(Int64)') AS {name}"
 
     columns = [
-        integer("sum(came)", "enqueued"),
-        integer("sum(taken)", "dequeued"),
-        integer("sum(gone)", "finished"),
+        integer("sum(arrived)", "enqueued"),
+        integer("sum(dequeued_count)", "dequeued"),
+        integer("sum(finished_count)", "finished"),
         f"CAST({served}, 'Nullable(Float64)') AS served",
-        integer("max(came)", "peak_enqueued"),
-        integer("argMax(at_s, (came, -at_s))", "peak_enqueued_at_s"),
-        integer("max(taken)", "peak_dequeued"),
-        integer("argMax(at_s, (taken, -at_s))", "peak_dequeued_at_s"),
+        integer("max(arrived)", "peak_enqueued"),
+        integer("argMax(at_s, (arrived, -at_s))", "peak_enqueued_at_s"),
+        integer("max(dequeued_count)", "peak_dequeued"),
+        integer("argMax(at_s, (dequeued_count, -at_s))", "peak_dequeued_at_s"),
         integer("max(depth)", "depth_max"),
         integer("max(running)", "running_max"),
         # A bucket in which the gauge was not observed is null, and argMax ignores nulls.
         integer("argMax(last_running, at_s)", "running_last"),
         integer("argMax(last_limit, at_s)", "limit_last"),
-        integer("sum(worked)", "run_ms"),
+        integer("sum(run_ms_total)", "run_ms"),
     ]
     return (
         f"SELECT {_KEY}, {queue} AS queue, intDiv(at_s, 3600) * 3600 AS hour_s, {', '.join(columns)} "

@@ -70,12 +70,12 @@ def read_packed_entries(definition: MetricDefinition, entries: list[PackedEntry]
     joined, chunks = _JoinedPacks(), []
     for entry_id, payload in entries:
         try:
-            found = decode_pack(payload)
+            decoded = decode_pack(payload)
         except InvalidPackError:
             chunks.append(build_chunk(definition, [reject_pack(entry_id, payload)]))
             continue
-        if _matches_definition(found.pack, kinds) and _has_regular_id(entry_id):
-            _add_pack(joined, (entry_id, payload), found, kinds)
+        if _matches_definition(decoded.pack, kinds) and _has_regular_id(entry_id):
+            _add_pack(joined, (entry_id, payload), decoded, kinds)
         else:
             chunks.append(read_one_by_one(definition, [(entry_id, [(b"p", payload)])]))
     if joined.entries:
@@ -99,8 +99,8 @@ def _has_regular_id(entry_id: bytes) -> bool:
     return milliseconds <= MAX_TIME_MS and sequence <= MAX_SEQUENCE
 
 
-def _add_pack(joined: _JoinedPacks, entry: PackedEntry, found: DecodedPack, kinds: dict[str, str]) -> None:
-    pack, shape_counts, counts = found
+def _add_pack(joined: _JoinedPacks, entry: PackedEntry, decoded: DecodedPack, kinds: dict[str, str]) -> None:
+    pack, shape_counts, counts = decoded
     events = len(pack.shape_of)
     joined.entries.append(entry)
     joined.events.append(events)

@@ -37,7 +37,7 @@ SHARED = ("busy", "grows", "flat", "young", HOSTILE_NAME)
 
 
 def weeks() -> Iterator[dict[str, Any]]:
-    """Yield four weeks of events: one queue grows to its limit, one is flat, one is new, one has two groups."""
+    """Yield four weeks of events: one queue grows, one is flat, one is new, one has two groups."""
     for hour in range(DAYS * 24):
         at, day, noon = START + hour * HOUR_S, hour // 24, hour % 24 == 12
         weekend = datetime.fromtimestamp(at, UTC).weekday() >= 5
