@@ -1,4 +1,4 @@
-"""Brokers in this process, each with connections of its own, and short ways to use one."""
+"""Start brokers in the test process, each with its own connections; shortcuts for push, pop and ack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
-from penstock.broker.messages import MessageLease, NewMessage, PopResult, PushResult, AckRequest, AckOutcome
+from penstock.broker.messages import AckOutcome, AckRequest, MessageLease, NewMessage, PopResult, PushResult
 from penstock.broker.queues.pop import PopOptions
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.durable import log
@@ -21,11 +21,12 @@ from penstock.model import DEFAULT_SCOPE
 from penstock.streams.emitter import Emitter
 from tests.waiting import wait_until_async
 
-NOBODY = "redis://127.0.0.1:1/0"
-"""An address where no Redis answers."""
+UNREACHABLE_REDIS_URL = "redis://127.0.0.1:1/0"
 
 
 class Brokers:
+    """Starts brokers on one database and stops them at the end of a test."""
+
     def __init__(self, url: str) -> None:
         self.url = url
         self.running: list[tuple[Broker, QueueMetrics, Database]] = []
@@ -39,7 +40,7 @@ class Brokers:
         journal: Journal | None = None,
     ) -> Broker:
         database = Database(self.url, 4)
-        metrics = QueueMetrics(emitter or Emitter(NOBODY, buffer=100, enabled=False), database)
+        metrics = QueueMetrics(emitter or Emitter(UNREACHABLE_REDIS_URL, buffer=100, enabled=False), database)
         broker = Broker(database, metrics, lease_ms=lease_ms, cipher=cipher, journal=journal)
         await metrics.start()
         await self._start(broker)
@@ -47,16 +48,18 @@ class Brokers:
         return broker
 
     async def _start(self, broker: Broker) -> None:
-        """Return once the broker hears others: it then looks everything up again, which must not come in
-        the middle of a test."""
-        connected = asyncio.Event()
-        missed = broker.notifications._missed
+        """Start the broker and wait until it receives notifications.
 
-        def looked() -> None:
-            missed()
+        It then resyncs its caches, which must not happen in the middle of a test.
+        """
+        connected = asyncio.Event()
+        resync = broker.notifications._resync
+
+        def resync_and_continue() -> None:
+            resync()
             connected.set()
 
-        broker.notifications._missed = looked
+        broker.notifications._resync = resync_and_continue
         await broker.start()
         async with asyncio.timeout(20):
             await connected.wait()
@@ -87,8 +90,8 @@ async def pop(
     return await broker.pop(DEFAULT_SCOPE, queue, group, options)
 
 
-def waiting(broker: Broker, *, partition: str | None = None) -> asyncio.Task[PopResult]:
-    """A pop that waits, for longer than any test."""
+def start_waiting_pop(broker: Broker, *, partition: str | None = None) -> asyncio.Task[PopResult]:
+    """Start a pop that waits longer than any test takes."""
     return asyncio.create_task(pop(broker, wait_s=60, partition=partition))
 
 
@@ -99,60 +102,58 @@ def payloads(popped: PopResult) -> list[str]:
 async def ack(broker: Broker, popped: PopResult, status: str = "completed") -> list[AckOutcome]:
     lease = MessageLease.parse(popped.lease)
     assert lease is not None
-    settlements = [AckRequest(m.partition_id, m.transaction_id, lease, status) for m in popped.messages]
-    return await broker.ack(DEFAULT_SCOPE, settlements)
+    requests = [AckRequest(m.partition_id, m.transaction_id, lease, status) for m in popped.messages]
+    return await broker.ack(DEFAULT_SCOPE, requests)
 
 
-async def parked(broker: Broker, count: int) -> None:
-    """Wait until the broker has so many parked pops."""
-
-    async def enough() -> bool:
+async def wait_for_parked_pops(broker: Broker, count: int) -> None:
+    async def are_parked() -> bool:
         return broker.parked_pops.count == count
 
-    await wait_until_async(enough, 20, f"{count} pops are parked")
+    await wait_until_async(are_parked, 20, f"{count} pops are parked")
 
 
-class Cable:
-    """A way to a server that can be cut: what is under way breaks, and nothing new comes through."""
+class CuttableProxy:
+    """A TCP proxy to PostgreSQL that can be cut: open connections break, and new ones are refused."""
 
     def __init__(self, url: str) -> None:
-        self._far = urlsplit(url)
-        self._connected: set[asyncio.StreamWriter] = set()
-        self.cut = False
+        self._target = urlsplit(url)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.is_cut = False
 
     @asynccontextmanager
-    async def laid(self) -> AsyncIterator[str]:
-        """The address of the near end."""
-        server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+    async def run(self) -> AsyncIterator[str]:
+        """Run the proxy; yields the database URL that goes through it."""
+        server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        host = self._far.netloc.rpartition("@")[0]
+        credentials = self._target.netloc.rpartition("@")[0]
         try:
-            yield urlunsplit(self._far._replace(netloc=f"{host}@127.0.0.1:{port}"))
+            yield urlunsplit(self._target._replace(netloc=f"{credentials}@127.0.0.1:{port}"))
         finally:
-            self.sever()
+            self.cut()
             server.close()
 
-    def sever(self) -> None:
-        self.cut = True
-        for writer in self._connected:
+    def cut(self) -> None:
+        self.is_cut = True
+        for writer in self._writers:
             writer.transport.abort()
 
-    def mend(self) -> None:
-        self.cut = False
+    def restore(self) -> None:
+        self.is_cut = False
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.cut:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.is_cut:
             writer.transport.abort()
             return
-        far_reader, far_writer = await asyncio.open_connection(self._far.hostname, self._far.port)
-        ends = {writer, far_writer}
-        self._connected |= ends
+        target_reader, target_writer = await asyncio.open_connection(self._target.hostname, self._target.port)
+        writers = {writer, target_writer}
+        self._writers |= writers
         try:
-            await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+            await asyncio.gather(_copy(reader, target_writer), _copy(target_reader, writer))
         finally:
-            self._connected -= ends
-            for end in ends:
-                end.close()
+            self._writers -= writers
+            for open_writer in writers:
+                open_writer.close()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -163,24 +164,27 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-class SlowAnswers:
-    """Pops whose answer from the database is held back on its way, or replaced by an error."""
+class DelayedPops:
+    """Holds back the database's rows of pops while the gate is closed, or raises an error once instead."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gate = asyncio.Event()
         self.gate.set()
         self.error: Exception | None = None
-        self.answered = 0
+        self.executed = 0
+        """Number of pops whose rows have arrived from the database."""
         for name in ("pop", "pop_single"):
-            monkeypatch.setattr(log, name, self._slow(getattr(log, name)))
+            monkeypatch.setattr(log, name, self._delay(getattr(log, name)))
 
-    def _slow(self, real: Callable[..., Awaitable[list[object]]]) -> Callable[..., Awaitable[list[object]]]:
+    def _delay(
+        self, original: Callable[..., Awaitable[list[object]]]
+    ) -> Callable[..., Awaitable[list[object]]]:
         async def pop(*args: object, **options: object) -> list[object]:
             error, self.error = self.error, None
             if error is not None:
                 raise error
-            rows = await real(*args, **options)
-            self.answered += bool(rows)
+            rows = await original(*args, **options)
+            self.executed += bool(rows)
             await self.gate.wait()
             return rows
 

@@ -10,10 +10,10 @@ from tests.integration.broker.brokers import Brokers
 
 @pytest_asyncio.fixture
 async def brokers(database_url: str) -> AsyncIterator[Brokers]:
-    """Brokers on one database; those that a test starts are stopped after it."""
-    made = Brokers(database_url)
-    yield made
-    await made.stop()
+    """Start brokers on one database; all of them stop after the test."""
+    started = Brokers(database_url)
+    yield started
+    await started.stop()
 
 
 @pytest_asyncio.fixture

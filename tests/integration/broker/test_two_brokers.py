@@ -1,4 +1,4 @@
-"""Several brokers on one database: what one does is known to the others at once, whatever breaks."""
+"""Several brokers on one database: changes of one reach the others at once, even after lost connections."""
 
 from __future__ import annotations
 
@@ -9,24 +9,33 @@ import asyncpg
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.messages import MessageLease, NewMessage, AckRequest
-from penstock.durable.notifications import CHANNEL, News
+from penstock.broker.messages import AckRequest, MessageLease, NewMessage
+from penstock.durable.notifications import CHANNEL, NotificationBus
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
-from tests.integration.broker.brokers import Brokers, SlowAnswers, ack, parked, payloads, pop, push, waiting
+from tests.integration.broker.brokers import (
+    Brokers,
+    DelayedPops,
+    ack,
+    payloads,
+    pop,
+    push,
+    start_waiting_pop,
+    wait_for_parked_pops,
+)
 from tests.waiting import wait_until_async
 
 
-async def acquainted(database: Database, count: int) -> None:
-    """Wait until so many brokers hear each other."""
+async def wait_for_listeners(database: Database, count: int) -> None:
+    """Wait until this many brokers receive notifications."""
 
-    async def enough() -> bool:
-        return len(await listeners(database)) == count
+    async def are_listening() -> bool:
+        return len(await listener_pids(database)) == count
 
-    await wait_until_async(enough, 10, f"{count} brokers listen")
+    await wait_until_async(are_listening, 10, f"{count} brokers listen")
 
 
-async def listeners(database: Database) -> list[int]:
+async def listener_pids(database: Database) -> list[int]:
     rows = await database.fetch(
         "SELECT pid FROM pg_stat_activity WHERE application_name = 'penstock news' "
         "AND datname = current_database() AND state = 'idle' ORDER BY backend_start"
@@ -34,182 +43,186 @@ async def listeners(database: Database) -> list[int]:
     return [row["pid"] for row in rows]
 
 
-async def pair(brokers: Brokers, database: Database) -> tuple[Broker, Broker]:
-    one, other = await brokers.start(), await brokers.start()
-    await acquainted(database, 2)
-    return one, other
+async def start_two(brokers: Brokers, database: Database) -> tuple[Broker, Broker]:
+    first, second = await brokers.start(), await brokers.start()
+    await wait_for_listeners(database, 2)
+    return first, second
 
 
-async def test_a_push_on_one_wakes_a_pop_on_the_other(brokers: Brokers, database: Database) -> None:
-    one, other = await pair(brokers, database)
+async def test_a_push_wakes_a_pop_of_another_broker(brokers: Brokers, database: Database) -> None:
+    first, second = await start_two(brokers, database)
     took_s = []
     for n in range(10):
-        work = waiting(other)
-        await parked(other, 1)
+        waiting_pop = start_waiting_pop(second)
+        await wait_for_parked_pops(second, 1)
         started = time.monotonic()
-        await push(one, str(n))
+        await push(first, str(n))
         async with asyncio.timeout(10):
-            popped = await work
+            popped = await waiting_pop
         took_s.append(time.monotonic() - started)
         assert payloads(popped) == [str(n)]
-        await ack(other, popped)
+        await ack(second, popped)
     assert sorted(took_s)[5] < 0.2, took_s
 
 
-async def test_what_one_frees_is_taken_by_a_pop_on_the_other(brokers: Brokers, database: Database) -> None:
-    one, other = await pair(brokers, database)
-    await push(one, "a", "b", "c")
-    first = await pop(one)
-    work = waiting(other)
-    await parked(other, 1)
-    await ack(one, first)
+async def test_a_freed_partition_wakes_a_pop_of_another_broker(brokers: Brokers, database: Database) -> None:
+    first, second = await start_two(brokers, database)
+    await push(first, "a", "b", "c")
+    popped = await pop(first)
+    waiting_pop = start_waiting_pop(second)
+    await wait_for_parked_pops(second, 1)
+    await ack(first, popped)
     async with asyncio.timeout(10):
-        second = await work
-    assert payloads(second) == ["b"]
-    work = waiting(one)
-    await parked(one, 1)
-    lease = MessageLease.parse(second.lease)
+        popped = await waiting_pop
+    assert payloads(popped) == ["b"]
+    waiting_pop = start_waiting_pop(first)
+    await wait_for_parked_pops(first, 1)
+    lease = MessageLease.parse(popped.lease)
     assert lease is not None
-    message = second.messages[0]
-    settlement = AckRequest(message.partition_id, message.transaction_id, lease, "completed")
-    await other.transaction(DEFAULT_SCOPE, [NewMessage("elsewhere", "Default", b"1")], [settlement])
+    message = popped.messages[0]
+    ack_request = AckRequest(message.partition_id, message.transaction_id, lease, "completed")
+    await second.transaction(DEFAULT_SCOPE, [NewMessage("elsewhere", "Default", b"1")], [ack_request])
     async with asyncio.timeout(10):
-        assert payloads(await work) == ["c"], "acked inside a transaction"
+        assert payloads(await waiting_pop) == ["c"], "acked inside a transaction"
 
 
-async def test_what_a_leaving_client_gives_back_on_one_is_taken_on_the_other(
+async def test_the_released_lease_of_a_cancelled_pop_wakes_a_pop_of_another_broker(
     brokers: Brokers, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = await pair(brokers, database)
-    await push(one, "a")
-    answers = SlowAnswers(monkeypatch)
-    answers.gate.clear()
-    leaving = asyncio.create_task(pop(one))
+    first, second = await start_two(brokers, database)
+    await push(first, "a")
+    delayed_pops = DelayedPops(monkeypatch)
+    delayed_pops.gate.clear()
+    cancelled = asyncio.create_task(pop(first))
 
-    async def leased() -> bool:
-        return answers.answered == 1
+    async def is_leased() -> bool:
+        return delayed_pops.executed == 1
 
-    await wait_until_async(leased, 10, "the message is leased")
-    staying = waiting(other)
-    leaving.cancel()
-    answers.gate.set()
+    await wait_until_async(is_leased, 10, "the message is leased")
+    waiting_pop = start_waiting_pop(second)
+    cancelled.cancel()
+    delayed_pops.gate.set()
     async with asyncio.timeout(10):
-        assert payloads(await staying) == ["a"]
+        assert payloads(await waiting_pop) == ["a"]
 
 
-async def test_a_pop_of_one_partition_is_woken_across_brokers(brokers: Brokers, database: Database) -> None:
-    one, other = await pair(brokers, database)
-    works = [waiting(other, partition=name) for name in ("x", "y")]
-    await parked(other, 2)
-    await push(one, "for y", partition="y")
-    async with asyncio.timeout(10):
-        assert payloads(await works[1]) == ["for y"]
-    assert not works[0].done()
-    works[0].cancel()
-
-
-async def test_word_missed_while_a_listener_is_cut_off_is_made_up_for(
+async def test_a_push_wakes_a_pop_of_its_partition_in_another_broker(
     brokers: Brokers, database: Database
 ) -> None:
-    one, other = await pair(brokers, database)
-    work = waiting(other)
-    await parked(other, 1)
-    [_, deaf] = await listeners(database)
-    await database.fetch("SELECT pg_terminate_backend($1)", deaf)
-    await push(one, "a")
+    first, second = await start_two(brokers, database)
+    waiting_pops = [start_waiting_pop(second, partition=name) for name in ("x", "y")]
+    await wait_for_parked_pops(second, 2)
+    await push(first, "for y", partition="y")
+    async with asyncio.timeout(10):
+        assert payloads(await waiting_pops[1]) == ["for y"]
+    assert not waiting_pops[0].done()
+    waiting_pops[0].cancel()
+
+
+async def test_a_broker_resyncs_after_its_listener_reconnects(brokers: Brokers, database: Database) -> None:
+    first, second = await start_two(brokers, database)
+    waiting_pop = start_waiting_pop(second)
+    await wait_for_parked_pops(second, 1)
+    [_, lost_pid] = await listener_pids(database)
+    await database.fetch("SELECT pg_terminate_backend($1)", lost_pid)
+    await push(first, "a")
     async with asyncio.timeout(15):
-        assert payloads(await work) == ["a"]
-    await acquainted(database, 2)
+        assert payloads(await waiting_pop) == ["a"]
+    await wait_for_listeners(database, 2)
 
 
-async def test_word_gathered_while_the_teller_is_cut_off_is_told_later(
+async def test_notifications_collected_during_a_reconnect_are_sent_after_it(
     brokers: Brokers, database: Database
 ) -> None:
-    one, other = await pair(brokers, database)
-    for n, place in enumerate((0, 1, 1)):  # the one that comes back is last
-        work = waiting(other, partition=f"p{n}")
-        await parked(other, 1)
-        await database.fetch("SELECT pg_terminate_backend($1)", (await listeners(database))[place])
-        await push(one, "a", partition=f"p{n}")
+    first, second = await start_two(brokers, database)
+    for n, listener in enumerate((0, 1, 1)):  # a reconnected listener comes last
+        waiting_pop = start_waiting_pop(second, partition=f"p{n}")
+        await wait_for_parked_pops(second, 1)
+        await database.fetch("SELECT pg_terminate_backend($1)", (await listener_pids(database))[listener])
+        await push(first, "a", partition=f"p{n}")
         async with asyncio.timeout(15):
-            assert payloads(await work) == ["a"]
-        await acquainted(database, 2)
+            assert payloads(await waiting_pop) == ["a"]
+        await wait_for_listeners(database, 2)
 
 
-async def test_changed_options_reach_the_other(brokers: Brokers, database: Database) -> None:
-    one, other = await pair(brokers, database)
-    await push(other, "before")
-    assert not (await other.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")).lease_ms
+async def test_changed_options_reach_another_broker(brokers: Brokers, database: Database) -> None:
+    first, second = await start_two(brokers, database)
+    await push(second, "before")
+    assert not (await second.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")).lease_ms
     await database.fetch("UPDATE queues SET lease_ms = 1234 WHERE name = 'q'")
-    ids = await one.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")
-    one.notifications.tell_changed(ids.queue_id)
+    ids = await first.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")
+    first.notifications.publish_change(ids.queue_id)
 
-    async def known() -> bool:
-        return (await other.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")).lease_ms == 1234
+    async def has_new_lease_time() -> bool:
+        return (await second.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")).lease_ms == 1234
 
-    await wait_until_async(known, 10, "the other broker knows the new lease time")
+    await wait_until_async(has_new_lease_time, 10, "the other broker knows the new lease time")
 
 
-async def test_a_broker_alone_tells_nobody(brokers: Brokers, database_url: str, database: Database) -> None:
+async def test_a_single_broker_sends_no_notifications(
+    brokers: Brokers, database_url: str, database: Database
+) -> None:
     broker = await brokers.start()
-    await acquainted(database, 1)
-    heard: list[str] = []
+    await wait_for_listeners(database, 1)
+    received: list[str] = []
     connection = await asyncpg.connect(database_url)
-    await connection.add_listener(CHANNEL, lambda *word: heard.append(str(word[-1])))
+    await connection.add_listener(CHANNEL, lambda *notification: received.append(str(notification[-1])))
     await push(broker, "a", "b")
     await ack(broker, await pop(broker, batch=2))
-    await connection.execute("SELECT pg_notify($1, 'nobody nothing')", CHANNEL)
+    await connection.execute("SELECT pg_notify($1, 'test message')", CHANNEL)
 
-    async def silence_broken() -> bool:
-        return heard == ["nobody nothing"]
+    async def test_message_received() -> bool:
+        return received == ["test message"]
 
-    await wait_until_async(silence_broken, 10, "only the test's own word is heard")
+    await wait_until_async(test_message_received, 10, "only the test's own message is received")
     await connection.close()
 
 
-async def test_word_of_many_queues_and_partitions_arrives_whole(
+async def test_notifications_of_many_queues_and_partitions_arrive_completely(
     database_url: str, database: Database
 ) -> None:
-    heard: dict[int, tuple[int, object]] = {}
-    missed: list[int] = []
+    received: dict[int, tuple[int, object]] = {}
+    resyncs: list[int] = []
 
-    def news(name: int) -> News:
-        return News(
+    def create_bus(number: int) -> NotificationBus:
+        return NotificationBus(
             database_url,
-            ready=lambda queue_id, count, partition_ids: heard.update({queue_id: (count, partition_ids)}),
-            changed=lambda queue_id: heard.update({-queue_id: (0, None)}),
-            missed=lambda: missed.append(name),
+            on_ready=lambda queue_id, count, partition_ids: received.update(
+                {queue_id: (count, partition_ids)}
+            ),
+            on_changed=lambda queue_id: received.update({-queue_id: (0, None)}),
+            resync=lambda: resyncs.append(number),
         )
 
-    listener, speaker = news(1), news(2)
+    receiver, sender = create_bus(1), create_bus(2)
 
-    async def looked(*names: int) -> None:
-        async def done() -> bool:
-            return missed == list(names)
+    async def wait_for_resyncs(*numbers: int) -> None:
+        async def have_resynced() -> bool:
+            return resyncs == list(numbers)
 
-        await wait_until_async(done, 10, f"{names} have looked")
+        await wait_until_async(have_resynced, 10, f"{numbers} have resynced")
 
-    await listener.start()
-    await looked(1)
-    await speaker.start()
-    await looked(1, 2, 2)  # when it has connected, and when it is welcomed
-    many = range(10**17, 10**17 + 1_500)
-    for queue_id in many:
-        speaker.tell_ready(queue_id, 1, {1, 2})
-        speaker.tell_ready(queue_id, 2, {2, 3})
-        speaker.tell_changed(queue_id)
-    speaker.tell_ready(1, 1, range(30))
-    speaker.tell_ready(1, 1, range(100, 130))
-    speaker.tell_ready(2, 1, {5})
-    speaker.tell_ready(2, 1)
+    await receiver.start()
+    await wait_for_resyncs(1)
+    await sender.start()
+    await wait_for_resyncs(1, 2, 2)  # after its connection, and after its welcome
+    queue_ids = range(10**17, 10**17 + 1_500)
+    for queue_id in queue_ids:
+        sender.publish(queue_id, 1, {1, 2})
+        sender.publish(queue_id, 2, {2, 3})
+        sender.publish_change(queue_id)
+    sender.publish(1, 1, range(30))
+    sender.publish(1, 1, range(100, 130))
+    sender.publish(2, 1, {5})
+    sender.publish(2, 1)
 
-    async def all_heard() -> bool:
-        return len(heard) == 2 * len(many) + 2
+    async def all_received() -> bool:
+        return len(received) == 2 * len(queue_ids) + 2
 
-    await wait_until_async(all_heard, 10, "all of it is heard")
-    assert all(heard[queue_id] == (3, {1, 2, 3}) for queue_id in many)
-    assert heard[1] == (2, None), "too many partitions to name"
-    assert heard[2] == (2, None)
-    for one in (listener, speaker):
-        await one.stop()
-        await one.stop()
+    await wait_until_async(all_received, 10, "all notifications are received")
+    assert all(received[queue_id] == (3, {1, 2, 3}) for queue_id in queue_ids)
+    assert received[1] == (2, None), "too many partitions to name"
+    assert received[2] == (2, None)
+    for bus in (receiver, sender):
+        await bus.stop()
+        await bus.stop()

@@ -255,10 +255,10 @@ class Pops:
         messages: list[Message],
         auto_ack: bool,
     ) -> None:
-        # Rows of request 0 report leases that expired.
+        # Rows of request 0 report messages that outlived their time to live.
         expired = sum([row["leased_to"] - row["leased_from"] for row in rows if not row[0]])
         if expired:
-            self._context.metrics.expired(scope, ids.queue_id, queue, group, expired)
+            self._context.metrics.count_expired(scope, ids.queue_id, queue, group, expired)
         if messages:
             now = self._clock()
             waits_ms: list[int] = []
@@ -268,10 +268,10 @@ class Pops:
                     created_at = message.created_at
                     wait_ms = max(0, int((now - created_at) * 1000))
                 waits_ms.append(wait_ms)
-            self._context.metrics.popped(scope, ids.queue_id, queue, group, waits_ms)
+            self._context.metrics.count_popped(scope, ids.queue_id, queue, group, waits_ms)
             if auto_ack:
                 run_times_ms = [0] * len(messages)
-                self._context.metrics.settled(scope, ids.queue_id, queue, group, "completed", run_times_ms)
+                self._context.metrics.count_acked(scope, ids.queue_id, queue, group, "completed", run_times_ms)
 
     def _read_messages(self, key: _BatchKey, rows: list[PopRow]) -> list[Message]:
         read = pop_rows.read_single if key.is_single else pop_rows.read_batch
@@ -294,7 +294,7 @@ class Pops:
             )
         rows_by_request: list[list[PopRow]] = [[] for _ in requests]
         for row in rows:
-            # Rows of expired leases (request 0) belong to no request; the first one counts them.
+            # Rows of expired messages (request 0) belong to no request; the first one counts them.
             rows_by_request[max(row[0] - 1, 0)].append(row)
         return rows_by_request
 
