@@ -1,4 +1,4 @@
-"""Real servers for the tests: started when first asked for, in a place of their own, stopped at the end."""
+"""Real servers for the tests. Each starts when a test first needs it and stops at the end of the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.embedded.supervision.component import running
 
 @pytest.fixture(scope="session", autouse=True)
 def clean_environment() -> Iterator[None]:
-    """Settings of the person who runs the tests must not steer them."""
+    """Remove PENSTOCK_* variables of the developer from the environment of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
             patch.delenv(name)
@@ -29,7 +29,7 @@ def clean_environment() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def server_home() -> Iterator[Path]:
-    """The home of this run's servers. Open to all: as root, PostgreSQL runs as another user."""
+    """The home of the servers. Readable by all users, because as root PostgreSQL runs as another user."""
     home = Path(tempfile.mkdtemp(prefix="penstock-tests-"))
     home.chmod(0o755)
     yield home
@@ -38,7 +38,7 @@ def server_home() -> Iterator[Path]:
 
 @pytest.fixture
 def open_tmp_path() -> Iterator[Path]:
-    """Like tmp_path, but other users may pass through it."""
+    """Like tmp_path, but other users can pass through it."""
     path = Path(tempfile.mkdtemp(prefix="penstock-test-"))
     path.chmod(0o755)
     yield path
@@ -47,7 +47,7 @@ def open_tmp_path() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def postgres_url(server_home: Path) -> Iterator[str]:
-    """A PostgreSQL whose user may create databases; make your own there when you change the schema."""
+    """A PostgreSQL whose user can create databases. A test that changes the schema creates its own one."""
     server = Postgres(server_home, any_free_port())
     with running(server):
         yield server.url
@@ -69,5 +69,5 @@ def clickhouse_url(server_home: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def java_home(server_home: Path) -> str:
-    """Fit for JAVA_HOME, whether or not Java is installed."""
+    """A directory for JAVA_HOME, even if no Java is installed."""
     return str(find_java(server_home).home)

@@ -1,4 +1,4 @@
-"""Waiting on a condition with a deadline, instead of sleeping and hoping."""
+"""Wait on a condition with a timeout; a failed wait shows the last value of the condition."""
 
 from __future__ import annotations
 
@@ -15,37 +15,40 @@ _POLL_S = 0.05
 def wait_until(condition: Callable[[], T], timeout: float, message: str) -> T:
     """Return the first true value of `condition`.
 
-    After `timeout` seconds it fails with `message` and what was last seen.
-
-    An exception of the condition counts as "not yet" and is shown if it was the last thing seen.
+    After `timeout` seconds it fails with `message` and the last value. An exception of the condition counts
+    as "not yet"; the failure shows it if it was the last result.
     """
     deadline = time.monotonic() + timeout
     while True:
-        seen: object
+        last_result: object
         try:
             value = condition()
             if value:
                 return value
-            seen = value
+            last_result = value
         except Exception as error:  # noqa: BLE001 - the condition may fail until its subject is up
-            seen = error
+            last_result = error
         if time.monotonic() > deadline:
-            raise AssertionError(f"{message}: not within {timeout} s; last seen: {seen!r} ({seen})")
+            raise AssertionError(_describe_timeout(message, timeout, last_result))
         time.sleep(_POLL_S)
 
 
 async def wait_until_async(condition: Callable[[], Awaitable[T]], timeout: float, message: str) -> T:
-    """The same for a condition that must be awaited; other tasks run meanwhile."""
+    """Like `wait_until`, for a condition that must be awaited; other tasks run meanwhile."""
     deadline = time.monotonic() + timeout
     while True:
-        seen: object
+        last_result: object
         try:
             value = await condition()
             if value:
                 return value
-            seen = value
+            last_result = value
         except Exception as error:  # noqa: BLE001 - the condition may fail until its subject is up
-            seen = error
+            last_result = error
         if time.monotonic() > deadline:
-            raise AssertionError(f"{message}: not within {timeout} s; last seen: {seen!r} ({seen})")
+            raise AssertionError(_describe_timeout(message, timeout, last_result))
         await asyncio.sleep(_POLL_S)
+
+
+def _describe_timeout(message: str, timeout: float, last_result: object) -> str:
+    return f"{message}: not within {timeout} s; last seen: {last_result!r} ({last_result})"

@@ -1,4 +1,4 @@
-"""The whole platform as a user starts it: one process, its children, a home of its own."""
+"""The whole platform as a user starts it: `penstock up` with a temporary home."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ import psutil
 from penstock.embedded.servers.ports import any_free_port
 from tests.waiting import wait_until
 
-START_S = 180
-STOP_S = 60
+START_TIMEOUT_S = 180
+STOP_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Platform:
+class RunningPlatform:
+    """A platform in child processes, and calls to its HTTP API."""
+
     url: str
     port: int
     home: Path
@@ -37,14 +39,14 @@ class Platform:
         assert response.status_code == 201, response.text
 
     def enqueue(self, queue: str, *payloads: object, limit: int) -> None:
-        """Tasks for a run queue, of which at most `limit` may run at once."""
+        """Enqueue tasks in a run queue and limit how many of them run at once."""
         run_queue = f"{self.url}/api/v1/run-queues/{queue}"
         httpx.put(f"{run_queue}/limits", json={"concurrency": limit}).raise_for_status()
         tasks = {"tasks": [{"payload": payload} for payload in payloads]}
         httpx.post(f"{run_queue}/tasks", json=tasks).raise_for_status()
 
-    def enqueue_later(self, queue: str, *payloads: int) -> None:
-        """Tasks that become eligible in an hour."""
+    def enqueue_delayed(self, queue: str, *payloads: int) -> None:
+        """Enqueue tasks that become ready in an hour."""
         tasks = {"tasks": [{"payload": payload, "delayMs": 3_600_000} for payload in payloads]}
         httpx.post(f"{self.url}/api/v1/run-queues/{queue}/tasks", json=tasks).raise_for_status()
 
@@ -60,38 +62,38 @@ class Platform:
         assert response.status_code == 200, response.text
         assert response.json()[0]["success"] is True, response.text
 
-    def points(self, queue: str) -> list[dict[str, Any]]:
-        """The metrics of the last five minutes."""
+    def read_points(self, queue: str) -> list[dict[str, Any]]:
+        """Return the queue's metrics of the last five minutes."""
         response = httpx.get(f"{self.url}/api/v1/queues/{queue}/metrics", params={"period": "5m"})
         assert response.status_code == 200, response.text
         points: list[dict[str, Any]] = response.json()["timeseries"]
         return points
 
-    def counted(self, queue: str, counter: str) -> int:
-        return sum(point["throughput"][counter] for point in self.points(queue))
+    def read_counter(self, queue: str, counter: str) -> int:
+        return sum(point["throughput"][counter] for point in self.read_points(queue))
 
     @property
-    def healthy(self) -> bool:
+    def is_healthy(self) -> bool:
         return httpx.get(f"{self.url}/health").status_code == 200
 
     @property
-    def ended(self) -> bool:
+    def has_exited(self) -> bool:
         return self.process.poll() is not None
 
-    def processes(self) -> list[psutil.Process]:
-        """The platform's own process and everything it started."""
+    def list_processes(self) -> list[psutil.Process]:
+        """Return the process of `penstock up` and all its descendants."""
         leader = psutil.Process(self.process.pid)
         return [leader, *leader.children(recursive=True)]
 
 
 @contextmanager
-def running_platform() -> Iterator[Platform]:
-    """Start it, wait until it is healthy, stop it as Ctrl-C would, and insist that nothing is left.
+def running_platform() -> Iterator[RunningPlatform]:
+    """Start the platform, wait until it is healthy, stop it like Ctrl-C, and check that no process remains.
 
-    Its directory, with data and logs, is kept when something failed.
+    A failure keeps the directory with data and logs.
     """
     directory = Path(tempfile.mkdtemp(prefix="penstock-e2e-"))
-    directory.chmod(0o755)  # as root, PostgreSQL runs as another user and must pass through
+    directory.chmod(0o755)  # as root, PostgreSQL runs as another user, which must pass through it
     home, output, port = directory / "home", directory / "up.log", any_free_port()
     with output.open("wb") as log:
         process = subprocess.Popen(
@@ -101,28 +103,28 @@ def running_platform() -> Iterator[Platform]:
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-    platform = Platform(f"http://127.0.0.1:{port}", port, home, process)
+    platform = RunningPlatform(f"http://127.0.0.1:{port}", port, home, process)
     try:
-        wait_until(lambda: platform.ended or platform.healthy, START_S, "the platform starts")
-        assert not platform.ended, "`penstock up` ended"
+        wait_until(lambda: platform.has_exited or platform.is_healthy, START_TIMEOUT_S, "the platform starts")
+        assert not platform.has_exited, "`penstock up` exited"
         yield platform
     except AssertionError as failure:
-        failure.add_note(f"{output} says:\n{output.read_text()}")
+        failure.add_note(f"Output of `penstock up` ({output}):\n{output.read_text()}")
         raise
     finally:
         stop(platform, output)
     shutil.rmtree(directory)
 
 
-def stop(platform: Platform, output: Path) -> None:
-    everything = [] if platform.ended else platform.processes()
+def stop(platform: RunningPlatform, output: Path) -> None:
+    processes = [] if platform.has_exited else platform.list_processes()
     platform.process.send_signal(signal.SIGINT)
     try:
-        platform.process.wait(STOP_S)
+        platform.process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         platform.process.kill()
         raise
-    # A process is known by pid and creation time, so a pid that was given to somebody else does not count.
-    left = [p for p in everything if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-    assert left == [], f"Ctrl-C left processes behind:\n{output.read_text()}"
-    assert platform.process.returncode == 0, f"`penstock up` failed at the end:\n{output.read_text()}"
+    # psutil identifies a process by pid and creation time, so a reused pid does not count as running.
+    remaining = [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert remaining == [], f"Ctrl-C left processes behind:\n{output.read_text()}"
+    assert platform.process.returncode == 0, f"`penstock up` failed:\n{output.read_text()}"

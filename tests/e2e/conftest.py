@@ -1,4 +1,4 @@
-"""One platform for all end-to-end tests, and a queue of its own for each."""
+"""One platform for all end-to-end tests, and a separate queue for each test."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from tests.whole_platform import Platform, running_platform
+from tests.whole_platform import RunningPlatform, running_platform
 
 
 @pytest.fixture(scope="session")
-def platform() -> Iterator[Platform]:
+def platform() -> Iterator[RunningPlatform]:
     with running_platform() as platform:
         yield platform
 

@@ -123,7 +123,7 @@ def serve(
         int | None, typer.Option(min=1, max=64, help="Number of broker processes behind the port.")
     ] = None,
 ) -> None:
-    """Run only the broker, with the servers of the settings."""
+    """Run only the broker, with the servers that the settings name."""
     from penstock.api import server
     from penstock.embedded.supervision.platform import resolve_server_urls
 

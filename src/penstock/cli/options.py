@@ -12,7 +12,7 @@ from penstock.config import load_settings
 if TYPE_CHECKING:
     from penstock.cli.broker_client import BrokerClient
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 BrokerUrl = Annotated[
     str | None, typer.Option("--url", help="URL of the broker. Default: host and port of the settings.")
 ]

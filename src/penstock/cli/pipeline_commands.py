@@ -48,7 +48,7 @@ def _progress_bar(as_json: bool, unit: str) -> Iterator[Progress]:
 
 @pipeline.command()
 def run() -> None:
-    """Run only the pipeline, with the servers of the settings."""
+    """Run only the pipeline, with the servers that the settings name."""
     from penstock.pipeline import job
 
     job.run(_load_settings_for_spark())

@@ -24,7 +24,7 @@ from penstock.config import load_settings
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from penstock.pipeline.capacity.result import Report
+    from penstock.pipeline.capacity.result import CapacityReport
     from penstock.pipeline.capacity.sentences import Row as ReportRow
 
 MAX_ROWS = 40
@@ -61,7 +61,10 @@ def capacity(
         str | None, typer.Option(help="Directory or URL of the archive. Default: PENSTOCK_ARCHIVE.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Directory for the HTML page and the Parquet files.")
+        Path | None,
+        typer.Option(
+            help="Directory for the HTML page and the Parquet files. Default: penstock-capacity-<date>."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -72,11 +75,11 @@ def capacity(
     from penstock.embedded.servers.java import find_java
     from penstock.embedded.supervision.platform import resolve_server_urls
     from penstock.pipeline.archive.event_archive import archive_root
-    from penstock.pipeline.capacity.period import read_moment, read_period
+    from penstock.pipeline.capacity.period import parse_time, parse_period
 
     settings = load_settings()
-    since, until = (None if text is None else read_moment(text) for text in (start, end))
-    report_period = read_period(period, since, until, now_s=time.time())
+    since, until = (None if text is None else parse_time(text) for text in (start, end))
+    report_period = parse_period(period, since, until, now_s=time.time())
     archive_path = None
     if archive is not None or source is MetricSource.ARCHIVE:
         archive_path = archive or archive_root(settings)
@@ -87,14 +90,14 @@ def capacity(
     os.environ["JAVA_HOME"] = str(find_java(settings.home).home)
 
     from penstock.pipeline.capacity.report_job import run
-    from penstock.pipeline.capacity.result import NothingMeasured, Request
+    from penstock.pipeline.capacity.result import NothingMeasured, ReportRequest
 
     directory = Path(f"penstock-capacity-{time.strftime('%Y-%m-%d', time.gmtime())}") if out is None else out
     progress = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         result = run(
             settings,
-            Request(report_period, directory, tuple(queue or ()), archive_path),
+            ReportRequest(report_period, directory, tuple(queue or ()), archive_path),
             lambda step: progress.print(f"[dim]{escape(step)} …[/dim]"),
         )
     except NothingMeasured as error:
@@ -114,7 +117,7 @@ def capacity(
     progress.print(f"Report page: {escape(str(result.page.absolute()))}")
 
 
-def _build_tables(report: Report, *, is_wide: bool) -> list[Table | Text]:
+def _build_tables(report: CapacityReport, *, is_wide: bool) -> list[Table | Text]:
     rows = report.subjects.to_pylist()
     renderables: list[Table | Text] = []
     for kind in ("queue", "environment"):
@@ -159,7 +162,7 @@ def _build_table(kind: str, rows: list[ReportRow], *, is_wide: bool) -> Table:
     return table
 
 
-def _report_json(report: Report) -> dict[str, object]:
+def _report_json(report: CapacityReport) -> dict[str, object]:
     period = report.request.period
     return {
         "from": iso(to_utc(period.start_s)),

@@ -1,0 +1,74 @@
+"""Two broker processes on one port, and the published client of the wire contract, unchanged."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import httpx
+import pytest
+import pytest_asyncio
+from queen import Queen
+
+from penstock.durable import migrations
+from penstock.embedded.servers.ports import any_free_port
+from tests.waiting import wait_until
+
+START_TIMEOUT_S = 60
+ENCRYPTION_KEY = "k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
+
+async def create_database(url: str) -> str:
+    admin = await asyncpg.connect(url)
+    await admin.execute("CREATE DATABASE queen_client")
+    await admin.close()
+    database_url = urlunsplit(urlsplit(url)._replace(path="/queen_client"))
+    async with migrations.migration_lock(database_url) as connection:
+        await migrations.apply(connection)
+    return database_url
+
+
+@pytest.fixture(scope="package")
+def url(postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Two brokers started with `penstock serve`. ClickHouse is unreachable, which must not affect queues."""
+    port = any_free_port()
+    settings = {
+        "PENSTOCK_POSTGRES_URL": asyncio.run(create_database(postgres_url)),
+        "PENSTOCK_REDIS_URL": redis_url,
+        "PENSTOCK_CLICKHOUSE_URL": "http://127.0.0.1:1/default",
+        "PENSTOCK_HOME": str(tmp_path_factory.mktemp("home")),
+        "PENSTOCK_LOAD_MANAGEMENT": "false",  # responses must not depend on the load of the machine
+        "PENSTOCK_PORT": str(port),
+        "PENSTOCK_WORKERS": "2",
+        "PENSTOCK_ENCRYPTION_KEYS": ENCRYPTION_KEY,
+        "PENSTOCK_LOG_LEVEL": "warning",
+    }
+    command = [sys.executable, "-m", "penstock.cli.main", "serve"]
+    process = subprocess.Popen(command, env={**os.environ, **settings}, stdin=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(
+            lambda: httpx.get(f"{address}/api/v1/status").status_code == 200,
+            START_TIMEOUT_S,
+            "the broker answers",
+        )
+        yield address
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+@pytest_asyncio.fixture
+async def queen(url: str) -> AsyncIterator[Queen]:
+    # The client replaces the signal handlers of the process; restore them afterwards.
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    async with Queen(url=url, retry_attempts=1) as client:
+        yield client
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
