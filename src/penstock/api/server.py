@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from penstock.api.app import create_app
 from penstock.api.http.fast_protocol import FastHttpProtocol
-from penstock.broker.self_metrics.worker_slot import clear_slots
+from penstock.broker.self_metrics.worker_slot import clear_stale_slots
 from penstock.config import Settings, as_environment, load_settings
 
 GC_THRESHOLD = 20_000
@@ -37,7 +37,7 @@ def serve(settings: Settings) -> None:
     Workers receive their settings through the environment.
     """
     os.environ.update(as_environment(settings))
-    clear_slots(settings)
+    clear_stale_slots(settings)
     uvicorn.run(
         "penstock.api.server:create_app_from_environment",
         factory=True,

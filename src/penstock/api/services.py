@@ -14,14 +14,14 @@ from starlette.requests import Request
 from penstock.api.exporter.process_samples import process_samples
 from penstock.api.exporter.worker_aggregate import WorkerAggregate
 from penstock.broker.broker import Broker, OverloadSettings
-from penstock.broker.dead_letters.job_runner import DeadJobs
-from penstock.broker.dead_letters.task_letters import DeadTasks
+from penstock.broker.dead_letters.job_runner import DeadLetterJobRunner
+from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
 from penstock.broker.durable_store import create_database
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal, journal_directory
-from penstock.broker.maintenance import Maintenance, Plan
+from penstock.broker.maintenance import Maintenance, MaintenancePlan
 from penstock.broker.queues.name_registry import QueueNameRegistry
-from penstock.broker.self_metrics.minute import Identity
+from penstock.broker.self_metrics.minute import WorkerIdentity
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.broker.self_metrics.worker_events import WorkerEvents
 from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
@@ -66,7 +66,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         visibility_ms=settings.visibility_ms,
         idempotency_hours=settings.idempotency_hours,
     )
-    queue_metrics = QueueMetrics(emitter, database, share=run_queues.exchange_environment_gauges)
+    queue_metrics = QueueMetrics(emitter, database, exchange_gauges=run_queues.exchange_environment_gauges)
     queue_names = QueueNameRegistry(database, run_queues)
     journal = None
     if settings.journal_mb:
@@ -82,7 +82,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     )
     slot = WorkerSlot(slots_directory(settings))
     slot.claim()
-    identity = Identity(socket.gethostname(), slot.number, os.getpid(), system_clock())
+    identity = WorkerIdentity(socket.gethostname(), slot.number, os.getpid(), system_clock())
     worker_metrics = WorkerMetrics(
         identity,
         database,
@@ -103,7 +103,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         await worker_metrics.start()
 
     def on_expired(scope: Scope, queue_id: int, queue: str, group: str, messages: int) -> None:
-        queue_metrics.expired(scope, queue_id, queue, group, messages)
+        queue_metrics.count_expired(scope, queue_id, queue, group, messages)
         broker.notify_ready(queue_id)  # later messages of the partition may be ready now
 
     worker_aggregate = WorkerAggregate(
@@ -123,15 +123,17 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         worker_aggregate,
     )
     await worker_aggregate.start()
-    maintenance = Maintenance(settings.postgres_url, Plan.of(settings), on_expired, broker.drain.notify_work)
+    maintenance = Maintenance(
+        settings.postgres_url, MaintenancePlan.from_settings(settings), on_expired, broker.drain.notify_work
+    )
     await maintenance.start()
-    broker.dead_letters.tasks = DeadTasks(database, run_queues)
-    dead_jobs = DeadJobs(broker.dead_letters)
-    await dead_jobs.start()
+    broker.dead_letters.tasks = TaskDeadLetters(database, run_queues)
+    job_runner = DeadLetterJobRunner(broker.dead_letters)
+    await job_runner.start()
     try:
         yield services
     finally:
-        await dead_jobs.stop()
+        await job_runner.stop()
         await maintenance.stop()
         await run_queues.stop()
         await broker.stop()

@@ -9,7 +9,7 @@ from penstock.batching import BatcherState
 from penstock.broker.context import BrokerContext
 from penstock.broker.database_diagnostics import DatabaseDiagnostics
 from penstock.broker.dead_letters.dead_letter_catalog import DeadLetterCatalog
-from penstock.broker.dead_letters.letters import DeadLetters
+from penstock.broker.dead_letters.dead_letter_service import DeadLetterService
 from penstock.broker.durable_store import DurableStore
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
@@ -107,7 +107,7 @@ class Broker:
         self.queues = QueueAdmin(context, self.notifications)
         self.groups = GroupAdmin(context, self.notifications)
         self.message_actions = MessageActions(context)
-        self.dead_letters = DeadLetters(context)
+        self.dead_letters = DeadLetterService(context)
         self.dead_letter_catalog = DeadLetterCatalog(self.store, self.dead_letters)
         self.batchers: dict[str, BatcherState] = {
             "push": self.pushes.batcher,

@@ -1,9 +1,9 @@
-"""What must happen by itself: chunks opened and dropped, messages let go of, small tables kept small.
+"""Periodic maintenance: rotate and drop chunks, apply retention, prune small tables, compare totals.
 
-Every broker process has one of these, and one in the cluster works: the one that holds the advisory lock. The
-others ask for it once per interval, so they take over when that process, or its connection, dies. A round is
-bounded in time, kind of work by kind of work; what is left waits for the next round, which then comes sooner.
-Nothing is kept in memory that a successor would miss.
+Every broker process has one maintenance task, and one process in the cluster works: the one that holds the
+advisory lock. The others try to acquire the lock once per interval, so one of them takes over when that
+process or its connection dies. Each step of a round has a time budget; unfinished work continues in the next
+round, which then starts sooner. A successor needs nothing that is only in memory.
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ from penstock.model import Scope
 
 logger = logging.getLogger(__name__)
 
-STEP_S = 2.0
-"""What one kind of work may take of a round."""
-SOONER_S = 5.0
-"""Until the next round when something is left over: long enough that moving old messages stays a side job."""
-MANY_DELTAS = 1_000
-"""Changes to dead letters in one round from which they are worth a round of their own."""
-RECOUNT_S = 1.0
+STEP_BUDGET_S = 2.0
+RECOUNT_BUDGET_S = 1.0
+SHORT_INTERVAL_S = 5.0
+"""Pause after an unfinished round: long enough that moving old messages stays a background job."""
+MIN_DELTAS_FOR_SHORT_INTERVAL = 1_000
+"""With this many changes of dead letter counts in a round, the next round starts sooner."""
+OPERATIONS_PER_PRUNE = 5_000
+
+ExpiredCallback = Callable[[Scope, int, str, str, int], None]
+"""Receives scope, queue id, queue, group and number of messages."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How often, and what is due when."""
+class MaintenancePlan:
+    """Intervals and ages of the maintenance work."""
 
     interval_s: float = 30.0
     chunk_bytes: int = 1 << 30
@@ -49,10 +52,10 @@ class Plan:
     trace_age: timedelta = timedelta(days=7)
     operation_age: timedelta = timedelta(hours=1)
     minute_age: timedelta = timedelta(days=30)
-    reconcile_s: float = 600.0
+    reconcile_interval_s: float = 600.0
 
     @classmethod
-    def of(cls, settings: Settings) -> Plan:
+    def from_settings(cls, settings: Settings) -> MaintenancePlan:
         return cls(
             settings.maintenance_s,
             settings.chunk_mb << 20,
@@ -67,27 +70,28 @@ class Plan:
 class Maintenance:
     """The background task. `start` and `stop` may be called twice.
 
-    `stop` cuts a round short: the step under way takes effect as a whole or not at all. `let_go` is told of
-    messages that a group will never see because their time was over: scope, queue id, queue, group, how many.
-    `lanes_wait` is called when there are operations to be carried out, in case nobody else knows.
+    `stop` interrupts a round: the current step takes effect as a whole or not at all. `on_expired` receives
+    the messages that a group will never get because their retention or time to live is over.
+    `notify_deferred` is called when deferred operations wait, because the broker that accepted them may have
+    died.
     """
 
     def __init__(
         self,
         url: str,
-        plan: Plan,
-        let_go: Callable[[Scope, int, str, str, int], None] | None = None,
-        lanes_wait: Callable[[], None] | None = None,
+        plan: MaintenancePlan,
+        on_expired: ExpiredCallback | None = None,
+        notify_deferred: Callable[[], None] | None = None,
         clock: Clock = system_clock,
     ) -> None:
         self._url = url
         self._plan = plan
-        self._let_go = let_go
-        self._lanes_wait = lanes_wait
+        self._on_expired = on_expired
+        self._notify_deferred = notify_deferred
         self._clock = clock
-        self._session: MaintenanceLock | None = None
-        self._after = 0
-        self._reconciled = False
+        self._lock: MaintenanceLock | None = None
+        self._last_retained_partition = 0
+        self._has_reconciled = False
         self._task: asyncio.Task[None] | None = None
         self.rounds = 0
 
@@ -100,179 +104,189 @@ class Maintenance:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
-        await self._release()
+        await self._release_lock()
 
     @property
-    def leads(self) -> bool:
-        """Whether this process is the one that works."""
-        return self._session is not None
+    def is_leader(self) -> bool:
+        """Whether this process holds the lock."""
+        return self._lock is not None
 
-    async def round(self) -> bool:
-        """Do what is due, if this process has or gets the lock; whether something is left over."""
-        if self._session is None or self._session.is_closed:
-            self._session = await MaintenanceLock.acquire(self._url)
-        session = self._session
-        if session is None:
+    async def run_round(self) -> bool:
+        """Run all steps if this process holds or gets the lock; return whether work is unfinished."""
+        if self._lock is None or self._lock.is_closed:
+            self._lock = await MaintenanceLock.acquire(self._url)
+        lock = self._lock
+        if lock is None:
             return False
-        left = False
+        is_unfinished = False
         steps: tuple[Callable[[MaintenanceLock], Awaitable[bool]], ...] = (
-            self._read_clock,
-            self._rotate,
-            self._retain,
-            self._expire,
-            self._reclaim,
-            self._prune,
-            self._look_at_lanes,
-            self._fold_dead,
-            self._group_dead,
-            self._recount_dead,
-            self._forget_minutes,
+            self._record_xid_clock,
+            self._rotate_chunks,
+            self._apply_retention,
+            self._expire_positions,
+            self._reclaim_chunks,
+            self._prune_traces,
+            self._check_deferred_operations,
+            self._fold_dead_letter_counts,
+            self._assign_error_keys,
+            self._recount_dead_letters,
+            self._prune_minutes,
             self._reconcile,
             self._vacuum,
         )
         for step in steps:
             try:
-                left = await step(session) or left
+                is_unfinished = await step(lock) or is_unfinished
             except PenstockError as error:
-                if session.is_closed:
+                if lock.is_closed:
                     raise
-                logger.warning("maintenance put off %s: %s", step.__name__.strip("_"), error.detail)
+                logger.warning("Maintenance postponed %s: %s", step.__name__.strip("_"), error.detail)
             except Exception:
-                # One kind of work that fails must not be the end of the others.
-                logger.exception("maintenance failed at %s", step.__name__.strip("_"))
-                if session.is_closed:
+                # A step that fails must not prevent the other steps.
+                logger.exception("Maintenance failed at %s", step.__name__.strip("_"))
+                if lock.is_closed:
                     raise
         self.rounds += 1
-        return left
+        return is_unfinished
 
     async def _run(self) -> None:
-        # Several processes that start together should not ask together for ever.
+        # Processes that start together must not try to acquire the lock together in every round.
         await asyncio.sleep(random.uniform(0, min(self._plan.interval_s, 5.0)))
         while True:
-            left = False
+            is_unfinished = False
             try:
-                left = await self.round()
+                is_unfinished = await self.run_round()
             except PenstockError as error:
-                logger.warning("maintenance waits for the database: %s", error.detail)
-                await self._release()
+                logger.warning("Maintenance waits for the database: %s", error.detail)
+                await self._release_lock()
             except Exception:
-                logger.exception("a round of maintenance failed")
-                await self._release()
-            await asyncio.sleep(min(SOONER_S, self._plan.interval_s) if left else self._plan.interval_s)
+                logger.exception("A round of maintenance failed")
+                await self._release_lock()
+            interval_s = self._plan.interval_s
+            await asyncio.sleep(min(SHORT_INTERVAL_S, interval_s) if is_unfinished else interval_s)
 
-    async def _release(self) -> None:
-        session, self._session = self._session, None
-        self._reconciled = False
-        if session is not None:
-            await session.close()
+    async def _release_lock(self) -> None:
+        lock, self._lock = self._lock, None
+        self._has_reconciled = False
+        if lock is not None:
+            await lock.close()
 
-    async def _read_clock(self, session: MaintenanceLock) -> bool:
-        await vacuum.record_xid_clock(session)
+    async def _record_xid_clock(self, lock: MaintenanceLock) -> bool:
+        await vacuum.record_xid_clock(lock)
         return False
 
-    async def _rotate(self, session: MaintenanceLock) -> bool:
-        await chunks.rotate(session, self._plan.chunk_bytes, self._plan.chunk_age)
+    async def _rotate_chunks(self, lock: MaintenanceLock) -> bool:
+        await chunks.rotate(lock, self._plan.chunk_bytes, self._plan.chunk_age)
         return False
 
-    async def _retain(self, session: MaintenanceLock) -> bool:
-        """All partitions once, or as many as there is time for; the next round goes on behind them."""
-        spent = chunks.time_budget(STEP_S)
-        while not spent():
-            last, gone = await retention.apply_retention(session, self._after)
-            self._tell("retention", gone)
-            self._after = last or 0
-            if last is None:
+    async def _apply_retention(self, lock: MaintenanceLock) -> bool:
+        """Visit all partitions, or as many as the budget allows; the next round continues after them."""
+        is_time_over = chunks.time_budget(STEP_BUDGET_S)
+        while not is_time_over():
+            last_partition, dropped = await retention.apply_retention(lock, self._last_retained_partition)
+            self._report_expired("retention", dropped)
+            self._last_retained_partition = last_partition or 0
+            if last_partition is None:
                 return False
         return True
 
-    async def _expire(self, session: MaintenanceLock) -> bool:
-        spent = chunks.time_budget(STEP_S)
-        more = True
-        while more and not spent():
-            more, gone = await retention.expire_idle_positions(session)
-            self._tell("time to live", gone)
-        return more
+    async def _expire_positions(self, lock: MaintenanceLock) -> bool:
+        is_time_over = chunks.time_budget(STEP_BUDGET_S)
+        has_more = True
+        while has_more and not is_time_over():
+            has_more, dropped = await retention.expire_idle_positions(lock)
+            self._report_expired("time to live", dropped)
+        return has_more
 
-    async def _reclaim(self, session: MaintenanceLock) -> bool:
-        return (await chunks.reclaim(session, chunks.time_budget(STEP_S))).unfinished
+    async def _reclaim_chunks(self, lock: MaintenanceLock) -> bool:
+        return (await chunks.reclaim(lock, chunks.time_budget(STEP_BUDGET_S))).unfinished
 
-    async def _prune(self, session: MaintenanceLock) -> bool:
-        spent = chunks.time_budget(STEP_S)
+    async def _prune_traces(self, lock: MaintenanceLock) -> bool:
+        is_time_over = chunks.time_budget(STEP_BUDGET_S)
         before = to_utc(self._clock()) - self._plan.trace_age
-        more = True
-        while more and not spent():
-            more = await TraceLog(session).prune(before)
-        return more
+        has_more = True
+        while has_more and not is_time_over():
+            has_more = await TraceLog(lock).prune(before)
+        return has_more
 
-    async def _look_at_lanes(self, session: MaintenanceLock) -> bool:
-        """Operations that are done are forgotten after a while; lanes whose broker died find another one."""
-        spent = chunks.time_budget(STEP_S)
-        more = True
-        while more and not spent():
-            gone = await DeferredOperations(session).prune_completed(
-                self._plan.operation_age.total_seconds(), 5_000
+    async def _check_deferred_operations(self, lock: MaintenanceLock) -> bool:
+        """Prune completed operations, and have this broker drain lanes whose broker died."""
+        operations = DeferredOperations(lock)
+        is_time_over = chunks.time_budget(STEP_BUDGET_S)
+        has_more = True
+        while has_more and not is_time_over():
+            pruned = await operations.prune_completed(
+                self._plan.operation_age.total_seconds(), OPERATIONS_PER_PRUNE
             )
-            more = gone == 5_000
-        if self._lanes_wait is not None and await DeferredOperations(session).seconds_until_due() is not None:
-            self._lanes_wait()
-        return more
+            has_more = pruned == OPERATIONS_PER_PRUNE
+        if self._notify_deferred is not None and await operations.seconds_until_due() is not None:
+            self._notify_deferred()
+        return has_more
 
-    async def _fold_dead(self, session: MaintenanceLock) -> bool:
-        """All deltas of dead letters. Where many came, many will: the next round comes sooner."""
-        spent = chunks.time_budget(STEP_S)
-        folded = total = await dead_letter_counts.fold_deltas(session)
-        while folded >= dead_letter_counts.DELTAS_PER_FOLD and not spent():
-            folded = await dead_letter_counts.fold_deltas(session)
+    async def _fold_dead_letter_counts(self, lock: MaintenanceLock) -> bool:
+        """Fold all deltas into the counts. After many deltas more are expected, so the next round starts
+        sooner."""
+        is_time_over = chunks.time_budget(STEP_BUDGET_S)
+        folded = total = await dead_letter_counts.fold_deltas(lock)
+        while folded >= dead_letter_counts.DELTAS_PER_FOLD and not is_time_over():
+            folded = await dead_letter_counts.fold_deltas(lock)
             total += folded
-        await dead_letter_counts.prune_records(session)
-        return total >= MANY_DELTAS
+        await dead_letter_counts.prune_records(lock)
+        return total >= MIN_DELTAS_FOR_SHORT_INTERVAL
 
-    async def _group_dead(self, session: MaintenanceLock) -> bool:
-        spent = chunks.time_budget(STEP_S)
-        more = True
-        while more and not spent():
-            more = await dead_letter_counts.assign_error_keys(session)
-        return more
+    async def _assign_error_keys(self, lock: MaintenanceLock) -> bool:
+        is_time_over = chunks.time_budget(STEP_BUDGET_S)
+        has_more = True
+        while has_more and not is_time_over():
+            has_more = await dead_letter_counts.assign_error_keys(lock)
+        return has_more
 
-    async def _recount_dead(self, session: MaintenanceLock) -> bool:
-        """Some slices of the recount, if one is due; the next round goes on behind them."""
-        if not await dead_letter_counts.is_recount_due(session):
+    async def _recount_dead_letters(self, lock: MaintenanceLock) -> bool:
+        """Recount some slices if a recount is due; the next round continues after them."""
+        if not await dead_letter_counts.is_recount_due(lock):
             return False
-        spent = chunks.time_budget(RECOUNT_S)
-        while not spent():
-            if (await dead_letter_counts.recount(session)).ended:
+        is_time_over = chunks.time_budget(RECOUNT_BUDGET_S)
+        while not is_time_over():
+            if (await dead_letter_counts.recount(lock)).ended:
                 break
         return False
 
-    async def _forget_minutes(self, session: MaintenanceLock) -> bool:
-        spent = chunks.time_budget(STEP_S)
+    async def _prune_minutes(self, lock: MaintenanceLock) -> bool:
+        is_time_over = chunks.time_budget(STEP_BUDGET_S)
         before = to_utc(self._clock()) - self._plan.minute_age
-        more = True
-        while more and not spent():
-            more = await worker_minutes.prune_minutes(session, before)
-        return more
+        has_more = True
+        while has_more and not is_time_over():
+            has_more = await worker_minutes.prune_minutes(lock, before)
+        return has_more
 
-    async def _reconcile(self, session: MaintenanceLock) -> bool:
-        """Some queues of the reconciliation, if one is due; the next round goes on behind them. One is due
-        when this process begins to lead, and then again and again."""
-        is_first, self._reconciled = not self._reconciled, True
-        if not is_first and not await Reconciliation(session).is_due(self._plan.reconcile_s):
+    async def _reconcile(self, lock: MaintenanceLock) -> bool:
+        """Reconcile some queues if it is due; the next round continues after them.
+
+        It is due when this process becomes the leader, and then after every interval.
+        """
+        is_first, self._has_reconciled = not self._has_reconciled, True
+        reconciliation = Reconciliation(lock)
+        if not is_first and not await reconciliation.is_due(self._plan.reconcile_interval_s):
             return False
-        spent = chunks.time_budget(RECOUNT_S)
+        is_time_over = chunks.time_budget(RECOUNT_BUDGET_S)
         ended = False
-        while not ended and not spent():
-            ended = await Reconciliation(session).run_step()
+        while not ended and not is_time_over():
+            ended = await reconciliation.run_step()
         return not ended
 
-    async def _vacuum(self, session: MaintenanceLock) -> bool:
-        for name in await vacuum.vacuum_busy_tables(session):
-            logger.debug("vacuumed %s", name)
+    async def _vacuum(self, lock: MaintenanceLock) -> bool:
+        for table in await vacuum.vacuum_busy_tables(lock):
+            logger.debug("Vacuumed %s", table)
         return False
 
-    def _tell(self, why: str, gone: list[DroppedMessages]) -> None:
-        for one in gone:
+    def _report_expired(self, reason: str, dropped: list[DroppedMessages]) -> None:
+        for batch in dropped:
             logger.info(
-                "%s is over for %d messages of queue %r, group %r", why, one.messages, one.queue, one.group
+                "The %s of %d messages of queue %r, group %r is over",
+                reason,
+                batch.messages,
+                batch.queue,
+                batch.group,
             )
-            if self._let_go is not None:
-                self._let_go(one.scope, one.queue_id, one.queue, one.group, one.messages)
+            if self._on_expired is not None:
+                self._on_expired(batch.scope, batch.queue_id, batch.queue, batch.group, batch.messages)

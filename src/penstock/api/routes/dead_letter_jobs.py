@@ -19,7 +19,7 @@ from penstock.api.http.request_parsing import check_name, read_json, request_bod
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import Services, get_services
-from penstock.broker.dead_letters.task_letters import DeadTasks
+from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
 from penstock.broker.durable_store import DeadLetter, DeadLetterFilter, DeadLetterJob
 from penstock.clock import iso
 from penstock.errors import InvalidRequest
@@ -85,14 +85,14 @@ async def list_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) ->
 async def get_job(request: Request, job_id: uuid.UUID) -> dict[str, object]:
     """Report the progress of a job."""
     get_guards(request).check(request, remote=True)
-    return job_to_json(await get_services(request).broker.dead_letters.job(DEFAULT_SCOPE, job_id))
+    return job_to_json(await get_services(request).broker.dead_letters.get_job(DEFAULT_SCOPE, job_id))
 
 
 @router.post("/jobs/{job_id}/cancel")
 async def cancel_job(request: Request, job_id: uuid.UUID) -> dict[str, object]:
     """Cancel a job. Its changes stay; a job that has ended is returned as it is."""
     get_guards(request).check(request)
-    return job_to_json(await get_services(request).broker.dead_letters.cancel(DEFAULT_SCOPE, job_id))
+    return job_to_json(await get_services(request).broker.dead_letters.cancel_job(DEFAULT_SCOPE, job_id))
 
 
 async def _create_job(request: Request, kind: str) -> Response:
@@ -113,13 +113,13 @@ async def _create_job(request: Request, kind: str) -> Response:
         )
     if tasks is not None:
         return await _create_task_job(services, tasks, kind, selection, body)
-    job = await services.broker.dead_letters.make_job(
+    job = await services.broker.dead_letters.create_job(
         DEFAULT_SCOPE,
         kind,
         selection.filter,
-        letter_ids=selection.dead_letter_ids,
+        dead_letter_ids=selection.dead_letter_ids,
         rate=body.ratePerSecond,
-        dry=body.dryRun,
+        dry_run=body.dryRun,
     )
     if not body.dryRun:
         return accepted(job)
@@ -142,15 +142,15 @@ async def _create_job(request: Request, kind: str) -> Response:
 
 
 async def _create_task_job(
-    services: Services, tasks: DeadTasks, kind: str, selection: JobSelection, body: JobBody
+    services: Services, tasks: TaskDeadLetters, kind: str, selection: JobSelection, body: JobBody
 ) -> Response:
     """Create a job on the dead tasks of a run queue, or answer a dry run."""
     task_filter, task_ids = selection.filter, selection.task_ids
     if task_ids:
-        task_filter = replace(task_filter, queue=await tasks.queue_of(DEFAULT_SCOPE, task_ids))
+        task_filter = replace(task_filter, queue=await tasks.find_queue(DEFAULT_SCOPE, task_ids))
     if not body.dryRun:
         return accepted(
-            await services.broker.dead_letters.make_task_job(
+            await services.broker.dead_letters.create_task_job(
                 DEFAULT_SCOPE, kind, task_filter, task_ids=task_ids, rate=body.ratePerSecond
             )
         )

@@ -72,7 +72,7 @@ async def list_dead_letters(
     )
     tasks = await services.broker.dead_letter_catalog.run_queue_tasks(DEFAULT_SCOPE, queue)
     if tasks is not None:
-        task_page = await tasks.find(DEFAULT_SCOPE, selection, limit=limit, after=cursor)
+        task_page = await tasks.search(DEFAULT_SCOPE, selection, limit=limit, after=cursor)
         return json_response(
             {
                 "messages": [dead_task_to_dict(task) for task in task_page.tasks],
@@ -147,7 +147,7 @@ async def list_error_groups(
     if queue is not None:
         tasks = await broker.dead_letter_catalog.run_queue_tasks(DEFAULT_SCOPE, queue)
         if tasks is not None:
-            task_groups, is_complete = await tasks.groups(DEFAULT_SCOPE, queue, hours)
+            task_groups, is_complete = await tasks.list_error_groups(DEFAULT_SCOPE, queue, hours)
             return {
                 "groups": [
                     task_error_group_to_dict(task_group, queue)
@@ -177,8 +177,8 @@ async def get_dead_letter(request: Request, letter_id: LetterId) -> Response:
     services = get_services(request)
     if is_task_id(letter_id):
         tasks = services.broker.dead_letter_catalog.dead_tasks
-        return json_response(dead_task_to_dict(await tasks.task(DEFAULT_SCOPE, letter_id)))
-    dead_letter = await services.broker.dead_letters.letter(DEFAULT_SCOPE, parse_dead_letter_id(letter_id))
+        return json_response(dead_task_to_dict(await tasks.get(DEFAULT_SCOPE, letter_id)))
+    dead_letter = await services.broker.dead_letters.get(DEFAULT_SCOPE, parse_dead_letter_id(letter_id))
     return json_response(dead_letter_to_dict(services, dead_letter))
 
 

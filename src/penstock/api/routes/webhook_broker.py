@@ -68,13 +68,13 @@ async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) 
     dead_letter_filter = DeadLetterFilter(queue=channelId, group=consumerId)
     if await catalog.run_queue_tasks(DEFAULT_SCOPE, channelId, for_change=True) is not None:
         return accepted(
-            await services.broker.dead_letters.make_task_job(DEFAULT_SCOPE, "purge", dead_letter_filter)
+            await services.broker.dead_letters.create_task_job(DEFAULT_SCOPE, "purge", dead_letter_filter)
         )
     if not await catalog.has_had_dead_letters(DEFAULT_SCOPE, channelId, consumerId):
         raise UnknownGroup(
             f"Consumer {consumerId!r} of channel {channelId!r} has never had a dead letter.", group=consumerId
         )
-    return accepted(await services.broker.dead_letters.make_job(DEFAULT_SCOPE, "purge", dead_letter_filter))
+    return accepted(await services.broker.dead_letters.create_job(DEFAULT_SCOPE, "purge", dead_letter_filter))
 
 
 @router.delete("/channel/{channelId}/consumer/{consumerId}/job/{jobId}")

@@ -7,7 +7,7 @@ import msgspec
 from penstock.api.http.parameters import MAX_ID
 from penstock.api.http.response import iso_or_none, payload_fields
 from penstock.api.services import Services
-from penstock.broker.dead_letters.task_letters import ErrorGroup, died
+from penstock.broker.dead_letters.task_dead_letters import TaskErrorGroup, time_of_death
 from penstock.broker.durable_store import DeadLetter
 from penstock.clock import iso, to_utc
 from penstock.model import QUEUE_MODE
@@ -40,7 +40,7 @@ def dead_task_to_dict(task: Task) -> dict[str, object]:
         "errorGroup": None,
         "retryCount": task.attempts,
         "createdAt": iso(to_utc(task.enqueued_ms / 1000)),
-        "failedAt": iso(died(task)),
+        "failedAt": iso(time_of_death(task)),
         "timesDead": None,
         "totalAttempts": task.attempts,
         "firstEnqueuedAt": iso(to_utc(task.enqueued_ms / 1000)),
@@ -49,7 +49,7 @@ def dead_task_to_dict(task: Task) -> dict[str, object]:
     }
 
 
-def task_error_group_to_dict(group: ErrorGroup, queue: str) -> dict[str, object]:
+def task_error_group_to_dict(group: TaskErrorGroup, queue: str) -> dict[str, object]:
     return {
         "errorGroup": str(group.key),
         "error": group.pattern or "no error was given",

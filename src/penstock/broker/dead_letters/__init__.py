@@ -1,1 +1,1 @@
-"""Dead letters of durable queues and run queues: requeue, delete, and jobs over many of them."""
+"""Dead letters of durable queues and run queues: find, requeue and delete them, one by one or with jobs."""

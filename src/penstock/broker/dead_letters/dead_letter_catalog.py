@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from datetime import datetime
 
-from penstock.broker.dead_letters.letters import DeadLetters
-from penstock.broker.dead_letters.task_letters import DeadTasks
+from penstock.broker.dead_letters.dead_letter_service import DeadLetterService
+from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
 from penstock.broker.durable_store import DurableStore
 from penstock.errors import RedisUnavailable, UnknownTask
 from penstock.model import QUEUE_MODE, Scope
@@ -38,12 +38,12 @@ class QueueDeadLettersPage:
 
 
 class DeadLetterCatalog:
-    def __init__(self, store: DurableStore, dead_letters: DeadLetters) -> None:
+    def __init__(self, store: DurableStore, dead_letters: DeadLetterService) -> None:
         self._store = store
         self._dead_letters = dead_letters
 
     @property
-    def dead_tasks(self) -> DeadTasks:
+    def dead_tasks(self) -> TaskDeadLetters:
         tasks = self._dead_letters.tasks
         assert tasks is not None
         return tasks
@@ -88,10 +88,10 @@ class DeadLetterCatalog:
         tasks = self.dead_tasks
         try:
             async with asyncio.timeout(REDIS_TIMEOUT_S):
-                states = [state for state in await tasks.counts(scope) if queue in (None, state.queue)]
+                states = [state for state in await tasks.list_queues(scope) if queue in (None, state.queue)]
                 oldest: list[datetime | None] = [None] * len(states)
                 for index, state in enumerate(states[: MAX_AGES if ages else 0]):
-                    oldest[index] = await tasks.oldest(scope, state.queue)
+                    oldest[index] = await tasks.find_oldest_death(scope, state.queue)
         except (RedisUnavailable, TimeoutError):
             return None
         return [
@@ -105,7 +105,7 @@ class DeadLetterCatalog:
 
     async def run_queue_tasks(
         self, scope: Scope, queue: str | None, *, for_change: bool = False
-    ) -> DeadTasks | None:
+    ) -> TaskDeadLetters | None:
         """The dead tasks of the queue if it is a run queue; None for a durable queue, without asking Redis.
 
         While Redis is unreachable, any other name reads as no run queue. With `for_change` it raises
@@ -127,7 +127,7 @@ class DeadLetterCatalog:
 
     async def change_task(self, scope: Scope, kind: str, task_id: str, queue: str | None = None) -> Task:
         """Requeue or purge one dead task; UnknownTask if it is not dead, or not of that queue."""
-        task = await self.dead_tasks.task(scope, task_id)
+        task = await self.dead_tasks.get(scope, task_id)
         if queue not in (None, task.queue) or not await self.dead_tasks.change(
             scope, kind, task.queue, [task_id]
         ):

@@ -1,11 +1,11 @@
-"""Carrying out jobs on dead letters, in the background of every broker process.
+"""Execute jobs on dead letters, in the background of every broker process.
 
-A process takes jobs under a lease, a few at a time, and does each chunk by chunk. A chunk is one transaction
-that also notes how far the job has come and renews the lease. A process that dies leaves its jobs to the next
-one that looks, which goes on behind the last chunk: no letter is missed, and none is taken twice.
+A process leases a few jobs at a time and executes each chunk by chunk. A chunk is one transaction, which also
+records the progress of the job and renews the lease. When a process dies, another process leases its jobs and
+continues after the last chunk: no dead letter is missed, and none is changed twice.
 
-Jobs are in no hurry: after each chunk they leave the database alone for as long as the chunk took, or for as
-long as the job's rate asks for.
+Jobs have low priority: after each chunk they pause as long as the chunk took, or as long as the rate of the
+job demands.
 """
 
 from __future__ import annotations
@@ -13,45 +13,66 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from penstock.broker.dead_letters.letters import DeadLetters
+from penstock.broker.dead_letters.dead_letter_service import DeadLetterService
 from penstock.broker.encryption import KeyMissing
+from penstock.durable.dead_letters.jobs import DeadLetterJob
 from penstock.durable.maintenance_lock import ResourceBusy
 from penstock.errors import DatabaseUnavailable, PenstockError, RedisUnavailable
 from penstock.ids import new_id
 
 logger = logging.getLogger(__name__)
 
-CHUNK = {"requeue": 100, "purge": 500}
-"""Letters per transaction at most: few enough that nobody notices who has to wait for it."""
-SMALLER = 10
-"""A chunk is never smaller than this part of that: a slow disk takes its time for the smallest too."""
-AIM_S = 0.05
-"""How long a chunk may take. Letters may be large, and the disk busy; then chunks get smaller."""
-LOOK_AT = 5_000
-AT_ONCE = 4
-"""Jobs of one process at the same time: one that is slow on purpose must not hold up the others."""
-IDLE_S = 5.0
-"""How often a process looks for jobs that others have left or made."""
-HELD_S = 1.0
-"""Until a requeue tries again that a queue had no room for."""
-SHORTEST_S = 0.002
-LONGEST_S = 1.0
+MIN_CHUNK_FRACTION = 10
+"""A chunk is at least this fraction of the maximum: on a slow disk the smallest chunk takes long too."""
+TARGET_CHUNK_S = 0.05
+"""Chunks that take longer get smaller: dead letters may be large, and the disk busy."""
+MAX_SCANNED_PER_CHUNK = 5_000
+MAX_CONCURRENT_JOBS = 4
+"""Jobs of one process at a time: a job with a low rate must not block the others."""
+MAX_PAUSE_S = 1.0
 
 
-class DeadJobs:
-    """The background task. `start` and `stop` may be called twice; `stop` leaves its jobs to others."""
+@dataclass(frozen=True, slots=True)
+class JobPacing:
+    """Sizes and intervals of the runner."""
 
-    def __init__(self, letters: DeadLetters) -> None:
-        self._letters = letters
-        self._due = asyncio.Event()
+    max_chunk: Mapping[str, int] = field(default_factory=lambda: {"requeue": 100, "purge": 500})
+    """Dead letters per transaction, by kind of job: few enough that other transactions do not wait
+    noticeably."""
+    poll_interval_s: float = 5.0
+    """How often a process looks for jobs that other processes created or left."""
+    retry_interval_s: float = 1.0
+    """Pause before a retry when the queue is full or a server is unreachable."""
+    min_pause_s: float = 0.002
+
+    def chunk_limit(self, kind: str, rate: int | None) -> int:
+        """Return the maximum number of dead letters per chunk: with a rate, about two chunks a second."""
+        return self.max_chunk[kind] if rate is None else max(1, min(self.max_chunk[kind], rate // 2))
+
+    def pause_s(self, rate: int | None, changed: int, took_s: float) -> float:
+        """Return how long to pause after a chunk that took `took_s`."""
+        if rate is None:
+            return min(max(took_s, self.min_pause_s), MAX_PAUSE_S)
+        return max(changed / rate - took_s, self.min_pause_s)
+
+
+class DeadLetterJobRunner:
+    """The background task. `start` and `stop` may be called twice; `stop` releases its jobs to other
+    processes."""
+
+    def __init__(self, dead_letters: DeadLetterService, pacing: JobPacing | None = None) -> None:
+        self._dead_letters = dead_letters
+        self._pacing = pacing or JobPacing()
+        self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._running: dict[asyncio.Task[None], Any] = {}
+        self._running: dict[asyncio.Task[None], DeadLetterJob] = {}
 
     async def start(self) -> None:
         if self._task is None:
-            self._letters.wake = self._due.set
+            self._dead_letters.on_job_created = self._wake.set
             self._task = asyncio.create_task(self._run(), name="dead letter jobs")
 
     async def stop(self) -> None:
@@ -64,78 +85,70 @@ class DeadJobs:
         self._task = None
         for job in running.values():
             try:
-                await self._letters.let_go(job, job.owner)
+                assert job.owner is not None
+                await self._dead_letters.release_job(job, job.owner)
             except PenstockError as error:
-                logger.warning("job %s waits until its lease runs out: %s", job.id, error.detail)
+                logger.warning("Job %s stays leased until its lease expires: %s", job.id, error.detail)
 
     async def _run(self) -> None:
         while True:
-            self._due.clear()
+            self._wake.clear()
             try:
                 while (
-                    len(self._running) < AT_ONCE and (job := await self._letters.take(new_id())) is not None
+                    len(self._running) < MAX_CONCURRENT_JOBS
+                    and (job := await self._dead_letters.lease_job(new_id())) is not None
                 ):
-                    task = asyncio.create_task(self._do(job), name=f"job {job['id']}")
+                    task = asyncio.create_task(self._execute(job), name=f"job {job.id}")
                     self._running[task] = job
-                    task.add_done_callback(self._ended)
+                    task.add_done_callback(self._on_job_ended)
             except PenstockError as error:
-                logger.warning("jobs on dead letters wait: %s", error.detail)
+                logger.warning("Jobs on dead letters wait: %s", error.detail)
             except Exception:
-                # Whatever is wrong now may be right when somebody looks again.
-                logger.exception("jobs on dead letters were not looked for")
+                # The next poll may succeed.
+                logger.exception("Could not look for jobs on dead letters")
             try:
-                async with asyncio.timeout(IDLE_S):
-                    await self._due.wait()
+                async with asyncio.timeout(self._pacing.poll_interval_s):
+                    await self._wake.wait()
             except TimeoutError:
-                pass  # look again
+                pass  # poll again
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_job_ended(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)
-        self._due.set()
+        self._wake.set()
 
-    async def _do(self, job: Any) -> None:
-        """Carry out a job, until it has ended or is somebody else's."""
-        owner, most = job.owner, chunk_of(job.kind, job.rate)
-        limit = max(1, most // SMALLER)  # how large its letters are is not known yet
-        logger.info("job %s: %s of about %d dead letters", job.id, job.kind, job.total)
+    async def _execute(self, job: DeadLetterJob) -> None:
+        """Execute a job until it has ended or another process owns it."""
+        owner = job.owner
+        assert owner is not None
+        max_limit = self._pacing.chunk_limit(job.kind, job.rate)
+        limit = max(1, max_limit // MIN_CHUNK_FRACTION)  # the size of its dead letters is unknown
+        logger.info("Job %s: %s of about %d dead letters", job.id, job.kind, job.total)
         while job.state == "running" and job.owner == owner:
-            started, before = time.monotonic(), job.changed
+            started_s, changed_before = time.monotonic(), job.changed
             try:
-                job = await self._letters.advance(job, owner, limit, LOOK_AT)
+                job = await self._dead_letters.advance_job(job, owner, limit, MAX_SCANNED_PER_CHUNK)
             except KeyMissing as error:
-                await self._letters.fail(job, owner, error.detail)
+                await self._dead_letters.fail_job(job, owner, error.detail)
                 return
             except (ResourceBusy, DatabaseUnavailable, RedisUnavailable) as error:
-                logger.warning("job %s waits: %s", job.id, error.detail)
-                await asyncio.sleep(HELD_S)
+                logger.warning("Job %s waits: %s", job.id, error.detail)
+                await asyncio.sleep(self._pacing.retry_interval_s)
                 continue
             except Exception:
-                # It stays as it is, and is tried again when its lease has run out.
-                logger.exception("job %s was interrupted", job.id)
+                # The job keeps its state, and a process continues it after its lease has expired.
+                logger.exception("Job %s was interrupted", job.id)
                 return
             if job.note:
-                await asyncio.sleep(HELD_S)
+                await asyncio.sleep(self._pacing.retry_interval_s)
                 continue
-            took_s = time.monotonic() - started
-            limit = next_chunk(limit, most, took_s)
-            await asyncio.sleep(pause_s(job.rate, job.changed - before, took_s))
-        logger.info("job %s: %s, %d letters changed", job.id, job.state, job.changed)
+            took_s = time.monotonic() - started_s
+            limit = next_chunk_size(limit, max_limit, took_s)
+            await asyncio.sleep(self._pacing.pause_s(job.rate, job.changed - changed_before, took_s))
+        logger.info("Job %s: %s, %d dead letters changed", job.id, job.state, job.changed)
 
 
-def chunk_of(kind: str, rate: int | None) -> int:
-    """How many letters at a time at most: with a rate, about twice a second."""
-    return CHUNK[kind] if rate is None else max(1, min(CHUNK[kind], rate // 2))
-
-
-def next_chunk(limit: int, most: int, took_s: float) -> int:
-    """How many letters to take after a chunk of `limit` that took so long."""
-    if took_s > AIM_S:
-        return max(1, most // SMALLER, limit // 2)
-    return min(most, limit * 2) if took_s < AIM_S / 2 else limit
-
-
-def pause_s(rate: int | None, changed: int, took_s: float) -> float:
-    """How long to wait after a chunk that took so long."""
-    if rate is None:
-        return min(max(took_s, SHORTEST_S), LONGEST_S)
-    return max(changed / rate - took_s, SHORTEST_S)
+def next_chunk_size(size: int, max_size: int, took_s: float) -> int:
+    """Return the size of the next chunk, after a chunk of `size` that took `took_s`."""
+    if took_s > TARGET_CHUNK_S:
+        return max(1, max_size // MIN_CHUNK_FRACTION, size // 2)
+    return min(max_size, size * 2) if took_s < TARGET_CHUNK_S / 2 else size

@@ -194,7 +194,7 @@ class Acks:
             run_times_ms.append(run_ms or 0)
             partition_ids.add(ack.partition_id)
         for (queue_id, queue, group, outcome), run_times_ms in run_times.items():
-            self._context.metrics.settled(scope, queue_id, queue, group, outcome, run_times_ms)
+            self._context.metrics.count_acked(scope, queue_id, queue, group, outcome, run_times_ms)
         for queue_id, partition_ids in released_partitions.items():
             self._context.wakeups.notify(queue_id, len(partition_ids), partition_ids)
 

@@ -67,7 +67,7 @@ class QueueAdmin:
         groups = await self._context.store.consumer_groups.ids_by_name(row.id)
         existed = await self._context.store.catalog.delete_queue(row.id)
         self._publish_change(scope, row.id, queue)
-        self._context.metrics.gone(scope, row.id, queue, ["", *groups])
+        self._context.metrics.emit_deleted(scope, row.id, queue, ["", *groups])
         return existed
 
     def _publish_change(self, scope: Scope, queue_id: int, queue: str) -> None:
@@ -127,8 +127,8 @@ class GroupAdmin:
             positions += await self._context.store.consumer_groups.delete(row.group_id)
             self._context.id_cache.invalidate_queue(scope, row.queue)
             self._notifications.publish_change(row.queue_id)
-            self._context.metrics.touched(scope, row.queue_id, row.queue)
-            self._context.metrics.gone(scope, row.queue_id, row.queue, [group])
+            self._context.metrics.mark_changed(scope, row.queue_id, row.queue)
+            self._context.metrics.emit_deleted(scope, row.queue_id, row.queue, [group])
         return positions
 
     async def _find(self, scope: Scope, group: str, queue: str | None = None) -> list[GroupSubscription]:
@@ -143,7 +143,7 @@ class GroupAdmin:
         self, scope: Scope, row: GroupSubscription, target: str, partition_id: int | None = None
     ) -> SeekResult:
         moved = await self._context.store.consumer_groups.seek(row.group_id, target, partition_id)
-        self._context.metrics.touched(scope, row.queue_id, row.queue)
+        self._context.metrics.mark_changed(scope, row.queue_id, row.queue)
         self._context.wakeups.notify(row.queue_id, ALL_POPS)
         return moved
 

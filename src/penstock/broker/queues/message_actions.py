@@ -90,7 +90,7 @@ class MessageActions:
         location = await self.locate_partition(scope, partition_id)
         if not await self._context.store.messages.delete(partition_id, transaction_id):
             raise _unknown_message(transaction_id, location)
-        self._context.metrics.touched(scope, location.queue_id, location.queue)
+        self._context.metrics.mark_changed(scope, location.queue_id, location.queue)
         self._context.wakeups.notify(location.queue_id)
         return location
 
@@ -117,7 +117,7 @@ class MessageActions:
                 f"Group {group_name!r} has already finished message {transaction_id!r}.", group=group_name
             )
         if outcome != "already_dead":
-            self._context.metrics.buried(scope, location.queue_id, location.queue, group_name)
+            self._context.metrics.count_dead(scope, location.queue_id, location.queue, group_name)
             self._context.wakeups.notify(location.queue_id)
         return group_name, outcome
 
@@ -154,7 +154,7 @@ class MessageActions:
             )
         if outcome == "operations_waiting":
             raise Overloaded
-        self._context.metrics.pushed(scope, location.queue_id, location.queue, 1)
+        self._context.metrics.count_pushed(scope, location.queue_id, location.queue, 1)
         self._context.wakeups.notify(location.queue_id)
         return location, message_id
 

@@ -295,7 +295,7 @@ class Pushes:
     def count(self, scope: Scope, name: PartitionName, ids: PartitionId, appended: int) -> None:
         """Count appended messages in the metrics and wake a parked pop."""
         if appended:
-            self._context.metrics.pushed(scope, ids.queue_id, name.queue, appended)
+            self._context.metrics.count_pushed(scope, ids.queue_id, name.queue, appended)
             self._context.wakeups.notify(ids.queue_id, 1, (ids.partition_id,))
 
     async def _execute(self, key: Hashable, requests: Sequence[list[PartitionPush]]) -> list[None]:

@@ -1,1 +1,1 @@
-"""What the broker measures: queue counters for the pipeline, and its own process per minute."""
+"""Measurements of the broker: queue counters for the pipeline, and minute rows of each process."""

@@ -1,4 +1,4 @@
-"""How long popped messages had waited: sum, count, maximum and a T-Digest, in a form that adds up."""
+"""The lag of popped messages (how long they waited): count, sum, maximum and a T-Digest, all mergeable."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterable
 
 from fastdigest import TDigest, merge_all
 
-CENTROIDS = 200
+MAX_CENTROIDS = 200
 """Enough for percentiles within 1 %, at most 3 kB."""
-READ_CENTROIDS = 1_000
-"""What digests are merged into, so that merging many loses nothing."""
-FOLD_AT = 2_000
-"""Values that gather before they are folded: folding many at once takes half the time per value."""
+MAX_MERGED_CENTROIDS = 1_000
+"""For digests merged on reading, so that merging many loses no precision."""
+VALUES_PER_FOLD = 2_000
+"""Values collected before they are folded into the digest: folding many at once halves the time per value."""
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
-class Lag:
-    """Takes values in milliseconds."""
+class LagSummary:
+    """Summarizes lags in milliseconds."""
 
     __slots__ = ("_digest", "_values", "count", "max_ms", "sum_ms")
 
@@ -33,46 +33,45 @@ class Lag:
         self.sum_ms += sum(values)
         self.max_ms = max(self.max_ms, max(values))
         self._values += values
-        if len(self._values) >= FOLD_AT:
+        if len(self._values) >= VALUES_PER_FOLD:
             self._fold()
 
     @property
     def digest(self) -> TDigest | None:
-        """None if there was no value."""
+        """The digest of all values; None without a value."""
         self._fold()
         return self._digest
 
     def _fold(self) -> None:
         if self._values:
             if self._digest is None:
-                self._digest = TDigest(max_centroids=CENTROIDS)
+                self._digest = TDigest(max_centroids=MAX_CENTROIDS)
             self._digest.batch_update(self._values)
             self._values = []
 
 
-def merged(lags: Iterable[Lag]) -> TDigest | None:
-    """One digest of all of them, no larger than each."""
-    digests = [lag.digest for lag in lags]
-    found = [digest for digest in digests if digest is not None]
-    if len(found) > 1:
-        return merge_all(found, max_centroids=CENTROIDS)
-    return found[0] if found else None
+def merge_digests(summaries: Iterable[LagSummary]) -> TDigest | None:
+    """Return one digest of all summaries, no larger than one of them; None without a value."""
+    digests = [digest for summary in summaries if (digest := summary.digest) is not None]
+    if len(digests) > 1:
+        return merge_all(digests, max_centroids=MAX_CENTROIDS)
+    return digests[0] if digests else None
 
 
-class Percentiles:
-    """Written digests merged on reading, by whatever key they belong to."""
+class LagPercentiles:
+    """Merges stored digests by key, and reads percentiles from them."""
 
     def __init__(self) -> None:
         self._digests: dict[object, TDigest] = {}
 
-    def add(self, key: object, written: Iterable[bytes]) -> None:
-        digests = [TDigest.from_bytes(each) for each in written]
+    def add(self, key: object, encoded_digests: Iterable[bytes]) -> None:
+        digests = [TDigest.from_bytes(encoded) for encoded in encoded_digests]
         if key in self._digests:
             digests.append(self._digests[key])
-        self._digests[key] = merge_all(digests, max_centroids=READ_CENTROIDS)
+        self._digests[key] = merge_all(digests, max_centroids=MAX_MERGED_CENTROIDS)
 
-    def of(self, key: object) -> dict[str, float | None]:
-        """Percentiles in milliseconds by their names; None where nothing was measured."""
+    def get(self, key: object) -> dict[str, float | None]:
+        """Return the percentiles in milliseconds by name; None where nothing was measured."""
         digest = self._digests.get(key)
         return {
             name: None if digest is None else round(digest.quantile(level), 3)

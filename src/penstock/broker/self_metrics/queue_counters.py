@@ -1,23 +1,23 @@
-"""What happened to each queue and group since this process started, for a bounded number of names."""
+"""Totals of each queue and group since this process started, for a bounded number of names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.broker.self_metrics.minute import MOST_QUEUES, OF_QUEUES
-from penstock.broker.self_metrics.queue_metrics import Tally
+from penstock.broker.self_metrics.minute import MAX_QUEUES, QUEUE_COLUMNS
+from penstock.broker.self_metrics.queue_metrics import QueueTally
 from penstock.telemetry import OVERFLOW
 
 
 @dataclass(slots=True)
 class QueueTotals:
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OF_QUEUES, 0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(QUEUE_COLUMNS, 0))
     waits: int = 0
     wait_ms: int = 0
 
 
-EVENTS: Final = {
+EVENT_LABELS: Final = {
     "push_messages": "pushed",
     "pop_messages": "popped",
     "completed": "completed",
@@ -25,22 +25,22 @@ EVENTS: Final = {
     "dead_letters": "dead",
     "expired": "expired",
 }
-"""Columns of a queue's row, and what a label calls them."""
+"""Columns of a queue's row, and the values of their metric label."""
 
 
 class QueueCounters:
-    """The first queues and groups that are seen have counters of their own, the others share one."""
+    """The first `max_queues` queues and groups have counters of their own; all others share one."""
 
-    def __init__(self, most: int = MOST_QUEUES) -> None:
-        self._most = most
+    def __init__(self, max_queues: int = MAX_QUEUES) -> None:
+        self._max_queues = max_queues
         self.totals: dict[tuple[str, str], QueueTotals] = {}
 
-    def observe(self, queue: str, group: str, tally: Tally) -> None:
-        found = self.totals.get((queue, group))
-        if found is None:
-            key = (queue, group) if len(self.totals) < self._most else (OVERFLOW, "")
-            found = self.totals.setdefault(key, QueueTotals())
-        for column, counter in OF_QUEUES.items():
-            found.counts[column] += tally.counters.get(counter, 0)
-        found.waits += len(tally.waits)
-        found.wait_ms += sum(tally.waits)
+    def add_tally(self, queue: str, group: str, tally: QueueTally) -> None:
+        totals = self.totals.get((queue, group))
+        if totals is None:
+            key = (queue, group) if len(self.totals) < self._max_queues else (OVERFLOW, "")
+            totals = self.totals.setdefault(key, QueueTotals())
+        for column, counter in QUEUE_COLUMNS.items():
+            totals.counts[column] += tally.counters.get(counter, 0)
+        totals.waits += len(tally.wait_times_ms)
+        totals.wait_ms += sum(tally.wait_times_ms)

@@ -1,53 +1,56 @@
-"""The worker as a metric of the pipeline: one event per second, sent every five.
+"""Emit the worker metric: one event per second, sent every five seconds.
 
-A pipeline on a quiet machine works only when there is something in its streams. Sent together, the events
-of five seconds wake it once, and each still says of which second it tells.
+A pipeline on an idle machine runs only when its streams have entries. Sending five seconds of events
+together wakes it once, and each event still names its own second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.broker.self_metrics.minute import Identity
-from penstock.broker.self_metrics.queue_metrics import Tally
+from penstock.broker.self_metrics.minute import WorkerIdentity
+from penstock.broker.self_metrics.queue_metrics import QueueTally
 from penstock.definitions import WORKER
 from penstock.streams.emitter import Emitter
 
-SEND_EVERY_S = 5
+SEND_INTERVAL_S = 5
 
-_WIRES = {measure.name: measure.wire for measure in (*WORKER.counters, *WORKER.gauges)}
+_WIRE_NAMES = {measure.name: measure.wire for measure in (*WORKER.counters, *WORKER.gauges)}
 
 
 class WorkerEvents:
-    def __init__(self, emitter: Emitter, identity: Identity) -> None:
+    """Buffers the events of this process and passes them to the emitter."""
+
+    def __init__(self, emitter: Emitter, identity: WorkerIdentity) -> None:
         self._emitter = emitter
         self._identity = identity
         self._messages = dict.fromkeys(("push_messages", "pop_messages", "ack_messages", "dead_letters"), 0)
         self._events: list[dict[str, str | int]] = []
 
-    def observe(self, tally: Tally) -> None:
-        """Messages moved since the last event."""
+    def add_tally(self, tally: QueueTally) -> None:
+        """Count the messages of a tally in the event of the current second."""
         self._messages["push_messages"] += tally.counters.get("eq", 0)
         self._messages["pop_messages"] += tally.counters.get("dq", 0)
         self._messages["dead_letters"] += tally.counters.get("dl", 0)
-        self._messages["ack_messages"] += tally.settled
+        self._messages["ack_messages"] += tally.acked
 
-    def add(self, now_s: float, counted: Mapping[str, int], gauges: Mapping[str, int], late_s: float) -> None:
-        """One second is over: what was counted in it, how things are, how late the event loop came at
-        worst."""
-        counts = {**counted, **self._messages}
+    def add_second(
+        self, now_s: float, counts: Mapping[str, int], gauges: Mapping[str, int], max_loop_lag_s: float
+    ) -> None:
+        """Add the event of the second that ends now."""
+        all_counts = {**counts, **self._messages}
         self._messages = dict.fromkeys(self._messages, 0)
         event: dict[str, str | int] = {
             "host": self._identity.hostname,
             "wrk": str(self._identity.worker),
             "t": int(now_s * 1000),
-            "lt": str(round(late_s * 1000)),
+            "lt": str(round(max_loop_lag_s * 1000)),
         }
-        event |= {_WIRES[name]: amount for name, amount in counts.items() if amount}
-        event |= {_WIRES[name]: value for name, value in gauges.items()}
+        event |= {_WIRE_NAMES[name]: amount for name, amount in all_counts.items() if amount}
+        event |= {_WIRE_NAMES[name]: value for name, value in gauges.items()}
         self._events.append(event)
-        # On the same seconds in all processes, so that the pipeline finds their events together.
-        if int(now_s) % SEND_EVERY_S == 0 or len(self._events) > SEND_EVERY_S:
+        # All processes send on the same seconds, so that the pipeline finds their events together.
+        if int(now_s) % SEND_INTERVAL_S == 0 or len(self._events) > SEND_INTERVAL_S:
             self.flush()
 
     def flush(self) -> None:

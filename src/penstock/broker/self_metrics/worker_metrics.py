@@ -1,13 +1,12 @@
-"""What this broker process measures of itself: sampled every second, written as minute rows.
+"""Measure this broker process every second, and write the measurements as minute rows.
 
-Operations add to plain numbers that are there anyway; once a second a background task takes what has come
-together, looks at connections, waiting requests and memory, and adds that to the running minute. The row of
-the running minute is written every few seconds in place of the last one, so a process that is killed loses
-those seconds and no more, and its row says until when it speaks. The next row is another process's: what
-lies between is a gap.
+Operations add to plain numbers. Once a second a background task collects these numbers, reads connections,
+pending requests and memory, and adds them to the current minute. Every few seconds it writes the row of the
+current minute again, so a process that is killed loses only those seconds, and its row says which time it
+covers. The next process writes rows of its own; the time in between is a gap.
 
-A minute is kept until its row is known to be written, and an hour of them at most; what goes beyond is
-counted as dropped. Writing is no operation: it shows in none of the counts.
+A minute is kept until its row is written, at most an hour of them; the oldest minutes beyond that are
+dropped and counted. Writing rows is not an operation and appears in none of the counts.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ import psutil
 
 from penstock.batching import BatcherState
 from penstock.broker.overload.load import LoadMonitor, SampleSummary
-from penstock.broker.self_metrics.minute import SECONDS, Identity, Minute
+from penstock.broker.self_metrics.minute import MINUTE_S, WorkerIdentity, WorkerMinute
 from penstock.broker.self_metrics.queue_counters import QueueCounters
-from penstock.broker.self_metrics.queue_metrics import QueueMetrics, Tally
+from penstock.broker.self_metrics.queue_metrics import QueueMetrics, QueueTally
 from penstock.broker.self_metrics.worker_events import WorkerEvents
 from penstock.clock import Clock, system_clock
 from penstock.durable.pool import Database
@@ -33,158 +32,162 @@ from penstock.model import Scope
 
 logger = logging.getLogger(__name__)
 
-WRITE_EVERY_S = 10.0
-WRITE_SHARE = 0.01
-"""The part of the time that putting rows together may take, however many queues there are."""
-MOST_MINUTES = 60
-LAST_WRITE_S = 5.0
-"""How long the end of the process waits for the last row."""
+WRITE_INTERVAL_S = 10.0
+MAX_WRITE_SHARE = 0.01
+"""Largest share of the time that building rows may take, however many queues there are."""
+MAX_UNWRITTEN_MINUTES = 60
+LAST_WRITE_TIMEOUT_S = 5.0
+"""How long `stop` waits for the last row."""
 
 
 class WorkerMetrics:
-    """The background task. `start` and `stop` may be called twice; after `stop` everything is written, or
-    given up and counted in `dropped`, and it does not start again."""
+    """The background task. `start` and `stop` may be called twice.
+
+    `stop` writes every minute, or counts it in `dropped_minutes`. A stopped task does not start again.
+    """
 
     def __init__(
         self,
-        identity: Identity,
+        identity: WorkerIdentity,
         database: Database,
         metrics: QueueMetrics,
         load: LoadMonitor,
         batchers: Mapping[str, BatcherState],
-        parked: Callable[[], int],
+        count_parked_pops: Callable[[], int],
         *,
         events: WorkerEvents | None = None,
         clock: Clock = system_clock,
     ) -> None:
         self.identity = identity
         self.queues = QueueCounters()
-        self.dropped = 0
-        """Minutes that were given up for want of room or time."""
+        self.dropped_minutes = 0
+        """Minutes that were dropped because of their number or the end of the process."""
         self._database = database
         self._metrics = metrics
         self._load = load
         self._batchers = batchers
-        self._parked = parked
+        self._count_parked_pops = count_parked_pops
         self._events = events
         self._clock = clock
         self._process = psutil.Process()
-        now = clock()
-        self.minute = Minute(_minute_of(now), now)
-        self._closed: dict[int, Minute] = {}
-        self._is_over = False
-        self._seen = self._totals()
+        now_s = clock()
+        self.minute = WorkerMinute(_minute_start(now_s), now_s)
+        self._closed_minutes: dict[int, WorkerMinute] = {}
+        self._is_stopped = False
+        self._previous_totals = self._read_totals()
         self._cpu_s = time.process_time()
-        self._due_at = now + WRITE_EVERY_S
+        self._write_due_s = now_s + WRITE_INTERVAL_S
         self._task: asyncio.Task[None] | None = None
-        self._writing: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()
+        self._write_task: asyncio.Task[None] | None = None
+        self._write_lock = asyncio.Lock()
 
     @property
-    def unwritten(self) -> int:
-        """Minutes that are over and not known to be written."""
-        return len(self._closed)
+    def unwritten_minutes(self) -> int:
+        """Number of minutes that are over and not known to be written."""
+        return len(self._closed_minutes)
 
     async def start(self) -> None:
-        if self._task is None and not self._is_over:
-            self._metrics.observer = self._observe
+        if self._task is None and not self._is_stopped:
+            self._metrics.observer = self.observe
             self._task = asyncio.create_task(self._run(), name="worker metrics")
 
     async def stop(self) -> None:
-        """Write what is left; to be called when operations have ended."""
+        """Write the remaining minutes; call it when operations have ended."""
         task, self._task = self._task, None
         if task is None:
             return
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        self._metrics.take()
+        self._metrics.close_tallies()
         self._metrics.observer = None
-        self.tick()
+        self.sample()
         if self._events is not None:
             self._events.flush()
-        self._close()
-        self._is_over = True
+        self._close_minute()
+        self._is_stopped = True
         try:
-            async with asyncio.timeout(LAST_WRITE_S):
-                if self._writing is not None:
-                    await self._writing
-                await self.write()
+            async with asyncio.timeout(LAST_WRITE_TIMEOUT_S):
+                if self._write_task is not None:
+                    await self._write_task
+                await self.write_minutes()
         except (PenstockError, TimeoutError) as error:
-            self._give_up(error)
+            self._drop_unwritten(error)
         except Exception as error:
-            # What is stopped after this one must be stopped, whatever PostgreSQL says of a row.
-            logger.exception("the last row of this broker is wrong")
-            self._give_up(error)
+            # The caller must be able to stop its other parts, whatever PostgreSQL says about a row.
+            logger.exception("PostgreSQL refused the last row of this broker")
+            self._drop_unwritten(error)
 
-    def tick(self) -> None:
-        """Add what has happened since the last time to the running minute; begin the next one when it is
-        due."""
-        now = self._clock()
-        self._metrics.take()
+    def sample(self) -> None:
+        """Add the measurements since the last call to the current minute; start the next minute when it is
+        due.
+        """
+        now_s = self._clock()
+        self._metrics.close_tallies()
         minute = self.minute
-        totals = self._totals()
-        counted = {name: total - self._seen[name] for name, total in totals.items()}
-        self._seen = totals
-        for name, amount in counted.items():
+        totals = self._read_totals()
+        counts = {name: total - self._previous_totals[name] for name, total in totals.items()}
+        self._previous_totals = totals
+        for name, amount in counts.items():
             minute.counts[name] += amount
-        cpu_s, self._cpu_s = self._cpu_s, time.process_time()
-        minute.cpu_s += self._cpu_s - cpu_s
-        late = self._load.take_loop_lag()
-        minute.late.merge(late)
-        gauges = self._gauges()
+        previous_cpu_s, self._cpu_s = self._cpu_s, time.process_time()
+        minute.cpu_s += self._cpu_s - previous_cpu_s
+        loop_lag = self._load.take_loop_lag()
+        minute.loop_lag.merge(loop_lag)
+        gauges = self._read_gauges()
         for name, value in gauges.items():
             minute.gauges[name].add(value)
         for name, batcher in self._batchers.items():
             minute.pending.setdefault(name, SampleSummary()).add(batcher.pending)
-        # A clock that is set back does not make the time that was covered shorter.
-        minute.covered_to = max(minute.covered_to, min(now, minute.end_s))
+        # A clock that is set back does not shorten the covered time.
+        minute.covered_to = max(minute.covered_to, min(now_s, minute.end_s))
         if self._events is not None:
-            self._events.add(now, counted, gauges, late.highest)
-        if now >= minute.end_s:
-            self._close()
-            self.minute = Minute(_minute_of(now), _minute_of(now))
+            self._events.add_second(now_s, counts, gauges, loop_lag.highest)
+        if now_s >= minute.end_s:
+            self._close_minute()
+            self.minute = WorkerMinute(_minute_start(now_s), _minute_start(now_s))
 
-    async def write(self) -> None:
-        """Write every minute that is over, oldest first, and the running one as far as it has come.
+    async def write_minutes(self) -> None:
+        """Write the closed minutes, oldest first, and the current one so far.
 
-        Minutes go one by one: after a long outage all of them would be too much for one statement.
+        Each minute is one statement: after a long outage all of them would be too much for one.
         """
-        async with self._turn:
-            started, spent_s = self._clock(), 0.0
-            for at_s, minute in sorted(self._closed.items()):
-                spent_s += await self._write(minute)
-                self._closed.pop(at_s, None)
-            if not self._is_over:
-                spent_s += await self._write(self.minute)
-            self._due_at = started + max(WRITE_EVERY_S, spent_s / WRITE_SHARE)
+        async with self._write_lock:
+            started_s, building_s = self._clock(), 0.0
+            for start_s, minute in sorted(self._closed_minutes.items()):
+                building_s += await self._write_minute(minute)
+                self._closed_minutes.pop(start_s, None)
+            if not self._is_stopped:
+                building_s += await self._write_minute(self.minute)
+            self._write_due_s = started_s + max(WRITE_INTERVAL_S, building_s / MAX_WRITE_SHARE)
 
-    async def _write(self, minute: Minute) -> float:
-        """How long it took to put the rows together, which nothing else could run beside."""
-        started = time.perf_counter()
-        row, queues = minute.rows(self.identity)
-        took_s = time.perf_counter() - started
-        await WorkerMinutes(self._database).write([row], queues)
-        return took_s
-
-    def _observe(self, scope: Scope, queue: str, group: str, tally: Tally) -> None:
-        self.minute.observe(scope, queue, group, tally)
-        self.queues.observe(queue, group, tally)
+    def observe(self, scope: Scope, queue: str, group: str, tally: QueueTally) -> None:
+        """Add a tally of the queue metrics to the current minute, the totals and the events."""
+        self.minute.add_tally(scope, queue, group, tally)
+        self.queues.add_tally(queue, group, tally)
         if self._events is not None:
-            self._events.observe(tally)
+            self._events.add_tally(tally)
 
-    def _give_up(self, error: Exception) -> None:
-        self.dropped += self.unwritten
-        logger.warning("%d minutes of this broker were not written: %s", self.unwritten, error)
+    async def _write_minute(self, minute: WorkerMinute) -> float:
+        """Return how long building the rows blocked the event loop."""
+        started_s = time.perf_counter()
+        row, queue_rows = minute.to_rows(self.identity)
+        building_s = time.perf_counter() - started_s
+        await WorkerMinutes(self._database).write([row], queue_rows)
+        return building_s
 
-    def _close(self) -> None:
-        self._closed[self.minute.at_s] = self.minute
-        while len(self._closed) > MOST_MINUTES:
-            del self._closed[min(self._closed)]
-            self.dropped += 1
-        self._due_at = 0.0
+    def _drop_unwritten(self, error: Exception) -> None:
+        self.dropped_minutes += self.unwritten_minutes
+        logger.warning("%d minutes of this broker were not written: %s", self.unwritten_minutes, error)
 
-    def _totals(self) -> dict[str, int]:
-        """What is counted since the process started, by the column it ends in."""
+    def _close_minute(self) -> None:
+        self._closed_minutes[self.minute.start_s] = self.minute
+        while len(self._closed_minutes) > MAX_UNWRITTEN_MINUTES:
+            del self._closed_minutes[min(self._closed_minutes)]
+            self.dropped_minutes += 1
+        self._write_due_s = 0.0
+
+    def _read_totals(self) -> dict[str, int]:
+        """Return the counts since the process started, by the name of their column."""
         requests = self._metrics.requests
         return {
             "push_requests": requests.push,
@@ -195,40 +198,40 @@ class WorkerMetrics:
             "database_errors": self._database.errors,
         }
 
-    def _gauges(self) -> dict[str, int]:
+    def _read_gauges(self) -> dict[str, int]:
         _, busy = self._database.connections
         return {
             "busy_connections": busy,
             "free_connections": self._database.size - busy,
             "connection_waiters": self._database.waiting,
             "pending_requests": sum(batcher.pending for batcher in self._batchers.values()),
-            "parked_pops": self._parked(),
+            "parked_pops": self._count_parked_pops(),
             "spilled": self._load.waiting,
             "resident_bytes": self._process.memory_info().rss,
         }
 
     async def _run(self) -> None:
         while True:
-            # On the second, so that a minute ends with its last second.
+            # Wake on the second, so that a minute ends with its last second.
             await asyncio.sleep(1.001 - self._clock() % 1.0)
             try:
-                self.tick()
+                self.sample()
             except Exception:
-                # The next second is worth measuring whatever went wrong in this one.
-                logger.exception("a second of worker metrics was lost")
-            if self._clock() >= self._due_at and self._writing is None:
-                self._writing = asyncio.create_task(self._write_in_background())
+                # An error in one second must not end the measurements.
+                logger.exception("One second of worker metrics is lost")
+            if self._clock() >= self._write_due_s and self._write_task is None:
+                self._write_task = asyncio.create_task(self._write_in_background())
 
     async def _write_in_background(self) -> None:
         try:
-            await self.write()
+            await self.write_minutes()
         except PenstockError as error:
-            logger.debug("worker metrics wait for the database: %s", error.detail)
+            logger.debug("Worker metrics wait for the database: %s", error.detail)
         except Exception:
-            logger.exception("worker metrics were not written")
+            logger.exception("Worker metrics were not written")
         finally:
-            self._writing = None
+            self._write_task = None
 
 
-def _minute_of(now_s: float) -> int:
-    return int(now_s) // SECONDS * SECONDS
+def _minute_start(time_s: float) -> int:
+    return int(time_s) // MINUTE_S * MINUTE_S

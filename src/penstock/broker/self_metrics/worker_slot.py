@@ -1,8 +1,7 @@
-"""Which of the processes behind one port this is, and what they leave for each other to read.
+"""Number the processes behind one port, and let them read each other's snapshots.
 
-Processes that share a port share a directory. Each holds the lock of one number there for as long as it
-lives, so numbers are small, and the one that replaces a dead process takes over its number together with
-what it had left.
+Processes that share a port share a directory. Each holds the lock of one slot number there while it lives.
+Slot numbers are small, and a process that replaces a dead one takes over its number and its last snapshot.
 """
 
 from __future__ import annotations
@@ -18,70 +17,75 @@ from penstock.config import Settings
 
 logger = logging.getLogger(__name__)
 
-MOST = 256
+MAX_SLOTS = 256
 
 
 def slots_directory(settings: Settings) -> Path:
     return settings.home / "run" / f"workers-{settings.port}"
 
 
-def clear_slots(settings: Settings) -> None:
-    """Remove what processes that are gone have left, before new ones start to count from 0."""
-    for left in slots_directory(settings).glob("*.json"):
+def clear_stale_slots(settings: Settings) -> None:
+    """Delete the snapshots of dead processes, before new processes claim slots from 0."""
+    for snapshot in slots_directory(settings).glob("*.json"):
         try:
-            lock = _try_lock(left.with_suffix(".lock"))
+            lock = _try_lock(snapshot.with_suffix(".lock"))
             if lock is not None:
-                left.unlink(missing_ok=True)
+                snapshot.unlink(missing_ok=True)
                 lock.close()
         except OSError as error:
-            logger.warning("what an earlier broker had counted is still there: %s", error)
+            logger.warning("Cannot delete the counters of an earlier broker: %s", error)
 
 
 class WorkerSlot:
-    """A number among the processes of a port. Without a directory that can be written to it is 0, and nobody
-    reads what anybody leaves."""
+    """A slot number among the processes of a port.
+
+    Without a writable directory the number is 0, and processes do not see each other's snapshots.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._lock: IO[str] | None = None
         self.number = 0
         self.inherited: bytes | None = None
-        """What the last process with this number left."""
+        """The last snapshot of the previous process with this number."""
 
     def claim(self) -> None:
-        """Take the lowest number that is free."""
+        """Take the lowest free number."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            for number in range(MOST):
+            for number in range(MAX_SLOTS):
                 lock = _try_lock(self._directory / f"{number}.lock")
                 if lock is not None:
                     self._lock, self.number = lock, number
-                    self.inherited = _read(self._file(number))
+                    self.inherited = _read_if_exists(self._snapshot_path(number))
                     return
         except OSError as error:
-            logger.warning("brokers behind this port do not know of each other: %s", error)
+            logger.warning("Brokers behind this port cannot see each other's counters: %s", error)
 
     def release(self) -> None:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
-    def leave(self, content: bytes) -> None:
-        """Let the others read this from now on; they see the old or the new one, never a part."""
+    def write_snapshot(self, content: bytes) -> None:
+        """Replace the snapshot of this process atomically: readers see the old or the new one."""
         if self._lock is not None:
-            fresh = self._directory / f"{self.number}.new"
-            fresh.write_bytes(content)
-            fresh.replace(self._file(self.number))
+            new_file = self._directory / f"{self.number}.new"
+            new_file.write_bytes(content)
+            new_file.replace(self._snapshot_path(self.number))
 
-    def others(self) -> Iterator[tuple[int, bytes]]:
-        """What each other process has left, those that are gone too."""
-        for number in range(MOST) if self._lock is not None else ():
-            if number != self.number and (content := _read(self._file(number))) is not None:
+    def read_other_snapshots(self) -> Iterator[tuple[int, bytes]]:
+        """Yield number and snapshot of every other process, also of dead ones."""
+        for number in range(MAX_SLOTS) if self._lock is not None else ():
+            if (
+                number != self.number
+                and (content := _read_if_exists(self._snapshot_path(number))) is not None
+            ):
                 yield number, content
             elif not (self._directory / f"{number}.lock").exists():
                 return
 
-    def _file(self, number: int) -> Path:
+    def _snapshot_path(self, number: int) -> Path:
         return self._directory / f"{number}.json"
 
 
@@ -96,7 +100,7 @@ def _try_lock(path: Path) -> IO[str] | None:
     return lock
 
 
-def _read(path: Path) -> bytes | None:
+def _read_if_exists(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except FileNotFoundError:
