@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from penstock.api.services import Services
 
 
 async def push(
@@ -65,3 +68,9 @@ async def scrape_metrics(client: httpx.AsyncClient) -> dict[str, dict[tuple[str,
     assert response.headers["content-type"].startswith("application/openmetrics-text")
     families = text_string_to_metric_families(response.text)  # type: ignore[no-untyped-call]
     return {f.name: {tuple(s.labels.values()): s.value for s in f.samples} for f in families}
+
+
+def app_services(app: FastAPI) -> Services:
+    """The services of a running application, typed."""
+    services: Services = app.state.services
+    return services

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from penstock.api.app import create_app
 from penstock.broker.broker import Broker
 from penstock.config import Settings
+from tests.integration.api.calls import app_services
 from tests.waiting import wait_until_async
 
 
@@ -45,7 +46,7 @@ async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 @pytest_asyncio.fixture
 async def wait_for_parked_pops(app: FastAPI) -> Callable[[int], Awaitable[None]]:
     """Wait until at least this many pops are parked."""
-    broker: Broker = app.state.services.broker
+    broker: Broker = app_services(app).broker
 
     async def wait(count: int) -> None:
         async def has_enough() -> bool:

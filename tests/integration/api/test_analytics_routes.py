@@ -25,8 +25,8 @@ def worker(app: FastAPI) -> WorkerMetrics:
 
 async def written(worker: WorkerMetrics) -> None:
     """All that happened so far is in the rows."""
-    worker.tick()
-    await worker.write()
+    worker.sample()
+    await worker.write_minutes()
 
 
 async def test_throughput_has_rates_lags_and_gaps(client: httpx.AsyncClient, worker: WorkerMetrics) -> None:

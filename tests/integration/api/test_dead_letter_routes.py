@@ -13,7 +13,6 @@ import pytest
 from fastapi import FastAPI
 
 from penstock.api.app import create_app
-from penstock.broker.dead_letters import job_runner
 from penstock.config import Settings
 from penstock.errors import ConfigError
 from tests.integration.api.calls import (
@@ -207,8 +206,7 @@ async def test_a_job_has_a_rate_and_can_be_cancelled(client: httpx.AsyncClient) 
     assert left == 30 - cancelled["changed"]
 
 
-async def test_a_requeue_waits_while_the_queue_is_full(client: httpx.AsyncClient, monkeypatch: Any) -> None:
-    monkeypatch.setattr(job_runner, "HELD_S", 0.05)
+async def test_a_requeue_waits_while_the_queue_is_full(client: httpx.AsyncClient) -> None:
     await kill(client, 1, 2)
     await configure(client, maxSize=1)
     job = await work(client, "requeue", queue="q")

@@ -27,6 +27,7 @@ from penstock.broker.overload.load import Decision
 from penstock.config import Settings
 from penstock.durable import log
 from penstock.model import DEFAULT_SCOPE
+from tests.integration.api.calls import app_services
 from tests.waiting import wait_until_async
 
 P = ParamSpec("P")
@@ -42,7 +43,7 @@ class RunningServer:
 
     @property
     def parked_pops(self) -> int:
-        broker: Broker = self.app.state.services.broker
+        broker: Broker = app_services(self.app).broker
         return broker.parked_pops.count
 
 
@@ -306,7 +307,7 @@ async def test_an_unexpected_error_is_a_500_and_keeps_the_connection(
         raise RuntimeError("broken on purpose")
 
     connection = await RawConnection.open(server)
-    broker = server.app.state.services.broker
+    broker = app_services(server.app).broker
     monkeypatch.setattr(broker, "push", broken)
     connection.send(post("/api/v1/push", push_body("q", 1)))
     status, _, body = await connection.read_response()
@@ -356,7 +357,7 @@ async def test_the_lease_of_a_disconnected_client_is_released(
     connection = await RawConnection.open(server)
     connection.send(post("/api/v1/push", push_body("gone", 9)))
     assert (await connection.read_response())[0] == 201
-    broker = server.app.state.services.broker
+    broker = app_services(server.app).broker
     monkeypatch.setattr(broker, "pop", disconnect_clients_after(server, broker.pop))
     connection.send(get("/api/v1/pop/queue/gone"))
     assert await connection.is_closed()
@@ -428,7 +429,7 @@ async def test_requests_to_a_cached_queue_create_no_task(server: RunningServer) 
 async def test_a_queue_deleted_by_another_broker_is_created_again(server: RunningServer) -> None:
     connection = await RawConnection.open(server)
     await create_queue_and_group(connection, "again")
-    services = server.app.state.services
+    services = app_services(server.app)
     id_cache = services.broker.id_cache
     cached = dict(id_cache._partitions), dict(id_cache._groups)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
@@ -447,7 +448,7 @@ async def test_a_queue_deleted_by_another_broker_is_created_again(server: Runnin
 async def test_a_push_waits_behind_deferred_pushes_of_its_lane(server: RunningServer) -> None:
     connection = await RawConnection.open(server)
     await create_queue_and_group(connection, "lane")
-    broker = server.app.state.services.broker
+    broker = app_services(server.app).broker
     await broker.drain.stop()
     [first] = await broker.push(DEFAULT_SCOPE, [NewMessage("lane", "p", b"1")], Decision.DEFER)
     assert first.deferral is not None

@@ -14,14 +14,14 @@ from fastapi import FastAPI
 from penstock.broker.broker import Broker
 from penstock.broker.overload.load import Threshold
 from penstock.durable.pool import Database
-from tests.integration.api.calls import assert_problem, get, pop, pop_payloads, push
+from tests.integration.api.calls import app_services, assert_problem, get, pop, pop_payloads, push
 from tests.waiting import wait_until_async
 
 
 @pytest_asyncio.fixture
 async def broker(app: FastAPI) -> AsyncIterator[Broker]:
     """A broker whose lanes are not drained until the test starts the drain, and whose load the test sets."""
-    broker: Broker = app.state.services.broker
+    broker: Broker = app_services(app).broker
     await broker.drain.stop()
     await broker.load.stop()
     broker.load._enabled = True

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from penstock.streams.progress import PROGRESS_KEY
 from penstock.telemetry import EXPORTED_METRICS
-from tests.integration.api.calls import scrape_metrics
+from tests.integration.api.calls import app_services, scrape_metrics
 
 
 async def test_every_declared_metric_is_exported(client: httpx.AsyncClient) -> None:
@@ -50,7 +50,7 @@ REPORT = {
 
 
 async def test_the_pipeline_report_is_exported(client: httpx.AsyncClient, app: FastAPI) -> None:
-    services = app.state.services
+    services = app_services(app)
     progress = {"at": time.time() - 60, "metrics": {"queue": REPORT | {"freshness": time.time() - 30}}}
     await services.redis.set(PROGRESS_KEY, json.dumps(progress))
     try:
@@ -73,7 +73,7 @@ async def _never_respond(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 async def test_without_redis_other_metrics_are_still_exported(
     client: httpx.AsyncClient, app: FastAPI
 ) -> None:
-    services = app.state.services
+    services = app_services(app)
     silent = await asyncio.start_server(_never_respond, "127.0.0.1", 0)
     ports = (9, silent.sockets[0].getsockname()[1])  # a closed port, and a server that never responds
     original_redis = services.redis
@@ -92,7 +92,7 @@ async def test_without_redis_other_metrics_are_still_exported(
 async def test_vacuum_horizon_holders_are_exported(
     database_url: str, client: httpx.AsyncClient, app: FastAPI
 ) -> None:
-    services = app.state.services
+    services = app_services(app)
     object.__setattr__(services, "settings", services.settings.model_copy(update={"horizon_s": 0}))
     holder = await asyncpg.connect(database_url)
     try:
@@ -113,7 +113,7 @@ async def test_queues_of_both_kinds_are_exported(client: httpx.AsyncClient, app:
     await client.post(f"/api/v1/run-queues/{queue}/tasks", json={"tasks": tasks})
     limited = await client.put(f"/api/v1/run-queues/{queue}/limits", json={"concurrency": 7})
     assert limited.is_success, limited.text
-    app.state.services.worker_metrics.tick()
+    app_services(app).worker_metrics.sample()
     metrics = await scrape_metrics(client)
     assert metrics["penstock_queue_depth"][("g", "durable")] == 3
     assert metrics["penstock_queue_inflight"][("g", "durable")] == 2

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from penstock.api.app import create_app
 from penstock.config import Settings
-from tests.integration.api.calls import assert_problem, configure, get, pop, push
+from tests.integration.api.calls import app_services, assert_problem, configure, get, pop, push
 from tests.waiting import wait_until_async
 
 
@@ -179,7 +179,7 @@ async def test_a_waiting_dequeue_is_woken_by_an_enqueue(
     waiting = asyncio.create_task(dequeue(client, queue, waitMs=20_000, limit=2))
 
     async def parked() -> bool:
-        return bool(app.state.services.run_queues.waiting_dequeues)
+        return bool(app_services(app).run_queues.waiting_dequeues)
 
     await wait_until_async(parked, 10, "the dequeue waits")
     await enqueue(client, queue, "late")
