@@ -61,8 +61,8 @@ class ClosedBuckets:
     def write(self, now_s: float) -> bool:
         """Write the closed buckets; returns False if the time budget ended first.
 
-        If ClickHouse is unreachable or refuses, this logs a warning and returns True; the next write, a minute
-        later, tries again.
+        If ClickHouse is unreachable or refuses, this logs a warning and returns True; the next write, a
+        minute later, tries again.
         """
         started = time.monotonic()
         try:
