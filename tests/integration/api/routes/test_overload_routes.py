@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -12,20 +11,31 @@ import pytest_asyncio
 from fastapi import FastAPI
 
 from penstock.broker.broker import Broker
-from penstock.broker.overload.load import Threshold
+from penstock.config import Settings
 from penstock.durable.pool import Database
 from tests.integration.api.calls import app_services, assert_problem, get, pop, pop_payloads, push
 from tests.waiting import wait_until_async
 
 
+@pytest.fixture
+def overrides() -> dict[str, object]:
+    """Settings that a test changes, by parametrization."""
+    return {}
+
+
 @pytest_asyncio.fixture
-async def broker(app: FastAPI) -> AsyncIterator[Broker]:
+async def settings(settings: Settings, overrides: dict[str, object]) -> Settings:
+    # The long wait keeps a slow machine from timing requests out.
+    return settings.model_copy(update={"load_management": True, "load_wait_s": 60.0, **overrides})
+
+
+@pytest_asyncio.fixture
+async def broker(app: FastAPI) -> Broker:
     """A broker whose lanes are not drained until the test starts the drain, and whose load the test sets."""
-    broker: Broker = app_services(app).broker
+    broker = app_services(app).broker
     await broker.drain.stop()
     await broker.load.stop()
-    broker.load._enabled = True
-    yield broker
+    return broker
 
 
 def set_busy(broker: Broker, is_busy: bool = True, *kinds: str) -> None:
@@ -88,10 +98,10 @@ async def test_every_item_of_a_mixed_push_has_its_own_result(
     assert await pop_payloads(client, "q", batch=10, partitions=5) == [1, 4]
 
 
+@pytest.mark.parametrize("overrides", [{"load_push_depth": 3}])
 async def test_full_lanes_refuse_pushes_until_they_have_drained(
     client: httpx.AsyncClient, broker: Broker
 ) -> None:
-    broker.load._kinds["push"].threshold = Threshold(0.7, 3)
     set_busy(broker)
     for number in range(3):
         assert (await send(client, number)).status_code == 202
@@ -177,6 +187,7 @@ async def test_an_operation_has_a_result_and_is_listed(client: httpx.AsyncClient
     assert stats["journal"]["records"] == 0
 
 
+@pytest.mark.parametrize("overrides", [{"operation_attempts": 1}])
 async def test_a_permanently_failed_operation_is_parked_and_can_be_retried(
     client: httpx.AsyncClient, broker: Broker
 ) -> None:
@@ -185,7 +196,6 @@ async def test_a_permanently_failed_operation_is_parked_and_can_be_retried(
     set_busy(broker)
     first, second = [(await send(client, name)).json()["operationId"] for name in ("poison", "fine")]
     set_busy(broker, False)
-    object.__setattr__(broker.drain._plan, "attempts", 1)
     await broker.drain.start()
 
     async def both_parked() -> bool:
@@ -205,11 +215,11 @@ async def test_a_permanently_failed_operation_is_parked_and_can_be_retried(
     assert_problem(await client.delete("/api/v1/operations/nonsense"), 422, "invalid_request")
 
 
+@pytest.mark.parametrize("overrides", [{"load_push_depth": 0}])
 async def test_pops_and_status_requests_work_while_pushes_are_refused(
     client: httpx.AsyncClient, broker: Broker
 ) -> None:
     await push(client, "a")
-    broker.load._kinds["push"].threshold = Threshold(0.7, 0)
     set_busy(broker, True, "push")
     assert_problem(await send(client, "b"), 429, "overloaded")
     assert await pop_payloads(client) == ["a"]
@@ -241,10 +251,10 @@ async def test_a_drain_whose_session_dies_resumes_and_executes_nothing_twice(
     assert await pop_payloads(client, batch=10) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("overrides", [{"load_management": False}])
 async def test_without_load_management_nothing_is_deferred_or_refused(
-    client: httpx.AsyncClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, broker: Broker
 ) -> None:
     set_busy(broker)
-    monkeypatch.setattr(broker.load, "_enabled", False)
     responses = await asyncio.gather(*(send(client, n) for n in range(20)))
     assert {response.status_code for response in responses} == {201}
