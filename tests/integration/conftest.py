@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from penstock.durable.pool import Database
-from tests.integration.databases import make_template, new_database
+from tests.integration.databases import create_template, new_database
 
 
 @pytest_asyncio.fixture(scope="session")
 async def template(postgres_url: str) -> str:
-    return await make_template(postgres_url)
+    return await create_template(postgres_url)
 
 
 @pytest_asyncio.fixture
 async def database_url(postgres_url: str, template: str) -> AsyncIterator[str]:
-    """A fresh migrated database."""
+    """The URL of a fresh migrated database."""
     async with new_database(postgres_url, template) as url:
         yield url
 

@@ -6,7 +6,9 @@ from penstock.durable.pool import Database
 from tests.integration.durable.queue_under_test import QueueUnderTest
 
 pytest.register_assert_rewrite(
-    "tests.integration.durable.checked_queue", "tests.integration.durable.queue_model"
+    "tests.integration.durable.checked_queue",
+    "tests.integration.durable.model_comparison",
+    "tests.integration.durable.queue_model",
 )
 
 

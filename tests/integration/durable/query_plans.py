@@ -1,4 +1,4 @@
-"""What the database really does inside a call: the plans of every statement, nested ones too, and buffers."""
+"""Record the plans and buffers of every statement that a call runs, including nested ones."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import asyncpg
 from penstock.durable import log
 from penstock.durable.log import Ack, PopRequest, Segment
 from penstock.durable.pool import SESSION
+from penstock.durable.queue_gauges import GaugeReader
 from penstock.ids import new_id
 
 DIRECT = {"Index Scan", "Index Only Scan", "Bitmap Heap Scan", "Tid Scan"}
-"""Scans that go straight to the rows they are asked for."""
+"""Scans that read only the rows they return."""
 WATCHED = ("log_", "message_keys_", "positions", "partitions", "dead_letters")
 
 
 @dataclass(frozen=True)
 class Scan:
-    """One scan of a table that took place: how, and how many rows it looked at."""
+    """One executed scan of a table: its type, its index and the rows it read."""
 
     table: str
-    how: str
+    scan_type: str
     index: str | None
     rows: int
     statement: str
@@ -41,7 +42,7 @@ class Filled:
 
 @dataclass
 class Watched:
-    """A connection that reports every scan of the busy tables. Stands in for a `Database`."""
+    """A connection that records every scan of the hot tables. Stands in for a `Database`."""
 
     connection: asyncpg.Connection[asyncpg.Record]
     scans: list[Scan] = field(default_factory=list)
@@ -55,7 +56,7 @@ class Watched:
                SET auto_explain.log_analyze = on; SET auto_explain.log_timing = off;
                SET auto_explain.log_format = json; SET auto_explain.log_level = notice"""
         )
-        watched.connection.add_log_listener(watched._hear)
+        watched.connection.add_log_listener(watched._record_scans)
         return watched
 
     async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
@@ -65,11 +66,11 @@ class Watched:
         return await self.connection.fetchrow(query, *args)
 
     def take(self) -> list[Scan]:
-        """The scans since the last call."""
+        """Return the scans since the last call."""
         scans, self.scans = self.scans, []
         return scans
 
-    def _hear(self, connection: object, message: asyncpg.PostgresLogMessage) -> None:
+    def _record_scans(self, connection: object, message: asyncpg.PostgresLogMessage) -> None:
         text = str(message.message)
         if "plan:" not in text:
             return
@@ -91,7 +92,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Traffic:
-    """Calls of one shape: ten partitions, ten messages each, with keys."""
+    """Calls on ten partitions with ten messages each, with transaction ids."""
 
     database: Any
     queue_id: int
@@ -99,8 +100,8 @@ class Traffic:
     partition_ids: list[int]
 
     def _segment(self, partition_id: int) -> Segment:
-        ids = [new_id() for _ in range(10)]
-        return Segment(partition_id, ids, [i.hex for i in ids], [None] * 10, [b"x" * 100] * 10)
+        ids = [str(new_id()) for _ in range(10)]
+        return Segment(partition_id, ids, [f"key {i}" for i in ids], [None] * 10, [b"x" * 100] * 10)
 
     async def push(self) -> None:
         pushed = await log.push(
@@ -120,7 +121,7 @@ class Traffic:
         ]
 
     async def pop_single(self) -> list[Ack]:
-        """Ten requests for one message each."""
+        """Pop with ten requests for one message each."""
         lease_ids = [new_id() for _ in range(10)]
         rows = await log.pop_single(self.database, self.group_id, lease_ids, lease_ms=60_000)
         assert len(rows) == 10
@@ -140,17 +141,17 @@ class Traffic:
         assert {a.outcome for a in await log.ack(self.database, acks)} == {"completed"}
 
     async def gauges(self) -> None:
-        await log.gauges(self.database, [self.queue_id])
+        await GaugeReader(self.database).of_queues([self.queue_id])
 
     async def catch_up(self) -> None:
-        """Let the group have finished everything, so that the next pop gets what is pushed next."""
+        """Finish all messages, so that the next pop gets the messages pushed next."""
         await self.database.fetch(
             "UPDATE positions p SET cursor = t.next_offset, lease_id = NULL, ready_at = NULL "
             "FROM partitions t WHERE t.id = p.partition_id AND p.ready_at IS NOT NULL"
         )
 
     async def costs(self) -> dict[str, int]:
-        """Buffers of each operation; of a push without and with keys."""
+        """Return the buffers of each operation; of a push without and with transaction ids."""
         plain, keyed = (
             log._push_arguments([self._segment(partition_id) for partition_id in self.partition_ids])
             for _ in range(2)
@@ -192,21 +193,21 @@ class Traffic:
         }
 
     async def _buffers(self, call: str, *args: Any) -> int:
-        """How many buffers a call goes through, in memory or not, with everything inside it."""
+        """Return how many buffers a call reads, cached or not, including nested statements."""
         [row] = await self.database.fetch(
             f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) SELECT * FROM {call}", *args
         )
         plan = json.loads(row[0])[0]["Plan"]
-        found: int = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-        return found
+        buffers: int = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        return buffers
 
 
 async def fill(
     connection: asyncpg.Connection[asyncpg.Record], *, partitions: int, segments: int, chunks: int
 ) -> tuple[int, int]:
-    """A queue with so many partitions, each with so many segments of two messages, spread over chunks.
+    """Create a queue whose partitions have segments of two messages, spread over chunks.
 
-    One group has finished two thirds of it. Returns the ids of queue and group.
+    One group has finished two thirds of the messages. Return the ids of queue and group.
     """
     for _ in range(chunks - 1):
         await connection.execute("SELECT prepare_chunk_v1(1, '1 hour')")
@@ -266,6 +267,6 @@ async def fill(
 
 
 async def traffic(connection: Any, filled: Filled) -> Traffic:
-    """Calls to ten partitions here and there, through a connection or what watches one."""
+    """Return calls on ten random partitions, through a connection or a `Watched` one."""
     rows = await connection.fetch("SELECT id FROM partitions ORDER BY md5(id::text) LIMIT 10")
     return Traffic(connection, filled.queue_id, filled.group_id, sorted(row["id"] for row in rows))

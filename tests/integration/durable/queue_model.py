@@ -1,10 +1,10 @@
-"""What a durable queue should do, in plain Python: the model that the real one is held against.
+"""A model of the durable queue in plain Python, to compare the real queue with.
 
-Time is whole milliseconds. Nothing here knows tables: a message has at most one fate per group, a cursor is
-the first message without one, and what a group may be given follows from that.
+Time is in whole milliseconds. The model has no tables: a message has at most one outcome per group, the
+cursor is at the first message without one, and the messages a group may get follow from that.
 
-The model does not choose between partitions that are equally due. It is told what the real queue chose,
-refuses what no rule allows, and goes on from there.
+The model does not choose between partitions that are equally due. It takes the choice of the real queue,
+fails if no rule allows it, and continues from there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-UNANSWERED = "the lease expired without an ack"
+LEASE_EXPIRED_ERROR = "the lease expired without an ack"
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Options:
     max_size: int = 0
 
     @property
-    def life_ms(self) -> int | None:
+    def time_to_live_ms(self) -> int | None:
         limits = [limit for limit in (self.ttl_ms, self.max_wait_ms) if limit]
         return min(limits) if limits else None
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A message in a partition's log; its offset is its place there."""
+class StoredMessage:
+    """A message in a partition's log; its offset is its index there."""
 
     message_id: uuid.UUID
     key: str | None
@@ -53,8 +53,8 @@ class Lease:
     lease_id: uuid.UUID
     start: int
     stop: int
-    since: int
-    until: int
+    leased_at: int
+    expires_at: int
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class DeadLetter:
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a pop gave one request from one partition: offsets [start, stop), and (offset, attempts) of each
-    message delivered."""
+class PoppedBatch:
+    """The messages of one partition that a pop returned to one request: offsets [start, stop), and
+    (offset, attempts) of each message delivered."""
 
     request: int
     partition: str
@@ -77,7 +77,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Settling:
+class AckRequest:
     """One ack as a consumer sends it."""
 
     partition: str
@@ -90,17 +90,17 @@ class Settling:
 
 @dataclass
 class Partition:
-    log: list[Stored] = field(default_factory=list)
+    log: list[StoredMessage] = field(default_factory=list)
     pushed_at: int = 0
     deleted: set[int] = field(default_factory=set)
 
-    def place_of(self, subscription: int | str) -> int:
-        """The offset at which a group starts or goes on: all, new, or a moment."""
+    def offset_of(self, subscription: int | str) -> int:
+        """Return the offset of a subscription or seek target: all, new, or a timestamp."""
         if isinstance(subscription, int):
             return sum(stored.created_at < subscription for stored in self.log)
         return len(self.log) if subscription == "new" else 0
 
-    def original(self, key: str | None) -> uuid.UUID | None:
+    def original_message_id(self, key: str | None) -> uuid.UUID | None:
         if key is None:
             return None
         return next((stored.message_id for stored in self.log if stored.key == key), None)
@@ -112,7 +112,7 @@ class Position:
 
     partition: Partition
     start: int
-    fates: dict[int, str] = field(default_factory=dict)
+    final_outcomes: dict[int, str] = field(default_factory=dict)
     lease: Lease | None = None
     returned: set[int] = field(default_factory=set)
     attempts: dict[int, int] = field(default_factory=dict)
@@ -122,49 +122,49 @@ class Position:
     @property
     def cursor(self) -> int:
         offset = self.start
-        while offset in self.fates:
+        while offset in self.final_outcomes:
             offset += 1
         return offset
 
     @property
-    def head(self) -> Stored | None:
+    def head(self) -> StoredMessage | None:
         cursor = self.cursor
         return self.partition.log[cursor] if cursor < len(self.partition.log) else None
 
     @property
-    def beyond(self) -> set[int]:
-        """What is finished beyond the cursor."""
+    def finished_beyond_cursor(self) -> set[int]:
+        """Offsets finished beyond the cursor."""
         cursor = self.cursor
-        return {offset for offset in self.fates if offset > cursor}
+        return {offset for offset in self.final_outcomes if offset > cursor}
 
     @property
-    def behind(self) -> int:
-        """How far the cursor has to go. What is finished beyond it counts until the cursor passes it."""
+    def unfinished(self) -> int:
+        """Messages from the cursor on, also those finished beyond it."""
         return len(self.partition.log) - self.cursor
 
-    def lease_at(self, now: int) -> Lease | None:
-        """The lease in force."""
-        return self.lease if self.lease and self.lease.until > now else None
+    def live_lease(self, now: int) -> Lease | None:
+        """Return the lease in force."""
+        return self.lease if self.lease and self.lease.expires_at > now else None
 
     def running(self, now: int) -> int:
-        lease = self.lease_at(now)
+        lease = self.live_lease(now)
         return lease.stop - max(lease.start, self.cursor) if lease else 0
 
     def __post_init__(self) -> None:
-        self.begin(self.start)
+        self.reset_to(self.start)
 
-    def begin(self, start: int) -> None:
-        """Stand at an offset as if nothing had happened; what was deleted is passed over."""
+    def reset_to(self, start: int) -> None:
+        """Move to an offset and discard all state; deleted messages count as finished."""
         self.start = start
-        self.fates = {offset: "deleted" for offset in self.partition.deleted if offset >= start}
+        self.final_outcomes = {offset: "deleted" for offset in self.partition.deleted if offset >= start}
         self.end_lease()
         self.attempts = {}
         self.redeliver_singly_until = 0
         self.not_before = 0
 
-    def finish(self, offset: int, fate: str) -> None:
-        assert offset not in self.fates, f"offset {offset} already is {self.fates[offset]}"
-        self.fates[offset] = fate
+    def finish(self, offset: int, outcome: str) -> None:
+        assert offset not in self.final_outcomes, f"offset {offset} already is {self.final_outcomes[offset]}"
+        self.final_outcomes[offset] = outcome
         self.attempts.pop(offset, None)
         self.returned.discard(offset)
 
@@ -189,22 +189,22 @@ class QueueModel:
                 positions[name] = Position(self.partitions[name], 0)
 
     def add_group(self, name: str, subscription: int | str) -> None:
-        """`subscription` is all, new or a moment."""
+        """Add a group; `subscription` is all, new or a timestamp."""
         if name not in self.groups:
             self.groups[name] = {
-                key: Position(partition, partition.place_of(subscription))
+                key: Position(partition, partition.offset_of(subscription))
                 for key, partition in self.partitions.items()
             }
 
     def seek(self, group: str, names: Iterable[str], target: int | str) -> tuple[int, int]:
-        """Let a group begin anew at a place; by how many messages it moved forward and back."""
+        """Move a group; return by how many messages it moved forward and back."""
         forward = back = 0
         for name in names:
             position = self.groups[group][name]
-            before = position.cursor
-            position.begin(position.partition.place_of(target))
-            forward += max(position.cursor - before, 0)
-            back += max(before - position.cursor, 0)
+            old_cursor = position.cursor
+            position.reset_to(position.partition.offset_of(target))
+            forward += max(position.cursor - old_cursor, 0)
+            back += max(old_cursor - position.cursor, 0)
         return forward, back
 
     # Counting
@@ -215,13 +215,13 @@ class QueueModel:
 
     @property
     def size(self) -> int:
-        """How far the slowest group is behind; with no group, all there is."""
+        """The unfinished messages of the slowest group; without a group, all messages."""
         if not self.groups:
             return self.stored
-        return max(self.behind(group) for group in self.groups)
+        return max(self.unfinished(group) for group in self.groups)
 
-    def behind(self, group: str) -> int:
-        return sum(position.behind for position in self.groups[group].values())
+    def unfinished(self, group: str) -> int:
+        return sum(position.unfinished for position in self.groups[group].values())
 
     def running(self, group: str, now: int) -> int:
         return sum(position.running(now) for position in self.groups[group].values())
@@ -234,8 +234,8 @@ class QueueModel:
         now: int,
         trace_id: uuid.UUID | None = None,
     ) -> tuple[list[int], dict[int, uuid.UUID], set[int]]:
-        """First offsets per segment, original ids by duplicate item, and the items refused."""
-        room = self.options.max_size - self.size if self.options.max_size else None
+        """Return first offsets per segment, original ids by duplicate item, and the items refused."""
+        free_slots = self.options.max_size - self.size if self.options.max_size else None
         first_offsets: list[int] = []
         duplicates: dict[int, uuid.UUID] = {}
         refused: set[int] = set()
@@ -244,106 +244,108 @@ class QueueModel:
             partition = self.partitions[name]
             first_offsets.append(len(partition.log))
             for message_id, key in messages:
-                original = partition.original(key)
-                if original is not None:
-                    duplicates[item] = original
-                elif room is not None and room <= 0:
+                original_message_id = partition.original_message_id(key)
+                if original_message_id is not None:
+                    duplicates[item] = original_message_id
+                elif free_slots is not None and free_slots <= 0:
                     refused.add(item)
                 else:
                     trace = trace_id or (message_id if key else None)
-                    partition.log.append(Stored(message_id, key, now, trace))
+                    partition.log.append(StoredMessage(message_id, key, now, trace))
                     partition.pushed_at = now
-                    room = None if room is None else room - 1
+                    free_slots = None if free_slots is None else free_slots - 1
                 item += 1
         return first_offsets, duplicates, refused
 
     # Pop
 
-    def due(self, group: str, name: str, now: int) -> bool:
-        """Whether a partition may be looked at for a group: it is not leased, its retry's time has come, and
-        its first message is old enough."""
+    def is_due(self, group: str, name: str, now: int) -> bool:
+        """Whether a pop of a group may read a partition: it is not leased, its retry time has come, and its
+        first message is older than the delay."""
         position = self.groups[group][name]
         head = position.head
         return (
             head is not None
-            and position.lease_at(now) is None
+            and position.live_lease(now) is None
             and position.not_before <= now
             and head.created_at + self.options.delay_ms <= now
         )
 
-    def deliverable(self, group: str, name: str, now: int) -> bool:
-        """Whether a pop that looks at a partition must find something there."""
+    def is_deliverable(self, group: str, name: str, now: int) -> bool:
+        """Whether a pop that reads a partition must return messages."""
         pushed_at = self.partitions[name].pushed_at
-        held = self.options.window_ms and pushed_at + self.options.window_ms > now
-        return self.due(group, name, now) and not held
+        in_window = self.options.window_ms and pushed_at + self.options.window_ms > now
+        return self.is_due(group, name, now) and not in_window
 
-    def poisoned(self, group: str, name: str, now: int) -> bool:
-        """Whether the next pop that looks at a partition gives up on its first message."""
+    def is_poisoned(self, group: str, name: str, now: int) -> bool:
+        """Whether the next pop that reads a partition declares its first message dead."""
         position = self.groups[group][name]
         lease = position.lease
         return (
             lease is not None
-            and lease.until <= now
+            and lease.expires_at <= now
             and (lease.start, lease.stop) == (position.cursor, position.cursor + 1)
             and self._at_limit(position, lease.start)
         )
 
-    def stale_until(self, group: str, name: str, now: int) -> int | None:
-        """Where the messages that outlived their time end, if the first one has."""
+    def expired_until(self, group: str, name: str, now: int) -> int | None:
+        """Return the offset after the expired messages; None if the first message has not expired."""
         position = self.groups[group][name]
-        life_ms = self.options.life_ms
+        time_to_live_ms = self.options.time_to_live_ms
         head = position.head
-        if life_ms is None or head is None or head.created_at > now - life_ms:
+        if time_to_live_ms is None or head is None or head.created_at > now - time_to_live_ms:
             return None
         offset = position.cursor
         log = position.partition.log
-        while offset < len(log) and log[offset].created_at <= now - life_ms:
+        while offset < len(log) and log[offset].created_at <= now - time_to_live_ms:
             offset += 1
         return offset
 
-    def expire(self, group: str, name: str, passed: Sequence[int], now: int) -> None:
-        """The real queue passed over these messages."""
+    def expire(self, group: str, name: str, skipped: Sequence[int], now: int) -> None:
+        """Apply that the real queue skipped these expired messages."""
         position = self.groups[group][name]
-        assert position.lease_at(now) is None, f"{name} is leased and cannot expire"
+        assert position.live_lease(now) is None, f"{name} is leased and cannot expire"
         assert position.not_before <= now, f"{name} waits for its retry"
-        stale_until = self.stale_until(group, name, now)
-        assert stale_until is not None, f"nothing of {name} is past its time"
-        stale = range(position.cursor, stale_until)
-        assert list(passed) == [offset for offset in stale if offset not in position.fates]
-        for offset in passed:
+        expired_until = self.expired_until(group, name, now)
+        assert expired_until is not None, f"no message of {name} has expired"
+        expired = range(position.cursor, expired_until)
+        assert list(skipped) == [offset for offset in expired if offset not in position.final_outcomes]
+        for offset in skipped:
             position.finish(offset, "expired")
         position.end_lease()
 
-    def give_up(self, group: str, name: str, now: int) -> None:
-        """The real queue gave up on a partition's first message."""
-        assert self.poisoned(group, name, now)
+    def declare_first_message_dead(self, group: str, name: str, now: int) -> None:
+        """Apply that the real queue declared a partition's first message dead."""
+        assert self.is_poisoned(group, name, now)
         position = self.groups[group][name]
-        self._bury(group, name, position.cursor, UNANSWERED)
+        self._add_dead_letter(group, name, position.cursor, LEASE_EXPIRED_ERROR)
         position.end_lease()
 
-    def give(self, group: str, given: Given, batch: int, lease: Lease | None, now: int) -> None:
-        """The real queue gave messages of a partition to a request that had `batch` left; without a lease,
-        for good."""
-        name = given.partition
+    def deliver(self, group: str, popped: PoppedBatch, batch: int, lease: Lease | None, now: int) -> None:
+        """Apply that the real queue returned messages of a partition to a request with `batch` remaining;
+        without a lease they are finished."""
+        name = popped.partition
         position = self.groups[group][name]
-        assert self.deliverable(group, name, now), f"{name} was given too early"
-        assert not self.poisoned(group, name, now), f"{name} should have given up on its first message"
-        assert self.stale_until(group, name, now) is None, f"{name} gave a message past its time"
-        lost = position.lease
-        redeliver_singly_until = max(position.redeliver_singly_until, lost.stop if lost else 0)
+        assert self.is_deliverable(group, name, now), f"{name} was delivered too early"
+        assert not self.is_poisoned(group, name, now), f"the first message of {name} should be dead"
+        assert self.expired_until(group, name, now) is None, f"{name} delivered an expired message"
+        expired_lease = position.lease
+        redeliver_singly_until = max(
+            position.redeliver_singly_until, expired_lease.stop if expired_lease else 0
+        )
         cursor = position.cursor
         log = position.partition.log
         old_enough = [s for s in log[cursor:] if s.created_at + self.options.delay_ms <= now]
         length = min(len(old_enough), 1 if cursor < redeliver_singly_until else batch)
-        assert (given.start, given.stop) == (cursor, cursor + length)
-        if lost and (lost.start, lost.stop) == (cursor, cursor + 1):
+        assert (popped.start, popped.stop) == (cursor, cursor + length)
+        if expired_lease and (expired_lease.start, expired_lease.stop) == (cursor, cursor + 1):
             position.attempts[cursor] = position.attempts.get(cursor, 0) + 1
         expected = [
             (offset, position.attempts.get(offset, 0))
-            for offset in range(given.start, given.stop)
-            if offset not in position.fates
+            for offset in range(popped.start, popped.stop)
+            if offset not in position.final_outcomes
         ]
-        assert list(given.delivered) == expected
+        assert list(popped.delivered) == expected
         position.redeliver_singly_until = redeliver_singly_until
         position.end_lease()
         position.not_before = 0
@@ -355,13 +357,13 @@ class QueueModel:
 
     # Ack, extend, release
 
-    def ack(self, acks: Sequence[Settling], now: int) -> list[tuple[str, bool]]:
-        """Outcome per ack, and whether its lease ended."""
+    def ack(self, acks: Sequence[AckRequest], now: int) -> list[tuple[str, bool]]:
+        """Return the outcome per ack, and whether its lease ended."""
         touched: dict[tuple[str, str], Position] = {}
         outcomes: list[str] = []
         for ack in acks:
             position = self.groups[ack.group].get(ack.partition)
-            lease = position.lease_at(now) if position else None
+            lease = position.live_lease(now) if position else None
             if position is None or lease is None or lease.lease_id != ack.lease_id:
                 outcomes.append("lease_lost")
                 continue
@@ -371,22 +373,22 @@ class QueueModel:
                     offset
                     for offset in range(lease.start, lease.stop)
                     if position.partition.log[offset].transaction_id == ack.transaction_id
-                    and offset not in position.fates
+                    and offset not in position.final_outcomes
                     and offset not in position.returned
                 ),
                 None,
             )
-            outcomes.append("not_leased" if offset is None else self._settle(position, ack, offset))
-        ended = {place for place, position in touched.items() if self._close(position, now)}
+            outcomes.append("not_leased" if offset is None else self._apply_ack(position, ack, offset))
+        ended = {key for key, position in touched.items() if self._end_lease_if_acked(position, now)}
         return [
             (outcome, outcome != "lease_lost" and (ack.partition, ack.group) in ended)
             for ack, outcome in zip(acks, outcomes, strict=True)
         ]
 
-    def _settle(self, position: Position, ack: Settling, offset: int) -> str:
+    def _apply_ack(self, position: Position, ack: AckRequest, offset: int) -> str:
         dead = ack.status == "dlq" or (ack.status == "failed" and self._at_limit(position, offset))
         if dead:
-            self._bury(ack.group, ack.partition, offset, ack.error)
+            self._add_dead_letter(ack.group, ack.partition, offset, ack.error)
             return "dead"
         if ack.status == "completed":
             position.finish(offset, "completed")
@@ -396,36 +398,38 @@ class QueueModel:
             position.attempts[offset] = position.attempts.get(offset, 0) + 1
         return ack.status
 
-    def _close(self, position: Position, now: int) -> bool:
-        """End the lease if nothing under it is open any more."""
+    def _end_lease_if_acked(self, position: Position, now: int) -> bool:
+        """End the lease if all its messages are finished or returned; return whether it ended."""
         assert position.lease is not None
-        under = range(position.lease.start, position.lease.stop)
-        if any(offset not in position.fates and offset not in position.returned for offset in under):
+        leased = range(position.lease.start, position.lease.stop)
+        if any(
+            offset not in position.final_outcomes and offset not in position.returned for offset in leased
+        ):
             return False
         if position.returned:
             position.not_before = now + self.options.retry_delay_ms
         position.end_lease()
         return True
 
-    def held(self, group: str, lease_id: uuid.UUID, now: int) -> Iterator[Position]:
+    def leased_positions(self, group: str, lease_id: uuid.UUID, now: int) -> Iterator[Position]:
         for position in self.groups[group].values():
-            lease = position.lease_at(now)
+            lease = position.live_lease(now)
             if lease and lease.lease_id == lease_id:
                 yield position
 
     def extend(self, group: str, lease_id: uuid.UUID, ms: int, now: int) -> int | None:
-        """When the lease ends now; None if it is lost."""
-        until = None
-        for position in self.held(group, lease_id, now):
+        """Extend a lease; return its new end, or None if it is lost."""
+        expires_at = None
+        for position in self.leased_positions(group, lease_id, now):
             assert position.lease is not None
-            until = max(position.lease.until, now + ms)
+            expires_at = max(position.lease.expires_at, now + ms)
             position.lease = Lease(
-                lease_id, position.lease.start, position.lease.stop, position.lease.since, until
+                lease_id, position.lease.start, position.lease.stop, position.lease.leased_at, expires_at
             )
-        return until
+        return expires_at
 
     def release(self, group: str, lease_id: uuid.UUID, partitions: Iterable[str]) -> int:
-        """Give back a lease that nobody received."""
+        """Release a lease whose messages no consumer received; return the number of positions."""
         released = 0
         for name in partitions:
             position = self.groups[group][name]
@@ -434,63 +438,63 @@ class QueueModel:
                 released += 1
         return released
 
-    # What operators do to single messages
+    # Operator actions on single messages
 
     def delete(self, name: str, offset: int, now: int) -> bool:
-        """Take a message out for everybody; whether there was anything to take."""
+        """Delete a message for all groups; return whether there was anything to delete."""
         partition = self.partitions[name]
-        letters = [place for place in self.dead if place[1:] == (name, offset)]
-        existed = offset not in partition.deleted or bool(letters)
+        dead_letters = [key for key in self.dead if key[1:] == (name, offset)]
+        existed = offset not in partition.deleted or bool(dead_letters)
         partition.deleted.add(offset)
-        for letter in letters:
-            del self.dead[letter]
+        for key in dead_letters:
+            del self.dead[key]
         for positions in self.groups.values():
             position = positions[name]
-            if offset >= position.cursor and offset not in position.fates:
-                self._pass_over(position, offset, "deleted", now)
+            if offset >= position.cursor and offset not in position.final_outcomes:
+                self._finish_message(position, offset, "deleted", now)
         return existed
 
-    def bury(self, group: str, name: str, offset: int, error: str, now: int) -> str:
-        """Declare a message dead."""
+    def declare_dead(self, group: str, name: str, offset: int, error: str, now: int) -> str:
+        """Declare a message dead; return the outcome."""
         position = self.groups[group][name]
         if (group, name, offset) in self.dead:
             return "already_dead"
-        if offset < position.cursor or offset in position.fates:
+        if offset < position.cursor or offset in position.final_outcomes:
             return "finished"
         if self.options.keep_dead:
             attempts = position.attempts.get(offset, 0)
-            letter = DeadLetter(position.partition.log[offset].transaction_id, error, attempts)
-            self.dead[group, name, offset] = letter
-        self._pass_over(position, offset, "dead", now)
+            dead_letter = DeadLetter(position.partition.log[offset].transaction_id, error, attempts)
+            self.dead[group, name, offset] = dead_letter
+        self._finish_message(position, offset, "dead", now)
         return "dead" if self.options.keep_dead else "discarded"
 
     def retry(self, name: str, offset: int, group: str | None, message_id: uuid.UUID, now: int) -> str:
-        """Push a dead message again, and drop its letters, or one group's."""
-        letters = [place for place in self.dead if place[1:] == (name, offset) and group in (None, place[0])]
-        if not letters:
+        """Push a dead message again and delete its dead letters, or those of one group."""
+        dead_letters = [key for key in self.dead if key[1:] == (name, offset) and group in (None, key[0])]
+        if not dead_letters:
             return "not_dead"
         trace_id = self.partitions[name].log[offset].trace_id
         _, _, refused = self.push([(name, [(message_id, None)])], now, trace_id)
         if refused:
             return "queue_full"
-        for letter in letters:
-            del self.dead[letter]
+        for key in dead_letters:
+            del self.dead[key]
         return "queued"
 
-    def _pass_over(self, position: Position, offset: int, fate: str, now: int) -> None:
-        position.finish(offset, fate)
+    def _finish_message(self, position: Position, offset: int, outcome: str, now: int) -> None:
+        position.finish(offset, outcome)
         if position.lease:
-            self._close(position, now)
+            self._end_lease_if_acked(position, now)
 
     def _at_limit(self, position: Position, offset: int) -> bool:
         return self.options.dead_after_limit and position.attempts.get(offset, 0) >= self.options.retry_limit
 
-    def _bury(self, group: str, name: str, offset: int, error: str | None) -> None:
+    def _add_dead_letter(self, group: str, name: str, offset: int, error: str | None) -> None:
         position = self.groups[group][name]
         if self.options.keep_dead:
-            letter = DeadLetter(
+            dead_letter = DeadLetter(
                 position.partition.log[offset].transaction_id, error, position.attempts.get(offset, 0) + 1
             )
-            # Brought back by a seek it may die again; the first letter stays.
-            self.dead.setdefault((group, name, offset), letter)
+            # After a seek it may die again; the first dead letter stays.
+            self.dead.setdefault((group, name, offset), dead_letter)
         position.finish(offset, "dead")

@@ -1,4 +1,4 @@
-"""One queue under test, with time in the test's hands."""
+"""One queue with a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.durable import log
-from penstock.durable.log import Ack, Acked, PartitionName, PopRequest, Pushed, Segment
+from penstock.durable.log import Ack, AckReceipt, PartitionName, PopRequest, PushReceipt, Segment
 from penstock.durable.pool import Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
@@ -20,7 +20,7 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Delivery:
-    """What one pop gave: partition id, lease, and (offset, transaction id, payload, attempts) in order."""
+    """The messages of one pop: (partition id, offset, transaction id, payload, attempts), in order."""
 
     lease_id: uuid.UUID
     messages: list[tuple[int, int, str, bytes, int]]
@@ -32,6 +32,8 @@ class Delivery:
 
 
 class QueueUnderTest:
+    """Pushes to, pops from and acks one queue at the time `now`."""
+
     def __init__(self, database: Database, name: str = "orders") -> None:
         self.database = database
         self.name = name
@@ -46,7 +48,7 @@ class QueueUnderTest:
         return (await log.ensure_partitions(self.database, DEFAULT_SCOPE, [key]))[key]
 
     async def partitions(self, *names: str) -> list[str]:
-        """Those of the partitions that there are, or could be made."""
+        """Create the partitions; return those that exist, without those past the limit."""
         keys = [PartitionName(self.name, name) for name in names]
         return [key.partition for key in await log.ensure_partitions(self.database, DEFAULT_SCOPE, keys)]
 
@@ -60,7 +62,7 @@ class QueueUnderTest:
 
     async def push(
         self, *payloads: str, partition: str = "Default", keys: list[str | None] | None = None
-    ) -> Pushed:
+    ) -> PushReceipt:
         return await log.push(self.database, [await self._segment(payloads, partition, keys)], self.now)
 
     async def _segment(
@@ -89,11 +91,11 @@ class QueueUnderTest:
         partition_id = (await self.partition(partition)).partition_id if partition else None
         lease_id = new_id()
         rows: list[Any]
-        if batch == width == 1 and partition is None and not auto_ack:  # the way the broker chooses
-            found = await log.pop_single(
+        if batch == width == 1 and partition is None and not auto_ack:  # the broker uses pop_single then too
+            single_rows = await log.pop_single(
                 self.database, ids.group_id, [lease_id], lease_ms=self.lease_ms, now=self.now
             )
-            rows = [as_segment(row) for row in found]
+            rows = [single_pop_row_as_segment(row) for row in single_rows]
         else:
             rows = await log.pop(
                 self.database,
@@ -105,17 +107,17 @@ class QueueUnderTest:
                 now=self.now,
             )
         expired = sum(row["leased_to"] - row["leased_from"] for row in rows if row["request"] == 0)
-        messages = [message for row in rows if row["request"] for message in delivered(row)]
+        messages = [message for row in rows if row["request"] for message in delivered_messages(row)]
         return Delivery(lease_id, messages, expired)
 
     async def extend(self, delivery: Delivery, ms: int, group: str = "g") -> datetime | None:
         ids = await self.group(group)
-        [end] = await log.extend(self.database, [(ids.group_id, delivery.lease_id, ms)], self.now)
+        [end] = await log.extend_leases(self.database, [(ids.group_id, delivery.lease_id, ms)], self.now)
         return end
 
     async def transaction(
         self, payloads: list[str], delivery: Delivery, *, partition: str, keys: list[str | None] | None = None
-    ) -> log.Transacted:
+    ) -> log.TransactionReceipt:
         """Push to a partition and complete a delivery in one step."""
         ids = await self.group()
         segment = await self._segment(payloads, partition, keys)
@@ -129,33 +131,34 @@ class QueueUnderTest:
         self,
         delivery: Delivery,
         status: str = "completed",
-        *which: int,
+        *indexes: int,
         group: str = "g",
         error: str | None = None,
-    ) -> list[Acked]:
-        """Settle all messages of a delivery, or those at the given places."""
+    ) -> list[AckReceipt]:
+        """Ack all messages of a delivery, or those at `indexes`."""
         ids = await self.group(group)
-        chosen = [delivery.messages[i] for i in which] if which else delivery.messages
+        messages = [delivery.messages[i] for i in indexes] if indexes else delivery.messages
         acks = [
             Ack(partition_id, ids.group_id, delivery.lease_id, transaction_id, status, error)
-            for partition_id, _, transaction_id, _, _ in chosen
+            for partition_id, _, transaction_id, _, _ in messages
         ]
         return await log.ack(self.database, acks, self.now)
 
     async def depth(self, group: str = "g") -> tuple[int, int]:
-        """Waiting and running messages of a group."""
+        """Return the waiting and running messages of a group."""
         ids = await self.group(group)
         rows = await self.database.fetch("SELECT * FROM queue_gauges_v1($1, $2)", [ids.queue_id], self.now)
         row = next(row for row in rows if row["group_name"] == group)
         return row["depth"], row["running"]
 
     async def dead(self) -> list[tuple[str, str | None, int]]:
+        """Return payload, error and attempts of the dead letters."""
         rows = await self.database.fetch("SELECT payload, error, attempts FROM dead_letters ORDER BY id")
         return [(row["payload"].decode(), row["error"], row["attempts"]) for row in rows]
 
 
-def as_segment(row: Any) -> dict[str, Any]:
-    """A row of a pop of single messages in the shape of the other pops' rows."""
+def single_pop_row_as_segment(row: Any) -> dict[str, Any]:
+    """Convert a row of pop_single_v1 to the shape of a row of pop_v1."""
     offset = row["leased_from"]
     return {
         **{name: row[name] for name in ("request", "partition_id", "leased_from", "leased_to")},
@@ -168,14 +171,16 @@ def as_segment(row: Any) -> dict[str, Any]:
     }
 
 
-def delivered(row: Any) -> list[tuple[int, int, str, bytes, int]]:
+def delivered_messages(row: Any) -> list[tuple[int, int, str, bytes, int]]:
+    """Return the messages of a row of pop_v1 without those finished earlier."""
     attempts = json.loads(row["attempts"])
-    found = []
-    for at, message_id in enumerate(row["message_ids"]):
-        offset = row["first_offset"] + at
+    messages = []
+    for index, message_id in enumerate(row["message_ids"]):
+        offset = row["first_offset"] + index
         if any(r.lower <= offset < r.upper for r in row["finished"]):
             continue
         keys = row["transaction_ids"]
-        key = (keys[at] if keys else None) or str(message_id)
-        found.append((row["partition_id"], offset, key, row["payloads"][at], attempts.get(str(offset), 0)))
-    return found
+        key = (keys[index] if keys else None) or str(message_id)
+        payload = row["payloads"][index]
+        messages.append((row["partition_id"], offset, key, payload, attempts.get(str(offset), 0)))
+    return messages

@@ -1,4 +1,4 @@
-"""Operators at work while messages flow: nobody deadlocks, and every count is right afterwards."""
+"""Operator actions under traffic cause no deadlock, and every count is right afterwards."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import time
 
 import pytest
 
-from penstock.durable import catalog, consumer_groups, log, options, stored_messages
-from penstock.durable.dead_letters import dead_letter_changes, dead_letter_counts, jobs
-from penstock.durable.dead_letters.dead_letter_queries import Filter
+from penstock.durable import log
+from penstock.durable.catalog import QueueCatalog
+from penstock.durable.consumer_groups import ConsumerGroups
+from penstock.durable.dead_letters import dead_letter_counts
+from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter, DeadLetterStore
+from penstock.durable.dead_letters.jobs import JobStore
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
 from penstock.durable.pool import Database
+from penstock.durable.stored_messages import StoredMessages
 from penstock.errors import GroupDeleted
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
@@ -24,7 +28,7 @@ PARTITIONS = [str(i) for i in range(6)]
 
 
 class Load:
-    """Producers, consumers and an operator on the same queues, each in any order, until the time is over."""
+    """Runs producers, consumers and operators on the same queues for a fixed time."""
 
     def __init__(self, database: Database, *, deleting: bool, seed: int) -> None:
         self.database = database
@@ -32,7 +36,7 @@ class Load:
         self.random = random.Random(seed)
         self.until = time.monotonic() + SECONDS
         self.keys: list[tuple[int, str]] = []
-        self.done = {"pushed": 0, "settled": 0, "cared": 0}
+        self.counts = {"pushed": 0, "acked": 0, "operator actions": 0}
 
     @property
     def running(self) -> bool:
@@ -42,7 +46,7 @@ class Load:
         workers = (
             [self.produce() for _ in range(3)]
             + [self.consume() for _ in range(3)]
-            + [self.care(), self.care(), self.keep_counts()]
+            + [self.operate(), self.operate(), self.maintain_counts()]
         )
         await asyncio.gather(*workers)
 
@@ -51,15 +55,13 @@ class Load:
             names = [PartitionName(q, p) for q in QUEUES for p in self.random.sample(PARTITIONS, 2)]
             ids = await log.ensure_partitions(self.database, DEFAULT_SCOPE, names)
             segments = []
-            for found in ids.values():
+            for partition in ids.values():
                 keys = [str(new_id()) for _ in range(3)]
-                self.keys += [(found.partition_id, key) for key in keys]
-                payloads = [b"1"] * 3
-                segments.append(
-                    Segment(found.partition_id, [new_id() for _ in keys], [*keys], [None] * 3, payloads)
-                )
+                self.keys += [(partition.partition_id, key) for key in keys]
+                message_ids = [str(new_id()) for _ in keys]
+                segments.append(Segment(partition.partition_id, message_ids, [*keys], [None] * 3, [b"1"] * 3))
             pushed = await log.push(self.database, segments)
-            self.done["pushed"] += sum(offset is not None for offset in pushed.first_offsets)
+            self.counts["pushed"] += sum(offset is not None for offset in pushed.first_offsets)
 
     async def consume(self) -> None:
         while self.running:
@@ -78,84 +80,87 @@ class Load:
                         status = self.random.choice(["completed"] * 6 + ["failed", "dlq", "retry"])
                         acks.append(Ack(row["partition_id"], ids.group_id, lease_id, key, status, None))
             self.random.shuffle(acks)
-            self.done["settled"] += sum(
+            self.counts["acked"] += sum(
                 a.outcome in ("completed", "dead") for a in await log.ack(self.database, acks)
             )
 
-    async def care(self) -> None:
+    async def operate(self) -> None:
         while self.running:
             await self.random.choice(
                 [
-                    *(self.configure, self.seek, self.delete_message, self.bury, self.retry),
+                    *(self.configure, self.seek, self.delete_message, self.declare_dead, self.retry),
                     *(self.requeue, self.purge),
                 ]
             )()
             if self.deleting and self.random.random() < 0.2:
                 await self.random.choice([self.delete_queue, self.delete_group])()
-            self.done["cared"] += 1
+            self.counts["operator actions"] += 1
 
     async def configure(self) -> None:
         changes = {"delay_ms": self.random.choice([0, 20]), "max_partitions": self.random.choice([0, 100])}
-        await options.configure(self.database, DEFAULT_SCOPE, self.random.choice(QUEUES), changes)
+        await QueueCatalog(self.database).configure(DEFAULT_SCOPE, self.random.choice(QUEUES), changes)
 
     async def seek(self) -> None:
-        for row in await consumer_groups.find_groups(
-            self.database, DEFAULT_SCOPE, self.random.choice(GROUPS)
+        for row in await ConsumerGroups(self.database).find_subscriptions(
+            DEFAULT_SCOPE, self.random.choice(GROUPS)
         ):
-            await consumer_groups.seek(self.database, row["id"], self.random.choice(["all", "new"]))
+            await ConsumerGroups(self.database).seek(row.group_id, self.random.choice(["all", "new"]))
 
     async def delete_message(self) -> None:
         if self.keys:
-            await stored_messages.delete(self.database, *self.random.choice(self.keys))
+            await StoredMessages(self.database).delete(*self.random.choice(self.keys))
 
-    async def bury(self) -> None:
+    async def declare_dead(self) -> None:
         if self.keys:
             partition_id, key = self.random.choice(self.keys)
-            offset = await stored_messages.find(self.database, partition_id, key)
-            place = await stored_messages.place(self.database, DEFAULT_SCOPE, partition_id)
-            if offset is not None and place is not None:
-                for row in await consumer_groups.groups_of(self.database, place.queue_id):
-                    await stored_messages.bury(self.database, partition_id, row["id"], offset, "enough")
+            offset = await StoredMessages(self.database).find_offset(partition_id, key)
+            partition = await StoredMessages(self.database).find_partition(DEFAULT_SCOPE, partition_id)
+            if offset is not None and partition is not None:
+                group_ids = await ConsumerGroups(self.database).ids_by_name(partition.queue_id)
+                for group_id in group_ids.values():
+                    await StoredMessages(self.database).declare_dead(partition_id, group_id, offset, "enough")
 
     async def retry(self) -> None:
         if self.keys:
             partition_id, key = self.random.choice(self.keys)
-            await stored_messages.retry(self.database, partition_id, key, None, new_id(), b"2")
+            await StoredMessages(self.database).retry_dead(partition_id, key, None, new_id(), b"2")
 
     async def requeue(self) -> None:
         rows = await self.database.fetch("SELECT id FROM dead_letters ORDER BY id DESC LIMIT 20")
-        await dead_letter_changes.requeue(self.database, [row["id"] for row in rows])
+        await DeadLetterStore(self.database).requeue([row["id"] for row in rows])
 
     async def purge(self) -> None:
-        await jobs.make(self.database, DEFAULT_SCOPE, "purge", Filter(group=self.random.choice(GROUPS)))
+        await JobStore(self.database).create(
+            DEFAULT_SCOPE, "purge", DeadLetterFilter(group=self.random.choice(GROUPS))
+        )
         owner = new_id()
-        job = await jobs.take(self.database, owner)
+        job = await JobStore(self.database).lease(owner)
         if job is not None:
             for _ in range(3):
-                await jobs.advance(self.database, job["id"], owner, 10, 100, False)
+                await JobStore(self.database).advance(job.id, owner, 10, 100, False)
 
-    async def keep_counts(self) -> None:
+    async def maintain_counts(self) -> None:
         while self.running:
-            await dead_letter_counts.fold(self.database)
+            await dead_letter_counts.fold_deltas(self.database)
             assert (await dead_letter_counts.recount(self.database)).drift == 0
 
     async def delete_queue(self) -> None:
-        found = await catalog.find_queue(self.database, DEFAULT_SCOPE, self.random.choice(QUEUES))
-        if found is not None:
-            await catalog.delete_queue(self.database, found.id)
+        queue = await QueueCatalog(self.database).find_queue(DEFAULT_SCOPE, self.random.choice(QUEUES))
+        if queue is not None:
+            await QueueCatalog(self.database).delete_queue(queue.id)
 
     async def delete_group(self) -> None:
-        for row in await consumer_groups.find_groups(
-            self.database, DEFAULT_SCOPE, self.random.choice(GROUPS)
+        for row in await ConsumerGroups(self.database).find_subscriptions(
+            DEFAULT_SCOPE, self.random.choice(GROUPS)
         ):
-            await consumer_groups.delete_group(self.database, row["id"])
+            await ConsumerGroups(self.database).delete(row.group_id)
 
 
 @pytest.mark.parametrize("deleting", [False, True])
-async def test_operators_and_traffic_get_along(database: Database, deleting: bool) -> None:
+async def test_operator_actions_and_traffic_keep_counts_exact(database: Database, deleting: bool) -> None:
     load = Load(database, deleting=deleting, seed=7)
     await load.run()
-    assert min(load.done.values()) > 0, load.done
+    assert min(load.counts.values()) > 0, load.counts
     wrong = await database.fetch(
         """SELECT g.id FROM groups g WHERE
              (SELECT sum(p.cursor) FROM positions p WHERE p.group_id = g.id) <>
@@ -169,9 +174,9 @@ async def test_operators_and_traffic_get_along(database: Database, deleting: boo
              OR (SELECT count(*) FROM dead_letters d WHERE d.queue_id = q.id) <>
              dead_letter_count_v1(q.id)"""
     )
-    assert wrong == [], "so are what was pushed, and the dead letters"
+    assert wrong == [], "so are the totals of pushed messages and dead letters"
     stuck = await database.fetch(
         """SELECT p.* FROM positions p JOIN partitions t ON t.id = p.partition_id
            WHERE p.ready_at IS NULL AND p.cursor < t.next_offset OR p.finished @> p.cursor"""
     )
-    assert stuck == [], "whatever is left can be popped, and no cursor stands on something finished"
+    assert stuck == [], "every unfinished message can be popped, and no cursor is at a finished message"

@@ -1,4 +1,4 @@
-"""Consumer groups: how far behind they are, moved, made to start over, deleted."""
+"""Consumer groups: lag, seek, positions and deletion."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ from typing import Any
 
 import pytest
 
-from penstock.durable import consumer_groups, log
-from penstock.durable.consumer_groups import Moved
+from penstock.durable import log
+from penstock.durable.consumer_groups import ConsumerGroups, SeekResult
 from penstock.durable.pool import Database
 from penstock.errors import GroupDeleted
 from penstock.model import DEFAULT_SCOPE, Scope
 from tests.integration.durable.queue_under_test import QueueUnderTest
 
 
-async def seek(queue: QueueUnderTest, target: str, partition: str | None = None, group: str = "g") -> Moved:
+async def seek(
+    queue: QueueUnderTest, target: str, partition: str | None = None, group: str = "g"
+) -> SeekResult:
     ids = await queue.group(group)
     partition_id = (await queue.partition(partition)).partition_id if partition else None
-    return await consumer_groups.seek(queue.database, ids.group_id, target, partition_id)
+    return await ConsumerGroups(queue.database).seek(ids.group_id, target, partition_id)
 
 
-async def counted(queue: QueueUnderTest, group: str = "g") -> int:
-    """What the group has not finished, added up over its positions: depth must say the same."""
+async def unfinished_messages(queue: QueueUnderTest, group: str = "g") -> int:
+    """Sum the unfinished messages over the group's positions; depth must be the same."""
     ids = await queue.group(group)
     row = await queue.database.fetchrow(
-        """SELECT sum(t.next_offset - p.cursor)::bigint AS left FROM positions p
+        """SELECT sum(t.next_offset - p.cursor)::bigint AS unfinished FROM positions p
            JOIN partitions t ON t.id = p.partition_id WHERE p.group_id = $1""",
         ids.group_id,
     )
     assert row is not None
-    left: int = row["left"]
-    assert sum(await queue.depth(group)) == left
-    return left
+    unfinished: int = row["unfinished"]
+    assert sum(await queue.depth(group)) == unfinished
+    return unfinished
 
 
 async def test_seeking_to_the_end_skips_everything(queue: QueueUnderTest) -> None:
@@ -42,7 +44,7 @@ async def test_seeking_to_the_end_skips_everything(queue: QueueUnderTest) -> Non
     await queue.ack(await queue.pop(1, partition="x"))
     moved = await seek(queue, "new")
     assert (moved.partitions, moved.moved, moved.forward, moved.back) == (2, 2, 4, 0)
-    assert await counted(queue) == 0
+    assert await unfinished_messages(queue) == 0
     assert (await queue.pop(5, width=5)).payloads == []
     await queue.push("f", partition="x")
     assert (await queue.pop(5, width=5)).payloads == ["f"]
@@ -51,22 +53,22 @@ async def test_seeking_to_the_end_skips_everything(queue: QueueUnderTest) -> Non
 async def test_seeking_back_delivers_again_and_depth_follows(queue: QueueUnderTest) -> None:
     await queue.push(*"abc")
     await queue.ack(await queue.pop(3))
-    assert await counted(queue) == 0
+    assert await unfinished_messages(queue) == 0
     moved = await seek(queue, "all")
     assert (moved.forward, moved.back) == (0, 3)
-    assert await counted(queue) == 3
+    assert await unfinished_messages(queue) == 3
     assert (await queue.pop(5)).payloads == ["a", "b", "c"]
 
 
-async def test_seeking_to_a_moment_starts_with_the_first_message_from_then(queue: QueueUnderTest) -> None:
+async def test_seeking_to_a_timestamp_starts_with_the_first_message_from_then(queue: QueueUnderTest) -> None:
     for name in "abcdef":
         await queue.push(name)
         queue.later(10)
-    moment = queue.now - timedelta(milliseconds=35)
-    await seek(queue, moment.isoformat())
+    timestamp = queue.now - timedelta(milliseconds=35)
+    await seek(queue, timestamp.isoformat())
     assert (await queue.pop(10)).payloads == ["d", "e", "f"]
     await seek(queue, (queue.now + timedelta(days=1)).isoformat())
-    assert await counted(queue) == 0
+    assert await unfinished_messages(queue) == 0
 
 
 async def test_one_partition_can_be_moved_alone(queue: QueueUnderTest) -> None:
@@ -76,7 +78,7 @@ async def test_one_partition_can_be_moved_alone(queue: QueueUnderTest) -> None:
     assert (await queue.pop(5, width=5)).payloads == ["y1"]
 
 
-async def test_a_seek_ends_leases_and_forgets_what_happened_under_them(queue: QueueUnderTest) -> None:
+async def test_a_seek_ends_leases_and_discards_acks_and_attempts(queue: QueueUnderTest) -> None:
     await queue.push(*"abcd")
     delivery = await queue.pop(4)
     await queue.ack(delivery, "completed", 2)
@@ -88,7 +90,7 @@ async def test_a_seek_ends_leases_and_forgets_what_happened_under_them(queue: Qu
     assert [attempts for *_, attempts in again.messages] == [0, 0, 0, 0]
 
 
-async def test_a_seek_ends_careful_delivery(queue: QueueUnderTest) -> None:
+async def test_a_seek_ends_redelivery_one_by_one(queue: QueueUnderTest) -> None:
     await queue.push(*"abc")
     await queue.pop(3)
     queue.later(1_000)
@@ -110,10 +112,10 @@ async def test_other_groups_stay_where_they_are(queue: QueueUnderTest) -> None:
     await queue.ack(await queue.pop(1, "other"), group="other")
     await seek(queue, "new")
     assert (await queue.pop(5, "other")).payloads == ["b"]
-    assert await counted(queue, "other") == 1
+    assert await unfinished_messages(queue, "other") == 1
 
 
-async def test_a_seek_while_pushing_loses_nothing_and_keeps_the_count(queue: QueueUnderTest) -> None:
+async def test_a_seek_during_pushes_loses_nothing_and_keeps_the_count(queue: QueueUnderTest) -> None:
     names = [str(i) for i in range(5)]
     for name in names:
         await queue.partition(name)
@@ -129,18 +131,17 @@ async def test_a_seek_while_pushing_loses_nothing_and_keeps_the_count(queue: Que
             await seek(queue, "all")
 
     await asyncio.gather(*(push(name) for name in names), move())
-    assert await counted(queue) == 50
+    assert await unfinished_messages(queue) == 50
     assert len((await queue.pop(100, width=10)).payloads) == 50
 
 
-async def test_a_seek_goes_through_many_partitions_in_steps(
-    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(consumer_groups, "SEEK_AT_ONCE", 2)
+async def test_a_seek_moves_many_partitions_in_steps(queue: QueueUnderTest) -> None:
     for name in "abcde":
         await queue.push(name, partition=name)
-    assert (await seek(queue, "new")).moved == 5
-    assert await counted(queue) == 0
+    group_id = (await queue.group()).group_id
+    groups = ConsumerGroups(queue.database, partitions_per_seek=2)
+    assert (await groups.seek(group_id, "new")).moved == 5
+    assert await unfinished_messages(queue) == 0
 
 
 async def test_lag_is_the_age_of_the_oldest_unfinished_message(queue: QueueUnderTest) -> None:
@@ -151,18 +152,18 @@ async def test_lag_is_the_age_of_the_oldest_unfinished_message(queue: QueueUnder
     await queue.push("b", partition="x")
     await queue.push("c", partition="y")
     second_at = queue.now
-    [row] = await listed(queue)
+    [row] = await list_groups(queue)
     assert (row["behind"], row["oldest_at"]) == (2, first_at)
     delivery = await queue.pop(partition="x")
-    [row] = await listed(queue)
+    [row] = await list_groups(queue)
     assert row["oldest_at"] == first_at, "a leased message is not finished"
     assert (row["depth"], row["running"], row["leases"]) == (2, 1, 1)
     queue.later(5_000)
-    [row] = await listed(queue)
-    assert row["oldest_at"] == first_at, "nor is one whose lease ran out"
+    [row] = await list_groups(queue)
+    assert row["oldest_at"] == first_at, "nor is one whose lease has expired"
     delivery = await queue.pop(partition="x")
     await queue.ack(delivery)
-    [row] = await listed(queue)
+    [row] = await list_groups(queue)
     assert row["oldest_at"] == second_at
 
 
@@ -171,11 +172,11 @@ async def test_lag_counts_from_the_push_after_an_idle_time(queue: QueueUnderTest
     await queue.ack(await queue.pop())
     queue.later(3_600_000)
     await queue.push("b")
-    [row] = await listed(queue)
+    [row] = await list_groups(queue)
     assert row["oldest_at"] == queue.now, "not from when the group became idle"
 
 
-async def listed(queue: QueueUnderTest) -> list[Any]:
+async def list_groups(queue: QueueUnderTest) -> list[Any]:
     return await queue.database.fetch(
         "SELECT * FROM groups_v1($1, $2, $3, NULL, NULL, 10, 0, $4)",
         "default",
@@ -191,40 +192,40 @@ async def test_lagging_positions_are_found_oldest_first(queue: QueueUnderTest) -
         await queue.push(name, partition=name)
         queue.later(1_000)
     before = queue.now - timedelta(milliseconds=1_500)
-    rows = await consumer_groups.lagging(queue.database, DEFAULT_SCOPE, before, limit=10, offset=0)
-    assert [(row["partition"], row["unfinished"]) for row in rows] == [("x", 1), ("y", 1)]
-    assert rows[0]["total"] == 2
-    assert await consumer_groups.lagging(queue.database, Scope("other"), before, limit=10, offset=0) == []
+    rows = await ConsumerGroups(queue.database).list_lagging(DEFAULT_SCOPE, before, limit=10, offset=0)
+    assert [(row.partition, row.unfinished) for row in rows] == [("x", 1), ("y", 1)]
+    assert rows[0].total == 2
+    assert await ConsumerGroups(queue.database).list_lagging(Scope("other"), before, limit=10, offset=0) == []
 
 
-async def test_positions_tell_where_a_group_stands(queue: QueueUnderTest) -> None:
+async def test_positions_report_cursor_and_unfinished_messages(queue: QueueUnderTest) -> None:
     await queue.push("a", "b", partition="x")
     await queue.partition("y")
     await queue.ack(await queue.pop())
     ids = await queue.group()
-    rows = await consumer_groups.group_partitions(queue.database, ids.group_id, limit=10, offset=0)
-    assert [(r["partition"], r["cursor"], r["next_offset"], r["unfinished"]) for r in rows] == [
+    rows = await ConsumerGroups(queue.database).list_positions(ids.group_id, limit=10, offset=0)
+    assert [(r.partition, r.cursor, r.next_offset, r.unfinished) for r in rows] == [
         ("x", 1, 2, 1),
         ("y", 0, 0, 0),
     ]
 
 
-async def test_a_deleted_group_is_gone_and_can_come_back_elsewhere(queue: QueueUnderTest) -> None:
+async def test_a_deleted_group_can_be_created_again_at_another_offset(queue: QueueUnderTest) -> None:
     await queue.push("a", "b")
     delivery = await queue.pop()
     ids = await queue.group()
-    assert await consumer_groups.delete_group(queue.database, ids.group_id) == 1
+    assert await ConsumerGroups(queue.database).delete(ids.group_id) == 1
     with pytest.raises(GroupDeleted):
         await log.pop(queue.database, ids.group_id, [log.PopRequest(delivery.lease_id, 1)], lease_ms=1000)
     await queue.group("g", "new")
-    assert await counted(queue) == 0
+    assert await unfinished_messages(queue) == 0
     assert [a.outcome for a in await queue.ack(delivery)] == ["lease_lost"]
 
 
 async def test_dead_letters_outlive_their_group(queue: QueueUnderTest) -> None:
     await queue.push("a")
     await queue.ack(await queue.pop(), "dlq")
-    await consumer_groups.delete_group(queue.database, (await queue.group()).group_id)
+    await ConsumerGroups(queue.database).delete((await queue.group()).group_id)
     assert len(await queue.dead()) == 1
 
 
@@ -234,9 +235,9 @@ async def test_groups_are_paged_by_name(database: Database) -> None:
         await queue.push("a")
         for group in ("b", "a"):
             await queue.group(group)
-    rows = await consumer_groups.groups(database, DEFAULT_SCOPE, limit=3)
-    assert [(row["name"], row["queue"]) for row in rows] == [("a", "q1"), ("a", "q2"), ("b", "q1")]
-    assert rows[0]["total"] == 4
-    assert [row["depth"] for row in rows] == [1, 1, 1]
-    found = await consumer_groups.find_groups(database, DEFAULT_SCOPE, "b", "q2")
-    assert [row["queue"] for row in found] == ["q2"]
+    rows = await ConsumerGroups(database).list_groups(DEFAULT_SCOPE, limit=3)
+    assert [(row.name, row.queue) for row in rows] == [("a", "q1"), ("a", "q2"), ("b", "q1")]
+    assert rows[0].total == 4
+    assert [row.depth for row in rows] == [1, 1, 1]
+    found = await ConsumerGroups(database).find_subscriptions(DEFAULT_SCOPE, "b", "q2")
+    assert [row.queue for row in found] == ["q2"]

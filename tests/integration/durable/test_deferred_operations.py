@@ -1,4 +1,4 @@
-"""Operations: accepted now, carried out later, in order per lane, once."""
+"""Deferred operations are accepted at once and executed later, in order per lane, exactly once."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from datetime import timedelta
 
 import pytest
 
-from penstock.durable import catalog, deferred_operations, log, stored_messages
-from penstock.durable.deferred_operations import AckOperation, Depth, PushOperation
+from penstock.durable import log
+from penstock.durable.catalog import QueueCatalog
+from penstock.durable.deferred_operations import DeferredOperations, LaneAcks, LaneDepth, LanePush
 from penstock.durable.log import Ack, Segment
 from penstock.durable.pool import Database
+from penstock.durable.stored_messages import StoredMessages
 from penstock.errors import TransactionFailed
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.durable.queue_under_test import Delivery, QueueUnderTest
 
 
-async def spill(
+async def defer_push(
     queue: QueueUnderTest, *payloads: str, partition: str = "Default", keys: list[str | None] | None = None
 ) -> uuid.UUID:
     ids = await queue.partition(partition)
     count = len(payloads)
-    operation = PushOperation(
+    operation = LanePush(
         new_id(),
         Segment(
             ids.partition_id,
@@ -35,12 +37,12 @@ async def spill(
             [payload.encode() for payload in payloads],
         ),
     )
-    [place] = await deferred_operations.spill_pushes(queue.database, [operation], "system_busy", queue.now)
+    [place] = await DeferredOperations(queue.database).defer_pushes([operation], "system_busy", queue.now)
     assert place is not None
     return operation.id
 
 
-async def spill_ack(
+async def defer_ack(
     queue: QueueUnderTest, delivery: Delivery, *which: int, status: str = "completed"
 ) -> uuid.UUID:
     ids = await queue.group()
@@ -49,48 +51,50 @@ async def spill_ack(
         Ack(partition_id, ids.group_id, delivery.lease_id, transaction_id, status, None)
         for partition_id, _, transaction_id, _, _ in chosen
     ]
-    operation = AckOperation(new_id(), chosen[0][0], acks)
-    places, refused = await deferred_operations.spill_acks(
-        queue.database, [operation], "system_busy", 600_000, queue.now
+    operation = LaneAcks(new_id(), chosen[0][0], acks)
+    places, refused = await DeferredOperations(queue.database).defer_acks(
+        [operation], "system_busy", 600_000, queue.now
     )
     assert (places, refused) == ([1], set())
     return operation.id
 
 
 async def drain(queue: QueueUnderTest, kind: str = "push", lanes: int = 10, each: int = 100) -> int:
-    done = await deferred_operations.drain(queue.database, kind, lanes=lanes, operations=each, now=queue.now)
+    done = await DeferredOperations(queue.database).drain(kind, lanes=lanes, operations=each, now=queue.now)
     return sum(one.operations for one in done)
 
 
-async def drain_carefully(queue: QueueUnderTest, *, attempts: int = 3, hold: bool = False) -> list[str]:
-    done = await deferred_operations.drain_carefully(
-        queue.database, "push", lanes=10, attempts=attempts, backoff_ms=100, hold=hold, now=queue.now
+async def drain_one_by_one(queue: QueueUnderTest, *, attempts: int = 3, hold: bool = False) -> list[str]:
+    done = await DeferredOperations(queue.database).drain_one_by_one(
+        "push", lanes=10, attempts=attempts, backoff_ms=100, hold=hold, now=queue.now
     )
     return [one.outcome for one in done]
 
 
 async def status(queue: QueueUnderTest, operation_id: uuid.UUID) -> str | None:
-    row = await deferred_operations.operation(queue.database, DEFAULT_SCOPE, operation_id)
-    return row["status"] if row else None
+    row = await DeferredOperations(queue.database).get(DEFAULT_SCOPE, operation_id)
+    return row.status if row else None
 
 
-async def test_a_push_joins_the_lane_that_others_wait_in(queue: QueueUnderTest) -> None:
+async def test_a_push_joins_a_lane_with_waiting_operations(queue: QueueUnderTest) -> None:
     await queue.push("a")
-    await spill(queue, "b")
+    await defer_push(queue, "b")
     assert (await queue.push("never")).first_offsets == [-1]
-    await spill(queue, "c")
+    await defer_push(queue, "c")
     assert (await queue.pop(10)).payloads == ["a"]
     assert await drain(queue) == 2
     await queue.push("d")
     queue.later(1_000)
-    assert (await queue.pop(10)).payloads == ["a"]  # one alone after a lease ran out
+    assert (await queue.pop(10)).payloads == ["a"]  # one message alone after a lease expired
     rows = await queue.database.fetch("SELECT payloads FROM log ORDER BY first_offset")
     assert [p.decode() for row in rows for p in row["payloads"]] == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_only_the_partitions_behind_are_left_out_of_a_push(queue: QueueUnderTest, keyed: bool) -> None:
-    await spill(queue, "x1", partition="x")
+async def test_only_partitions_with_a_waiting_lane_are_left_out_of_a_push(
+    queue: QueueUnderTest, keyed: bool
+) -> None:
+    await defer_push(queue, "x1", partition="x")
     ids = [(await queue.partition(name)).partition_id for name in ("w", "x", "y")]
     keys: list[str | None] = ["k1", "k2"] if keyed else [None, None]
     segments = [
@@ -106,25 +110,25 @@ async def test_only_the_partitions_behind_are_left_out_of_a_push(queue: QueueUnd
         assert str(pushed.duplicates[5]) == segments[2].message_ids[0]
 
 
-async def test_a_lane_is_drained_in_order_whatever_the_size_of_its_pieces(queue: QueueUnderTest) -> None:
+async def test_a_lane_is_drained_in_order_for_any_batch_size(queue: QueueUnderTest) -> None:
     rng = random.Random(7)
     expected = []
     for number in range(30):
         names = [f"{number}.{i}" for i in range(rng.randint(1, 3))]
         expected += names
-        await spill(queue, *names)
+        await defer_push(queue, *names)
     assert await drain(queue, each=7) == 7
     assert await drain(queue, each=100) == 23
     assert (await queue.pop(100)).payloads == expected
-    assert (await deferred_operations.depths(queue.database))["push"] == Depth(0, 30)
+    assert (await DeferredOperations(queue.database).depths())["push"] == LaneDepth(0, 30)
     assert await queue.database.fetch("SELECT 1 FROM lanes") == []
 
 
-async def test_one_transaction_carries_out_a_bounded_number_of_messages(queue: QueueUnderTest) -> None:
+async def test_one_transaction_executes_a_bounded_number_of_messages(queue: QueueUnderTest) -> None:
     numbers = [str(number) for number in range(9_000)]
     for start in range(0, 9_000, 3_000):
-        await spill(queue, *numbers[start : start + 3_000])
-        await spill(queue, *numbers[start : start + 3_000], partition="other")
+        await defer_push(queue, *numbers[start : start + 3_000])
+        await defer_push(queue, *numbers[start : start + 3_000], partition="other")
     assert await drain(queue) == 4
     assert await drain(queue) == 2
     for partition in ("Default", "other"):
@@ -133,22 +137,24 @@ async def test_one_transaction_carries_out_a_bounded_number_of_messages(queue: Q
 
 async def test_two_drains_never_work_on_one_lane(queue: QueueUnderTest) -> None:
     for number in range(40):
-        await spill(queue, str(number), partition=f"p{number % 4}")
+        await defer_push(queue, str(number), partition=f"p{number % 4}")
 
-    async def until_empty() -> int:
+    async def drain_all() -> int:
         total = 0
-        while done := await drain(queue, lanes=2, each=1):
-            total += done
+        while drained := await drain(queue, lanes=2, each=1):
+            total += drained
         return total
 
-    assert sum(await asyncio.gather(*(until_empty() for _ in range(5)))) == 40
-    for at in range(4):
-        delivery = await queue.pop(100, partition=f"p{at}")
-        assert delivery.payloads == [str(number) for number in range(at, 40, 4)]
+    assert sum(await asyncio.gather(*(drain_all() for _ in range(5)))) == 40
+    for index in range(4):
+        delivery = await queue.pop(100, partition=f"p{index}")
+        assert delivery.payloads == [str(number) for number in range(index, 40, 4)]
 
 
-async def test_pushes_spills_and_drains_at_once_keep_order_and_lose_nothing(queue: QueueUnderTest) -> None:
-    """Each producer sends its next message when the last was accepted, by whichever way was open."""
+async def test_concurrent_pushes_deferrals_and_drains_keep_order_and_lose_nothing(
+    queue: QueueUnderTest,
+) -> None:
+    """Each producer sends its next message when the last one was accepted, directly or deferred."""
     stop = asyncio.Event()
     await queue.partition("a")
     await queue.partition("b")
@@ -158,7 +164,7 @@ async def test_pushes_spills_and_drains_at_once_keep_order_and_lose_nothing(queu
         for number in range(30):
             partition, name = rng.choice("ab"), f"{producer}:{number}"
             if rng.random() < 0.3 or (await queue.push(name, partition=partition)).first_offsets == [-1]:
-                await spill(queue, name, partition=partition)
+                await defer_push(queue, name, partition=partition)
 
     async def keep_draining() -> None:
         while not stop.is_set():
@@ -169,94 +175,97 @@ async def test_pushes_spills_and_drains_at_once_keep_order_and_lose_nothing(queu
     stop.set()
     await asyncio.gather(*drains)
     await drain(queue)
-    seen: list[str] = []
+    received: list[str] = []
     for partition in "ab":
         payloads = (await queue.pop(1_000, partition=partition)).payloads
-        seen += payloads
+        received += payloads
         for producer in range(6):
             own = [int(p.split(":")[1]) for p in payloads if p.startswith(f"{producer}:")]
             assert own == sorted(own)
-    assert sorted(seen) == sorted(f"{producer}:{number}" for producer in range(6) for number in range(30))
+    assert sorted(received) == sorted(f"{producer}:{number}" for producer in range(6) for number in range(30))
 
 
-async def test_duplicates_are_found_when_the_operation_is_carried_out(queue: QueueUnderTest) -> None:
+async def test_duplicates_are_found_when_the_operation_is_executed(queue: QueueUnderTest) -> None:
     await queue.push("first", keys=["k"])
     [[original]] = await queue.database.fetch("SELECT message_ids[1] FROM log")
-    operation = await spill(queue, "again", "new", keys=["k", "n"])
+    operation = await defer_push(queue, "again", "new", keys=["k", "n"])
     await drain(queue)
-    row = await deferred_operations.operation(queue.database, DEFAULT_SCOPE, operation)
-    assert json.loads(row["result"]) == {"duplicates": {"0": str(original)}}
+    row = await DeferredOperations(queue.database).get(DEFAULT_SCOPE, operation)
+    assert row is not None
+    assert row.result is not None
+    assert json.loads(row.result) == {"duplicates": {"0": str(original)}}
     assert (await queue.pop(10)).payloads == ["first", "new"]
-    assert row["status"] == "completed"
+    assert row.status == "completed"
 
 
-async def test_an_operation_that_cannot_be_carried_out_is_parked_and_the_lane_goes_on(
+async def test_an_operation_that_cannot_be_executed_fails_and_the_lane_continues(
     queue: QueueUnderTest,
 ) -> None:
     await queue.configure(max_size=1)
     await queue.push("full")
-    poisoned = await spill(queue, "no room")
-    other = await spill(queue, "fine", partition="other")
+    poisoned = await defer_push(queue, "no room")
+    other = await defer_push(queue, "fine", partition="other")
     with pytest.raises(Exception, match="full"):
         await drain(queue)
-    assert await drain_carefully(queue, attempts=2) == []
-    assert await drain_carefully(queue, attempts=2) == []  # it waits before it is tried again
+    assert await drain_one_by_one(queue, attempts=2) == []
+    assert await drain_one_by_one(queue, attempts=2) == []  # it waits for the backoff
     queue.later(100)
-    assert await drain_carefully(queue, attempts=2) == ["parked", "parked"]
+    assert await drain_one_by_one(queue, attempts=2) == ["parked", "parked"]
     for operation in (poisoned, other):
-        row = await deferred_operations.operation(queue.database, DEFAULT_SCOPE, operation)
-        assert (row["status"], row["attempts"]) == ("failed", 2)
-        assert "full" in row["error"]
-    assert (await deferred_operations.depths(queue.database))["push"].waiting == 0
+        row = await DeferredOperations(queue.database).get(DEFAULT_SCOPE, operation)
+        assert row is not None
+        assert (row.status, row.attempts) == ("failed", 2)
+        assert "full" in str(row.error)
+    assert (await DeferredOperations(queue.database).depths())["push"].waiting == 0
     await queue.ack(await queue.pop())
-    assert await deferred_operations.retry(queue.database, poisoned) == "retried"
-    assert await deferred_operations.retry(queue.database, poisoned) == "not_failed"
+    assert await DeferredOperations(queue.database).retry(poisoned) == "retried"
+    assert await DeferredOperations(queue.database).retry(poisoned) == "not_failed"
     assert await drain(queue) == 1
     assert (await queue.pop()).payloads == ["no room"]
-    assert await deferred_operations.drop(queue.database, other) == "failed"
-    assert await deferred_operations.drop(queue.database, other) == "unknown"
-    assert await deferred_operations.retry(queue.database, other) == "unknown"
+    assert await DeferredOperations(queue.database).delete(other) == "failed"
+    assert await DeferredOperations(queue.database).delete(other) == "unknown"
+    assert await DeferredOperations(queue.database).retry(other) == "unknown"
 
 
-async def test_a_lane_that_is_held_waits_for_the_operator(queue: QueueUnderTest) -> None:
+async def test_a_blocked_lane_waits_for_the_operator(queue: QueueUnderTest) -> None:
     await queue.configure(max_size=1)
     await queue.push("full")
-    poisoned = await spill(queue, "no room")
-    await spill(queue, "behind it")
-    assert await drain_carefully(queue, attempts=1, hold=True) == ["parked"]
+    poisoned = await defer_push(queue, "no room")
+    await defer_push(queue, "behind it")
+    assert await drain_one_by_one(queue, attempts=1, hold=True) == ["parked"]
     queue.later(3_600_000)
-    assert await drain_carefully(queue, attempts=1, hold=True) == []
+    assert await drain_one_by_one(queue, attempts=1, hold=True) == []
     assert (await queue.push("never")).first_offsets == [-1]
-    assert (await deferred_operations.depths(queue.database))["push"].waiting == 2
+    assert (await DeferredOperations(queue.database).depths())["push"].waiting == 2
     await queue.database.fetch("UPDATE queues SET max_size = 0")
-    assert await deferred_operations.drop(queue.database, poisoned) == "failed"
+    assert await DeferredOperations(queue.database).delete(poisoned) == "failed"
     assert await drain(queue) == 1
     assert (await queue.push("last")).first_offsets == [2]
 
 
-async def test_an_ack_that_arrived_in_time_counts_however_late_it_is_carried_out(
+async def test_a_deferred_ack_that_arrived_in_time_counts(
     queue: QueueUnderTest,
 ) -> None:
     await queue.push("a", "b")
     delivery = await queue.pop(2)
-    await spill_ack(queue, delivery)
+    await defer_ack(queue, delivery)
     queue.later(60_000)
-    assert (await queue.pop()).payloads == []  # the lease is held for it
+    assert (await queue.pop()).payloads == []  # the lease is extended until the ack is executed
     assert await drain(queue, "ack") == 1
     assert await queue.depth() == (0, 0)
 
 
-async def test_a_lease_that_goes_on_after_a_late_ack_is_not_held_for_long(queue: QueueUnderTest) -> None:
+async def test_a_lease_gets_back_its_end_after_a_deferred_ack(queue: QueueUnderTest) -> None:
     await queue.push("a", "b")
     delivery = await queue.pop(2)
     queue.later(500)
-    await spill_ack(queue, delivery, 0)
+    await defer_ack(queue, delivery, 0)
     queue.later(100)
     await drain(queue, "ack")
     assert [acked.outcome for acked in await queue.ack(delivery, "completed", 1)] == ["completed"]
     await queue.push("c", "d")
     delivery = await queue.pop(2)
-    await spill_ack(queue, delivery, 0)
+    await defer_ack(queue, delivery, 0)
     await drain(queue, "ack")
     queue.later(1_001)
     assert (await queue.pop()).payloads == ["d"]
@@ -270,20 +279,20 @@ async def test_an_ack_whose_lease_is_lost_is_refused_at_once(queue: QueueUnderTe
     ack = Ack(
         delivery.messages[0][0], ids.group_id, delivery.lease_id, delivery.messages[0][2], "completed", None
     )
-    operation = AckOperation(new_id(), ack.partition_id, [ack])
-    places, refused = await deferred_operations.spill_acks(
-        queue.database, [operation], "system_busy", 1_000, queue.now
+    operation = LaneAcks(new_id(), ack.partition_id, [ack])
+    places, refused = await DeferredOperations(queue.database).defer_acks(
+        [operation], "system_busy", 1_000, queue.now
     )
     assert (places, refused) == ([None], {0})
     assert await status(queue, operation.id) is None
 
 
-async def test_a_deleted_queue_takes_its_operations_along(queue: QueueUnderTest) -> None:
-    await spill(queue, "a")
+async def test_deleting_a_queue_deletes_its_operations(queue: QueueUnderTest) -> None:
+    await defer_push(queue, "a")
     other = QueueUnderTest(queue.database, "other")
-    await spill(other, "b")
-    await catalog.delete_queue(queue.database, (await queue.group()).queue_id)
-    assert (await deferred_operations.depths(queue.database))["push"].waiting == 1
+    await defer_push(other, "b")
+    await QueueCatalog(queue.database).delete_queue((await queue.group()).queue_id)
+    assert (await DeferredOperations(queue.database).depths())["push"].waiting == 1
     assert await drain(queue) == 1
     assert await queue.database.fetch("SELECT 1 FROM lanes") == []
 
@@ -291,7 +300,7 @@ async def test_a_deleted_queue_takes_its_operations_along(queue: QueueUnderTest)
 async def test_a_transaction_does_not_overtake_a_lane(queue: QueueUnderTest) -> None:
     await queue.push("a")
     delivery = await queue.pop()
-    await spill(queue, "first", partition="out")
+    await defer_push(queue, "first", partition="out")
     with pytest.raises(TransactionFailed) as failed:
         await queue.transaction(["second"], delivery, partition="out")
     assert failed.value.reason == "operations_waiting"
@@ -304,9 +313,9 @@ async def test_a_dead_letter_is_not_requeued_past_a_lane(queue: QueueUnderTest) 
     await queue.push("a", keys=["k"])
     delivery = await queue.pop()
     await queue.ack(delivery, "dlq")
-    await spill(queue, "b")
+    await defer_push(queue, "b")
     partition_id = delivery.messages[0][0]
-    outcome = await stored_messages.retry(queue.database, partition_id, "k", None, new_id(), b"a")
+    outcome = await StoredMessages(queue.database).retry_dead(partition_id, "k", None, new_id(), b"a")
     assert outcome == "operations_waiting"
     assert len(await queue.dead()) == 1
 
@@ -315,48 +324,50 @@ async def test_a_journal_is_taken_over_once(queue: QueueUnderTest) -> None:
     ids = await queue.partition()
     journal = new_id()
 
-    def operation(payload: bytes) -> PushOperation:
-        return PushOperation(new_id(), Segment(ids.partition_id, [str(new_id())], [None], [None], [payload]))
+    def operation(payload: bytes) -> LanePush:
+        return LanePush(new_id(), Segment(ids.partition_id, [str(new_id())], [None], [None], [payload]))
 
     database = queue.database
-    await deferred_operations.take_over(
-        database, journal, 100, [operation(b"a"), operation(b"b")], "database_down"
+    await DeferredOperations(database).take_over_journal(
+        journal, 100, [operation(b"a"), operation(b"b")], "database_down"
     )
-    assert await deferred_operations.journal_position(database, journal) == 100
+    assert await DeferredOperations(database).journal_position(journal) == 100
     assert (
-        await deferred_operations.take_over(database, journal, 100, [operation(b"a")], "database_down") == []
+        await DeferredOperations(database).take_over_journal(journal, 100, [operation(b"a")], "database_down")
+        == []
     )
-    await deferred_operations.take_over(database, journal, 150, [operation(b"c")], "database_down")
+    await DeferredOperations(database).take_over_journal(journal, 150, [operation(b"c")], "database_down")
     queue.now += timedelta(days=10_000)
     await drain(queue)
     assert (await queue.pop(10)).payloads == ["a", "b", "c"]
 
 
-async def test_what_is_done_is_forgotten_after_a_while(database: Database, queue: QueueUnderTest) -> None:
-    done, waiting = await spill(queue, "a"), await spill(queue, "b", partition="later")
+async def test_completed_operations_are_deleted_after_their_retention(
+    database: Database, queue: QueueUnderTest
+) -> None:
+    completed, waiting = await defer_push(queue, "a"), await defer_push(queue, "b", partition="later")
     await drain(queue, lanes=1)
-    assert await deferred_operations.forget_finished(database, 3600, 100) == 0
-    assert await deferred_operations.forget_finished(database, -1, 100) == 1
-    assert (await status(queue, done), await status(queue, waiting)) == (None, "pending")
+    assert await DeferredOperations(database).prune_completed(3600, 100) == 0
+    assert await DeferredOperations(database).prune_completed(-1, 100) == 1
+    assert (await status(queue, completed), await status(queue, waiting)) == (None, "pending")
 
 
 async def test_operations_are_listed_by_status_and_queue(database: Database, queue: QueueUnderTest) -> None:
-    first, second = await spill(queue, "a"), await spill(queue, "b", partition="later")
+    first, second = await defer_push(queue, "a"), await defer_push(queue, "b", partition="later")
     await drain(queue, lanes=1)
 
-    async def listed(**chosen: str) -> list[uuid.UUID]:
-        rows = await deferred_operations.operations(
-            database,
+    async def list_ids(**filters: str) -> list[uuid.UUID]:
+        rows = await DeferredOperations(database).list_operations(
             DEFAULT_SCOPE,
-            queue=chosen.get("queue"),
-            status=chosen.get("status"),
-            after=uuid.UUID(chosen["after"]) if "after" in chosen else None,
+            queue=filters.get("queue"),
+            status=filters.get("status"),
+            after=uuid.UUID(filters["after"]) if "after" in filters else None,
             limit=10,
         )
-        return [row["id"] for row in rows]
+        return [row.id for row in rows]
 
-    assert await listed() == [first, second]
-    assert await listed(status="completed") == [first]
-    assert await listed(status="pending", queue=queue.name) == [second]
-    assert await listed(queue="none") == []
-    assert await listed(after=str(first)) == [second]
+    assert await list_ids() == [first, second]
+    assert await list_ids(status="completed") == [first]
+    assert await list_ids(status="pending", queue=queue.name) == [second]
+    assert await list_ids(queue="none") == []
+    assert await list_ids(after=str(first)) == [second]

@@ -1,4 +1,4 @@
-"""The promises of the log: order, cursor, leases, retries, dead letters, duplicates, groups."""
+"""The guarantees of the log: order, cursor, leases, retries, dead letters, duplicates, groups."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ async def test_pop_skips_a_partition_leased_elsewhere(queue: QueueUnderTest) -> 
 
 
 async def test_the_longest_waiting_partition_comes_first(queue: QueueUnderTest) -> None:
-    for at, name in enumerate("cab"):
-        queue.later(at)
+    for delay_ms, name in enumerate("cab"):
+        queue.later(delay_ms)
         await queue.push(f"{name}1", f"{name}2", partition=name)
     first = await queue.pop()
     await queue.ack(first)
@@ -94,7 +94,7 @@ async def test_the_cursor_moves_only_over_a_finished_prefix(queue: QueueUnderTes
     await queue.ack(delivery, "completed", 2)
     await queue.ack(delivery, "completed", 1)
     queue.later(1_000)
-    assert (await queue.pop(3)).payloads == ["a"], "b and c were finished and do not come again"
+    assert (await queue.pop(3)).payloads == ["a"], "b and c were finished and are not redelivered"
 
 
 async def test_a_stale_lease_changes_nothing(queue: QueueUnderTest) -> None:
@@ -110,7 +110,7 @@ async def test_a_stale_lease_changes_nothing(queue: QueueUnderTest) -> None:
     assert await queue.depth() == (0, 0)
 
 
-async def test_an_expired_lease_is_refused_even_if_nobody_took_over(queue: QueueUnderTest) -> None:
+async def test_an_expired_lease_is_refused_even_if_no_consumer_took_over(queue: QueueUnderTest) -> None:
     await queue.push("a")
     delivery = await queue.pop()
     queue.later(1_000)
@@ -124,7 +124,7 @@ async def test_a_message_outside_the_lease_is_refused_alone(queue: QueueUnderTes
     ids = await queue.group()
     partition_id, _, transaction_id, _, _ = delivery.messages[0]
     acks = [
-        Ack(partition_id, ids.group_id, delivery.lease_id, "nobody", "completed", None),
+        Ack(partition_id, ids.group_id, delivery.lease_id, "unknown", "completed", None),
         Ack(partition_id, ids.group_id, delivery.lease_id, transaction_id, "completed", None),
         Ack(987654, ids.group_id, delivery.lease_id, transaction_id, "completed", None),
     ]
@@ -132,7 +132,7 @@ async def test_a_message_outside_the_lease_is_refused_alone(queue: QueueUnderTes
     assert [r.outcome for r in results] == ["not_leased", "completed", "lease_lost"]
 
 
-async def test_a_failed_message_blocks_its_partition_and_comes_again(queue: QueueUnderTest) -> None:
+async def test_a_failed_message_blocks_its_partition_and_is_redelivered(queue: QueueUnderTest) -> None:
     await queue.configure(retry_delay_ms=500)
     await queue.push("a", "b", "c")
     delivery = await queue.pop(3)
@@ -148,7 +148,9 @@ async def test_a_failed_message_blocks_its_partition_and_comes_again(queue: Queu
     assert await queue.depth() == (0, 0)
 
 
-async def test_after_the_retry_limit_a_message_is_dead_and_the_next_one_comes(queue: QueueUnderTest) -> None:
+async def test_after_the_retry_limit_a_message_is_dead_and_the_next_one_is_delivered(
+    queue: QueueUnderTest,
+) -> None:
     await queue.configure(retry_limit=2)
     await queue.push("bad", "good")
     for attempt in range(3):
@@ -169,7 +171,7 @@ async def test_a_failed_batch_is_counted_message_by_message(queue: QueueUnderTes
     assert await queue.depth() == (0, 0)
 
 
-async def test_without_dead_letters_a_failing_message_is_retried_for_ever(queue: QueueUnderTest) -> None:
+async def test_without_dead_letters_a_failing_message_is_retried_forever(queue: QueueUnderTest) -> None:
     await queue.configure(retry_limit=0, dead_after_limit=False)
     await queue.push("a")
     for attempt in range(4):
@@ -186,7 +188,7 @@ async def test_a_message_can_be_declared_dead_at_once(queue: QueueUnderTest) -> 
     assert await queue.dead() == [("a", "nonsense", 1)]
 
 
-async def test_giving_back_does_not_count_an_attempt(queue: QueueUnderTest) -> None:
+async def test_an_ack_with_retry_does_not_count_an_attempt(queue: QueueUnderTest) -> None:
     await queue.configure(retry_limit=0)
     await queue.push("a")
     await queue.ack(await queue.pop(), "retry")
@@ -195,7 +197,7 @@ async def test_giving_back_does_not_count_an_attempt(queue: QueueUnderTest) -> N
 
 
 async def test_a_message_that_kills_its_consumer_dies_without_its_neighbours(queue: QueueUnderTest) -> None:
-    """A consumer that dies on `bad` lets its lease run out, whatever else the lease held."""
+    """A consumer that dies on `bad` lets its lease expire, with all other messages the lease holds."""
     await queue.configure(retry_limit=2)
     await queue.push("a", "b", "bad", "c")
     finished: list[str] = []
@@ -220,7 +222,7 @@ async def test_groups_do_not_see_each_other(queue: QueueUnderTest) -> None:
     assert await queue.depth("two") == (0, 2)
 
 
-async def test_a_group_sees_partitions_made_before_and_after_it(queue: QueueUnderTest) -> None:
+async def test_a_group_sees_partitions_created_before_and_after_it(queue: QueueUnderTest) -> None:
     await queue.push("x", partition="before")
     await queue.group()
     queue.later(1)
@@ -244,6 +246,7 @@ async def test_a_duplicate_is_refused_across_pushes_and_within_one(queue: QueueU
     delivery = await queue.pop(10)
     assert delivery.payloads == ["a", "b", "c", "d"]
     stored = await queue.database.fetchrow("SELECT message_ids FROM log WHERE first_offset = 0")
+    assert stored is not None
     assert pushed.duplicates[0] == stored["message_ids"][1], "a duplicate names the message it repeats"
 
 
@@ -267,18 +270,18 @@ async def test_only_one_of_concurrent_pushes_of_one_transaction_id_wins(queue: Q
     assert len((await queue.pop(10)).payloads) == 1
 
 
-async def test_a_partition_that_is_gone_is_reported_and_its_neighbours_are_kept(database: Database) -> None:
+async def test_a_deleted_partition_is_reported_and_the_other_segments_are_stored(database: Database) -> None:
     queue = QueueUnderTest(database)
     ids = await queue.partition()
     segments = [
-        Segment(partition_id, [new_id()], [None], [None], [b"1"])
+        Segment(partition_id, [str(new_id())], [None], [None], [b"1"])
         for partition_id in (ids.partition_id, 10**9)
     ]
     pushed = await log.push(database, segments)
     assert pushed.first_offsets == [0, None]
 
 
-async def test_depth_is_right_after_any_mix(queue: QueueUnderTest) -> None:
+async def test_depth_counts_waiting_and_running_messages(queue: QueueUnderTest) -> None:
     for i in range(5):
         await queue.push(*"abc", partition=str(i))
     await queue.ack(await queue.pop(3))
@@ -315,27 +318,27 @@ async def test_two_brokers_acking_overlapping_sets_in_opposite_order_do_not_dead
         results = await asyncio.gather(
             log.ack(queue.database, acks, queue.now), log.ack(queue.database, acks[::-1], queue.now)
         )
-        settled = [sum(r.outcome == "completed" for r in result) for result in results]
-        assert sum(settled) == len(names)
+        completed_counts = [sum(r.outcome == "completed" for r in result) for result in results]
+        assert sum(completed_counts) == len(names)
 
 
 async def test_pushes_to_the_same_partitions_in_opposite_order_do_not_deadlock(queue: QueueUnderTest) -> None:
     ids = [(await queue.partition(str(i))).partition_id for i in range(40)]
 
     def segments(order: list[int]) -> list[Segment]:
-        return [Segment(one, [str(new_id())], [None], [None], [b"x"]) for one in order]
+        return [Segment(partition_id, [str(new_id())], [None], [None], [b"x"]) for partition_id in order]
 
     for _ in range(10):
         pushed = await asyncio.gather(
             *(log.push(queue.database, segments(order), queue.now) for order in (ids, ids[::-1]) * 3)
         )
-        for at in range(len(ids)):
-            offsets = [result.first_offsets[at] for result in pushed[::2]]
-            offsets += [result.first_offsets[-1 - at] for result in pushed[1::2]]
-            assert len(set(offsets)) == 6, "every push has an offset of its own"
+        for index in range(len(ids)):
+            offsets = [result.first_offsets[index] for result in pushed[::2]]
+            offsets += [result.first_offsets[-1 - index] for result in pushed[1::2]]
+            assert len(set(offsets)) == 6, "every push has its own offset"
 
 
-async def test_a_transaction_does_all_of_it(queue: QueueUnderTest) -> None:
+async def test_a_transaction_pushes_and_acks(queue: QueueUnderTest) -> None:
     await queue.push("in")
     delivery = await queue.pop()
     result = await queue.transaction(["out"], delivery, partition="next")
@@ -344,7 +347,7 @@ async def test_a_transaction_does_all_of_it(queue: QueueUnderTest) -> None:
     assert (await queue.pop(partition="Default")).payloads == []
 
 
-async def test_a_transaction_whose_lease_is_lost_does_nothing_and_names_the_item(
+async def test_a_transaction_with_a_lost_lease_changes_nothing_and_names_the_item(
     queue: QueueUnderTest,
 ) -> None:
     await queue.push("in")
@@ -357,7 +360,7 @@ async def test_a_transaction_whose_lease_is_lost_does_nothing_and_names_the_item
     assert (await queue.pop(partition="Default")).payloads == ["in"]
 
 
-async def test_a_duplicate_inside_a_transaction_is_left_out_and_the_rest_is_done(
+async def test_a_duplicate_in_a_transaction_is_skipped_and_the_rest_is_executed(
     queue: QueueUnderTest,
 ) -> None:
     await queue.push("in")
@@ -378,7 +381,7 @@ async def test_a_lease_can_be_extended_but_not_shortened(queue: QueueUnderTest) 
     queue.later(499)
     assert (await queue.pop()).payloads == []
     queue.later(1)
-    assert await queue.extend(delivery, 500) is None, "it ran out"
+    assert await queue.extend(delivery, 500) is None, "it has expired"
     assert (await queue.pop()).payloads == ["a"]
 
 

@@ -1,10 +1,10 @@
-"""The durable queue, step by step against its model, over thousands of steps.
+"""Compare the durable queue with its model over thousands of random steps.
 
-Every step does one thing to the real database and to `QueueModel`, with the clock in the test's hands, and
-then compares everything that can be seen: log, cursors, leases, attempts, dead letters, gauges, size. At
-the end of each run all leases and delays pass and everything is taken to its end, so nothing can be stuck.
+Every step runs on the real database and on `QueueModel`, at a time that the test controls. Then the test
+compares log, cursors, leases, attempts, dead letters, gauges and size. At the end of each run all leases and
+delays expire and all messages are popped and acked, so no message can be stuck.
 
-`STATE_MACHINE_EXAMPLES=5000` makes it a long, random run; otherwise it is short and always the same.
+`STATE_MACHINE_EXAMPLES=5000` makes it a long, random run; otherwise it is short and deterministic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 )
 
 from penstock.durable.pool import Database
-from tests.integration.durable.checked_queue import CheckedQueue, Word
+from tests.integration.durable.checked_queue import AckChoice, CheckedQueue
 from tests.integration.durable.queue_model import Options
 
 PARTITIONS = ("x", "y", "z")
@@ -35,7 +35,7 @@ LONG_RUN = int(os.environ.get("STATE_MACHINE_EXAMPLES", 0))
 STEPS = 50
 EXAMPLES = LONG_RUN or 100
 
-# What is drawn never depends on what the database answered: it may choose between equals.
+# Drawn values never depend on results of the database: it may choose between equal partitions.
 
 queue_options = st.builds(
     Options,
@@ -55,50 +55,53 @@ pushes = st.dictionaries(
 )
 statuses = st.sampled_from(["completed", "completed", "completed", "failed", "retry", "dlq"])
 recent_pops = st.sampled_from([0, 0, 0, 1, 2, 3, 4])
-words = st.lists(
-    st.builds(Word, recent_pops, st.integers(0, 5), statuses, st.sampled_from([0] * 12 + [1, 2, 3, 4])),
+ack_choices = st.lists(
+    st.builds(AckChoice, recent_pops, st.integers(0, 5), statuses, st.sampled_from([0] * 12 + [1, 2, 3, 4])),
     min_size=1,
     max_size=5,
 )
-places = st.one_of(st.sampled_from(["all", "new"]), st.integers(0, 3_000))
+seek_targets = st.one_of(st.sampled_from(["all", "new"]), st.integers(0, 3_000))
 any_partition = st.sampled_from(PARTITIONS)
 one_or_all = st.sampled_from([None, None, *PARTITIONS])
 any_group = st.sampled_from(GROUPS)
 any_message = st.integers(0, 40)
 
 ARGUMENTS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
-    # step: how often, and what it is given
-    "time_passes": (5, {"ms": st.sampled_from([1, 50, 100, 100, 400, 700, 999, 1_000, 1_500, 3_000])}),
-    "subscribe": (1, {"name": any_group, "subscription": places}),
-    "push": (6, {"wanted": pushes}),
-    "take_some": (6, {"group": st.sampled_from(GROUPS[:2]), "batch": st.integers(1, 5)}),
-    "take_singly": (6, {"group": st.sampled_from(GROUPS[:2]), "requests": st.integers(1, 3)}),
-    "take_and_die": (4, {"group": st.sampled_from(GROUPS[:2]), "batch": st.integers(1, 3)}),
+    # step: its weight, and its arguments
+    "advance_time": (5, {"ms": st.sampled_from([1, 50, 100, 100, 400, 700, 999, 1_000, 1_500, 3_000])}),
+    "subscribe": (1, {"name": any_group, "subscription": seek_targets}),
+    "push": (6, {"keys_by_partition": pushes}),
+    "pop_batch": (6, {"group": st.sampled_from(GROUPS[:2]), "batch": st.integers(1, 5)}),
+    "pop_singly": (6, {"group": st.sampled_from(GROUPS[:2]), "requests": st.integers(1, 3)}),
+    "pop_and_crash": (4, {"group": st.sampled_from(GROUPS[:2]), "batch": st.integers(1, 3)}),
     "pop": (
         4,
         {
             "group": any_group,
-            "asked": st.lists(st.tuples(st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=3),
-            "only": one_or_all,
+            "sizes": st.lists(st.tuples(st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=3),
+            "partition_name": one_or_all,
             "auto_ack": st.sampled_from([False, False, True]),
         },
     ),
-    "finish_a_pop": (4, {"number": recent_pops}),
-    "settle_some": (
+    "ack_whole_pop": (4, {"number": recent_pops}),
+    "ack_some": (
         5,
         {
             "number": recent_pops,
-            "which": st.sets(st.integers(0, 4), min_size=1, max_size=3),
+            "indexes": st.sets(st.integers(0, 4), min_size=1, max_size=3),
             "status": st.sampled_from(["completed", "failed", "retry"]),
         },
     ),
-    "settle": (4, {"said": words}),
-    "transact": (3, {"said": st.one_of(st.just([]), words), "wanted": st.one_of(st.just({}), pushes)}),
+    "ack_choices": (4, {"choices": ack_choices}),
+    "transact": (
+        3,
+        {"choices": st.one_of(st.just([]), ack_choices), "keys_by_partition": st.one_of(st.just({}), pushes)},
+    ),
     "extend": (2, {"number": recent_pops, "ms": st.sampled_from([1, 600, 2_000])}),
-    "receive_nothing": (1, {"number": recent_pops}),
-    "seek": (1, {"group": any_group, "place": places, "only": one_or_all}),
+    "release": (1, {"number": recent_pops}),
+    "seek": (1, {"group": any_group, "target": seek_targets, "partition_name": one_or_all}),
     "delete": (1, {"name": any_partition, "number": any_message}),
-    "bury": (1, {"name": any_partition, "number": any_message, "group": any_group}),
+    "declare_dead": (1, {"name": any_partition, "number": any_message, "group": any_group}),
     "retry": (1, {"number": any_message, "group": st.sampled_from([None, *GROUPS])}),
 }
 steps = st.sampled_from([name for name, (weight, _) in ARGUMENTS.items() for _ in range(weight)]).flatmap(
@@ -110,35 +113,39 @@ class QueueMachine(RuleBasedStateMachine):
     runner: asyncio.Runner
     database: Database
     numbers = count(1)
-    agreed = 0
+    comparisons = 0
 
     @initialize(options=queue_options, existing=st.sets(st.sampled_from(PARTITIONS), min_size=1))
     def make_queue(self, options: Options, existing: set[str]) -> None:
         self.queue = CheckedQueue(self.runner, self.database, f"queue-{next(self.numbers)}")
-        self.queue.make(options, sorted(existing))
+        self.queue.create(options, sorted(existing))
 
     @rule(step=steps)
-    def do(self, step: tuple[str, dict[str, Any]]) -> None:
+    def run_step(self, step: tuple[str, dict[str, Any]]) -> None:
         name, arguments = step
         getattr(self.queue, name)(**arguments)
 
     @invariant()
-    def queue_and_model_agree(self) -> None:
-        self.queue.agree()
-        type(self).agreed += 1
+    def queue_matches_model(self) -> None:
+        self.queue.compare()
+        type(self).comparisons += 1
 
     def teardown(self) -> None:
         self.queue.drain()
-        self.queue.agree()
+        self.queue.compare()
 
 
-def test_the_queue_agrees_with_its_model_at_every_step(database_url: str) -> None:
+def test_the_queue_matches_its_model_after_every_step(database_url: str) -> None:
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         database = Database(database_url, 1)
-        machine = type("Machine", (QueueMachine,), {"runner": runner, "database": database})
+
+        class Machine(QueueMachine):
+            """The state machine with the runner and database of this test."""
+
+        Machine.runner, Machine.database = runner, database
         try:
             run_state_machine_as_test(
-                machine,
+                Machine,
                 settings=settings(
                     max_examples=EXAMPLES,
                     stateful_step_count=STEPS,
@@ -151,4 +158,4 @@ def test_the_queue_agrees_with_its_model_at_every_step(database_url: str) -> Non
             )
         finally:
             runner.run(database.close())
-        assert machine.agreed > 3_000, "too few steps to mean anything"
+        assert Machine.comparisons > 3_000, "too few steps for a meaningful result"

@@ -1,4 +1,4 @@
-"""What a queue's options do to its messages."""
+"""The effect of queue options on push and pop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from tests.integration.durable.queue_under_test import QueueUnderTest
 
 
-async def test_a_delayed_message_is_held_back_and_its_elders_are_not(queue: QueueUnderTest) -> None:
+async def test_a_delay_applies_to_each_message(queue: QueueUnderTest) -> None:
     await queue.configure(delay_ms=1_000)
     await queue.push("a")
     queue.later(600)
@@ -22,7 +22,7 @@ async def test_a_delayed_message_is_held_back_and_its_elders_are_not(queue: Queu
     assert (await queue.pop(5)).payloads == ["b"]
 
 
-async def test_a_window_holds_a_partition_until_pushes_pause(queue: QueueUnderTest) -> None:
+async def test_a_window_delays_a_partition_until_pushes_pause(queue: QueueUnderTest) -> None:
     await queue.configure(window_ms=1_000)
     await queue.push("a")
     queue.later(900)
@@ -33,7 +33,7 @@ async def test_a_window_holds_a_partition_until_pushes_pause(queue: QueueUnderTe
     assert (await queue.pop(5)).payloads == ["a", "b"]
 
 
-async def test_a_held_partition_does_not_hold_its_neighbours(queue: QueueUnderTest) -> None:
+async def test_a_window_of_one_partition_does_not_delay_others(queue: QueueUnderTest) -> None:
     await queue.configure(window_ms=1_000)
     await queue.push("ready", partition="x")
     queue.later(1_000)
@@ -41,7 +41,7 @@ async def test_a_held_partition_does_not_hold_its_neighbours(queue: QueueUnderTe
     assert (await queue.pop(5, width=5)).payloads == ["ready"]
 
 
-async def test_messages_past_their_time_to_live_are_passed_over_and_counted(queue: QueueUnderTest) -> None:
+async def test_messages_past_their_time_to_live_are_skipped_and_counted(queue: QueueUnderTest) -> None:
     await queue.configure(ttl_ms=1_000)
     await queue.push("old", "older")
     queue.later(700)
@@ -53,7 +53,7 @@ async def test_messages_past_their_time_to_live_are_passed_over_and_counted(queu
     assert await queue.depth() == (0, 1)
 
 
-async def test_the_longest_wait_expires_messages_too(queue: QueueUnderTest) -> None:
+async def test_the_maximum_wait_time_expires_messages_too(queue: QueueUnderTest) -> None:
     await queue.configure(ttl_ms=5_000, max_wait_ms=1_000)
     await queue.push("a")
     queue.later(1_000)
@@ -62,7 +62,7 @@ async def test_the_longest_wait_expires_messages_too(queue: QueueUnderTest) -> N
     assert (await queue.pop()).expired == 0
 
 
-async def test_a_full_queue_refuses_what_does_not_fit_and_keeps_the_rest(queue: QueueUnderTest) -> None:
+async def test_a_full_queue_refuses_messages_that_do_not_fit(queue: QueueUnderTest) -> None:
     await queue.configure(max_size=3)
     assert (await queue.push("a", "b", partition="x")).refused == frozenset()
     pushed = await queue.push("c", "d", partition="y")
@@ -72,7 +72,7 @@ async def test_a_full_queue_refuses_what_does_not_fit_and_keeps_the_rest(queue: 
     assert (await queue.push("e", "f", "g", partition="y")).refused == {2}
 
 
-async def test_concurrent_pushes_never_pass_the_size(queue: QueueUnderTest) -> None:
+async def test_concurrent_pushes_never_exceed_the_size_limit(queue: QueueUnderTest) -> None:
     await queue.configure(max_size=10)
     for name in "abcd":
         await queue.partition(name)
@@ -81,42 +81,43 @@ async def test_concurrent_pushes_never_pass_the_size(queue: QueueUnderTest) -> N
     assert await queue.depth() == (10, 0)
 
 
-async def test_a_duplicate_takes_no_place_in_a_full_queue(queue: QueueUnderTest) -> None:
+async def test_a_duplicate_does_not_count_toward_the_size_limit(queue: QueueUnderTest) -> None:
     await queue.configure(max_size=2)
     await queue.push("a", keys=["k"])
     pushed = await queue.push("a", "b", "c", keys=["k", None, None])
-    assert (sorted(pushed.duplicates), pushed.refused) == ([0], {2})
+    assert sorted(pushed.duplicates) == [0]
+    assert pushed.refused == {2}
     assert (await queue.pop(5)).payloads == ["a", "b"]
 
 
-async def test_partitions_past_the_limit_are_not_made(queue: QueueUnderTest) -> None:
+async def test_partitions_past_the_limit_are_not_created(queue: QueueUnderTest) -> None:
     await queue.configure(max_partitions=2)
-    made = await queue.partitions("a", "b", "c")
-    assert sorted(made) == ["a", "b"]
+    created = await queue.partitions("a", "b", "c")
+    assert sorted(created) == ["a", "b"]
     assert sorted(await queue.partitions("b", "d")) == ["b"]
 
 
-async def test_a_group_can_start_with_what_is_new(queue: QueueUnderTest) -> None:
+async def test_a_group_can_start_with_new_messages(queue: QueueUnderTest) -> None:
     await queue.push("old")
     await queue.group("late", "new")
     assert await queue.depth("late") == (0, 0)
     queue.later(1)
     await queue.push("young")
-    await queue.push("other", partition="made later")
+    await queue.push("other", partition="new")
     assert (await queue.pop(5, "late", width=5)).payloads == ["young", "other"]
 
 
-async def test_a_group_can_start_at_a_moment(queue: QueueUnderTest) -> None:
+async def test_a_group_can_start_at_a_timestamp(queue: QueueUnderTest) -> None:
     for i in range(20):
         await queue.push(f"{i}a", f"{i}b")
         queue.later(10)
-    moment = queue.now.replace(microsecond=70_000)
-    await queue.group("late", moment.isoformat())
+    timestamp = queue.now.replace(microsecond=70_000)
+    await queue.group("late", timestamp.isoformat())
     assert (await queue.pop(2, "late")).payloads == ["7a", "7b"]
     assert (await queue.pop(1, "early")).payloads == ["0a"]
 
 
-async def test_the_oldest_age_counts_from_the_push_also_after_a_retry(queue: QueueUnderTest) -> None:
+async def test_the_oldest_age_counts_from_the_push_after_a_retry_too(queue: QueueUnderTest) -> None:
     await queue.push("a")
     pushed_at = queue.now
     queue.later(500)

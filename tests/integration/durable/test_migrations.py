@@ -43,7 +43,7 @@ async def described(url: str) -> list[tuple[str, ...]]:
 
 async def test_a_database_migrated_step_by_step_equals_a_fresh_one(postgres_url: str, template: str) -> None:
     async with new_database(postgres_url) as stepwise, new_database(postgres_url, template) as fresh:
-        for step in range(1, len(migrations.scripts("migrations")) + 1):
+        for step in range(1, len(migrations.load_scripts("migrations")) + 1):
             await migrate(stepwise, step)
         assert await described(stepwise) == await described(fresh)
 

@@ -1,4 +1,4 @@
-"""The connections of a broker: which one an operation gets, and nobody opens what nobody would close."""
+"""The connection pool: which connection a call gets, and that closed pools open no connection."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PID = "SELECT pg_backend_pid() AS pid"
 
 
 @pytest_asyncio.fixture
-async def small(database_url: str) -> AsyncIterator[Database]:
-    """With room for two connections."""
+async def small_pool(database_url: str) -> AsyncIterator[Database]:
+    """A pool of two connections."""
     database = Database(database_url, size=2)
     yield database
     await database.close()
 
 
-async def test_who_comes_after_the_connections_were_closed_is_refused(database_url: str) -> None:
+async def test_a_call_after_close_is_refused(database_url: str) -> None:
     database = Database(database_url)
     await database.ping()
     await database.close()
@@ -33,34 +33,34 @@ async def test_who_comes_after_the_connections_were_closed_is_refused(database_u
     await database.close()
 
 
-async def test_a_database_that_was_not_migrated_is_told(database_url: str) -> None:
+async def test_a_missing_function_is_reported_as_an_outdated_schema(database_url: str) -> None:
     database = Database(database_url)
-    with pytest.raises(SchemaOutdated, match=r"penstock migrate.*not_there_v1") as told:
-        await database.fetch("SELECT * FROM not_there_v1($1)", 1)
-    assert told.value.status == 503
+    with pytest.raises(SchemaOutdated, match=r"penstock migrate.*missing_v1") as caught:
+        await database.fetch("SELECT * FROM missing_v1($1)", 1)
+    assert caught.value.status == 503
     await database.ping()
     await database.close()
 
 
 async def pid(database: Database) -> int:
     [row] = await database.fetch(PID)
-    found: int = row["pid"]
-    return found
+    backend_pid: int = row["pid"]
+    return backend_pid
 
 
-async def test_calls_one_after_another_use_one_connection_which_is_free_in_between(small: Database) -> None:
-    assert len({await pid(small) for _ in range(5)}) == 1
-    assert small.connections == (1, 0)
+async def test_sequential_calls_use_one_connection(small_pool: Database) -> None:
+    assert len({await pid(small_pool) for _ in range(5)}) == 1
+    assert small_pool.connections == (1, 0)
 
 
-async def test_those_who_find_all_connections_busy_get_one_when_it_is_free(small: Database) -> None:
+async def test_calls_wait_for_a_free_connection(small_pool: Database) -> None:
     async with asyncio.timeout(20):
-        pids = await asyncio.gather(*(pid(small) for _ in range(50)))
+        pids = await asyncio.gather(*(pid(small_pool) for _ in range(50)))
     assert len(set(pids)) == 2
-    assert (small.waiting, small.connections) == (0, (2, 0))
+    assert (small_pool.waiting, small_pool.connections) == (0, (2, 0))
 
 
-async def test_only_so_many_stay_at_hand(database_url: str) -> None:
+async def test_the_number_of_hot_connections_is_limited(database_url: str) -> None:
     database = Database(database_url, size=MAX_HOT_CONNECTIONS + 3)
     try:
         await asyncio.gather(
@@ -72,36 +72,36 @@ async def test_only_so_many_stay_at_hand(database_url: str) -> None:
         await database.close()
 
 
-async def test_a_connection_that_ended_meanwhile_is_replaced(small: Database, database: Database) -> None:
-    first = await pid(small)
+async def test_a_terminated_connection_is_replaced(small_pool: Database, database: Database) -> None:
+    first = await pid(small_pool)
     await database.fetch("SELECT pg_terminate_backend($1)", first)
 
-    async def noticed() -> bool:
-        return not _is_open(small._hot_connections[0])
+    async def is_closed() -> bool:
+        return not _is_open(small_pool._hot_connections[0])
 
-    await wait_until_async(noticed, 10, "the connection is closed")
-    assert await pid(small) != first
-    assert small.connections[1] == 0
+    await wait_until_async(is_closed, 10, "the connection is closed")
+    assert await pid(small_pool) != first
+    assert small_pool.connections[1] == 0
 
 
-async def test_a_call_that_is_cancelled_leaves_its_connection_to_the_pool(small: Database) -> None:
-    first = await pid(small)
-    call = asyncio.create_task(small.fetch("SELECT pg_sleep(60)"))
+async def test_a_cancelled_call_returns_its_connection_to_the_pool(small_pool: Database) -> None:
+    first = await pid(small_pool)
+    call = asyncio.create_task(small_pool.fetch("SELECT pg_sleep(60)"))
 
-    async def under_way() -> bool:
-        return small.connections == (1, 1)
+    async def is_running() -> bool:
+        return small_pool.connections == (1, 1)
 
-    await wait_until_async(under_way, 10, "the connection is busy")
+    await wait_until_async(is_running, 10, "the connection is busy")
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert small._hot_connections == []
+    assert small_pool._hot_connections == []
     async with asyncio.timeout(10):
-        assert await pid(small) == first, "its query was ended"
+        assert await pid(small_pool) == first, "its query was cancelled"
 
 
-async def test_a_refused_statement_does_not_cost_the_connection(small: Database) -> None:
-    first = await pid(small)
-    with pytest.raises(Exception, match="nothing_like_this"):
-        await small.fetch("SELECT nothing_like_this")
-    assert await pid(small) == first
+async def test_a_failed_statement_keeps_its_connection(small_pool: Database) -> None:
+    first = await pid(small_pool)
+    with pytest.raises(Exception, match="missing_column"):
+        await small_pool.fetch("SELECT missing_column")
+    assert await pid(small_pool) == first

@@ -1,4 +1,4 @@
-"""Pops of one message each: what they get, and that they leave to the general pop what is special."""
+"""Pops of one message each: the fast path, and the cases that the general path handles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.ids import new_id
 from tests.integration.durable.queue_under_test import START, QueueUnderTest
 
 
-async def take(queue: QueueUnderTest, requests: int) -> tuple[list[uuid.UUID], list[Any]]:
+async def pop_single(queue: QueueUnderTest, requests: int) -> tuple[list[uuid.UUID], list[Any]]:
     ids = await queue.group()
     leases = [new_id() for _ in range(requests)]
     rows = await log.pop_single(queue.database, ids.group_id, leases, lease_ms=1_000, now=queue.now)
@@ -27,91 +27,93 @@ async def test_each_request_gets_its_own_partition_oldest_first(queue: QueueUnde
     for name in "cab":
         await queue.push(f"{name}0", f"{name}1", partition=name)
         queue.later(1)
-    leases, rows = await take(queue, 4)
+    leases, rows = await pop_single(queue, 4)
     assert [(row["request"], row["partition"], row["payload"]) for row in rows] == [
         (1, "c", b"c0"),
         (2, "a", b"a0"),
         (3, "b", b"b0"),
     ]
-    held = await log.leases_in_force(queue.database, [row["partition_id"] for row in rows], leases)
-    assert {(h["partition_id"], h["lease_id"]) for h in held} == {
+    held = await log.find_live_leases(queue.database, [row["partition_id"] for row in rows], leases)
+    assert {(h.partition_id, h.lease_id) for h in held} == {
         (row["partition_id"], leases[row["request"] - 1]) for row in rows
     }
-    assert (await take(queue, 1))[1] == [], "all are leased"
+    assert (await pop_single(queue, 1))[1] == [], "all are leased"
 
 
-async def test_a_message_comes_whole_wherever_it_is_in_its_segment(queue: QueueUnderTest) -> None:
+async def test_a_message_is_complete_at_any_index_of_its_segment(queue: QueueUnderTest) -> None:
     ids = await queue.group()
     partition_id = (await queue.partition()).partition_id
     message_ids = [str(new_id()) for _ in range(3)]
     traces = [None, new_id(), None]
     segment = Segment(partition_id, message_ids, ["k0", None, "k2"], traces, [b"0", b"1", b"2"])
     await log.push(queue.database, [segment], queue.now)
-    for at, key in enumerate(["k0", None, "k2"]):
-        [lease], [row] = await take(queue, 1)
-        assert (row["leased_from"], row["leased_to"], row["attempts"]) == (at, at + 1, 0)
+    for index, key in enumerate(["k0", None, "k2"]):
+        [lease], [row] = await pop_single(queue, 1)
+        assert (row["leased_from"], row["leased_to"], row["attempts"]) == (index, index + 1, 0)
         assert (row["message_id"], row["transaction_id"], row["trace_id"], row["payload"]) == (
-            message_ids[at],
+            message_ids[index],
             key,
-            traces[at],
-            str(at).encode(),
+            traces[index],
+            str(index).encode(),
         )
         assert row["created_at"] == START.timestamp()
-        ack = Ack(partition_id, ids.group_id, lease, key or message_ids[at], "completed", None)
+        ack = Ack(partition_id, ids.group_id, lease, key or message_ids[index], "completed", None)
         assert [a.outcome for a in await log.ack(queue.database, [ack], queue.now)] == ["completed"]
 
 
-async def test_what_is_special_about_one_does_not_keep_the_others(queue: QueueUnderTest) -> None:
+async def test_a_position_off_the_fast_path_does_not_block_the_others(queue: QueueUnderTest) -> None:
     await queue.push("a", partition="a")
     await queue.ack(await queue.pop(), "failed")
     await queue.push("b", partition="b")
-    _, rows = await take(queue, 3)
+    _, rows = await pop_single(queue, 3)
     assert sorted((row["payload"], row["attempts"]) for row in rows) == [(b"a", 1), (b"b", 0)]
 
 
-async def test_what_outlived_its_time_is_told(queue: QueueUnderTest) -> None:
+async def test_expired_messages_are_reported(queue: QueueUnderTest) -> None:
     await queue.configure(ttl_ms=1_000)
     await queue.push("a", "b", "c")
     queue.later(1_001)
     await queue.push("d")
-    _, rows = await take(queue, 2)
+    _, rows = await pop_single(queue, 2)
     assert [(row["request"], row["leased_from"], row["leased_to"], row["payload"]) for row in rows] == [
         (0, 0, 3, None),
         (1, 3, 4, b"d"),
     ]
 
 
-async def test_a_group_that_is_gone_is_told(queue: QueueUnderTest) -> None:
+async def test_a_deleted_group_is_reported(queue: QueueUnderTest) -> None:
     with pytest.raises(GroupDeleted):
         await log.pop_single(queue.database, 10**12, [new_id()], lease_ms=1_000)
 
 
-async def test_what_another_is_just_taking_is_left_to_it(queue: QueueUnderTest, database: Database) -> None:
+async def test_a_position_that_another_pop_locks_is_skipped(
+    queue: QueueUnderTest, database: Database
+) -> None:
     for name in "ab":
         await queue.push(name, partition=name)
         queue.later(1)
     await queue.group()
-    held = (await queue.partition("a")).partition_id
+    locked_id = (await queue.partition("a")).partition_id
     async with database.connection() as connection, connection.transaction():
-        await connection.fetch("SELECT 1 FROM positions WHERE partition_id = $1 FOR UPDATE", held)
-        _, rows = await take(queue, 2)
+        await connection.fetch("SELECT 1 FROM positions WHERE partition_id = $1 FOR UPDATE", locked_id)
+        _, rows = await pop_single(queue, 2)
     assert [row["payload"] for row in rows] == [b"b"]
 
 
-async def test_crowds_take_every_message_once_and_in_order(queue: QueueUnderTest) -> None:
-    """Positions change hands all the time here, so a pop often claims one that changed since it looked."""
+async def test_concurrent_consumers_get_each_message_once_and_in_order(queue: QueueUnderTest) -> None:
+    """The consumers compete for three positions, so a pop often locks one that changed since its snapshot."""
     ids = await queue.group()
     for name in "abc":
         await queue.push(*map(str, range(60)), partition=name)
-    seen: dict[str, list[bytes]] = {name: [] for name in "abc"}
+    received: dict[str, list[bytes]] = {name: [] for name in "abc"}
 
     async def consume() -> None:
-        while sum(map(len, seen.values())) < 180:
+        while sum(map(len, received.values())) < 180:
             leases = [new_id(), new_id()]
             rows = await log.pop_single(queue.database, ids.group_id, leases, lease_ms=60_000, now=queue.now)
             acks = []
             for row in rows:
-                seen[row["partition"]].append(row["payload"])
+                received[row["partition"]].append(row["payload"])
                 lease = leases[row["request"] - 1]
                 acks.append(
                     Ack(row["partition_id"], ids.group_id, lease, row["message_id"], "completed", None)
@@ -121,4 +123,4 @@ async def test_crowds_take_every_message_once_and_in_order(queue: QueueUnderTest
 
     async with asyncio.timeout(60):
         await asyncio.gather(*(consume() for _ in range(6)))
-    assert seen == {name: [str(n).encode() for n in range(60)] for name in "abc"}
+    assert received == {name: [str(n).encode() for n in range(60)] for name in "abc"}

@@ -1,4 +1,4 @@
-"""Cost stays flat: every statement inside push, pop, ack and gauges goes by an index, in small and large."""
+"""Every statement inside push, pop, ack and gauges uses an index, so cost is independent of the data size."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ async def shallow(postgres_url: str, template: str) -> AsyncIterator[Filled]:
 
 @pytest_asyncio.fixture(scope="module")
 async def deep(postgres_url: str, template: str) -> AsyncIterator[Filled]:
-    """Ten times as much of everything."""
+    """Ten times the partitions, segments and messages of `shallow`."""
     async with new_database(postgres_url, template) as url:
         yield await filled(url, partitions=10_000, segments=30, chunks=1)
 
 
 @pytest_asyncio.fixture(scope="module")
 async def chunked(postgres_url: str, template: str) -> AsyncIterator[Filled]:
-    """As much as in the shallow one, in three chunks."""
+    """The data of `shallow` in three chunks."""
     async with new_database(postgres_url, template) as url:
         yield await filled(url, partitions=1_000, segments=30, chunks=3)
 
 
 async def scans_of(database: Filled, *prepare: str, rounds: int = 7) -> dict[str, list[Scan]]:
-    """The scans of each operation, once its plans are settled."""
+    """Return the scans of each operation, once its plans are cached."""
     watched = await Watched.connect(database.url)
     found = {}
     try:
@@ -68,48 +68,47 @@ async def scans_of(database: Filled, *prepare: str, rounds: int = 7) -> dict[str
     return found
 
 
-def wrong(found: dict[str, list[Scan]]) -> list[str]:
-    """What reads a table without an index, or far more rows than it was asked for."""
+def bad_scans(found: dict[str, list[Scan]]) -> list[str]:
+    """Describe scans that read a table without an index, or far more rows than requested."""
     return [
-        f"{operation}: {scan.how} of {scan.table} by {scan.index}, {scan.rows} rows: {scan.statement[:200]}"
+        f"{operation}: {scan.scan_type} of {scan.table} by {scan.index}, {scan.rows} rows: "
+        f"{scan.statement[:200]}"
         for operation, scans in found.items()
         for scan in scans
-        if scan.how not in DIRECT or scan.rows > 300
+        if scan.scan_type not in DIRECT or scan.rows > 300
     ]
 
 
-async def test_every_statement_goes_by_an_index(deep: Filled) -> None:
+async def test_every_statement_uses_an_index(deep: Filled) -> None:
     found = await scans_of(deep)
-    assert wrong(found) == []
+    assert bad_scans(found) == []
     tables = {operation: {scan.table for scan in scans} for operation, scans in found.items()}
     assert {"message_keys_1", "partitions", "positions"} <= tables["push"]
     assert {"log_1", "partitions", "positions"} <= tables["pop"] & tables["pop single"] & tables["ack"]
     assert "positions" in tables["gauges"]
 
 
-async def test_every_statement_goes_by_an_index_in_every_chunk(chunked: Filled) -> None:
+async def test_every_statement_uses_an_index_in_every_chunk(chunked: Filled) -> None:
     found = await scans_of(chunked)
-    assert wrong(found) == []
+    assert bad_scans(found) == []
     tables = {operation: {scan.table for scan in scans} for operation, scans in found.items()}
     assert {f"message_keys_{n}" for n in (1, 2, 3)} <= tables["push"]
     assert {f"log_{n}" for n in (1, 2, 3)} <= tables["pop"] & tables["ack"]
 
 
 @pytest.mark.parametrize("index", ["log_segments", "message_keys_lookup", "positions_ready"])
-async def test_the_guard_notices_a_missing_index(shallow: Filled, index: str) -> None:
-    assert wrong(await scans_of(shallow, "BEGIN", f"DROP INDEX {index}", rounds=1))
+async def test_a_missing_index_is_detected(shallow: Filled, index: str) -> None:
+    assert bad_scans(await scans_of(shallow, "BEGIN", f"DROP INDEX {index}", rounds=1))
 
 
-async def test_plans_made_while_the_tables_were_small_are_fit_for_large_ones(
-    postgres_url: str, template: str
-) -> None:
-    """A connection keeps its plans, so what it chooses on a new database must do when it has grown."""
+async def test_plans_made_for_small_tables_use_indexes(postgres_url: str, template: str) -> None:
+    """A connection caches its plans, so a plan made for a new database must also suit a large one."""
     async with new_database(postgres_url, template) as url:
-        assert wrong(await scans_of(await filled(url, partitions=20, segments=3, chunks=1))) == []
+        assert bad_scans(await scans_of(await filled(url, partitions=20, segments=3, chunks=1))) == []
 
 
 async def costs_of(database: Filled) -> dict[str, int]:
-    """Buffers of each operation, for a group that has caught up, once plans and caches are settled."""
+    """Return the buffers of each operation for a group without backlog, once plans and caches are warm."""
     connection = await asyncpg.connect(database.url, server_settings=SESSION)
     try:
         calls = await traffic(connection, database)
@@ -125,20 +124,20 @@ async def costs_of(database: Filled) -> dict[str, int]:
         await connection.close()
 
 
-async def test_ten_times_the_messages_and_partitions_cost_the_same(shallow: Filled, deep: Filled) -> None:
-    """Counted in buffers, which do not depend on how busy the machine is. Trees may get a level deeper."""
+async def test_cost_does_not_grow_with_messages_and_partitions(shallow: Filled, deep: Filled) -> None:
+    """Cost is counted in buffers, independent of the machine's load. Indexes may get a level deeper."""
     few, many = await least_costs_of(shallow), await least_costs_of(deep)
-    assert {what: many[what] / few[what] for what in few if many[what] > 1.3 * few[what]} == {}
+    assert {name: many[name] / few[name] for name in few if many[name] > 1.3 * few[name]} == {}
 
 
 async def least_costs_of(filled: Filled) -> dict[str, float]:
-    """The least of three, because a table that grows or is vacuumed meanwhile costs a few looks more."""
-    found = [await costs_of(filled) for _ in range(3)]
-    return {what: min(costs[what] for costs in found) for what in found[0]}
+    """Return the minimum of three runs: a table that grows or is vacuumed costs a few buffers more."""
+    runs = [await costs_of(filled) for _ in range(3)]
+    return {operation: min(costs[operation] for costs in runs) for operation in runs[0]}
 
 
-async def test_a_chunk_more_costs_a_look_into_it(shallow: Filled, chunked: Filled) -> None:
-    """Each is looked into, so there are few of them; this is what one of them adds."""
+async def test_each_additional_chunk_costs_one_more_index_probe(shallow: Filled, chunked: Filled) -> None:
+    """A query probes every chunk, so there are few of them; this bounds the cost of one more."""
     one, three = await least_costs_of(shallow), await least_costs_of(chunked)
-    added = {what: (three[what] - one[what]) / 2 for what in one}
-    assert {what: more for what, more in added.items() if more > one[what]} == {}
+    added = {name: (three[name] - one[name]) / 2 for name in one}
+    assert {name: cost for name, cost in added.items() if cost > one[name]} == {}

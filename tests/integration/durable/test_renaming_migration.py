@@ -65,7 +65,7 @@ INSERT INTO xid_clock (at, next_xid) VALUES ('2029-12-31T00:00:00Z', '5');
 @pytest_asyncio.fixture
 async def migrated(postgres_url: str) -> AsyncIterator[Connection]:
     """A database of migrations 0001 to 0006 with data and old functions, migrated to the present schema."""
-    names = [script.name for script in migrations.scripts("migrations")]
+    names = [script.name for script in migrations.load_scripts("migrations")]
     async with new_database(postgres_url) as url, migrations.migration_lock(url) as connection:
         await migrations.apply(connection, names.index(LAST_OLD_MIGRATION) + 1)
         await connection.execute(OLD_FUNCTIONS)
@@ -94,7 +94,9 @@ async def test_old_functions_are_dropped(migrated: Connection) -> None:
     )
     assert rows == []
     recorded = await migrated.fetch("SELECT name FROM schema_migrations WHERE kind = 'function'")
-    assert {row["name"] for row in recorded} == {script.name for script in migrations.scripts("functions")}
+    assert {row["name"] for row in recorded} == {
+        script.name for script in migrations.load_scripts("functions")
+    }
 
 
 async def test_data_is_kept_under_the_new_names(migrated: Connection) -> None:

@@ -1,11 +1,11 @@
-"""Traces: found by message and by name, pruned by age."""
+"""Traces are found by message and by name, and pruned by age."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from penstock.durable import catalog, trace_log
-from penstock.durable.trace_log import Trace
+from penstock.durable.catalog import QueueCatalog
+from penstock.durable.trace_log import Trace, TraceLog
 from penstock.model import DEFAULT_SCOPE, Scope
 from tests.integration.durable.queue_under_test import START, QueueUnderTest
 
@@ -14,40 +14,39 @@ async def record(
     queue: QueueUnderTest, data: str, *names: str, key: str = "t", scope: Scope = DEFAULT_SCOPE
 ) -> int | None:
     partition_id = (await queue.partition()).partition_id
-    return await trace_log.record(
-        queue.database, scope, Trace(partition_id, key, "g", "info", names, data.encode()), queue.now
+    return await TraceLog(queue.database).record(
+        scope, Trace(partition_id, key, "g", "info", names, data.encode()), queue.now
     )
 
 
-async def told(queue: QueueUnderTest, name: str, **limits: int) -> list[str]:
-    given = {"limit": 10, "offset": 0, **limits}
-    rows = await trace_log.by_name(queue.database, DEFAULT_SCOPE, name, start=None, end=None, **given)
-    return [row["data"].decode() for row in rows]
+async def traces_by_name(queue: QueueUnderTest, name: str, **limits: int) -> list[str]:
+    paging = {"limit": 10, "offset": 0, **limits}
+    rows = await TraceLog(queue.database).list_by_name(DEFAULT_SCOPE, name, start=None, end=None, **paging)
+    return [row.data.decode() for row in rows]
 
 
 async def names(queue: QueueUnderTest, prefix: str = "", limit: int = 10, offset: int = 0) -> list[object]:
-    rows = await trace_log.names(queue.database, DEFAULT_SCOPE, prefix, limit=limit, offset=offset)
-    return [(row["name"], row["traces"]) for row in rows]
+    rows = await TraceLog(queue.database).list_names(DEFAULT_SCOPE, prefix, limit=limit, offset=offset)
+    return [(row.name, row.traces) for row in rows]
 
 
-async def test_traces_of_a_message_come_in_order(queue: QueueUnderTest) -> None:
+async def test_traces_of_a_message_are_in_order(queue: QueueUnderTest) -> None:
     partition_id = (await queue.partition()).partition_id
     for i in range(3):
         await record(queue, str(i))
         await record(queue, "other", key="u")
-    rows = await trace_log.of_message(queue.database, partition_id, "t", limit=10, offset=1)
-    assert [row["data"] for row in rows] == [b"1", b"2"]
+    rows = await TraceLog(queue.database).list_of_message(partition_id, "t", limit=10, offset=1)
+    assert [row.data for row in rows] == [b"1", b"2"]
 
 
-async def test_traces_of_a_name_come_latest_first(queue: QueueUnderTest) -> None:
+async def test_traces_of_a_name_are_latest_first(queue: QueueUnderTest) -> None:
     for i in range(4):
         await record(queue, str(i), "flow", f"n{i % 2}")
         queue.later(1_000)
-    assert await told(queue, "flow") == ["3", "2", "1", "0"]
-    assert await told(queue, "flow", limit=2, offset=1) == ["2", "1"]
-    assert await told(queue, "n1") == ["3", "1"]
-    rows = await trace_log.by_name(
-        queue.database,
+    assert await traces_by_name(queue, "flow") == ["3", "2", "1", "0"]
+    assert await traces_by_name(queue, "flow", limit=2, offset=1) == ["2", "1"]
+    assert await traces_by_name(queue, "n1") == ["3", "1"]
+    rows = await TraceLog(queue.database).list_by_name(
         DEFAULT_SCOPE,
         "flow",
         start=START + timedelta(seconds=1),
@@ -55,10 +54,10 @@ async def test_traces_of_a_name_come_latest_first(queue: QueueUnderTest) -> None
         limit=10,
         offset=0,
     )
-    assert [row["data"] for row in rows] == [b"2", b"1"]
+    assert [row.data for row in rows] == [b"2", b"1"]
 
 
-async def test_names_are_listed_once_with_their_number(queue: QueueUnderTest) -> None:
+async def test_names_are_listed_once_with_their_number_of_traces(queue: QueueUnderTest) -> None:
     for name in ("b", "a", "b", "order 2", "order 1", "Z"):
         await record(queue, "1", name)
     assert await names(queue) == [("Z", 1), ("a", 1), ("b", 2), ("order 1", 1), ("order 2", 1)]
@@ -79,12 +78,12 @@ async def test_old_traces_are_pruned_in_steps(queue: QueueUnderTest) -> None:
     before = START + timedelta(seconds=3)
     pruned = [await queue.database.fetch("SELECT prune_traces_v1($1, 2) AS n", before) for _ in range(3)]
     assert [row["n"] for [row] in pruned] == [2, 1, 0]
-    assert await told(queue, "flow") == ["4", "3"]
+    assert await traces_by_name(queue, "flow") == ["4", "3"]
     assert await names(queue) == [("flow", 2)]
 
 
-async def test_traces_go_with_their_queue(queue: QueueUnderTest) -> None:
+async def test_deleting_a_queue_deletes_its_traces(queue: QueueUnderTest) -> None:
     await record(queue, "1", "flow")
-    await catalog.delete_queue(queue.database, (await queue.partition()).queue_id)
+    await QueueCatalog(queue.database).delete_queue((await queue.partition()).queue_id)
     assert await names(queue) == []
     assert await queue.database.fetch("SELECT 1 FROM traces") == []

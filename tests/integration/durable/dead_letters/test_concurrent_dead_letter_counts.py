@@ -1,7 +1,7 @@
-"""Whatever happens to dead letters at the same time, and whoever dies doing it, the counts are the rows.
+"""Dead letter counts equal the rows under concurrent changes, rollbacks and crashes.
 
-Three sessions work on the same letters, each through a list of deaths, requeues, deletions and purges, while
-a fourth folds and recounts. Any step may be rolled back, or its session may be gone before it could commit.
+Three sessions work on the same dead letters, each through a list of deaths, requeues, deletions and purges,
+while a fourth folds and recounts. Any step may be rolled back, or its session may end before it commits.
 
 `DEAD_COUNT_EXAMPLES=2000` makes it a long, random run; otherwise it is short and always the same.
 """
@@ -18,10 +18,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.durable import log
-from penstock.durable.dead_letters import dead_letter_changes, dead_letter_counts, jobs
-from penstock.durable.dead_letters.dead_letter_queries import Filter
+from penstock.durable.dead_letters import dead_letter_counts
+from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter, DeadLetterStore
+from penstock.durable.dead_letters.jobs import JobStore
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
-from penstock.durable.maintenance_lock import Busy
+from penstock.durable.maintenance_lock import ResourceBusy
 from penstock.durable.pool import SESSION, Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
@@ -33,17 +34,17 @@ GROUPS = ("g", "h")
 
 endings = st.sampled_from(["commit"] * 5 + ["roll back", "crash", "killed"])
 numbers = st.integers(0, 5)
-work = st.sampled_from(["die", "die", "die", "requeue", "delete", "purge", "requeue job", "drop message"])
-upkeep = st.sampled_from(["fold", "fold", "recount", "group"])
-lists = st.lists(st.tuples(work, numbers, endings), min_size=2, max_size=8)
-chores = st.lists(st.tuples(upkeep, numbers, endings), min_size=2, max_size=8)
+changes = st.sampled_from(["die", "die", "die", "requeue", "delete", "purge", "requeue job", "drop message"])
+maintenance = st.sampled_from(["fold", "fold", "recount", "group"])
+change_lists = st.lists(st.tuples(changes, numbers, endings), min_size=2, max_size=8)
+maintenance_lists = st.lists(st.tuples(maintenance, numbers, endings), min_size=2, max_size=8)
 
 
 class Worker:
-    """One session, and another one when that is gone."""
+    """Runs steps in one session, and opens a new session after a crash."""
 
-    done = 0
-    crashed = 0
+    completed_steps = 0
+    crashes = 0
 
     def __init__(self, url: str, admin: Database) -> None:
         self._url = url
@@ -56,16 +57,16 @@ class Worker:
                 self._session = await asyncpg.connect(self._url, server_settings=SESSION)
             try:
                 await self._step(self._session, step, number, ending)
-                type(self).done += 1
-            except (Busy, asyncpg.DeadlockDetectedError):
-                continue  # it changed nothing, and would be tried again
+                type(self).completed_steps += 1
+            except (ResourceBusy, asyncpg.DeadlockDetectedError):
+                continue  # it changed nothing; a client would retry it
             except (
                 asyncpg.PostgresConnectionError,
                 asyncpg.InterfaceError,
                 asyncpg.AdminShutdownError,
                 OSError,
             ):
-                type(self).crashed += 1
+                type(self).crashes += 1
                 self._session.terminate()
         if self._session is not None:
             await self._session.close()
@@ -73,7 +74,7 @@ class Worker:
     async def _step(self, session: Any, step: str, number: int, ending: str) -> None:
         kill = None
         async with session.transaction():
-            if ending == "killed":  # at any moment of it, or just before the end
+            if ending == "killed":  # at any time during the step, or just before its end
                 kill = asyncio.create_task(self._kill(session.get_server_pid(), number))
             await getattr(self, step.replace(" ", "_"))(session, number)
             if ending == "crash":
@@ -82,7 +83,7 @@ class Worker:
                 await kill
                 await session.fetch("SELECT 1")
             if ending == "roll back":
-                raise Busy("thought better of it")
+                raise ResourceBusy("rolled back by the test")
 
     async def _kill(self, pid: int, number: int) -> None:
         for _ in range(number):
@@ -90,7 +91,7 @@ class Worker:
         await self._admin.fetch("SELECT pg_terminate_backend($1)", pid)
 
     async def die(self, session: Any, number: int) -> None:
-        names = [PartitionName(f"q{number % 2}", f"p{place}") for place in range(number % 3 + 1)]
+        names = [PartitionName(f"q{number % 2}", f"p{index}") for index in range(number % 3 + 1)]
         partitions = await log.ensure_partitions(session, DEFAULT_SCOPE, names)
         group = await log.ensure_group(session, DEFAULT_SCOPE, f"q{number % 2}", GROUPS[number % 2])
         segments = [
@@ -109,17 +110,17 @@ class Worker:
         await log.ack(session, acks)
 
     async def requeue(self, session: Any, number: int) -> None:
-        await dead_letter_changes.requeue(session, await self._some(session, number))
+        await DeadLetterStore(session).requeue(await self._recent_dead_letter_ids(session, number))
 
     async def delete(self, session: Any, number: int) -> None:
-        for letter_id in await self._some(session, number):
-            await dead_letter_changes.delete(session, DEFAULT_SCOPE, letter_id)
+        for dead_letter_id in await self._recent_dead_letter_ids(session, number):
+            await DeadLetterStore(session).delete(DEFAULT_SCOPE, dead_letter_id)
 
     async def drop_message(self, session: Any, number: int) -> None:
-        for letter_id in (await self._some(session, number))[:1]:
+        for dead_letter_id in (await self._recent_dead_letter_ids(session, number))[:1]:
             await session.fetch(
                 "SELECT delete_message_v1(partition_id, transaction_id) FROM dead_letters WHERE id = $1",
-                letter_id,
+                dead_letter_id,
             )
 
     async def purge(self, session: Any, number: int) -> None:
@@ -129,28 +130,34 @@ class Worker:
         await self._job(session, "requeue", number)
 
     async def _job(self, session: Any, kind: str, number: int) -> None:
-        which = (Filter(), Filter(queue="q1"), Filter(group="h"), Filter(error="B"))[number % 4]
+        which = (
+            DeadLetterFilter(),
+            DeadLetterFilter(queue="q1"),
+            DeadLetterFilter(group="h"),
+            DeadLetterFilter(error="B"),
+        )[number % 4]
         owner: UUID = uuid4()
-        made = await jobs.make(session, DEFAULT_SCOPE, kind, which)
-        await session.fetch("UPDATE jobs SET owner = $2, state = 'running' WHERE id = $1", made["id"], owner)
+        made = await JobStore(session).create(DEFAULT_SCOPE, kind, which)
+        await session.fetch("UPDATE jobs SET owner = $2, state = 'running' WHERE id = $1", made.id, owner)
         for _ in range(number):
-            await jobs.advance(session, made["id"], owner, 3, 10, kind == "requeue")
+            await JobStore(session).advance(made.id, owner, 3, 10, kind == "requeue")
 
     async def fold(self, session: Any, number: int) -> None:
-        await dead_letter_counts.fold(session)
+        await dead_letter_counts.fold_deltas(session)
 
     async def recount(self, session: Any, number: int) -> None:
         for _ in range(number):
             assert (await dead_letter_counts.recount(session)).drift == 0
 
     async def group(self, session: Any, number: int) -> None:
-        """As if some letters had been there before there were groups of errors."""
+        """Backfill error keys, or remove some as in a database that was just migrated."""
         if number:
-            await dead_letter_counts.group(session)
+            await dead_letter_counts.assign_error_keys(session)
             return
         await session.fetch(
-            """WITH upkeep AS (UPDATE dead_letter_maintenance SET backfilled_to_id = 0, backfill_end_id = coalesce(
-                                   (SELECT max(id) FROM dead_letters), 0)),
+            """WITH progress AS (
+                        UPDATE dead_letter_maintenance SET backfilled_to_id = 0,
+                               backfill_end_id = coalesce((SELECT max(id) FROM dead_letters), 0)),
                     old AS (UPDATE dead_letters SET error_key = NULL WHERE id IN (
                                 SELECT id FROM dead_letters WHERE error_key IS NOT NULL
                                 ORDER BY id LIMIT 5 FOR UPDATE SKIP LOCKED)
@@ -164,15 +171,19 @@ class Worker:
                SELECT queue_id, group_id, '00000000-0000-0000-0000-000000000000', '-infinity', 1 FROM old"""
         )
 
-    async def _some(self, session: Any, number: int) -> list[int]:
+    async def _recent_dead_letter_ids(self, session: Any, number: int) -> list[int]:
         rows = await session.fetch("SELECT id FROM dead_letters ORDER BY id DESC OFFSET $1 LIMIT $1", number)
         return [row["id"] for row in rows]
 
 
-def test_counts_are_the_rows_whatever_happens_at_once(database_url: str) -> None:
+def test_counts_equal_the_rows_after_concurrent_changes(database_url: str) -> None:
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         database = Database(database_url, 2)
-        worker = type("CountedWorker", (Worker,), {})
+
+        class CountedWorker(Worker):
+            """Counts the steps of this test alone."""
+
+        worker = CountedWorker
 
         async def example(plans: list[list[tuple[str, int, str]]]) -> None:
             await asyncio.gather(*(worker(database_url, database).run(plan) for plan in plans))
@@ -186,15 +197,15 @@ def test_counts_are_the_rows_whatever_happens_at_once(database_url: str) -> None
             phases=[Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),
         )
-        @given(st.tuples(lists, lists, lists, chores))
+        @given(st.tuples(change_lists, change_lists, change_lists, maintenance_lists))
         def examples(plans: tuple[list[tuple[str, int, str]], ...]) -> None:
             runner.run(example(list(plans)))
 
-        async def through() -> None:
-            while await dead_letter_counts.group(database):
+        async def finish_maintenance() -> None:
+            while await dead_letter_counts.assign_error_keys(database):
                 pass
             assert await recount(database) == 0
-            while await dead_letter_counts.fold(database):
+            while await dead_letter_counts.fold_deltas(database):
                 pass
             assert await recount(database) == 0
             assert await wrong_counts(database) == []
@@ -202,8 +213,8 @@ def test_counts_are_the_rows_whatever_happens_at_once(database_url: str) -> None
 
         try:
             examples()
-            runner.run(through())
+            runner.run(finish_maintenance())
         finally:
             runner.run(database.close())
-        assert worker.done > 10 * EXAMPLES, "too few steps to mean anything"
-        assert worker.crashed > EXAMPLES, "too few crashes to mean anything"
+        assert worker.completed_steps > 10 * EXAMPLES, "too few steps for a meaningful result"
+        assert worker.crashes > EXAMPLES, "too few crashes for a meaningful result"

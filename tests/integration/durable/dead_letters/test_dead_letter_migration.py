@@ -1,4 +1,4 @@
-"""A database that has dead letters already gets counts by error while letters come and go."""
+"""Migrating a database with dead letters adds counts by error while dead letters are added and deleted."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import asyncio
 import asyncpg
 
 from penstock.durable import migrations
-from penstock.durable.dead_letters import dead_letter_counts, dead_letter_queries
+from penstock.durable.dead_letters import dead_letter_counts
+from penstock.durable.dead_letters.dead_letter_store import DeadLetterStore
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.databases import new_database
 from tests.integration.durable.dead_letters.dead_letter_steps import recount, wrong_counts
 
-LETTERS = 2_500
-DIE = """INSERT INTO dead_letters (queue_id, partition_id, group_id, message_offset, message_id,
+DEAD_LETTERS = 2_500
+INSERT_DEAD_LETTERS = """
+         INSERT INTO dead_letters (queue_id, partition_id, group_id, message_offset, message_id,
                                    transaction_id, payload, error, attempts, created_at, failed_at)
          SELECT q.id, t.id, g.id, n, gen_random_uuid(), n::text, '{}', 'code ' || n, 1, now(), now()
          FROM queues q JOIN partitions t ON t.queue_id = q.id JOIN groups g ON g.queue_id = q.id
@@ -22,7 +24,7 @@ DIE = """INSERT INTO dead_letters (queue_id, partition_id, group_id, message_off
 
 
 class Traffic:
-    """Letters that come and go until told to stop."""
+    """Adds and deletes dead letters until `stopping` is set."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -31,17 +33,17 @@ class Traffic:
 
     async def run(self) -> None:
         connection = await asyncpg.connect(self._url, server_settings={"search_path": "penstock"})
-        number = LETTERS
+        number = DEAD_LETTERS
         while not self.stopping:
-            await connection.execute(DIE, number, number + 2)
+            await connection.execute(INSERT_DEAD_LETTERS, number, number + 2)
             await connection.execute("DELETE FROM dead_letters WHERE message_offset = $1", number + 1)
             number += 3
             self.rounds += 1
         await connection.close()
 
 
-async def test_letters_are_counted_and_grouped_by_a_migration_under_traffic(postgres_url: str) -> None:
-    before = [script.name for script in migrations.scripts("migrations")].index("0005_dead_letters")
+async def test_a_migration_under_traffic_counts_and_groups_dead_letters(postgres_url: str) -> None:
+    before = [script.name for script in migrations.load_scripts("migrations")].index("0005_dead_letters")
     async with new_database(postgres_url) as url:
         async with migrations.migration_lock(url) as connection:
             await migrations.apply(connection, before)
@@ -52,7 +54,7 @@ async def test_letters_are_counted_and_grouped_by_a_migration_under_traffic(post
                    INSERT INTO partitions (queue_id, name) SELECT id, 'p' FROM queues;
                    INSERT INTO groups (queue_id, name) SELECT id, 'g' FROM queues"""
             )
-            await connection.execute(DIE, 0, LETTERS - 1)
+            await connection.execute(INSERT_DEAD_LETTERS, 0, DEAD_LETTERS - 1)
         traffic = Traffic(url)
         running = asyncio.create_task(traffic.run())
         async with migrations.migration_lock(url) as connection:
@@ -60,16 +62,16 @@ async def test_letters_are_counted_and_grouped_by_a_migration_under_traffic(post
         database = Database(url, 2)
         assert await wrong_counts(database) == []
         rounds = 0
-        while await dead_letter_counts.group(database):
-            await dead_letter_counts.fold(database)
+        while await dead_letter_counts.assign_error_keys(database):
+            await dead_letter_counts.fold_deltas(database)
             assert await wrong_counts(database) == []
             assert (await dead_letter_counts.recount(database)).drift == 0
             rounds += 1
         traffic.stopping = True
         await running
-        assert rounds >= LETTERS // dead_letter_counts.GROUP_LETTERS
+        assert rounds >= DEAD_LETTERS // dead_letter_counts.DEAD_LETTERS_PER_STEP
         assert traffic.rounds > 0
-        [group] = await dead_letter_queries.error_groups(database, DEFAULT_SCOPE, limit=10, offset=0)
-        assert (group["pattern"], group["messages"]) == ("code <n>", LETTERS + 2 * traffic.rounds)
+        [group] = await DeadLetterStore(database).list_error_groups(DEFAULT_SCOPE, limit=10, offset=0)
+        assert (group.pattern, group.messages) == ("code <n>", DEAD_LETTERS + 2 * traffic.rounds)
         assert await recount(database) == 0
         await database.close()

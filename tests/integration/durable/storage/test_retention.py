@@ -1,25 +1,25 @@
-"""What a queue keeps, and for how long."""
+"""Retention: which messages a queue keeps, and for how long."""
 
 from __future__ import annotations
 
 import asyncio
 
 from penstock.durable.storage import retention
-from penstock.durable.storage.retention import LetGo
+from penstock.durable.storage.retention import DroppedMessages
 from tests.integration.durable.queue_under_test import QueueUnderTest
 
 
-async def retain(queue: QueueUnderTest) -> list[LetGo]:
-    """Every partition once, as maintenance does."""
-    gone: list[LetGo] = []
+async def retain(queue: QueueUnderTest) -> list[DroppedMessages]:
+    """Apply retention to every partition once, as maintenance does."""
+    gone: list[DroppedMessages] = []
     after: int | None = 0
     while after is not None:
-        after, step = await retention.retain(queue.database, after, queue.now, limit=2)
+        after, step = await retention.apply_retention(queue.database, after, queue.now, limit=2)
         gone += step
     return gone
 
 
-async def low(queue: QueueUnderTest, partition: str = "Default") -> int:
+async def low_offset(queue: QueueUnderTest, partition: str = "Default") -> int:
     row = await queue.database.fetchrow(
         "SELECT low_offset FROM partitions WHERE id = $1", (await queue.partition(partition)).partition_id
     )
@@ -28,23 +28,24 @@ async def low(queue: QueueUnderTest, partition: str = "Default") -> int:
     return offset
 
 
-async def dropped(queue: QueueUnderTest) -> int:
+async def dropped_messages(queue: QueueUnderTest) -> int:
     row = await queue.database.fetchrow("SELECT sum(messages)::bigint AS n FROM tallies WHERE group_id = -1")
     assert row is not None
     return row["n"] or 0
 
 
 async def assert_totals_are_exact(queue: QueueUnderTest) -> None:
-    """The running totals say what the positions and partitions say."""
+    """Compare the running totals with positions and partitions."""
     rows = await queue.database.fetch(
-        """SELECT t.group_id, sum(t.messages)::bigint AS told, CASE t.group_id
+        """SELECT t.group_id, sum(t.messages)::bigint AS recorded, CASE t.group_id
                   WHEN 0 THEN (SELECT sum(next_offset) FROM partitions p WHERE p.queue_id = t.queue_id)
                   WHEN -1 THEN (SELECT sum(low_offset) FROM partitions p WHERE p.queue_id = t.queue_id)
-                  ELSE (SELECT sum(cursor) FROM positions p WHERE p.group_id = t.group_id) END::bigint AS true
+                  ELSE (SELECT sum(cursor) FROM positions p WHERE p.group_id = t.group_id)
+                  END::bigint AS actual
            FROM tallies t GROUP BY t.queue_id, t.group_id"""
     )
-    assert [(row["group_id"], row["told"]) for row in rows] == [
-        (row["group_id"], row["true"]) for row in rows
+    assert [(row["group_id"], row["recorded"]) for row in rows] == [
+        (row["group_id"], row["actual"]) for row in rows
     ]
 
 
@@ -54,23 +55,23 @@ async def test_a_queue_without_retention_keeps_everything(queue: QueueUnderTest)
     await queue.ack(await queue.pop())
     queue.later(10**9)
     assert await retain(queue) == []
-    assert await low(queue) == 0
+    assert await low_offset(queue) == 0
 
 
-async def test_messages_past_their_retention_are_gone_consumed_or_not(queue: QueueUnderTest) -> None:
+async def test_messages_past_their_retention_are_dropped_finished_or_not(queue: QueueUnderTest) -> None:
     await queue.configure(retention_enabled=True, retention_ms=60_000)
     await queue.push("a", "b", "c")
     await queue.ack(await queue.pop())
     queue.later(40_000)
     await queue.push("d")
     queue.later(21_199)
-    assert await retain(queue) == [], "a fiftieth is waited for"
+    assert await retain(queue) == [], "retention waits for another fiftieth of the time"
     queue.later(1)
     [gone] = await retain(queue)
     assert (gone.queue, gone.group, gone.messages) == ("orders", "g", 2), "a was finished"
-    assert await low(queue) == 3
+    assert await low_offset(queue) == 3
     assert await queue.depth() == (1, 0)
-    assert await dropped(queue) == 3
+    assert await dropped_messages(queue) == 3
     assert (await queue.pop(5)).payloads == ["d"]
     await assert_totals_are_exact(queue)
 
@@ -83,7 +84,7 @@ async def test_finished_messages_are_kept_as_long_as_others_by_default(queue: Qu
     await queue.ack(await queue.pop(5))
     queue.later(200)
     assert await retain(queue) == []
-    assert await low(queue) == 1, "b and c are finished, but not old"
+    assert await low_offset(queue) == 1, "b and c are finished, but not old"
 
 
 async def test_both_limits_hold_together(queue: QueueUnderTest) -> None:
@@ -94,13 +95,15 @@ async def test_both_limits_hold_together(queue: QueueUnderTest) -> None:
     await queue.ack(await queue.pop(2))
     queue.later(1_100)
     await retain(queue)
-    assert await low(queue) == 2, "a and b are finished and old enough for that"
+    assert await low_offset(queue) == 2, "a and b are finished and old enough for that"
     queue.later(9_000)
     [gone] = await retain(queue)
-    assert (gone.messages, await low(queue)) == (1, 3)
+    assert (gone.messages, await low_offset(queue)) == (1, 3)
 
 
-async def test_what_every_group_has_finished_goes_after_its_own_time(queue: QueueUnderTest) -> None:
+async def test_messages_finished_by_every_group_are_dropped_after_the_completed_retention(
+    queue: QueueUnderTest,
+) -> None:
     await queue.configure(retention_enabled=True, completed_retention_ms=1_000)
     await queue.group("slow")
     await queue.push(*"abcd")
@@ -108,11 +111,11 @@ async def test_what_every_group_has_finished_goes_after_its_own_time(queue: Queu
     await queue.ack(await queue.pop(2, "slow"), group="slow")
     queue.later(1_020)
     assert await retain(queue) == []
-    assert await low(queue) == 2, "slow has finished two"
+    assert await low_offset(queue) == 2, "slow has finished two"
     assert await queue.depth("slow") == (2, 0)
     await queue.ack(await queue.pop(4, "slow"), group="slow")
     await retain(queue)
-    assert await low(queue) == 4
+    assert await low_offset(queue) == 4
     assert await queue.depth("slow") == (0, 0)
     await assert_totals_are_exact(queue)
 
@@ -125,7 +128,7 @@ async def test_finished_messages_younger_than_their_time_are_kept(queue: QueueUn
     await queue.ack(await queue.pop(5))
     queue.later(600)
     await retain(queue)
-    assert await low(queue) == 1
+    assert await low_offset(queue) == 1
 
 
 async def test_without_a_group_nothing_counts_as_finished(queue: QueueUnderTest) -> None:
@@ -133,10 +136,10 @@ async def test_without_a_group_nothing_counts_as_finished(queue: QueueUnderTest)
     await queue.database.fetch("UPDATE queues SET retention_enabled = true, completed_retention_ms = 1")
     queue.later(10_000)
     await retain(queue)
-    assert await low(queue) == 0
+    assert await low_offset(queue) == 0
 
 
-async def test_a_queue_nobody_ever_popped_lets_go_of_what_outlived_its_time(queue: QueueUnderTest) -> None:
+async def test_a_queue_without_groups_drops_messages_past_their_time_to_live(queue: QueueUnderTest) -> None:
     await queue.push("a", "b")
     await queue.database.fetch("UPDATE queues SET ttl_ms = 1000, max_size = 3")
     queue.later(600)
@@ -147,10 +150,10 @@ async def test_a_queue_nobody_ever_popped_lets_go_of_what_outlived_its_time(queu
     row = await queue.database.fetchrow("SELECT queue_size_v1(id) AS size FROM queues")
     assert row is not None
     assert row["size"] == 1
-    assert (await queue.push("d", "e", "f")).refused == {2}, "the two that are gone left their places"
+    assert (await queue.push("d", "e", "f")).refused == {2}, "the two dropped messages made room"
 
 
-async def test_a_lease_on_messages_that_are_gone_ends_and_its_ack_changes_nothing(
+async def test_a_lease_on_dropped_messages_ends_and_its_ack_changes_nothing(
     queue: QueueUnderTest,
 ) -> None:
     queue.lease_ms = 100_000
@@ -167,7 +170,7 @@ async def test_a_lease_on_messages_that_are_gone_ends_and_its_ack_changes_nothin
     await assert_totals_are_exact(queue)
 
 
-async def test_a_lease_that_still_holds_something_stays_in_force(queue: QueueUnderTest) -> None:
+async def test_a_lease_that_still_holds_a_message_stays_in_force(queue: QueueUnderTest) -> None:
     queue.lease_ms = 100_000
     await queue.configure(retention_enabled=True, retention_ms=1_000)
     await queue.push("a")
@@ -185,7 +188,7 @@ async def test_a_lease_that_still_holds_something_stays_in_force(queue: QueueUnd
     await assert_totals_are_exact(queue)
 
 
-async def test_a_lease_whose_last_open_message_went_ends(queue: QueueUnderTest) -> None:
+async def test_a_lease_ends_when_its_last_unacked_message_is_dropped(queue: QueueUnderTest) -> None:
     queue.lease_ms = 100_000
     await queue.configure(retention_enabled=True, retention_ms=1_000, retry_delay_ms=50)
     await queue.push("a")
@@ -201,11 +204,11 @@ async def test_a_lease_whose_last_open_message_went_ends(queue: QueueUnderTest) 
     queue.later(50)
     again = await queue.pop(3)
     assert again.payloads == ["b"]
-    assert again.messages[0][4] == 1, "its failed attempt is remembered"
+    assert again.messages[0][4] == 1, "its failed attempt is kept"
     await assert_totals_are_exact(queue)
 
 
-async def test_the_cursor_goes_on_over_what_was_finished_out_of_order(queue: QueueUnderTest) -> None:
+async def test_the_cursor_moves_past_messages_finished_out_of_order(queue: QueueUnderTest) -> None:
     queue.lease_ms = 100
     await queue.configure(retention_enabled=True, retention_ms=1_000)
     await queue.push("a", "b")
@@ -221,7 +224,7 @@ async def test_the_cursor_goes_on_over_what_was_finished_out_of_order(queue: Que
     await assert_totals_are_exact(queue)
 
 
-async def test_a_retry_in_waiting_is_not_brought_forward(queue: QueueUnderTest) -> None:
+async def test_a_delayed_retry_is_not_moved_forward(queue: QueueUnderTest) -> None:
     await queue.configure(retention_enabled=True, retention_ms=1_000, retry_delay_ms=10_000)
     await queue.push("a")
     queue.later(500)
@@ -236,7 +239,7 @@ async def test_a_retry_in_waiting_is_not_brought_forward(queue: QueueUnderTest) 
     assert (await queue.pop()).payloads == ["b"]
 
 
-async def test_an_emptied_partition_is_woken_by_the_next_push(queue: QueueUnderTest) -> None:
+async def test_a_push_makes_an_emptied_partition_ready(queue: QueueUnderTest) -> None:
     await queue.configure(retention_enabled=True, retention_ms=1_000)
     await queue.push("a")
     queue.later(2_000)
@@ -246,7 +249,7 @@ async def test_an_emptied_partition_is_woken_by_the_next_push(queue: QueueUnderT
     assert (await queue.pop()).payloads == ["b"]
 
 
-async def test_a_new_group_starts_with_what_is_kept(queue: QueueUnderTest) -> None:
+async def test_a_new_group_starts_with_the_first_kept_message(queue: QueueUnderTest) -> None:
     await queue.configure(retention_enabled=True, retention_ms=1_000)
     await queue.push("a")
     queue.later(2_000)
@@ -256,7 +259,7 @@ async def test_a_new_group_starts_with_what_is_kept(queue: QueueUnderTest) -> No
     await assert_totals_are_exact(queue)
 
 
-async def test_retention_beside_pushes_pops_and_new_groups_keeps_totals_exact(queue: QueueUnderTest) -> None:
+async def test_totals_stay_exact_under_concurrent_retention_pushes_and_pops(queue: QueueUnderTest) -> None:
     await queue.configure(retention_enabled=True, retention_ms=1_000)
     names = [f"p{i}" for i in range(6)]
     for name in names:
@@ -271,11 +274,13 @@ async def test_retention_beside_pushes_pops_and_new_groups_keeps_totals_exact(qu
         for _ in range(15):
             await queue.ack(await queue.pop(3, group, width=3), group=group)
 
-    async def keep() -> None:
+    async def apply_retention() -> None:
         for _ in range(10):
             await retain(queue)
 
-    await asyncio.gather(*map(push, names), consume("g"), consume("new"), keep(), keep())
+    await asyncio.gather(
+        *map(push, names), consume("g"), consume("new"), apply_retention(), apply_retention()
+    )
     await assert_totals_are_exact(queue)
     for group in ("g", "new"):
         while (delivery := await queue.pop(100, group, width=6)).messages:
@@ -283,45 +288,45 @@ async def test_retention_beside_pushes_pops_and_new_groups_keeps_totals_exact(qu
         assert await queue.depth(group) == (0, 0)
 
 
-async def test_expired_messages_of_a_group_nobody_pops_leave_its_depth(queue: QueueUnderTest) -> None:
+async def test_expired_messages_of_an_idle_group_do_not_count_in_its_depth(queue: QueueUnderTest) -> None:
     await queue.configure(ttl_ms=1_000)
     await queue.push("a", "b", partition="x")
     await queue.push("c", partition="y")
     queue.later(700)
     await queue.push("d", partition="x")
     queue.later(299)
-    assert await retention.expire_idle(queue.database, queue.now) == (False, [])
+    assert await retention.expire_idle_positions(queue.database, queue.now) == (False, [])
     queue.later(1)
-    more, [gone] = await retention.expire_idle(queue.database, queue.now)
+    more, [gone] = await retention.expire_idle_positions(queue.database, queue.now)
     assert (more, gone.queue, gone.group, gone.messages) == (False, "orders", "g", 3)
     assert await queue.depth() == (1, 0)
-    assert await retention.expire_idle(queue.database, queue.now) == (False, [])
+    assert await retention.expire_idle_positions(queue.database, queue.now) == (False, [])
     assert (await queue.pop(5, width=5)).payloads == ["d"]
     await assert_totals_are_exact(queue)
     await queue.push("e", partition="y")
-    assert (await queue.pop(5, width=5)).payloads == ["e"], "the partition that ran empty is woken"
+    assert (await queue.pop(5, width=5)).payloads == ["e"], "the emptied partition is ready again"
 
 
-async def test_expiry_takes_no_message_that_is_leased(queue: QueueUnderTest) -> None:
+async def test_expiry_skips_leased_messages(queue: QueueUnderTest) -> None:
     queue.lease_ms = 5_000
     await queue.configure(ttl_ms=1_000)
     await queue.push("a")
     held = await queue.pop()
     queue.later(2_000)
-    assert await retention.expire_idle(queue.database, queue.now) == (False, [])
+    assert await retention.expire_idle_positions(queue.database, queue.now) == (False, [])
     [result] = await queue.ack(held)
     assert result.outcome == "completed"
 
 
-async def test_expiry_finds_partitions_whose_group_was_made_before_the_first_push(
+async def test_expiry_finds_partitions_whose_group_was_created_before_the_first_push(
     queue: QueueUnderTest,
 ) -> None:
     await queue.partition("x")
     await queue.configure(ttl_ms=1_000)
     await queue.push("a", partition="x")
-    await retention.expire_idle(queue.database, queue.now)
+    await retention.expire_idle_positions(queue.database, queue.now)
     queue.later(1_000)
-    _, [gone] = await retention.expire_idle(queue.database, queue.now)
+    _, [gone] = await retention.expire_idle_positions(queue.database, queue.now)
     assert gone.messages == 1
     assert await queue.depth() == (0, 0)
 
@@ -334,6 +339,6 @@ async def test_expiry_works_in_bounded_steps(queue: QueueUnderTest) -> None:
     steps = []
     more = True
     while more:
-        more, gone = await retention.expire_idle(queue.database, queue.now, limit=2)
+        more, gone = await retention.expire_idle_positions(queue.database, queue.now, limit=2)
         steps += [one.messages for one in gone]
     assert steps == [2, 2, 1]
