@@ -8,7 +8,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -17,7 +16,7 @@ from penstock.broker.context import BrokerContext
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import DeferralReceipt, NewMessage
 from penstock.broker.overload.load import LoadMonitor
-from penstock.durable.deferred_operations import ACK, PUSH, LaneAcks, LanePush
+from penstock.durable.deferred_operations import ACK, PUSH, LaneAcks, LanePush, OperationRecord
 from penstock.durable.log import Ack, PartitionId, PartitionName, Segment
 from penstock.errors import DatabaseUnavailable, UnknownOperation, WrongState
 from penstock.ids import new_id
@@ -190,22 +189,22 @@ class OperationActions:
         self._context = context
         self._deferred_writes = deferred_writes
 
-    async def get(self, scope: Scope, operation_id: uuid.UUID) -> Any:
-        """Return the row of an operation, as `operation_v1` describes it.
+    async def get(self, scope: Scope, operation_id: uuid.UUID) -> OperationRecord:
+        """Return an operation with its items and its result.
 
         Raises UnknownOperation, or DatabaseUnavailable if the operation may still be in the journal.
         """
         journal = self._deferred_writes.journal
         journal_has_records = journal is not None and journal.has_records
-        row = await self._context.store.operations.get(scope, operation_id)
-        if row is None:
+        operation = await self._context.store.operations.get(scope, operation_id)
+        if operation is None:
             if journal_has_records:
                 raise DatabaseUnavailable(
                     f"Operation {operation_id} may still be in the journal, whose replay is in progress. "
                     "Try again."
                 )
             raise _unknown_operation(operation_id)
-        return row
+        return operation
 
     async def retry(self, scope: Scope, operation_id: uuid.UUID) -> None:
         """Execute a failed operation again, before all others of its lane."""

@@ -131,7 +131,9 @@ class Drain:
             )
         elif result.outcome == "pushed":
             if result.messages:
-                self._context.metrics.count_pushed(result.scope, result.queue_id, result.queue, result.messages)
+                self._context.metrics.count_pushed(
+                    result.scope, result.queue_id, result.queue, result.messages
+                )
                 self._context.wakeups.notify(result.queue_id, 1, (result.partition_id,))
         elif result.queue_id is not None and result.outcome not in ("lease_lost", "not_leased"):
             self._context.metrics.count_acked(

@@ -132,9 +132,7 @@ class GroupAdmin:
         return positions
 
     async def _find(self, scope: Scope, group: str, queue: str | None = None) -> list[GroupSubscription]:
-        rows = await self._context.store.consumer_groups.find_subscriptions(
-            scope, group, queue
-        )
+        rows = await self._context.store.consumer_groups.find_subscriptions(scope, group, queue)
         if not rows:
             raise unknown_group(group, queue)
         return rows

@@ -271,7 +271,9 @@ class Pops:
             self._context.metrics.count_popped(scope, ids.queue_id, queue, group, waits_ms)
             if auto_ack:
                 run_times_ms = [0] * len(messages)
-                self._context.metrics.count_acked(scope, ids.queue_id, queue, group, "completed", run_times_ms)
+                self._context.metrics.count_acked(
+                    scope, ids.queue_id, queue, group, "completed", run_times_ms
+                )
 
     def _read_messages(self, key: _BatchKey, rows: list[PopRow]) -> list[Message]:
         read = pop_rows.read_single if key.is_single else pop_rows.read_batch
