@@ -23,7 +23,7 @@ from bench.harness import Entry, Results
 from bench.payloads import payloads
 from bench.servers import servers
 from penstock.broker.broker import Broker
-from penstock.broker.self_metrics.minute import Identity
+from penstock.broker.self_metrics.minute import WorkerIdentity
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
 from penstock.durable.pool import Database
@@ -87,7 +87,7 @@ def per_record(records: int) -> tuple[dict[str, float], dict[str, float]]:
     metrics = QueueMetrics(Emitter("redis://127.0.0.1:1/0", buffer=100, enabled=False), database)
     broker = Broker(database, metrics, lease_ms=1_000)
     worker = WorkerMetrics(
-        Identity("here", 0, 1, 0.0), database, metrics, broker.load, broker.batchers, lambda: 0
+        WorkerIdentity("here", 0, 1, 0.0), database, metrics, broker.load, broker.batchers, lambda: 0
     )
     requests = metrics.requests
     waits = [[(n * 7919 + k) % 5_000 for k in range(100)] for n in range(64)]
@@ -105,10 +105,10 @@ def per_record(records: int) -> tuple[dict[str, float], dict[str, float]]:
 
         def run() -> None:
             for number in range(records // size):
-                metrics.popped(DEFAULT_SCOPE, 1, "orders", "g", lists[number % 64])
+                metrics.count_popped(DEFAULT_SCOPE, 1, "orders", "g", lists[number % 64])
                 if number * size % 10_000 < size:  # half a second's worth at 20,000 messages a second
-                    metrics.take()
-            metrics.take()
+                    metrics.close_tallies()
+            metrics.close_tallies()
 
         return run
 
@@ -116,14 +116,14 @@ def per_record(records: int) -> tuple[dict[str, float], dict[str, float]]:
     for size in (1, 10, 100):
         metrics.observer = None
         without = _least(popped(size))
-        metrics.observer = worker._observe
+        metrics.observer = worker.observe
         found[f"message popped, {size} per request"] = (_least(popped(size)) - without) / records * 1e9
     for number in range(100):
-        metrics.popped(DEFAULT_SCOPE, number, f"q{number}", "g", waits[number % 64])
-    metrics.take()
+        metrics.count_popped(DEFAULT_SCOPE, number, f"q{number}", "g", waits[number % 64])
+    metrics.close_tallies()
     ticks = {
-        "tick": _least(lambda: [worker.tick() for _ in range(100)]) / 100 * 1e6,
-        "rows of 100 queues": _least(lambda: worker.minute.rows(worker.identity)) * 1e6,
+        "tick": _least(lambda: [worker.sample() for _ in range(100)]) / 100 * 1e6,
+        "rows of 100 queues": _least(lambda: worker.minute.to_rows(worker.identity)) * 1e6,
     }
     return {name: round(value, 1) for name, value in found.items()}, {
         name: round(value, 1) for name, value in ticks.items()

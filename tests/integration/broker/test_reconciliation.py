@@ -1,78 +1,92 @@
-"""Totals and positions compared with the log: nothing under traffic, everything that is really wrong."""
+"""Reconciliation of totals and positions with the log: no false findings, and every real error."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+from typing import NamedTuple
 
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.maintenance import Maintenance, Plan
-from penstock.durable import log, reconciliation
-from penstock.durable.maintenance_lock import Upkeep
+from penstock.broker.maintenance import Maintenance, MaintenancePlan
+from penstock.durable.maintenance_lock import MaintenanceLock
 from penstock.durable.pool import Database
+from penstock.durable.queue_gauges import GaugeReader
+from penstock.durable.reconciliation import Reconciliation
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.broker.brokers import Brokers, ack, pop, push
 
-NOW_AND_THEN = Plan(interval_s=60, reconcile_s=600)
+PLAN = MaintenancePlan(interval_s=60, reconcile_interval_s=600)
 
 
-async def reconciled(session: Upkeep) -> dict[str, object]:
-    """One whole reconciliation."""
-    while not await reconciliation.step(session):
+class ReconciliationRow(NamedTuple):
+    queues: int
+    partitions: int
+    drift: int
+    orphans: int
+    findings: list[dict[str, object]]
+
+
+async def reconcile(session: MaintenanceLock) -> ReconciliationRow:
+    """Run one whole reconciliation and return its row."""
+    while not await Reconciliation(session).run_step():
         pass
     row = await session.fetchrow(
         "SELECT * FROM reconciliations WHERE ended_at IS NOT NULL ORDER BY id DESC LIMIT 1"
     )
     assert row is not None
-    return dict(row) | {"findings": json.loads(row["findings"])}
+    return ReconciliationRow(
+        row["queues"], row["partitions"], row["drift"], row["orphans"], json.loads(row["findings"])
+    )
 
 
-async def begin(database: Database) -> Upkeep:
-    session = await Upkeep.begin(database.url)
-    assert session is not None
-    return session
+async def acquire_lock(database: Database) -> MaintenanceLock:
+    lock = await MaintenanceLock.acquire(database.url)
+    assert lock is not None
+    return lock
 
 
-async def test_under_traffic_nothing_is_found(brokers: Brokers, database: Database) -> None:
+async def test_traffic_causes_no_findings(brokers: Brokers, database: Database) -> None:
     first, second = await brokers.start(), await brokers.start()
-    session = await begin(database)
+    session = await acquire_lock(database)
     stop = asyncio.Event()
 
-    async def traffic(broker: Broker, number: int) -> int:
-        done = 0
+    async def generate_traffic(broker: Broker, number: int) -> int:
+        rounds = 0
         while not stop.is_set():
-            await push(broker, *"abc", queue=f"q{number % 3}", partition=f"p{done % 4}")
+            await push(broker, *"abc", queue=f"q{number % 3}", partition=f"p{rounds % 4}")
             popped = await pop(broker, f"q{number % 3}", "g", batch=5)
             if popped.messages:
-                await ack(broker, popped, "failed" if done % 7 == 0 else "completed")
-            done += 1
-        return done
+                await ack(broker, popped, "failed" if rounds % 7 == 0 else "completed")
+            rounds += 1
+        return rounds
 
     workers = [
-        asyncio.create_task(traffic(broker, number)) for number in range(3) for broker in (first, second)
+        asyncio.create_task(generate_traffic(broker, number))
+        for number in range(3)
+        for broker in (first, second)
     ]
     try:
-        rows = [await reconciled(session) for _ in range(20)]
+        rows = [await reconcile(session) for _ in range(20)]
     finally:
         stop.set()
-        done = await asyncio.gather(*workers)
+        rounds = await asyncio.gather(*workers)
         await session.close()
-    assert min(done) > 0
-    assert rows[-1]["partitions"] == 12
+    assert min(rounds) > 0
+    assert rows[-1].partitions == 12
     for row in rows:
-        assert (row["drift"], row["orphans"], row["findings"]) == (0, 0, [])
+        assert (row.drift, row.orphans, row.findings) == (0, 0, [])
 
 
-async def test_what_is_wrong_is_told_and_put_right(
+async def test_errors_are_reported_and_corrected(
     broker: Broker, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     await push(broker, *"abcdef", queue="a")
     await ack(broker, await pop(broker, "a", "g", batch=2))
     await push(broker, "x", queue="fine")
-    session = await begin(database)
+    session = await acquire_lock(database)
     await database.fetch("UPDATE tallies SET messages = messages + 40 WHERE group_id = 0 AND messages = 6")
     await database.fetch(
         """INSERT INTO tallies (queue_id, group_id, slot, messages)
@@ -80,56 +94,58 @@ async def test_what_is_wrong_is_told_and_put_right(
     )
     await database.fetch("UPDATE positions SET ready_at = NULL, lease_id = NULL")
     with caplog.at_level(logging.ERROR):
-        row = await reconciled(session)
-    assert (row["queues"], row["drift"], row["orphans"]) == (2, 40, 1)
-    assert {found["what"] for found in row["findings"]} == {"total pushed", "a position was stuck"}  # type: ignore[attr-defined]
-    assert {found["queue"] for found in row["findings"]} == {"a"}  # type: ignore[attr-defined]
+        row = await reconcile(session)
+    assert (row.queues, row.drift, row.orphans) == (2, 40, 1)
+    assert {finding["what"] for finding in row.findings} == {"total pushed", "a position was stuck"}
+    assert {finding["queue"] for finding in row.findings} == {"a"}
     assert sum("reconciliation found" in r.message for r in caplog.records) == 2
-    rows = await log.named_gauges(database, DEFAULT_SCOPE, 10)
-    assert [r["depth"] for r in rows if (r["queue"], r["group_name"]) == ("a", "g")] == [4]
-    assert len((await pop(broker, "a", "g", batch=10)).messages) == 4, "what was stuck can be popped"
-    again = await reconciled(session)
-    assert (again["drift"], again["orphans"], again["findings"]) == (0, 0, [])
+    rows = await GaugeReader(database).of_environment_queues(DEFAULT_SCOPE, 10)
+    assert [r.depth for r in rows if (r.queue, r.group_name) == ("a", "g")] == [4]
+    assert len((await pop(broker, "a", "g", batch=10)).messages) == 4, (
+        "messages of the stuck position can be popped"
+    )
+    again = await reconcile(session)
+    assert (again.drift, again.orphans, again.findings) == (0, 0, [])
 
     await database.fetch("UPDATE positions SET cursor = 99")
     await database.fetch("UPDATE partitions SET next_offset = 10 WHERE next_offset = 6")
-    row = await reconciled(session)
-    told = {found["what"] for found in row["findings"] if not found["corrected"]}  # type: ignore[attr-defined]
-    assert told == {"a cursor is outside its partition", "its last segment is not where it ends"}
+    row = await reconcile(session)
+    uncorrected = {finding["what"] for finding in row.findings if not finding["corrected"]}
+    assert uncorrected == {"a cursor is outside its partition", "its last segment is not where it ends"}
     await session.close()
 
 
-async def test_it_happens_when_a_process_begins_to_lead_and_then_when_it_is_due(database: Database) -> None:
-    async def ended() -> int:
+async def test_a_new_leader_reconciles_at_once_and_then_at_intervals(database: Database) -> None:
+    async def count_reconciliations() -> int:
         return len(await database.fetch("SELECT 1 FROM reconciliations WHERE ended_at IS NOT NULL"))
 
-    maintenance = Maintenance(database.url, NOW_AND_THEN)
-    await maintenance.round()
-    await maintenance.round()
-    assert await ended() == 1
+    maintenance = Maintenance(database.url, PLAN)
+    await maintenance.run_round()
+    await maintenance.run_round()
+    assert await count_reconciliations() == 1
     await database.fetch("UPDATE reconciliations SET ended_at = ended_at - interval '11 minutes'")
-    await maintenance.round()
-    assert await ended() == 2
+    await maintenance.run_round()
+    assert await count_reconciliations() == 2
     await maintenance.stop()
-    successor = Maintenance(database.url, NOW_AND_THEN)
-    await successor.round()
-    assert await ended() == 3
+    successor = Maintenance(database.url, PLAN)
+    await successor.run_round()
+    assert await count_reconciliations() == 3
     await successor.stop()
 
 
-async def test_minutes_past_their_time_are_forgotten(database: Database) -> None:
+async def test_old_minute_rows_are_deleted(database: Database) -> None:
     columns = await database.fetch(
         """SELECT column_name AS name, data_type AS type FROM information_schema.columns
            WHERE table_schema = 'penstock' AND table_name = 'worker_metrics'"""
     )
-    zeros = {"text": "'x'", "jsonb": "'{}'", "bytea": "NULL", "timestamp with time zone": "now()"}
-    values = {row["name"]: zeros.get(row["type"], "0") for row in columns}
+    default_values = {"text": "'x'", "jsonb": "'{}'", "bytea": "NULL", "timestamp with time zone": "now()"}
+    values = {row["name"]: default_values.get(row["type"], "0") for row in columns}
     for days in (29, 31, 400):
         values["bucket_at"] = f"now() - interval '{days} days'"
         await database.fetch(
             f"INSERT INTO worker_metrics ({', '.join(values)}) VALUES ({', '.join(values.values())})"
         )
-    maintenance = Maintenance(database.url, NOW_AND_THEN)
-    await maintenance.round()
+    maintenance = Maintenance(database.url, PLAN)
+    await maintenance.run_round()
     await maintenance.stop()
     assert len(await database.fetch("SELECT 1 FROM worker_metrics")) == 1
