@@ -127,7 +127,7 @@ class Warehouse:
             isinstance(error, OperationalError | HTTPError | OSError) or type(error) is DatabaseError
         )
         if is_transport_error or code in TRANSIENT_CODES:
-            return WarehouseUnavailable(f"ClickHouse at {self._address()} is unreachable: {error}")
+            return WarehouseUnavailable(f"ClickHouse at {self._address()} does not answer: {error}")
         if code in MISSING_CODES:
             return WarehouseUnavailable(
                 f"ClickHouse at {self._address()} has no Penstock tables. Run `penstock migrate`. ({error})"
