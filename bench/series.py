@@ -33,7 +33,7 @@ from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.supervision.component import running
 from penstock.model import DEFAULT_SCOPE
-from penstock.warehouse.clickhouse_client import Row, Warehouse
+from penstock.warehouse.clickhouse_client import ResultRow, Warehouse
 from penstock.warehouse.schema import QUANTILE_FUNCTION, TierTable, table_gauges, tier_tables
 from penstock.warehouse.schema_migrations import migrate
 from penstock.warehouse.series import packed_maximum
@@ -74,7 +74,7 @@ class TimedWarehouse(Warehouse):
         self._wait_started = 0.0
         self._timer_lock = threading.Lock()
 
-    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
+    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[ResultRow]:
         with self._measure():
             return super().query(sql, parameters)
 

@@ -27,7 +27,7 @@ class WorkerAggregation(StrEnum):
     MAX = "max"
     """The largest value of any process."""
     WORKER = "worker"
-    """One sample per process, told apart by the label `worker`."""
+    """One sample per process, distinguished by the label `worker`."""
 
 
 @dataclass(frozen=True, slots=True)

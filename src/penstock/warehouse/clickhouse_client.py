@@ -18,7 +18,7 @@ from penstock.warehouse.series.native_format import Column, parse_columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Row = dict[str, Any]
+ResultRow = dict[str, Any]
 """One row of a result, by column name."""
 
 TRANSIENT_CODES = frozenset({159, 202, 209, 210, 236, 241, 242, 243, 252, 319, 425, 439, 999})
@@ -59,7 +59,7 @@ class Warehouse:
         self._client: Client | None = None
         self._lock = threading.Lock()
 
-    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
+    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[ResultRow]:
         """Return the rows. The server binds the parameters, written `{name:Type}` in the SQL."""
         try:
             result = self._connect().query(sql, parameters=dict(parameters or {}))

@@ -34,10 +34,10 @@ connection.query("CREATE DATABASE m")
 connection.query("USE m")
 for statement in json.load(sys.stdin):
     connection.query(statement)
-found = connection.query(
+tables = connection.query(
     "SELECT name, engine, create_table_query FROM system.tables WHERE database = 'm'", "JSONEachRow"
 )
-sys.stdout.write(str(found))
+sys.stdout.write(str(tables))
 sys.stdout.flush()
 """
 

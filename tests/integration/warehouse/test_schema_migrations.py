@@ -14,7 +14,7 @@ import pytest
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.errors import MigrationError, WarehouseUnavailable
 from penstock.model import DEFAULT_SCOPE
-from penstock.warehouse.clickhouse_client import Row, Warehouse, connect
+from penstock.warehouse.clickhouse_client import ResultRow, Warehouse, connect
 from penstock.warehouse.schema import tier_tables
 from penstock.warehouse.schema_migrations import (
     MIGRATIONS_TABLE,
@@ -42,7 +42,7 @@ def insert_into_old_schema(warehouse: Warehouse, *rows: dict[str, Any]) -> None:
 
 class SchemaDescription(NamedTuple):
     tables: dict[str, dict[str, str]]
-    columns: list[Row]
+    columns: list[ResultRow]
 
 
 def describe_schema(warehouse: Warehouse) -> SchemaDescription:

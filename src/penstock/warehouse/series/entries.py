@@ -17,7 +17,7 @@ from penstock.warehouse.series.points import Points
 from penstock.warehouse.series.readings import ABSENT
 from penstock.warehouse.series.window import SeriesWindow
 
-Entry = dict[str, Any]
+SeriesEntry = dict[str, Any]
 """One point of a series, as JSON."""
 
 FieldValues = Iterable[dict[str, float | None]]
@@ -73,7 +73,7 @@ def build_entries(
     fields: Sequence[str],
     prefix: str,
     counted_until_s: float | None,
-) -> list[Entry]:
+) -> list[SeriesEntry]:
     """Return one entry per point of the window, in order: its time, the fields, and two flags.
 
     `carried`: nothing was observed in the point's time, so its gauges come from an earlier point. `complete`:

@@ -11,7 +11,7 @@ from penstock.errors import InvalidRequest
 from penstock.warehouse.schema import QUANTILES
 from penstock.warehouse.series.carry_forward import carry_forward
 from penstock.warehouse.series.completeness import read_completeness
-from penstock.warehouse.series.entries import Entry, to_json_numbers
+from penstock.warehouse.series.entries import SeriesEntry, to_json_numbers
 from penstock.warehouse.series.merge import ANY_ROW
 from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.series.queue_series import SeriesResponse, build_response
@@ -44,7 +44,7 @@ def metric_series(
     carried = gauges.carried.tolist()
     entries = []
     for number, start_s in enumerate(window.buckets):
-        entry: Entry = {"timestamp": iso(to_utc(start_s))}
+        entry: SeriesEntry = {"timestamp": iso(to_utc(start_s))}
         for counter in definition.counters:
             entry[counter.name] = columns[counter.name][number]
         for name in last_values:

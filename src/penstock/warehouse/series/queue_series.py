@@ -19,7 +19,7 @@ from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import tier_table
 from penstock.warehouse.series.carry_forward import carry_forward
 from penstock.warehouse.series.completeness import Completeness, CompletenessResponse, read_completeness
-from penstock.warehouse.series.entries import Entry, build_entries, required_columns, select_fields
+from penstock.warehouse.series.entries import SeriesEntry, build_entries, required_columns, select_fields
 from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.series.readings import Selection
 from penstock.warehouse.series.window import SeriesRequest, SeriesWindow, resolve_window
@@ -50,7 +50,7 @@ class SeriesResponse(TypedDict):
     tier: str
     freshness: str | None
     completeness: CompletenessResponse
-    timeseries: list[Entry]
+    timeseries: list[SeriesEntry]
 
 
 def queue_series(
@@ -108,7 +108,10 @@ def environment_is_known(warehouse: Warehouse, scope: Scope) -> bool:
 
 
 def build_response(
-    window: SeriesWindow, completeness: Completeness, counted_until_s: float | None, entries: list[Entry]
+    window: SeriesWindow,
+    completeness: Completeness,
+    counted_until_s: float | None,
+    entries: list[SeriesEntry],
 ) -> SeriesResponse:
     """Return the fields that all series have in common."""
     return {

@@ -80,7 +80,9 @@ def build_readings(
     condition = selection.gauge_condition
     seen = Aggregate("max", "seen_ms", condition, NOT_NULL)
     readings = {
-        "seen_ms": Reading({"seen_ms": seen}, lambda of: _absent_where(of["seen_ms"] == 0, of["seen_ms"]))
+        "seen_ms": Reading(
+            {"seen_ms": seen}, lambda values: _absent_where(values["seen_ms"] == 0, values["seen_ms"])
+        )
     }
     for counter in definition.counters:
         readings[counter.name] = _counter_reading(
@@ -96,7 +98,9 @@ def build_readings(
 
 def _counter_reading(column: str, condition: str) -> Reading:
     return Reading(
-        {column: Aggregate("sum", column, condition)}, lambda of: of[column].astype(np.int64), default=0
+        {column: Aggregate("sum", column, condition)},
+        lambda values: values[column].astype(np.int64),
+        default=0,
     )
 
 
@@ -107,13 +111,13 @@ def _gauge_readings(name: str, condition: str) -> dict[str, Reading]:
     return {
         highest: Reading(
             last_aggregate | max_aggregate,
-            lambda of: _absent_where(packed_maximum.is_empty(of[last]), of[highest]),
+            lambda values: _absent_where(packed_maximum.is_empty(values[last]), values[highest]),
         ),
         last: Reading(
             last_aggregate,
-            lambda of: _absent_where(
-                packed_maximum.is_empty(of[last]),
-                packed_maximum.unpack_word(of[last], packed_maximum.VALUE_WORD),
+            lambda values: _absent_where(
+                packed_maximum.is_empty(values[last]),
+                packed_maximum.unpack_word(values[last], packed_maximum.VALUE_WORD),
             ),
         ),
     }
@@ -126,17 +130,21 @@ def _sample_readings(name: str, condition: str, stored_percentiles: bool) -> dic
     max_aggregates = count_aggregate | {highest: Aggregate("max", highest, condition)}
     readings = {
         count: _counter_reading(count, condition),
-        highest: Reading(max_aggregates, lambda of: _absent_where(of[count] == 0, of[highest])),
+        highest: Reading(max_aggregates, lambda values: _absent_where(values[count] == 0, values[highest])),
         f"{name}_avg": Reading(
             sum_aggregates,
-            lambda of: _absent_where(of[count] == 0, np.round(of[total] / np.maximum(of[count], 1), 2)),
+            lambda values: _absent_where(
+                values[count] == 0, np.round(values[total] / np.maximum(values[count], 1), 2)
+            ),
         ),
     }
     if stored_percentiles:
         stored_aggregates = count_aggregate | {stored: Aggregate("max", stored, condition)}
         readings[percentiles_valid_name(name)] = Reading(
             stored_aggregates,
-            lambda of: packed_maximum.unpack_word(of[stored], packed_maximum.COUNT_WORD) == of[count],
+            lambda values: (
+                packed_maximum.unpack_word(values[stored], packed_maximum.COUNT_WORD) == values[count]
+            ),
             default=1,
         )
     merge_function = QUANTILE_FUNCTION.replace("(", "Merge(", 1)
@@ -155,11 +163,13 @@ def _sample_readings(name: str, condition: str, stored_percentiles: bool) -> dic
 def _compute_stored_percentile(
     stored: str, index: int, count: str
 ) -> Callable[[Mapping[str, Column]], Column]:
-    return lambda of: _absent_where(of[count] == 0, packed_maximum.unpack_word(of[stored], index) / 100)
+    return lambda values: _absent_where(
+        values[count] == 0, packed_maximum.unpack_word(values[stored], index) / 100
+    )
 
 
 def _compute_merged_percentile(percentile: str, count: str) -> Callable[[Mapping[str, Column]], Column]:
-    return lambda of: _absent_where(of[count] == 0, np.round(of[percentile], 2))
+    return lambda values: _absent_where(values[count] == 0, np.round(values[percentile], 2))
 
 
 def _absent_where(is_absent: Column, values: Column) -> Column:

@@ -13,7 +13,7 @@ from penstock.definitions import QUEUE
 from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.series.closed_percentiles import write_percentiles
-from penstock.warehouse.series.entries import Entry
+from penstock.warehouse.series.entries import SeriesEntry
 from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.series.queue_series import environment_series, queue_series
 from penstock.warehouse.tiers import HOUR, MINUTE, Tier
@@ -77,7 +77,7 @@ def closed_entries(
     *,
     group: str | None = None,
     resolution: str | None = None,
-) -> list[Entry]:
+) -> list[SeriesEntry]:
     """The entries of a window whose buckets are all closed."""
     series = queue_series(
         reader,
@@ -92,7 +92,7 @@ def closed_entries(
     return series["timeseries"]
 
 
-def latency_values(entries: list[Entry], name: str) -> list[float]:
+def latency_values(entries: list[SeriesEntry], name: str) -> list[float]:
     return [entry["latency"][name] for entry in entries if entry["latency"][name] is not None]
 
 
