@@ -79,7 +79,7 @@ async def totals(database: Any, filled: Filled) -> object:
     return await QueueCatalog(database).sum_environment(DEFAULT_SCOPE)
 
 
-async def letters(database: Any, filled: Filled) -> object:
+async def dead_letters(database: Any, filled: Filled) -> object:
     await DeadLetterStore(database).read_page(DEFAULT_SCOPE, DeadLetterFilter(), limit=PAGE, offset=0)
     return await DeadLetterStore(database).count(DEFAULT_SCOPE, DeadLetterFilter()) == 0
 
@@ -99,7 +99,7 @@ async def letters(database: Any, filled: Filled) -> object:
         pytest.param(lagging, PARTITIONS, id="lagging positions"),
         pytest.param(positions, PAGE, id="a group's positions"),
         pytest.param(totals, 0, id="totals"),
-        pytest.param(letters, 0, id="dead letters"),
+        pytest.param(dead_letters, 0, id="dead letters"),
     ],
 )
 async def test_a_list_reads_the_log_by_index_and_one_page_only(

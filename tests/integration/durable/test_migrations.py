@@ -23,16 +23,18 @@ async def migrate(url: str, limit: int | None = None) -> list[str]:
         return await migrations.apply(connection, limit)
 
 
-async def described(url: str) -> list[tuple[str, ...]]:
-    """Everything of the schema that a fresh and a migrated database must have alike."""
+async def describe_schema(url: str) -> list[tuple[str, ...]]:
+    """Return columns, indexes, constraints, triggers and functions of the schema."""
     connection = await asyncpg.connect(url)
     rows = await connection.fetch(
         """SELECT 'column' AS kind, table_name || '.' || column_name AS name,
-                  concat_ws(' ', data_type, udt_name, is_nullable, column_default) AS what
+                  concat_ws(' ', data_type, udt_name, is_nullable, column_default) AS definition
            FROM information_schema.columns WHERE table_schema = 'penstock'
            UNION ALL SELECT 'index', indexname, indexdef FROM pg_indexes WHERE schemaname = 'penstock'
            UNION ALL SELECT 'constraint', conrelid::regclass || '.' || conname, pg_get_constraintdef(oid)
            FROM pg_constraint WHERE connamespace = 'penstock'::regnamespace
+           UNION ALL SELECT 'trigger', tgrelid::regclass || '.' || tgname, pg_get_triggerdef(oid)
+           FROM pg_trigger WHERE NOT tgisinternal
            UNION ALL SELECT 'function', proname, pg_get_functiondef(oid)
            FROM pg_proc WHERE pronamespace = 'penstock'::regnamespace
            ORDER BY 1, 2, 3"""
@@ -45,15 +47,15 @@ async def test_a_database_migrated_step_by_step_equals_a_fresh_one(postgres_url:
     async with new_database(postgres_url) as stepwise, new_database(postgres_url, template) as fresh:
         for step in range(1, len(migrations.load_scripts("migrations")) + 1):
             await migrate(stepwise, step)
-        assert await described(stepwise) == await described(fresh)
+        assert await describe_schema(stepwise) == await describe_schema(fresh)
 
 
-async def test_a_second_run_finds_nothing_to_do(empty_url: str) -> None:
+async def test_a_second_run_applies_nothing(empty_url: str) -> None:
     assert "0001_log_and_positions" in await migrate(empty_url)
     assert await migrate(empty_url) == []
 
 
-async def test_starters_that_collide_wait_for_each_other(empty_url: str) -> None:
+async def test_concurrent_migrations_wait_for_each_other(empty_url: str) -> None:
     applied = await asyncio.gather(*(migrate(empty_url) for _ in range(4)))
     assert sum(bool(names) for names in applied) == 1
 
@@ -67,7 +69,7 @@ async def test_a_migration_that_changed_after_it_was_applied_is_refused(empty_ur
         await migrate(empty_url)
 
 
-async def test_a_database_from_the_future_is_refused(empty_url: str) -> None:
+async def test_a_database_of_a_newer_version_is_refused(empty_url: str) -> None:
     await migrate(empty_url)
     connection = await asyncpg.connect(empty_url)
     await connection.execute(
@@ -78,7 +80,7 @@ async def test_a_database_from_the_future_is_refused(empty_url: str) -> None:
         await migrate(empty_url)
 
 
-async def test_a_server_that_is_away_is_said_in_words() -> None:
+async def test_an_unreachable_server_is_reported() -> None:
     with pytest.raises(DatabaseUnavailable, match="did not respond"):
         await migrate("postgresql://penstock@127.0.0.1:1/none")
 

@@ -45,8 +45,8 @@ async def retry(queue: QueueUnderTest, key: str, payload: str, group_id: int | N
 async def list_page(queue: QueueUnderTest, **filters: object) -> list[tuple[str, str]]:
     ids = await queue.partition()
     group_id = (await queue.group()).group_id
-    given = {"queue_id": ids.queue_id, "group_id": group_id, **filters}
-    rows = await StoredMessages(queue.database).list_messages(MessageQuery(**given), queue.now)  # type: ignore[arg-type]
+    arguments = {"queue_id": ids.queue_id, "group_id": group_id, **filters}
+    rows = await StoredMessages(queue.database).list_messages(MessageQuery(**arguments), queue.now)  # type: ignore[arg-type]
     return [(row.payload.decode(), row.status) for row in rows]
 
 

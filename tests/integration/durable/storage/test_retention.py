@@ -11,12 +11,12 @@ from tests.integration.durable.queue_under_test import QueueUnderTest
 
 async def retain(queue: QueueUnderTest) -> list[DroppedMessages]:
     """Apply retention to every partition once, as maintenance does."""
-    gone: list[DroppedMessages] = []
+    dropped: list[DroppedMessages] = []
     after: int | None = 0
     while after is not None:
         after, step = await retention.apply_retention(queue.database, after, queue.now, limit=2)
-        gone += step
-    return gone
+        dropped += step
+    return dropped
 
 
 async def low_offset(queue: QueueUnderTest, partition: str = "Default") -> int:
@@ -67,8 +67,8 @@ async def test_messages_past_their_retention_are_dropped_finished_or_not(queue: 
     queue.later(21_199)
     assert await retain(queue) == [], "retention waits for another fiftieth of the time"
     queue.later(1)
-    [gone] = await retain(queue)
-    assert (gone.queue, gone.group, gone.messages) == ("orders", "g", 2), "a was finished"
+    [dropped] = await retain(queue)
+    assert (dropped.queue, dropped.group, dropped.messages) == ("orders", "g", 2), "a was finished"
     assert await low_offset(queue) == 3
     assert await queue.depth() == (1, 0)
     assert await dropped_messages(queue) == 3
@@ -97,8 +97,8 @@ async def test_both_limits_hold_together(queue: QueueUnderTest) -> None:
     await retain(queue)
     assert await low_offset(queue) == 2, "a and b are finished and old enough for that"
     queue.later(9_000)
-    [gone] = await retain(queue)
-    assert (gone.messages, await low_offset(queue)) == (1, 3)
+    [dropped] = await retain(queue)
+    assert (dropped.messages, await low_offset(queue)) == (1, 3)
 
 
 async def test_messages_finished_by_every_group_are_dropped_after_the_completed_retention(
@@ -145,8 +145,8 @@ async def test_a_queue_without_groups_drops_messages_past_their_time_to_live(que
     queue.later(600)
     await queue.push("c")
     queue.later(500)
-    [gone] = await retain(queue)
-    assert (gone.group, gone.messages) == ("", 2)
+    [dropped] = await retain(queue)
+    assert (dropped.group, dropped.messages) == ("", 2)
     row = await queue.database.fetchrow("SELECT queue_size_v1(id) AS size FROM queues")
     assert row is not None
     assert row["size"] == 1
@@ -217,8 +217,8 @@ async def test_the_cursor_moves_past_messages_finished_out_of_order(queue: Queue
     held = await queue.pop(5)
     await queue.ack(held, "completed", 1, 2, 3)
     queue.later(600)
-    [gone] = await retain(queue)
-    assert gone.messages == 1, "only a was not finished"
+    [dropped] = await retain(queue)
+    assert dropped.messages == 1, "only a was not finished"
     assert (await queue.pop(5)).payloads == ["e"]
     assert await queue.depth() == (0, 1)
     await assert_totals_are_exact(queue)
@@ -297,8 +297,8 @@ async def test_expired_messages_of_an_idle_group_do_not_count_in_its_depth(queue
     queue.later(299)
     assert await retention.expire_idle_positions(queue.database, queue.now) == (False, [])
     queue.later(1)
-    more, [gone] = await retention.expire_idle_positions(queue.database, queue.now)
-    assert (more, gone.queue, gone.group, gone.messages) == (False, "orders", "g", 3)
+    more, [dropped] = await retention.expire_idle_positions(queue.database, queue.now)
+    assert (more, dropped.queue, dropped.group, dropped.messages) == (False, "orders", "g", 3)
     assert await queue.depth() == (1, 0)
     assert await retention.expire_idle_positions(queue.database, queue.now) == (False, [])
     assert (await queue.pop(5, width=5)).payloads == ["d"]
@@ -326,8 +326,8 @@ async def test_expiry_finds_partitions_whose_group_was_created_before_the_first_
     await queue.push("a", partition="x")
     await retention.expire_idle_positions(queue.database, queue.now)
     queue.later(1_000)
-    _, [gone] = await retention.expire_idle_positions(queue.database, queue.now)
-    assert gone.messages == 1
+    _, [dropped] = await retention.expire_idle_positions(queue.database, queue.now)
+    assert dropped.messages == 1
     assert await queue.depth() == (0, 0)
 
 
@@ -339,6 +339,6 @@ async def test_expiry_works_in_bounded_steps(queue: QueueUnderTest) -> None:
     steps = []
     more = True
     while more:
-        more, gone = await retention.expire_idle_positions(queue.database, queue.now, limit=2)
-        steps += [one.messages for one in gone]
+        more, expired = await retention.expire_idle_positions(queue.database, queue.now, limit=2)
+        steps += [row.messages for row in expired]
     assert steps == [2, 2, 1]

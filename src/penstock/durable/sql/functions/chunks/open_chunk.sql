@@ -2,10 +2,11 @@
 -- Each step waits for every transaction that used the log at the previous step. Call it in transactions of its own,
 -- until it returns `open`.
 -- 1. A transaction that ran when the tables were attached may have read the list of tables before. It would neither
--- find    the new table for its pushes nor see the messages that others push to it. Later transactions know the new
--- table. 2. Such a transaction may also have been planning a query. When a plan reads the log through an inlined
--- function,    PostgreSQL does not notice that the plan became outdated while it was made, and keeps it. So all
--- sessions are told    once more to plan again, when no such planning can be running any more.
+--    find the new table for its pushes nor see the messages that others push to it. Later transactions know the new
+--    table.
+-- 2. Such a transaction may also have been planning a query. When a plan reads the log through an inlined function,
+--    PostgreSQL does not notice that the plan became outdated while it was made, and keeps it. So the function
+--    invalidates the plans of all sessions once more, when no such planning can be running any more.
 -- 3. A transaction that started before that may still use an old plan, until it ends.
 -- Returns: the chunk's stage afterwards; NULL if there is no such chunk or it must still wait.
 -- Locks: SHARE UPDATE EXCLUSIVE on `log` and `message_keys` to notify the sessions: no push, pop or ack waits for it.

@@ -1,5 +1,6 @@
 -- dead_letter_payloads_v1: the stored payloads of dead letters, by id.
--- Locks: none. Raises: nothing. Cost: one index lookup per dead letter.
+-- Locks: none.
+-- Cost: one index lookup per dead letter.
 CREATE OR REPLACE FUNCTION dead_letter_payloads_v1(p_dead_letter_ids bigint[])
 RETURNS TABLE (id bigint, payload bytea)
 LANGUAGE sql STABLE AS $$

@@ -1,6 +1,7 @@
 -- delete_dead_letter_v1: delete one dead letter, of the named queue and group if those are not NULL; whether it
 -- existed.
--- Locks: the dead letter's row. Raises: nothing. Cost: one index lookup per table.
+-- Locks: the dead letter's row.
+-- Cost: one index lookup per table.
 CREATE OR REPLACE FUNCTION delete_dead_letter_v1(
     p_organization text, p_project text, p_environment text, p_dead_letter_id bigint, p_queue text, p_group text
 ) RETURNS boolean

@@ -1,5 +1,6 @@
 -- error_patterns_v1: the error group of each error text: its key and its pattern.
--- Locks: none. Raises: nothing. Cost: that of error_pattern_v1 per text.
+-- Locks: none.
+-- Cost: that of error_pattern_v1 per text.
 CREATE OR REPLACE FUNCTION error_patterns_v1(p_errors text[])
 RETURNS TABLE (error text, key uuid, pattern text)
 LANGUAGE sql STABLE AS $$

@@ -1,6 +1,7 @@
 -- find_dead_letter_v1: one dead letter with the names of its queue, partition and group; no row if the environment does
 -- not have it. A group that was deleted has no name.
--- Locks: none. Raises: nothing. Cost: one index lookup per table.
+-- Locks: none.
+-- Cost: one index lookup per table.
 CREATE OR REPLACE FUNCTION find_dead_letter_v1(
     p_organization text, p_project text, p_environment text, p_dead_letter_id bigint
 ) RETURNS TABLE (id bigint, queue text, partition_id bigint, partition text, group_name text, message_offset bigint,

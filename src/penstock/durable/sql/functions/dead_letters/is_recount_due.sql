@@ -1,6 +1,7 @@
 -- is_recount_due_v1: whether a recount of dead letters is unfinished, or the last one ended more than p_interval_s
 -- seconds ago.
--- Locks: none. Raises: nothing. Cost: one row.
+-- Locks: none.
+-- Cost: one row.
 CREATE OR REPLACE FUNCTION is_recount_due_v1(p_interval_s int)
 RETURNS TABLE (is_due boolean)
 LANGUAGE sql STABLE AS $$

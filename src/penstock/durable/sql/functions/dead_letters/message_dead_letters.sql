@@ -1,5 +1,6 @@
 -- message_dead_letters_v1: the dead letters of one message, one per group that gave up on it, by id.
--- Locks: none. Raises: nothing. Cost: one index lookup, and one per group.
+-- Locks: none.
+-- Cost: one index lookup, and one per group.
 CREATE OR REPLACE FUNCTION message_dead_letters_v1(p_partition_id bigint, p_transaction_id text)
 RETURNS TABLE (id bigint, group_id bigint, group_name text, message_offset bigint, message_id uuid, trace_id uuid,
                payload bytea, error text, attempts int, created_at timestamptz, failed_at timestamptz)

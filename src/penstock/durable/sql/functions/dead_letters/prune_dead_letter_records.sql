@@ -1,6 +1,7 @@
 -- prune_dead_letter_records_v1: delete finished jobs and recorded drifts that are older than p_days days, and the
 -- counts of queues that were deleted.
--- Locks: the rows that are deleted. Raises: nothing. Cost: follows jobs, drifts and counts; never dead letters.
+-- Locks: the rows that are deleted.
+-- Cost: follows jobs, drifts and counts; never dead letters.
 CREATE OR REPLACE FUNCTION prune_dead_letter_records_v1(p_days int) RETURNS void
 LANGUAGE sql AS $$
     WITH old_jobs AS (

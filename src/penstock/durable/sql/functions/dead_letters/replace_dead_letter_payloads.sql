@@ -1,6 +1,7 @@
 -- replace_dead_letter_payloads_v1: replace payloads of dead letters that still are what p_expected says. The arrays
 -- have equal length.
--- Locks: the dead letters' rows. Raises: nothing. Cost: one index lookup and one row per dead letter.
+-- Locks: the dead letters' rows.
+-- Cost: one index lookup and one row per dead letter.
 CREATE OR REPLACE FUNCTION replace_dead_letter_payloads_v1(
     p_dead_letter_ids bigint[], p_payloads bytea[], p_expected bytea[]
 ) RETURNS void

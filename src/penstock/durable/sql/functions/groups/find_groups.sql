@@ -1,5 +1,6 @@
 -- find_groups_v1: the queues that a consumer group consumes, by queue name; only p_queue if it is not NULL.
--- Locks: none. Raises: nothing. Cost: follows the queues of the environment.
+-- Locks: none.
+-- Cost: follows the queues of the environment.
 CREATE OR REPLACE FUNCTION find_groups_v1(
     p_organization text, p_project text, p_environment text, p_group text, p_queue text
 ) RETURNS TABLE (group_id bigint, queue_id bigint, queue text, subscription text, created_at timestamptz)

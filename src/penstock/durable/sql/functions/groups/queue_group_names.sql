@@ -1,6 +1,7 @@
 -- queue_group_names_v1: names for pairs of queue id and group id, without those that were deleted. Group id 0 is the
 -- queue without a group and has an empty group name.
--- Locks: none. Raises: nothing. Cost: one index lookup per pair and table.
+-- Locks: none.
+-- Cost: one index lookup per pair and table.
 CREATE OR REPLACE FUNCTION queue_group_names_v1(p_queue_ids bigint[], p_group_ids bigint[])
 RETURNS TABLE (queue_id bigint, group_id bigint, organization text, project text, environment text, queue text,
                group_name text)

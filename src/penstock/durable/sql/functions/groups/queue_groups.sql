@@ -1,5 +1,6 @@
 -- queue_groups_v1: the consumer groups of a queue by name.
--- Locks: none. Raises: nothing. Cost: follows the groups of the queue.
+-- Locks: none.
+-- Cost: follows the groups of the queue.
 CREATE OR REPLACE FUNCTION queue_groups_v1(p_queue_id bigint)
 RETURNS TABLE (group_id bigint, name text)
 LANGUAGE sql STABLE AS $$

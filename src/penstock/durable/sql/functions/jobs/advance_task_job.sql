@@ -1,6 +1,7 @@
 -- advance_task_job_v1: add the progress of one chunk to a job on tasks. With p_ended a running job becomes done; a
 -- cancelled one stays cancelled. Returns the job afterwards.
--- Locks: the job's row. Raises: nothing. Cost: one row.
+-- Locks: the job's row.
+-- Cost: one row.
 CREATE OR REPLACE FUNCTION advance_task_job_v1(
     p_id uuid, p_scanned int, p_changed int, p_task_cursor text, p_ended boolean
 ) RETURNS SETOF jobs

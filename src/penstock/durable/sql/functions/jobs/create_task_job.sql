@@ -1,6 +1,7 @@
 -- create_task_job_v1: record a job on the dead tasks of a run queue. The tasks are in Redis; the job's progress is
 -- here. Returns the job.
--- Locks: the new rows. Raises: nothing. Cost: one row.
+-- Locks: the new rows.
+-- Cost: one row.
 CREATE OR REPLACE FUNCTION create_task_job_v1(
     p_organization text, p_project text, p_environment text, p_id uuid, p_kind text, p_queue text, p_from timestamptz,
     p_before timestamptz, p_error text, p_error_key uuid, p_payload text, p_task_ids text[], p_rate int,

@@ -1,5 +1,6 @@
 -- find_job_v1: the job of an id; no row if the environment does not have it.
--- Locks: none. Raises: nothing. Cost: one index lookup.
+-- Locks: none.
+-- Cost: one index lookup.
 CREATE OR REPLACE FUNCTION find_job_v1(p_organization text, p_project text, p_environment text, p_id uuid)
 RETURNS SETOF jobs
 LANGUAGE sql STABLE AS $$

@@ -1,5 +1,6 @@
 -- job_scope_v1: the environment that a job belongs to.
--- Locks: none. Raises: nothing. Cost: one index lookup per table.
+-- Locks: none.
+-- Cost: one index lookup per table.
 CREATE OR REPLACE FUNCTION job_scope_v1(p_id uuid)
 RETURNS TABLE (organization text, project text, environment text)
 LANGUAGE sql STABLE AS $$

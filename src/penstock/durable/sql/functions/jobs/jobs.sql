@@ -1,5 +1,6 @@
 -- jobs_v1: a page of an environment's jobs, the latest first.
--- Locks: none. Raises: nothing. Cost: follows the page and p_offset.
+-- Locks: none.
+-- Cost: follows the page and p_offset.
 CREATE OR REPLACE FUNCTION jobs_v1(p_organization text, p_project text, p_environment text, p_limit int, p_offset int)
 RETURNS SETOF jobs
 LANGUAGE sql STABLE AS $$

@@ -1,5 +1,6 @@
 -- renew_job_lease_v1: extend the lease of a running job that p_owner holds; whether it does.
--- Locks: the job's row. Raises: nothing. Cost: one row.
+-- Locks: the job's row.
+-- Cost: one row.
 CREATE OR REPLACE FUNCTION renew_job_lease_v1(p_id uuid, p_owner uuid, p_lease_ms int) RETURNS boolean
 LANGUAGE sql AS $$
     WITH renewed AS (

@@ -37,7 +37,7 @@ BEGIN
             WHERE b.partition_id = p_partition_id AND b.first_offset <= v_offset
             ORDER BY b.first_offset DESC LIMIT 1)
         RETURNING l.chunk INTO v_chunk;
-        -- The update gave the row a new ctid, which a running pass of empty_chunk_v1 may have passed already.
+        -- The update gave the row a new ctid, which may be in blocks that empty_chunk_v1 has read already.
         UPDATE chunk_stages SET rows_moved = rows_moved + 1 WHERE chunk = v_chunk AND stage = 'emptying';
         -- Messages below low_offset were dropped by retention and need no mark any more.
         DELETE FROM deleted_messages d USING partitions t

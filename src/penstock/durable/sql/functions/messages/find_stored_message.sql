@@ -1,6 +1,7 @@
 -- find_stored_message_v1: the offset of a message by its transaction id; no row, or a NULL offset, if there is none or
 -- it was deleted.
--- Locks: none. Raises: nothing. Cost: that of find_message_v1, and one index lookup.
+-- Locks: none.
+-- Cost: that of find_message_v1, and one index lookup.
 CREATE OR REPLACE FUNCTION find_stored_message_v1(p_partition_id bigint, p_transaction_id text)
 RETURNS TABLE (message_offset bigint)
 LANGUAGE sql STABLE AS $$

@@ -1,6 +1,7 @@
 -- count_listening_brokers_v1: how many brokers listen for notifications in this database, this one included. They are
 -- known by the application_name of their listening connection.
--- Locks: none. Raises: nothing. Cost: follows the sessions of the server.
+-- Locks: none.
+-- Cost: follows the sessions of the server.
 CREATE OR REPLACE FUNCTION count_listening_brokers_v1(p_application_name text)
 RETURNS TABLE (brokers bigint)
 LANGUAGE sql STABLE AS $$

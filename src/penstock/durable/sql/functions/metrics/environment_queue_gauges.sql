@@ -1,6 +1,7 @@
 -- environment_queue_gauges_v1: the rows of queue_gauges_v1 for the first p_limit queues that were created in an
 -- environment, with their names.
--- Locks: none. Raises: nothing. Cost: follows the groups and live leases of those queues.
+-- Locks: none.
+-- Cost: follows the groups and live leases of those queues.
 CREATE OR REPLACE FUNCTION environment_queue_gauges_v1(
     p_organization text, p_project text, p_environment text, p_limit int
 ) RETURNS TABLE (queue text, group_name text, depth bigint, running bigint, oldest_at timestamptz)

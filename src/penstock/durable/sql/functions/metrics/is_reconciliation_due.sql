@@ -1,6 +1,7 @@
 -- is_reconciliation_due_v1: whether a reconciliation is unfinished, or the last one ended more than p_interval_s
 -- seconds ago.
--- Locks: none. Raises: nothing. Cost: follows the reconciliations of the last 31 days.
+-- Locks: none.
+-- Cost: follows the reconciliations of the last 31 days.
 CREATE OR REPLACE FUNCTION is_reconciliation_due_v1(p_interval_s double precision)
 RETURNS TABLE (is_due boolean)
 LANGUAGE sql STABLE AS $$

@@ -1,6 +1,7 @@
 -- lag_digests_v1: the lag digests of all broker processes from p_from until before p_to, each with the start of its
 -- bucket.
--- Locks: none. Raises: nothing. Cost: follows the broker processes and minutes of that time.
+-- Locks: none.
+-- Cost: follows the broker processes and minutes of that time.
 CREATE OR REPLACE FUNCTION lag_digests_v1(p_from timestamptz, p_to timestamptz, p_bucket interval)
 RETURNS TABLE (bucket_at timestamptz, lag_digest bytea)
 LANGUAGE sql STABLE AS $$

@@ -1,5 +1,6 @@
 -- latest_reconciliation_v1: the last reconciliation that ended; no row before the first.
--- Locks: none. Raises: nothing. Cost: one index lookup.
+-- Locks: none.
+-- Cost: one index lookup.
 CREATE OR REPLACE FUNCTION latest_reconciliation_v1()
 RETURNS TABLE (began_at timestamptz, ended_at timestamptz, queues bigint, partitions bigint, positions bigint,
                drift bigint, orphans bigint, findings jsonb)

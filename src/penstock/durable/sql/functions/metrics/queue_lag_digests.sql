@@ -1,6 +1,7 @@
 -- queue_lag_digests_v1: the lag digests of an environment's queues from p_from until before p_to, each with the start
 -- of its bucket. p_queue and p_group select; NULL selects all.
--- Locks: none. Raises: nothing. Cost: follows the rows of that time, or with p_queue those of the queue alone.
+-- Locks: none.
+-- Cost: follows the rows of that time, or with p_queue those of the queue alone.
 CREATE OR REPLACE FUNCTION queue_lag_digests_v1(
     p_organization text, p_project text, p_environment text, p_from timestamptz, p_to timestamptz,
     p_bucket interval, p_queue text, p_group text

@@ -1,6 +1,7 @@
 -- tables_to_vacuum_v1: those of the named tables that have more than p_dead_rows dead rows, and more than a fifth of
 -- their live rows; only tables that this user owns.
--- Locks: none. Raises: nothing. Cost: follows the tables of the schema.
+-- Locks: none.
+-- Cost: follows the tables of the schema.
 CREATE OR REPLACE FUNCTION tables_to_vacuum_v1(p_names text[], p_dead_rows bigint)
 RETURNS TABLE (name text)
 LANGUAGE sql STABLE AS $$

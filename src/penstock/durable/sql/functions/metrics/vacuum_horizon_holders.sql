@@ -1,5 +1,6 @@
 -- vacuum_horizon_holders_v1: the rows of vacuum_horizon_v1, each with the seconds since it has held the horizon.
--- Locks: none. Raises: nothing. Cost: that of vacuum_horizon_v1.
+-- Locks: none.
+-- Cost: that of vacuum_horizon_v1.
 CREATE OR REPLACE FUNCTION vacuum_horizon_holders_v1(p_longer interval, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (kind text, name text, pid int, username text, application text, client text,
                held_since timestamptz, xmin_age bigint, age_s double precision)

@@ -1,5 +1,6 @@
 -- operation_depths_v1: per kind, how many operations wait, and how many have ever left their lanes.
--- Locks: none. Raises: nothing. Cost: the same however many operations wait.
+-- Locks: none.
+-- Cost: the same however many operations wait.
 CREATE OR REPLACE FUNCTION operation_depths_v1()
 RETURNS TABLE (kind text, waiting bigint, finished bigint)
 LANGUAGE sql STABLE AS $$

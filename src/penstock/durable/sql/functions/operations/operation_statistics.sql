@@ -1,6 +1,7 @@
 -- operation_statistics_v1: operations per kind, priority and status: how many, when the oldest and the newest were
 -- accepted, and the average seconds until they finished, or until now. Of completed ones, the last five minutes.
--- Locks: none. Raises: nothing. Cost: follows the operations that wait, failed, or completed in that time, by index.
+-- Locks: none.
+-- Cost: follows the operations that wait, failed, or completed in that time, by index.
 CREATE OR REPLACE FUNCTION operation_statistics_v1()
 RETURNS TABLE (kind text, priority smallint, status text, operations bigint, oldest timestamptz, newest timestamptz,
                average_s double precision)

@@ -1,6 +1,7 @@
 -- prune_operations_v1: delete up to p_limit operations that completed more than p_age_s seconds ago, the oldest first;
 -- how many were deleted.
--- Locks: the rows that are deleted; skips locked ones. Raises: nothing. Cost: follows p_limit.
+-- Locks: the rows that are deleted; skips locked ones.
+-- Cost: follows p_limit.
 CREATE OR REPLACE FUNCTION prune_operations_v1(p_age_s double precision, p_limit int) RETURNS bigint
 LANGUAGE sql AS $$
     WITH old AS (

@@ -1,5 +1,6 @@
 -- seconds_until_due_v1: seconds until a lane may be drained, 0 if one may be now; NULL if no lane waits.
--- Locks: none. Raises: nothing. Cost: follows the lanes with waiting operations.
+-- Locks: none.
+-- Cost: follows the lanes with waiting operations.
 CREATE OR REPLACE FUNCTION seconds_until_due_v1()
 RETURNS TABLE (delay_s double precision)
 LANGUAGE sql STABLE AS $$

@@ -1,6 +1,7 @@
 -- seconds_until_ready_v1: seconds until the next lease or delay of a group ends, in one partition or, with NULL, in
 -- any; 0 if it has ended already; no row if nothing waits.
--- Locks: none. Raises: nothing. Cost: one index lookup.
+-- Locks: none.
+-- Cost: one index lookup.
 CREATE OR REPLACE FUNCTION seconds_until_ready_v1(p_group_id bigint, p_partition_id bigint)
 RETURNS TABLE (delay_s double precision)
 LANGUAGE sql STABLE AS $$

@@ -1,5 +1,5 @@
 -- environment_totals_v1: one row of totals over an environment's queues, or over those of a namespace and a task.
--- Locks: none. Raises: nothing.
+-- Locks: none.
 -- Cost: follows the selected queues and their partitions, groups and live leases; never messages.
 CREATE OR REPLACE FUNCTION environment_totals_v1(
     p_organization text, p_project text, p_environment text, p_namespace text, p_task text

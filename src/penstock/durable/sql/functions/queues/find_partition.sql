@@ -1,5 +1,6 @@
 -- find_partition_v1: the partition of an id with its queue; no row if the environment does not have it.
--- Locks: none. Raises: nothing. Cost: one index lookup per table.
+-- Locks: none.
+-- Cost: one index lookup per table.
 CREATE OR REPLACE FUNCTION find_partition_v1(
     p_organization text, p_project text, p_environment text, p_partition_id bigint
 ) RETURNS TABLE (partition_id bigint, partition text, queue_id bigint, queue text, encrypted boolean)

@@ -1,5 +1,6 @@
 -- find_queue_v1: the queue of a name: its id and all its columns as JSON; no row if there is none.
--- Locks: none. Raises: nothing. Cost: one index lookup.
+-- Locks: none.
+-- Cost: one index lookup.
 CREATE OR REPLACE FUNCTION find_queue_v1(p_organization text, p_project text, p_environment text, p_queue text)
 RETURNS TABLE (id bigint, columns jsonb)
 LANGUAGE sql STABLE AS $$

@@ -1,5 +1,6 @@
 -- has_queues_v1: whether an environment has a queue.
--- Locks: none. Raises: nothing. Cost: one index lookup.
+-- Locks: none.
+-- Cost: one index lookup.
 CREATE OR REPLACE FUNCTION has_queues_v1(p_organization text, p_project text, p_environment text)
 RETURNS TABLE (has_queues boolean)
 LANGUAGE sql STABLE AS $$

@@ -1,6 +1,6 @@
 -- label_totals_v1: the summed totals of an environment's queues per label. p_label is `namespace` or `task`; queues
 -- without that label are left out.
--- Locks: none. Raises: nothing.
+-- Locks: none.
 -- Cost: follows the queues of the environment and their partitions, groups and live leases; never messages.
 CREATE OR REPLACE FUNCTION label_totals_v1(
     p_organization text, p_project text, p_environment text, p_label text

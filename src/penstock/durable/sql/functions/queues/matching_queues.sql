@@ -1,6 +1,7 @@
 -- matching_queues_v1: the queues of a namespace and a task, highest priority first, then by name. NULL matches any
 -- namespace or task.
--- Locks: none. Raises: nothing. Cost: follows the queues of the environment.
+-- Locks: none.
+-- Cost: follows the queues of the environment.
 CREATE OR REPLACE FUNCTION matching_queues_v1(
     p_organization text, p_project text, p_environment text, p_namespace text, p_task text
 ) RETURNS TABLE (id bigint, name text)

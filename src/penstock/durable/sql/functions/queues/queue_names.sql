@@ -1,5 +1,6 @@
 -- queue_names_v1: the environment and the name of each queue that exists, by queue id.
--- Locks: none. Raises: nothing. Cost: one index lookup per queue.
+-- Locks: none.
+-- Cost: one index lookup per queue.
 CREATE OR REPLACE FUNCTION queue_names_v1(p_queue_ids bigint[])
 RETURNS TABLE (organization text, project text, environment text, queue_id bigint, queue text)
 LANGUAGE sql STABLE AS $$

@@ -1,6 +1,6 @@
 -- queue_totals_page_v1: a page of an environment's queues by name, each with the totals of queue_totals_v1. p_queue,
 -- p_namespace and p_task select queues; NULL selects all. Every row carries the number of selected queues in `total`.
--- Locks: none. Raises: nothing.
+-- Locks: none.
 -- Cost: follows the queues of the environment, and the partitions, groups and live leases of the page; never messages.
 CREATE OR REPLACE FUNCTION queue_totals_page_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_namespace text, p_task text,
