@@ -13,23 +13,23 @@ from penstock.errors import ComponentFailed, PenstockError
 
 REQUEST_TIMEOUT_S = 30
 
-Document = TypeVar("Document")
+ResponseT = TypeVar("ResponseT")
 JsonObject = dict[str, object]
 
 
-class DurableQueue(TypedDict):
+class DurableQueueDocument(TypedDict):
     name: str
     depth: int
     running: int
     partitions: int
 
 
-class DurableQueuePage(TypedDict):
-    queues: list[DurableQueue]
+class DurableQueuePageDocument(TypedDict):
+    queues: list[DurableQueueDocument]
     total: int
 
 
-class RunQueue(TypedDict):
+class RunQueueDocument(TypedDict):
     name: str
     depth: int
     running: int
@@ -40,12 +40,12 @@ class RunQueue(TypedDict):
     oldestAgeMs: float
 
 
-class RunQueuePage(TypedDict):
-    queues: list[RunQueue]
+class RunQueuePageDocument(TypedDict):
+    queues: list[RunQueueDocument]
     total: int
 
 
-class DeadLetterCount(TypedDict):
+class DeadLetterCountDocument(TypedDict):
     queue: str
     kind: str
     consumerGroup: str | None
@@ -53,12 +53,12 @@ class DeadLetterCount(TypedDict):
     oldestFailedAt: str | None
 
 
-class DeadLetterStatus(TypedDict):
-    groups: list[DeadLetterCount]
+class DeadLetterStatusDocument(TypedDict):
+    groups: list[DeadLetterCountDocument]
     missing: str | None
 
 
-class DeadLetter(TypedDict):
+class DeadLetterDocument(TypedDict):
     letterId: str
     queue: str
     consumerGroup: str | None
@@ -77,14 +77,14 @@ class DeadLetter(TypedDict):
     data: object
 
 
-class DeadLetterPage(TypedDict):
-    messages: list[DeadLetter]
+class DeadLetterPageDocument(TypedDict):
+    messages: list[DeadLetterDocument]
     nextCursor: str | None
     total: int | None
     totalIsExact: bool
 
 
-class ErrorGroup(TypedDict):
+class ErrorGroupDocument(TypedDict):
     error: str
     errorGroup: str
     deadLetters: int
@@ -94,21 +94,21 @@ class ErrorGroup(TypedDict):
     trend: list[int]
 
 
-class Pagination(TypedDict):
+class PaginationDocument(TypedDict):
     total: int
 
 
-class ErrorGroupPage(TypedDict):
-    groups: list[ErrorGroup]
-    pagination: Pagination
+class ErrorGroupPageDocument(TypedDict):
+    groups: list[ErrorGroupDocument]
+    pagination: PaginationDocument
 
 
-class DryRunResult(TypedDict):
+class DryRunResultDocument(TypedDict):
     total: int
     totalIsExact: bool
 
 
-class Job(TypedDict):
+class JobDocument(TypedDict):
     id: str
     kind: str
     state: str
@@ -119,8 +119,8 @@ class Job(TypedDict):
     note: str | None
 
 
-class JobPage(TypedDict):
-    jobs: list[Job]
+class JobPageDocument(TypedDict):
+    jobs: list[JobDocument]
 
 
 class BrokerClient:
@@ -158,17 +158,17 @@ class BrokerClient:
     ) -> None:
         self._http.close()
 
-    def get(self, path: str, response_type: type[Document], **parameters: str | int | None) -> Document:
+    def get(self, path: str, response_type: type[ResponseT], **parameters: str | int | None) -> ResponseT:
         query = {name: value for name, value in parameters.items() if value is not None}
-        return cast(Document, self._call(self._http.build_request("GET", path, params=query)))
+        return cast(ResponseT, self._call(self._http.build_request("GET", path, params=query)))
 
     def post(
-        self, path: str, response_type: type[Document], body: Mapping[str, object] | None = None
-    ) -> Document:
-        return cast(Document, self._call(self._http.build_request("POST", path, json=body or {})))
+        self, path: str, response_type: type[ResponseT], body: Mapping[str, object] | None = None
+    ) -> ResponseT:
+        return cast(ResponseT, self._call(self._http.build_request("POST", path, json=body or {})))
 
-    def put(self, path: str, response_type: type[Document], body: Mapping[str, object]) -> Document:
-        return cast(Document, self._call(self._http.build_request("PUT", path, json=body)))
+    def put(self, path: str, response_type: type[ResponseT], body: Mapping[str, object]) -> ResponseT:
+        return cast(ResponseT, self._call(self._http.build_request("PUT", path, json=body)))
 
     def _call(self, request: httpx.Request) -> JsonObject:
         try:

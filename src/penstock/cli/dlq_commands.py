@@ -36,7 +36,7 @@ from penstock.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from penstock.cli.broker_client import BrokerClient, Job
+    from penstock.cli.broker_client import BrokerClient, JobDocument
 
 dlq = typer.Typer(
     help="List, requeue and purge dead letters: messages and tasks that consumers gave up on.",
@@ -79,10 +79,10 @@ def status(
     token: BrokerToken = None,
 ) -> None:
     """Count the dead letters of each queue and consumer group."""
-    from penstock.cli.broker_client import DeadLetterStatus
+    from penstock.cli.broker_client import DeadLetterStatusDocument
 
     with connect_to_broker(url, token) as broker:
-        body = broker.get("/api/v1/dlq/status", DeadLetterStatus, queue=queue, consumerGroup=group)
+        body = broker.get("/api/v1/dlq/status", DeadLetterStatusDocument, queue=queue, consumerGroup=group)
     if as_json:
         print_json(body)
     else:
@@ -105,7 +105,7 @@ def list_dead_letters(
     token: BrokerToken = None,
 ) -> None:
     """List dead letters, the latest first."""
-    from penstock.cli.broker_client import DeadLetterPage
+    from penstock.cli.broker_client import DeadLetterPageDocument
 
     filters = {
         "queue": queue,
@@ -118,12 +118,12 @@ def list_dead_letters(
         "payload": payload,
     }
     with connect_to_broker(url, token) as broker:
-        page = broker.get("/api/v1/dlq", DeadLetterPage, **filters, limit=limit)
+        page = broker.get("/api/v1/dlq", DeadLetterPageDocument, **filters, limit=limit)
         dead_letters = page["messages"]
         while len(dead_letters) < limit and page["nextCursor"]:
             remaining = limit - len(dead_letters)
             page = broker.get(
-                "/api/v1/dlq", DeadLetterPage, **filters, limit=remaining, cursor=page["nextCursor"]
+                "/api/v1/dlq", DeadLetterPageDocument, **filters, limit=remaining, cursor=page["nextCursor"]
             )
             dead_letters += page["messages"]
     if as_json:
@@ -142,10 +142,10 @@ def show(
     token: BrokerToken = None,
 ) -> None:
     """Show one dead letter: payload, error, attempts, and how often it died."""
-    from penstock.cli.broker_client import DeadLetter
+    from penstock.cli.broker_client import DeadLetterDocument
 
     with connect_to_broker(url, token) as broker:
-        body = broker.get(f"/api/v1/dlq/letters/{dead_letter_id}", DeadLetter)
+        body = broker.get(f"/api/v1/dlq/letters/{dead_letter_id}", DeadLetterDocument)
     if as_json:
         print_json(body)
     else:
@@ -163,11 +163,16 @@ def groups(
     token: BrokerToken = None,
 ) -> None:
     """Group dead letters by error, the most frequent error first, with an hourly trend."""
-    from penstock.cli.broker_client import ErrorGroupPage
+    from penstock.cli.broker_client import ErrorGroupPageDocument
 
     with connect_to_broker(url, token) as broker:
         page = broker.get(
-            "/api/v1/dlq/groups", ErrorGroupPage, queue=queue, consumerGroup=group, hours=hours, limit=limit
+            "/api/v1/dlq/groups",
+            ErrorGroupPageDocument,
+            queue=queue,
+            consumerGroup=group,
+            hours=hours,
+            limit=limit,
         )
     if as_json:
         print_json(page["groups"])
@@ -231,10 +236,10 @@ for _kind, _summary in (
 @dlq.command()
 def jobs(as_json: AsJson = False, url: BrokerUrl = None, token: BrokerToken = None) -> None:
     """List requeue and purge jobs with their progress, the latest first."""
-    from penstock.cli.broker_client import JobPage
+    from penstock.cli.broker_client import JobPageDocument
 
     with connect_to_broker(url, token) as broker:
-        page = broker.get("/api/v1/jobs", JobPage)
+        page = broker.get("/api/v1/jobs", JobPageDocument)
     if as_json:
         print_json(page["jobs"])
     elif not page["jobs"]:
@@ -251,10 +256,10 @@ def cancel(
     token: BrokerToken = None,
 ) -> None:
     """Cancel a requeue or purge job. The changes it has made remain."""
-    from penstock.cli.broker_client import Job
+    from penstock.cli.broker_client import JobDocument
 
     with connect_to_broker(url, token) as broker:
-        job = broker.post(f"/api/v1/jobs/{job_id}/cancel", Job)
+        job = broker.post(f"/api/v1/jobs/{job_id}/cancel", JobDocument)
     _print_job(job, as_json)
 
 
@@ -269,11 +274,11 @@ def _run_job(
     url: str | None,
     token: str | None,
 ) -> None:
-    from penstock.cli.broker_client import DryRunResult, Job
+    from penstock.cli.broker_client import DryRunResultDocument, JobDocument
 
     with connect_to_broker(url, token) as broker:
         path = f"/api/v1/dlq/{kind}"
-        matches = broker.post(path, DryRunResult, selection | {"dryRun": True})
+        matches = broker.post(path, DryRunResultDocument, selection | {"dryRun": True})
         if dry_run:
             print_json(matches) if as_json else print(describe_dry_run(kind, matches))
             raise typer.Exit(0)
@@ -281,20 +286,20 @@ def _run_job(
             print(describe_dry_run(kind, matches))
             if not matches["total"] or not typer.confirm("Continue?"):
                 raise typer.Exit(0 if not matches["total"] else 1)
-        job = broker.post(path, Job, selection | ({"ratePerSecond": rate} if rate else {}))
+        job = broker.post(path, JobDocument, selection | ({"ratePerSecond": rate} if rate else {}))
         if not detach:
             job = _wait_for_job(broker, job, quiet=as_json)
     _print_job(job, as_json)
     raise typer.Exit(0 if detach or job["state"] == "done" else 1)
 
 
-def _print_job(job: Job, as_json: bool) -> None:
+def _print_job(job: JobDocument, as_json: bool) -> None:
     print_json(job) if as_json else print(describe_job(job))
 
 
-def _wait_for_job(broker: BrokerClient, job: Job, quiet: bool) -> Job:
+def _wait_for_job(broker: BrokerClient, job: JobDocument, quiet: bool) -> JobDocument:
     """Show a progress bar until the job has finished. On Ctrl-C the job continues, and the output says so."""
-    from penstock.cli.broker_client import Job
+    from penstock.cli.broker_client import JobDocument
 
     console = Console(stderr=True, highlight=False, quiet=quiet)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TaskProgressColumn())
@@ -305,7 +310,7 @@ def _wait_for_job(broker: BrokerClient, job: Job, quiet: bool) -> Job:
             task = bar.add_task(description, total=total)
             while job["state"] not in FINISHED_JOB_STATES:
                 time.sleep(JOB_POLL_INTERVAL_S)
-                job = broker.get(f"/api/v1/jobs/{job['id']}", Job)
+                job = broker.get(f"/api/v1/jobs/{job['id']}", JobDocument)
                 bar.update(task, completed=job["changed"], description=job["note"] or description)
     except KeyboardInterrupt:
         print(f"The job continues. Cancel it with `penstock dlq cancel {job['id']}`.")

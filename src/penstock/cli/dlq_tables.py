@@ -15,12 +15,12 @@ from penstock.cli.tables import format_duration, plain_table
 
 if TYPE_CHECKING:
     from penstock.cli.broker_client import (
-        DeadLetter,
-        DeadLetterPage,
-        DeadLetterStatus,
-        DryRunResult,
-        ErrorGroupPage,
-        Job,
+        DeadLetterDocument,
+        DeadLetterPageDocument,
+        DeadLetterStatusDocument,
+        DryRunResultDocument,
+        ErrorGroupPageDocument,
+        JobDocument,
     )
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -34,7 +34,9 @@ JOB_STATE_COLOURS = {
 }
 
 
-def dead_letter_count_table(status: DeadLetterStatus) -> RenderableType:
+def dead_letter_count_table(status: DeadLetterStatusDocument) -> RenderableType:
+    if not status["groups"] and status["missing"] is None:
+        return Text("There are no dead letters.")
     table = plain_table("Queue", "Group", "Dead letters", "Oldest")
     for row in status["groups"]:
         group = escape(row["consumerGroup"]) if row["consumerGroup"] else "[dim]deleted[/dim]"
@@ -48,7 +50,7 @@ def dead_letter_count_table(status: DeadLetterStatus) -> RenderableType:
     return Group(table, Text(f"\nThese counts are incomplete: {status['missing']}", style="yellow"))
 
 
-def dead_letter_table(dead_letters: list[DeadLetter], page: DeadLetterPage) -> RenderableType:
+def dead_letter_table(dead_letters: list[DeadLetterDocument], page: DeadLetterPageDocument) -> RenderableType:
     table = plain_table("Id", "Queue", "Group", "Partition", "Died", "Attempts", "Error")
     for row in dead_letters:
         error = to_one_line(row["errorMessage"] or "–")
@@ -70,7 +72,7 @@ def dead_letter_table(dead_letters: list[DeadLetter], page: DeadLetterPage) -> R
     return Group(table, Text(f"\n{shown} dead letters. Use -n to see more.", style="dim"))
 
 
-def dead_letter_details(row: DeadLetter) -> RenderableType:
+def dead_letter_details(row: DeadLetterDocument) -> RenderableType:
     table = plain_table("Dead letter", row["letterId"])
     times = row["timesDead"]
     times_dead = "once" if times == 1 else "–" if times is None else f"{times} times"
@@ -94,7 +96,7 @@ def dead_letter_details(row: DeadLetter) -> RenderableType:
     return Group(table, Text(""), Text(payload))
 
 
-def error_group_table(page: ErrorGroupPage) -> RenderableType:
+def error_group_table(page: ErrorGroupPageDocument) -> RenderableType:
     table = plain_table("Dead letters", "Error", "Queues", "First", "Last", "Trend", "Error group")
     for row in page["groups"]:
         table.add_row(
@@ -113,7 +115,7 @@ def error_group_table(page: ErrorGroupPage) -> RenderableType:
     return Group(table, Text(hint, style="dim"))
 
 
-def job_table(jobs: list[Job]) -> Table:
+def job_table(jobs: list[JobDocument]) -> Table:
     table = plain_table("Job", "Kind", "State", "Changed", "Total", "Created", "Note")
     for job in jobs:
         table.add_row(
@@ -128,7 +130,7 @@ def job_table(jobs: list[Job]) -> Table:
     return table
 
 
-def describe_job(job: Job) -> str:
+def describe_job(job: JobDocument) -> str:
     """Describe a job in one line."""
     action = {"requeue": "requeued", "purge": "deleted"}[job["kind"]]
     result = f"{_count_dead_letters(job['changed'])} {action}"
@@ -142,7 +144,7 @@ def describe_job(job: Job) -> str:
     return f"Job {job['id']} is {job['state']}: {result} so far. `penstock dlq jobs` shows its progress."
 
 
-def describe_dry_run(kind: str, result: DryRunResult) -> str:
+def describe_dry_run(kind: str, result: DryRunResultDocument) -> str:
     action = {"requeue": "be requeued", "purge": "be deleted permanently"}[kind]
     at_least = "" if result["totalIsExact"] else "At least "
     return f"{at_least}{_count_dead_letters(result['total'])} would {action}."

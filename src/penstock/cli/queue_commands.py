@@ -15,7 +15,7 @@ from penstock.cli.tables import format_duration, plain_table
 from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from penstock.cli.broker_client import DurableQueue, RunQueue
+    from penstock.cli.broker_client import DurableQueueDocument, RunQueueDocument
 
 queues = typer.Typer(help="List queues; pause, resume and limit run queues.", no_args_is_help=True)
 
@@ -34,11 +34,11 @@ def list_queues(
     search: Search = None, limit: MaxQueues = 100, as_json: AsJson = False, url: BrokerUrl = None
 ) -> None:
     """List durable queues and run queues by name, with their waiting and running messages."""
-    from penstock.cli.broker_client import DurableQueuePage, RunQueuePage
+    from penstock.cli.broker_client import DurableQueuePageDocument, RunQueuePageDocument
 
     with connect_to_broker(url) as broker:
-        durable = broker.get("/api/v1/resources/queues", DurableQueuePage, search=search, limit=limit)
-        run = broker.get("/api/v1/run-queues", RunQueuePage, search=search, limit=limit)
+        durable = broker.get("/api/v1/resources/queues", DurableQueuePageDocument, search=search, limit=limit)
+        run = broker.get("/api/v1/run-queues", RunQueuePageDocument, search=search, limit=limit)
     total = durable["total"] + run["total"]
     if as_json:
         rows = [_durable_queue_json(queue) for queue in durable["queues"]]
@@ -51,20 +51,20 @@ def list_queues(
 @queues.command()
 def pause(queue: RunQueueName, as_json: AsJson = False, url: BrokerUrl = None) -> None:
     """Pause a run queue: workers get no more of its tasks; running tasks continue."""
-    from penstock.cli.broker_client import RunQueue
+    from penstock.cli.broker_client import RunQueueDocument
 
     with connect_to_broker(url) as broker:
-        state = broker.post(f"{_run_queue_path(queue)}/pause", RunQueue)
+        state = broker.post(f"{_run_queue_path(queue)}/pause", RunQueueDocument)
     _print_result(state, as_json, f"{queue} is paused")
 
 
 @queues.command()
 def resume(queue: RunQueueName, as_json: AsJson = False, url: BrokerUrl = None) -> None:
     """Resume a paused run queue."""
-    from penstock.cli.broker_client import RunQueue
+    from penstock.cli.broker_client import RunQueueDocument
 
     with connect_to_broker(url) as broker:
-        state = broker.post(f"{_run_queue_path(queue)}/resume", RunQueue)
+        state = broker.post(f"{_run_queue_path(queue)}/resume", RunQueueDocument)
     _print_result(state, as_json, f"{queue} is active again")
 
 
@@ -73,7 +73,7 @@ def limit(
     queue: RunQueueName, concurrency: Concurrency, as_json: AsJson = False, url: BrokerUrl = None
 ) -> None:
     """Limit how many tasks of a run queue run at once."""
-    from penstock.cli.broker_client import RunQueue
+    from penstock.cli.broker_client import RunQueueDocument
 
     if concurrency != "none" and not (concurrency.isascii() and concurrency.isdigit()):
         raise InvalidRequest(
@@ -81,12 +81,12 @@ def limit(
         )
     body = {"concurrency": None if concurrency == "none" else int(concurrency)}
     with connect_to_broker(url) as broker:
-        state = broker.put(f"{_run_queue_path(queue)}/limits", RunQueue, body)
+        state = broker.put(f"{_run_queue_path(queue)}/limits", RunQueueDocument, body)
     new_limit = "no limit" if state["concurrency"] is None else f"a limit of {state['concurrency']:,}"
     _print_result(state, as_json, f"{queue} has {new_limit}")
 
 
-def _print_result(state: RunQueue, as_json: bool, result: str) -> None:
+def _print_result(state: RunQueueDocument, as_json: bool, result: str) -> None:
     if as_json:
         print_json(state)
     else:
@@ -97,7 +97,7 @@ def _run_queue_path(queue: str) -> str:
     return f"/api/v1/run-queues/{quote(queue, safe='')}"
 
 
-def _durable_queue_json(queue: DurableQueue) -> dict[str, object]:
+def _durable_queue_json(queue: DurableQueueDocument) -> dict[str, object]:
     return {
         "kind": "durable",
         "name": queue["name"],
@@ -107,7 +107,9 @@ def _durable_queue_json(queue: DurableQueue) -> dict[str, object]:
     }
 
 
-def _queue_table(durable: list[DurableQueue], run: list[RunQueue], total: int) -> RenderableType:
+def _queue_table(
+    durable: list[DurableQueueDocument], run: list[RunQueueDocument], total: int
+) -> RenderableType:
     if not durable and not run:
         return Text("No queues. The first push or task creates one.")
     rows = [(queue["name"], _durable_queue_row(queue)) for queue in durable]
@@ -121,7 +123,7 @@ def _queue_table(durable: list[DurableQueue], run: list[RunQueue], total: int) -
     return Group(table, Text(hint, style="dim"))
 
 
-def _durable_queue_row(queue: DurableQueue) -> tuple[str, ...]:
+def _durable_queue_row(queue: DurableQueueDocument) -> tuple[str, ...]:
     partitions = f"{queue['partitions']:,} partition{'' if queue['partitions'] == 1 else 's'}"
     return (
         *(escape(queue["name"]), "durable", f"{queue['depth']:,}", f"{queue['running']:,}", "–", "–"),
@@ -129,7 +131,7 @@ def _durable_queue_row(queue: DurableQueue) -> tuple[str, ...]:
     )
 
 
-def _run_queue_row(queue: RunQueue) -> tuple[str, ...]:
+def _run_queue_row(queue: RunQueueDocument) -> tuple[str, ...]:
     limit = "none" if queue["concurrency"] is None else f"{queue['concurrency']:,}"
     oldest = format_duration(queue["oldestAgeMs"] / 1000) if queue["depth"] else "–"
     notes = [f"{queue['delayed']:,} delayed"] if queue["delayed"] else []

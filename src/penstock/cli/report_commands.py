@@ -75,7 +75,7 @@ def capacity(
     from penstock.embedded.servers.java import find_java
     from penstock.embedded.supervision.platform import resolve_server_urls
     from penstock.pipeline.archive.event_archive import archive_root
-    from penstock.pipeline.capacity.period import parse_time, parse_period
+    from penstock.pipeline.capacity.period import parse_period, parse_time
 
     settings = load_settings()
     since, until = (None if text is None else parse_time(text) for text in (start, end))

@@ -147,7 +147,7 @@ def progress_table(progress: Mapping[str, object]) -> Table:
                 text = ", ".join(f"{key} {number}" for key, number in value.items())
             case _:
                 text = "–" if value is None else str(value)
-        label = "reported" if name == "at" else name.replace("_", " ")
+        label = {"at": "reported", "started_at": "started"}.get(name, name.replace("_", " "))
         table.add_row(label, escape(text))
     return table
 

@@ -76,7 +76,9 @@ def describe_exit(exit_code: int) -> str:
 
 
 def last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    """Return the last line with text, without the frame that Python draws around an exception group."""
+    lines = [line.strip().removeprefix("| ") for line in output.splitlines()]
+    lines = [line for line in lines if any(map(str.isalnum, line))]
     return lines[-1][:MAX_LINE_LENGTH] if lines else ""
 
 

@@ -39,6 +39,13 @@ def test_an_unknown_cause_shows_the_exit_code_and_the_last_line() -> None:
     assert explanation == "broker exited with code 3: KeyError: 'x'"
 
 
+def test_the_last_line_of_an_exception_group_is_its_last_exception() -> None:
+    output = (
+        "  + Exception Group Traceback\n    | ValueError: bad\n    +------------------------------------\n"
+    )
+    assert explain_exit("demo", 1, output) == "demo exited with code 1: ValueError: bad"
+
+
 def test_a_process_that_needs_an_operator_shows_its_request() -> None:
     request = "The checkpoint cannot be used (Permission denied). `penstock pipeline reset` moves it aside."
     explanation = explain_exit("pipeline", EXIT_NEEDS_OPERATOR, f"starting\n{request}\n")
