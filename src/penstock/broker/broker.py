@@ -109,6 +109,7 @@ class Broker:
         self.message_actions = MessageActions(context)
         self.dead_letters = DeadLetterService(context)
         self.dead_letter_catalog = DeadLetterCatalog(self.store, self.dead_letters)
+        # The names appear in JSON and in metric labels.
         self.batchers: dict[str, BatcherState] = {
             "push": self.pushes.batcher,
             "pop": self.pops.batcher,

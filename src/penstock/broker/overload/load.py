@@ -51,7 +51,7 @@ MAX_RETRY_AFTER_S = 30.0
 
 class Decision(StrEnum):
     EXECUTE = "execute"
-    DEFER = "spill"
+    DEFER = "spill"  # the public value in JSON and metric labels
     REFUSE = "refuse"
 
 
