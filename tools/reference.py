@@ -1,4 +1,4 @@
-"""Write what follows from the code: reference pages and the Grafana dashboard. `make reference` runs it."""
+"""Generate the reference pages and the Grafana dashboard from the code. `make reference` runs it."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from pathlib import Path
 
 from penstock.config import PREFIX, Settings
 from penstock.definitions import DEFINITIONS, MetricDefinition
-from penstock.telemetry import EXPORTED_METRICS, WorkerAggregation
+from penstock.telemetry import EXPORTED_METRICS, ExportedMetric, WorkerAggregation
 
-ACROSS = {
-    WorkerAggregation.SHARED: "all know the same",
-    WorkerAggregation.SUM: "added up",
-    WorkerAggregation.MAX: "the largest",
-    WorkerAggregation.WORKER: "each for itself",
+AGGREGATION_TEXT = {
+    WorkerAggregation.SHARED: "same value in all",
+    WorkerAggregation.SUM: "sum",
+    WorkerAggregation.MAX: "maximum",
+    WorkerAggregation.WORKER: "one sample each",
 }
 
-FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+REFERENCE_DIRECTORY = Path(__file__).parents[1] / "docs" / "reference"
 
 
 def settings_page() -> str:
     rows = []
     for name, field in Settings.model_fields.items():
         default = field.default
-        shown = (
+        default_text = (
             "empty" if default == "" else f"`{str(default).lower() if default in (True, False) else default}`"
         )
-        rows.append(f"| `{PREFIX}{name.upper()}` | `{name}` | {shown} | {field.description} |")
+        rows.append(f"| `{PREFIX}{name.upper()}` | `{name}` | {default_text} | {field.description} |")
     return "\n".join(
         [
             "# Settings",
             "",
-            "Each setting is an environment variable, or a key of a TOML file that `PENSTOCK_CONFIG` names.",
-            "A variable wins over the file. An unknown key is refused, with the nearest known one.",
-            "`penstock config` prints what is in force and where each value comes from, secrets masked.",
+            "Each setting is an environment variable or a key in the TOML file of `PENSTOCK_CONFIG`.",
+            "A variable overrides the file. Penstock refuses an unknown key and suggests a similar one.",
+            "`penstock config` prints the settings in force and the source of each value; it masks secrets.",
             "",
-            "| Variable | TOML key | Default | What it is |",
+            "| Variable | TOML key | Default | Meaning |",
             "|---|---|---|---|",
             *rows,
             "",
@@ -47,31 +47,34 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         "",
-        "What Penstock measures, as declared in `penstock/definitions.py`. A counter is summed; a gauge",
-        "keeps its largest and its last value; of samples the sum, count, maximum and a T-Digest are kept.",
-        "There are three tiers: 5 seconds for 2 days, 1 minute for 31 days, 1 hour for 400 days.",
+        "`penstock/definitions.py` declares these metrics. The tables keep the sum of a counter, the maximum",
+        "and the last value of a gauge, and the sum, count, maximum and T-Digest of samples. There are three",
+        "tiers: 5 seconds for 2 days, 1 minute for 31 days, 1 hour for 400 days.",
         "",
     ]
     for definition in DEFINITIONS:
-        lines += _definition(definition)
+        lines += _definition_section(definition)
     lines += [
-        "## For Prometheus: `GET /metrics`",
+        "## Prometheus metrics: `GET /metrics`",
         "",
-        "In the OpenMetrics format. Any of the broker processes behind a port answers for all of them; the",
-        "last column says how. A counter's sample has `_total` behind its name.",
+        "The format is OpenMetrics. Every broker process behind a port responds for all of them; the last",
+        "column says how it aggregates their values. The sample of a counter ends in `_total`.",
         "",
-        "| Metric | Kind | Labels | What it is | Processes |",
+        "| Metric | Type | Labels | Meaning | Processes |",
         "|---|---|---|---|---|",
-        *(
-            f"| `{e.name}` | {e.type} | {', '.join(e.all_labels) or '–'} | {e.help} | {ACROSS[e.aggregation]} |"
-            for e in EXPORTED_METRICS
-        ),
+        *map(_exported_metric_row, EXPORTED_METRICS),
         "",
     ]
     return "\n".join(lines)
 
 
-def _definition(definition: MetricDefinition) -> list[str]:
+def _exported_metric_row(metric: ExportedMetric) -> str:
+    labels = ", ".join(metric.all_labels) or "–"
+    aggregation = AGGREGATION_TEXT[metric.aggregation]
+    return f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} | {aggregation} |"
+
+
+def _definition_section(definition: MetricDefinition) -> list[str]:
     kinds = {
         "dimension": definition.dimensions,
         "counter": definition.counters,
@@ -85,7 +88,7 @@ def _definition(definition: MetricDefinition) -> list[str]:
         f"at most about {definition.max_stream_length:,} entries each; "
         f"{definition.bucket_ms // 1000}-second buckets.",
         "",
-        "| Kind | Name | On the wire | What it is |",
+        "| Kind | Name | Wire name | Meaning |",
         "|---|---|---|---|",
         *(
             f"| {kind} | `{measure.name}` | `{measure.wire}` | {measure.help} |"
@@ -100,9 +103,9 @@ PAGES = {"settings.md": settings_page, "metrics.md": metrics_page}
 DASHBOARD = Path(__file__).parents[1] / "deploy" / "grafana" / "penstock.json"
 
 if __name__ == "__main__":
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    REFERENCE_DIRECTORY.mkdir(parents=True, exist_ok=True)
     for file_name, page in PAGES.items():
-        (FOLDER / file_name).write_text(page())
+        (REFERENCE_DIRECTORY / file_name).write_text(page())
         print(f"wrote docs/reference/{file_name}")
     DASHBOARD.write_text(runpy.run_path(str(Path(__file__).parent / "grafana.py"))["dashboard_page"]())
     print("wrote deploy/grafana/penstock.json")

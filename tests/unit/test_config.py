@@ -1,4 +1,4 @@
-"""Settings: where they come from, which one wins, what is refused, and what is never shown."""
+"""Settings: their sources and precedence, invalid values, and masked secrets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "penstock.toml"
 
 
-def test_without_anything_set_the_defaults_hold() -> None:
+def test_settings_have_defaults() -> None:
     settings = load_settings({})
     assert settings.port == 7480
     assert settings == Settings(home=settings.home)
 
 
-def test_a_variable_wins_over_the_file_and_the_file_over_the_default(file: Path) -> None:
+def test_a_variable_overrides_the_file_and_the_file_overrides_the_default(file: Path) -> None:
     file.write_text('port = 8000\nlease_ms = 5000\nlog_level = "debug"\n')
     settings = load_settings({"PENSTOCK_PORT": "9000", "PENSTOCK_CONFIG": str(file)})
     assert (settings.port, settings.lease_ms, settings.log_level, settings.host) == (
@@ -32,7 +32,7 @@ def test_a_variable_wins_over_the_file_and_the_file_over_the_default(file: Path)
     )
 
 
-def test_a_file_named_by_the_caller_wins_over_the_variable(file: Path, tmp_path: Path) -> None:
+def test_a_file_argument_overrides_the_file_variable(file: Path, tmp_path: Path) -> None:
     file.write_text("port = 8000")
     assert load_settings({"PENSTOCK_CONFIG": str(tmp_path / "other.toml")}, file).port == 8000
 
@@ -41,26 +41,26 @@ def test_an_empty_file_variable_means_no_file() -> None:
     assert load_settings({"PENSTOCK_CONFIG": ""}).port == 7480
 
 
-def test_variables_of_others_are_left_alone() -> None:
+def test_variables_without_the_prefix_are_ignored() -> None:
     assert load_settings({"PORT": "1", "OTHER_PENSTOCK_PORT": "2"}).port == 7480
 
 
 @pytest.mark.parametrize(
-    ("variable", "meant"),
+    ("variable", "suggestion"),
     [("PENSTOCK_PROT", "PENSTOCK_PORT"), ("PENSTOCK_POSTGRES_URI", "PENSTOCK_POSTGRES_URL")],
 )
-def test_an_unknown_variable_is_refused_with_the_nearest_known_one(variable: str, meant: str) -> None:
+def test_an_unknown_variable_is_refused_with_a_suggestion(variable: str, suggestion: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings({variable: "1"})
-    assert caught.value.detail == f"Unknown setting {variable}. Did you mean {meant}?"
+    assert caught.value.detail == f"Unknown setting {variable}. Did you mean {suggestion}?"
 
 
-def test_an_unknown_variable_like_no_other_names_the_command_that_lists_them() -> None:
+def test_the_error_for_an_unknown_variable_names_the_command_that_lists_all() -> None:
     with pytest.raises(ConfigError, match="`penstock config` lists all settings"):
         load_settings({"PENSTOCK_XYZZY": "1"})
 
 
-def test_an_unknown_key_of_the_file_is_refused_and_the_file_is_named(file: Path) -> None:
+def test_the_error_for_an_unknown_key_names_the_file(file: Path) -> None:
     file.write_text("prot = 1")
     with pytest.raises(ConfigError) as caught:
         load_settings({}, file)
@@ -79,14 +79,14 @@ def test_an_unknown_key_of_the_file_is_refused_and_the_file_is_named(file: Path)
         ("LEASE_MS", "1.5"),
     ],
 )
-def test_a_value_that_does_not_fit_is_named_with_what_was_given(name: str, value: str) -> None:
+def test_the_error_for_an_invalid_value_names_the_setting_and_the_value(name: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings({f"PENSTOCK_{name}": value})
     assert name.lower() in caught.value.detail
     assert repr(value) in caught.value.detail
 
 
-def test_everything_that_does_not_fit_is_told_at_once() -> None:
+def test_one_error_names_all_invalid_values() -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings({"PENSTOCK_PORT": "0", "PENSTOCK_WORKERS": "x"})
     assert "port" in caught.value.detail
@@ -94,11 +94,11 @@ def test_everything_that_does_not_fit_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("false", False), ("0", False)])
-def test_flags_are_read_as_people_write_them(text: str, value: bool) -> None:
+def test_a_flag_accepts_words_and_digits(text: str, value: bool) -> None:
     assert load_settings({"PENSTOCK_METRICS_ENABLED": text}).metrics_enabled is value
 
 
-def test_a_missing_or_broken_file_is_named(file: Path) -> None:
+def test_the_error_for_a_missing_or_invalid_file_names_it(file: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         load_settings({}, file)
     file.write_text("port = ")
@@ -106,20 +106,20 @@ def test_a_missing_or_broken_file_is_named(file: Path) -> None:
         load_settings({}, file)
 
 
-def test_the_home_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_home_becomes_an_absolute_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     assert load_settings({"PENSTOCK_HOME": "here"}).home == tmp_path / "here"
     assert load_settings({"PENSTOCK_HOME": "~/there"}).home == tmp_path / "me" / "there"
 
 
-def test_settings_cannot_be_changed_afterwards() -> None:
+def test_settings_are_immutable() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Settings().port = 1  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "masked_url"),
     [
         ("", ""),
         ("postgresql://me@host:5432/db", "postgresql://me@host:5432/db"),
@@ -137,24 +137,24 @@ def test_settings_cannot_be_changed_afterwards() -> None:
         ),
     ],
 )
-def test_a_password_in_an_address_is_never_shown(url: str, shown: str) -> None:
-    assert mask_url(url) == shown
+def test_a_password_in_a_url_is_masked(url: str, masked_url: str) -> None:
+    assert mask_url(url) == masked_url
 
 
-def test_what_is_printed_holds_no_secret() -> None:
+def test_masked_settings_contain_no_secret() -> None:
     settings = Settings(
         postgres_url="postgresql://me:secret1@host/db",
         redis_url="redis://:secret2@host",
         clickhouse_url="http://me:secret3@host",
         encryption_keys="k1:secret4,k2:secret5",
     )
-    shown = masked(settings)
-    assert "secret" not in str(shown)
-    assert shown["encryption_keys"] == "k1:***,k2:***"
-    assert shown["port"] == 7480
+    values = masked(settings)
+    assert "secret" not in str(values)
+    assert values["encryption_keys"] == "k1:***,k2:***"
+    assert values["port"] == 7480
 
 
-def test_tokens_are_shown_by_name_only() -> None:
-    shown = masked(Settings(dlq_tokens="ops=hush,ci=quiet", dlq_channel_tokens="*=still"))
-    assert (shown["dlq_tokens"], shown["dlq_channel_tokens"]) == ("ops=***,ci=***", "*=***")
-    assert shown["dlq_consumer_tokens"] == ""
+def test_masked_tokens_show_only_their_names() -> None:
+    values = masked(Settings(dlq_tokens="ops=hush,ci=quiet", dlq_channel_tokens="*=still"))
+    assert (values["dlq_tokens"], values["dlq_channel_tokens"]) == ("ops=***,ci=***", "*=***")
+    assert values["dlq_consumer_tokens"] == ""

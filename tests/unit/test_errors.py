@@ -1,4 +1,4 @@
-"""The tree of errors: every one can be told apart by a program and understood by a person."""
+"""The error classes: each has a unique code for programs and a title for people."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import penstock
 from penstock.errors import PenstockError
 
 
-def every_error() -> list[type[PenstockError]]:
+def find_all_errors() -> list[type[PenstockError]]:
     for package in ("api", "broker", "durable", "streams", "warehouse", "embedded"):
         root = importlib.import_module(f"{penstock.__name__}.{package}")
         for module in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
             importlib.import_module(module.name)
-    found: list[type[PenstockError]] = []
-    todo = [PenstockError]
-    while todo:
-        error = todo.pop()
-        found.append(error)
-        todo += error.__subclasses__()
-    return [error for error in found if error.__module__.startswith(penstock.__name__)]
+    errors: list[type[PenstockError]] = []
+    pending = [PenstockError]
+    while pending:
+        error = pending.pop()
+        errors.append(error)
+        pending += error.__subclasses__()
+    return [error for error in errors if error.__module__.startswith(penstock.__name__)]
 
 
-ERRORS = every_error()
+ERRORS = find_all_errors()
 
 
-def test_every_code_is_its_own() -> None:
+def test_error_codes_are_unique() -> None:
     codes = [error.code for error in ERRORS]
     assert len(set(codes)) == len(codes), sorted(codes)
 

@@ -1,4 +1,4 @@
-"""What ships for Prometheus and Grafana reads metrics that there are."""
+"""The shipped Prometheus rules and Grafana dashboard use only exported metrics."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ DASHBOARD = ROOT / "deploy" / "grafana" / "penstock.json"
 GRAFANA = runpy.run_path(str(ROOT / "tools" / "grafana.py"))
 
 needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not here; Debian's package prometheus has it"
+    shutil.which("promtool") is None, reason="promtool is not installed; it is in Debian's package prometheus"
 )
 
 
-def test_the_dashboard_is_what_the_table_of_metrics_says() -> None:
+def test_the_dashboard_is_up_to_date() -> None:
     assert DASHBOARD.read_text() == GRAFANA["dashboard_page"](), "run `make reference`"
 
 
-def test_every_panel_reads_metrics_that_are_exported_and_says_what_they_are() -> None:
-    panels = [p for p in json.loads(DASHBOARD.read_text())["panels"] if p["type"] != "row"]
-    known = GRAFANA["metrics_by_sample"]()
+def test_every_panel_uses_and_describes_exported_metrics() -> None:
+    all_panels = json.loads(DASHBOARD.read_text())["panels"]
+    panels = [panel for panel in all_panels if panel["type"] != "row"]
+    exported = GRAFANA["metrics_by_sample"]()
     assert len({panel["title"] for panel in panels}) == len(panels)
     for panel in panels:
-        named = set().union(*(GRAFANA["metrics_in"](target["expr"]) for target in panel["targets"]))
-        assert named
-        assert named <= known.keys()
-        assert all(known[name].help in panel["description"] for name in named)
+        used = set().union(*(GRAFANA["metrics_in"](target["expr"]) for target in panel["targets"]))
+        assert used
+        assert used <= exported.keys()
+        assert all(exported[name].help in panel["description"] for name in used)
 
 
-def test_every_rule_reads_metrics_that_are_exported() -> None:
+def test_every_rule_uses_exported_metrics() -> None:
     text = RULES.read_text()
-    named = set(re.findall(r"\bpenstock_[a-z0-9_]+", text))
-    assert len(named) > 15
-    assert named <= GRAFANA["metrics_by_sample"]().keys()
+    used = set(re.findall(r"\bpenstock_[a-z0-9_]+", text))
+    assert len(used) > 15
+    assert used <= GRAFANA["metrics_by_sample"]().keys()
     recorded = set(re.findall(r"record: (penstock:\S+)", text))
     assert set(re.findall(r"penstock:[a-z0-9_:]+", text)) == recorded
 
 
-def test_every_alert_says_what_to_do() -> None:
+def test_every_alert_has_a_summary_an_action_and_a_severity() -> None:
     alerts = RULES.read_text().split("- alert: ")[1:]
     assert len(alerts) > 10
     for alert in alerts:
@@ -65,5 +66,5 @@ def test_every_alert_says_what_to_do() -> None:
     ids=("rules", "config", "firing"),
 )
 def test_prometheus_accepts_the_rules_and_they_fire_when_they_should(command: tuple[str, ...]) -> None:
-    done = subprocess.run(["promtool", *command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run(["promtool", *command], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr

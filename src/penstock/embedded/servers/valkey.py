@@ -21,7 +21,7 @@ from penstock.errors import ComponentFailed
 
 
 class Valkey(Program):
-    """Valkey from the Python package, its data in `<home>/valkey`."""
+    """Valkey from the Python package, with its data in `<home>/valkey`."""
 
     name = "valkey"
     start_timeout_s: ClassVar[float] = 120.0

@@ -1,4 +1,4 @@
-"""Reading ClickHouse's HTTP protocol."""
+"""Parsing of ClickHouse's HTTP protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.embedded.servers.clickhouse_request import (
 )
 
 
-def headers(**values: str) -> Message:
+def build_headers(**values: str) -> Message:
     message = Message()
     for name, value in values.items():
         message[name.replace("_", "-")] = value
@@ -42,9 +42,9 @@ def headers(**values: str) -> Message:
 def test_an_insert_is_split_from_its_rows(
     content: bytes, sql: str | None, data: bytes, input_format: str
 ) -> None:
-    found = split_insert(content)
-    assert found[1:] == (data, input_format)
-    assert sql is None or found[0] == sql
+    parsed_sql, *parsed_rows = split_insert(content)
+    assert parsed_rows == [data, input_format]
+    assert sql is None or parsed_sql == sql
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_an_insert_is_split_from_its_rows(
         b"",
     ],
 )
-def test_everything_else_is_a_statement(content: bytes) -> None:
+def test_other_content_is_a_statement_without_rows(content: bytes) -> None:
     assert split_insert(content) == (content.decode(), None, "")
 
 
 def test_url_parameters_become_settings_parameters_and_database() -> None:
     query = {"database": "d", "max_threads": "1", "param_x": "5", "query_id": "q", "session_id": "s"}
-    statement = read_statement(query, headers(), b"SELECT {x:Int32}")
+    statement = read_statement(query, build_headers(), b"SELECT {x:Int32}")
     assert statement == Statement(
         sql="SELECT {x:Int32}", database="d", settings={"max_threads": "1"}, parameters={"x": "5"}
     )
@@ -72,7 +72,9 @@ def test_url_parameters_become_settings_parameters_and_database() -> None:
 
 def test_the_statement_may_be_in_the_url_and_its_rows_in_the_body() -> None:
     body = gzip.compress(b"1\n")
-    statement = read_statement({"query": "INSERT INTO t FORMAT CSV"}, headers(Content_Encoding="gzip"), body)
+    statement = read_statement(
+        {"query": "INSERT INTO t FORMAT CSV"}, build_headers(Content_Encoding="gzip"), body
+    )
     assert (statement.sql, statement.data, statement.input_format) == ("INSERT INTO t ", b"1\n", "CSV")
 
 
@@ -81,7 +83,7 @@ def test_a_form_may_carry_the_statement_and_its_parameters() -> None:
         b'--b\r\nContent-Disposition: form-data; name="query"\r\n\r\nSELECT {x:String}\r\n'
         b'--b\r\nContent-Disposition: form-data; name="param_x"\r\n\r\n\xc3\xa4\r\n--b--\r\n'
     )
-    statement = read_statement({}, headers(Content_Type="multipart/form-data; boundary=b"), body)
+    statement = read_statement({}, build_headers(Content_Type="multipart/form-data; boundary=b"), body)
     assert statement.sql.strip() == "SELECT {x:String}"
     assert statement.parameters == {"x": "ä"}
 
@@ -97,18 +99,18 @@ def test_a_form_may_carry_the_statement_and_its_parameters() -> None:
         ("OPTIMIZE TABLE t", None),
     ],
 )
-def test_the_format_of_the_answer_is_known_before_it(sql: str, result_format: str | None) -> None:
+def test_the_result_format_follows_from_the_statement(sql: str, result_format: str | None) -> None:
     assert Statement(sql).result_format == result_format
 
 
-def test_settings_are_quoted_and_their_names_checked() -> None:
+def test_setting_values_are_quoted_and_names_are_checked() -> None:
     assert settings_statement({"a": "it's", "b": "1"}) == "SET a = 'it\\'s', b = '1'"
     with pytest.raises(ProtocolError, match="Unknown setting"):
         settings_statement({"a = 1; DROP TABLE t; --": "1"})
 
 
 @pytest.mark.parametrize("encoding", ["lz4", "zstd", "gzip", "deflate"])
-def test_a_body_that_is_not_what_it_says_is_refused(encoding: str) -> None:
-    with pytest.raises(ProtocolError) as refused:
+def test_a_body_that_does_not_match_its_encoding_is_refused(encoding: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
         decode(b"not compressed", encoding)
-    assert refused.value.code == 271
+    assert caught.value.code == 271
