@@ -122,4 +122,4 @@ def _call_redis(settings: Settings, call: Callable[[], T]) -> T:
     try:
         return call()
     except RedisError as error:
-        raise ComponentFailed(f"Redis at {mask_url(settings.redis_url)} is unreachable: {error}") from error
+        raise ComponentFailed(f"Redis at {mask_url(settings.redis_url)} does not answer: {error}") from error

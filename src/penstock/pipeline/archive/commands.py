@@ -122,7 +122,7 @@ def _connect(settings: Settings) -> Iterator[Redis]:
             yield client
         except RedisError as error:
             raise ComponentFailed(
-                f"Redis at {mask_url(settings.redis_url)} is unreachable: {error}"
+                f"Redis at {mask_url(settings.redis_url)} does not answer: {error}"
             ) from error
 
 
