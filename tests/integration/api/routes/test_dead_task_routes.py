@@ -11,7 +11,7 @@ import pytest
 from penstock.api.app import create_app
 from penstock.config import Settings
 from tests.integration.api.calls import assert_problem, get, push, scrape_metrics
-from tests.integration.api.test_dead_letter_routes import ended, work
+from tests.integration.api.routes.test_dead_letter_routes import create_job, wait_until_ended
 
 
 @pytest.fixture
@@ -90,15 +90,15 @@ async def test_jobs_requeue_and_purge_dead_tasks(client: httpx.AsyncClient, queu
     await create_dead_tasks(client, queue, 6, 7, error="declined")
     dry = (await client.post("/api/v1/dlq/requeue", json={"queue": queue, "dryRun": True})).json()
     assert (dry["total"], dry["totalIsExact"]) == (8, True)
-    requeued = await ended(client, await work(client, "requeue", letterIds=ids[:2]))
+    requeued = await wait_until_ended(client, await create_job(client, "requeue", letterIds=ids[:2]))
     assert (requeued["state"], requeued["changed"]) == ("done", 2)
-    declined = await ended(
-        client, await work(client, "purge", queue=queue, error="DECLINED", ratePerSecond=50)
+    declined = await wait_until_ended(
+        client, await create_job(client, "purge", queue=queue, error="DECLINED", ratePerSecond=50)
     )
     assert (declined["changed"], declined["total"], declined["lookedAt"]) == (2, 2, 6)
     assert await count_dead(client, queue) == 4
     response = await client.delete(f"/channel/{queue}/consumer/__QUEUE_MODE__/dlq")
-    assert (await ended(client, response.json()))["changed"] == 4
+    assert (await wait_until_ended(client, response.json()))["changed"] == 4
     assert (await get(client, f"/run-queues/{queue}"))["depth"] == 2
 
 

@@ -1,4 +1,4 @@
-"""What there is: queues, partitions, namespaces, tasks, totals."""
+"""The routes that list queues, partitions, namespaces and tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from tests.integration.api.calls import ack, assert_problem, configure, get, pop, push
 
 
-async def test_a_queue_is_told_in_full(client: httpx.AsyncClient) -> None:
+async def test_a_queue_is_described_with_options_totals_and_groups(client: httpx.AsyncClient) -> None:
     await configure(client, retryLimit=2)
     for name in ("a", "b", "c"):
         await push(client, 1, 2, partition=name)
@@ -40,7 +40,7 @@ async def test_partitions_are_paged_and_searched(client: httpx.AsyncClient) -> N
     assert [(p["queue"], p["name"]) for p in body["partitions"]] == [("q", "right")]
 
 
-async def test_namespaces_tasks_and_the_overview(client: httpx.AsyncClient) -> None:
+async def test_namespaces_tasks_and_overview_have_totals(client: httpx.AsyncClient) -> None:
     for queue in ("jobs.mail", "jobs.print", "plain"):
         await push(client, 1, queue=queue)
     body = await get(client, "/resources/namespaces")
@@ -66,5 +66,5 @@ async def test_namespaces_tasks_and_the_overview(client: httpx.AsyncClient) -> N
         "/resources/queues/%00",
     ],
 )
-async def test_bad_parameters_get_422(client: httpx.AsyncClient, path: str) -> None:
+async def test_invalid_parameters_get_422(client: httpx.AsyncClient, path: str) -> None:
     assert_problem(await client.get(f"/api/v1{path}"), 422, "invalid_request")

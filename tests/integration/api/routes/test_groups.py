@@ -1,4 +1,4 @@
-"""Consumer groups over HTTP."""
+"""The routes for consumer groups."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ WaitForParkedPops = Callable[[int], Awaitable[None]]
 SEEK = "/api/v1/consumer-groups/g/queues/q/seek"
 
 
-async def test_groups_are_listed_with_what_they_have_left(client: httpx.AsyncClient) -> None:
+async def test_groups_are_listed_with_their_lag(client: httpx.AsyncClient) -> None:
     await push(client, 1, 2, 3)
     await pop(client, consumerGroup="g")
     await pop(client, consumerGroup="h", subscriptionMode="new")
-    answer = await client.get("/api/v1/consumer-groups")
-    assert answer.headers["total-count"] == "2"
-    g, h = answer.json()
+    response = await client.get("/api/v1/consumer-groups")
+    assert response.headers["total-count"] == "2"
+    g, h = response.json()
     assert (g["name"], g["queueName"], g["topics"]) == ("g", "q", ["q"])
     assert (g["totalLag"], g["processing"], g["state"], g["subscriptionMode"]) == (3, 1, "consuming", "all")
     assert 0 <= g["maxTimeLag"] < 60
@@ -29,7 +29,7 @@ async def test_groups_are_listed_with_what_they_have_left(client: httpx.AsyncCli
     assert len((await client.get("/api/v1/consumer-groups?limit=1")).json()) == 1
 
 
-async def test_one_group_is_told_by_queue_and_partition(client: httpx.AsyncClient) -> None:
+async def test_a_group_is_described_by_queue_and_partition(client: httpx.AsyncClient) -> None:
     await push(client, 1, 2, partition="x")
     await push(client, 3, queue="r")
     await pop(client, consumerGroup="g")
@@ -39,10 +39,10 @@ async def test_one_group_is_told_by_queue_and_partition(client: httpx.AsyncClien
     [position] = body["q"]["partitions"]
     assert (position["partition"], position["offsetLag"], position["leaseActive"]) == ("x", 2, True)
     assert set(await get(client, "/consumer-groups/g", queue="r")) == {"r"}
-    assert_problem(await client.get("/api/v1/consumer-groups/nobody"), 404, "unknown_group")
+    assert_problem(await client.get("/api/v1/consumer-groups/unknown"), 404, "unknown_group")
 
 
-async def test_lagging_is_told_in_seconds(client: httpx.AsyncClient) -> None:
+async def test_lagging_positions_report_seconds(client: httpx.AsyncClient) -> None:
     await push(client, 1)
     await pop(client, consumerGroup="g")
     assert await get(client, "/consumer-groups/lagging") == []
@@ -55,20 +55,20 @@ async def test_lagging_is_told_in_seconds(client: httpx.AsyncClient) -> None:
     )
 
 
-async def test_a_group_is_moved_to_the_end_and_to_a_moment(client: httpx.AsyncClient) -> None:
+async def test_seek_moves_a_group_to_the_end_and_to_a_time(client: httpx.AsyncClient) -> None:
     await push(client, 1, 2)
     await pop_payloads(client, consumerGroup="g")
-    moment = datetime.now(UTC)
+    seek_time = datetime.now(UTC)
     await push(client, 3)
     moved = (await client.post(SEEK, json={"toEnd": True})).json()
     assert (moved["success"], moved["partitionsUpdated"], moved["messagesSkipped"]) == (True, 1, 3)
     assert await pop_payloads(client, consumerGroup="g") == []
-    moved = (await client.post(SEEK, json={"timestamp": moment.isoformat()})).json()
+    moved = (await client.post(SEEK, json={"timestamp": seek_time.isoformat()})).json()
     assert moved["messagesReplayed"] == 1
     assert await pop_payloads(client, consumerGroup="g", batch=5) == [3]
 
 
-async def test_one_partition_is_moved_to_its_end_without_a_body(client: httpx.AsyncClient) -> None:
+async def test_seek_without_a_body_moves_one_partition_to_its_end(client: httpx.AsyncClient) -> None:
     for name in "xy":
         await push(client, name, partition=name)
     await pop_payloads(client, consumerGroup="g", partitions=2, batch=2)
@@ -80,7 +80,7 @@ async def test_one_partition_is_moved_to_its_end_without_a_body(client: httpx.As
     assert_problem(await client.post(path.replace("/x/", "/z/")), 404, "unknown_partition")
 
 
-async def test_a_seek_wakes_who_waits(
+async def test_a_seek_wakes_parked_pops(
     client: httpx.AsyncClient, wait_for_parked_pops: WaitForParkedPops
 ) -> None:
     await push(client, 1)
@@ -102,20 +102,22 @@ async def test_a_seek_wakes_who_waits(
         {"toEnd": 1},
     ],
 )
-async def test_a_seek_must_say_where(client: httpx.AsyncClient, body: dict[str, object]) -> None:
+async def test_a_seek_without_a_valid_target_is_refused(
+    client: httpx.AsyncClient, body: dict[str, object]
+) -> None:
     await push(client, 1)
     await pop_payloads(client, consumerGroup="g")
     assert_problem(await client.post(SEEK, json=body), 422, "invalid_request")
 
 
-async def test_a_group_that_is_not_there_cannot_be_moved_or_deleted(client: httpx.AsyncClient) -> None:
+async def test_an_unknown_group_cannot_be_moved_or_deleted(client: httpx.AsyncClient) -> None:
     await push(client, 1)
     assert_problem(await client.post(SEEK, json={"toEnd": True}), 404, "unknown_group")
     assert_problem(await client.delete("/api/v1/consumer-groups/g"), 404, "unknown_group")
     assert_problem(await client.delete("/api/v1/consumer-groups/g/queues/q"), 404, "unknown_group")
 
 
-async def test_a_deleted_group_comes_back_as_a_new_one(client: httpx.AsyncClient) -> None:
+async def test_a_pop_recreates_a_deleted_group(client: httpx.AsyncClient) -> None:
     for queue in ("q", "r"):
         await push(client, 1, queue=queue)
         await pop_payloads(client, queue, consumerGroup="g", autoAck="true")
@@ -127,7 +129,7 @@ async def test_a_deleted_group_comes_back_as_a_new_one(client: httpx.AsyncClient
     assert await pop_payloads(client, "r", consumerGroup="g") == [1]
 
 
-async def test_without_its_metadata_a_group_starts_over_where_it_started(client: httpx.AsyncClient) -> None:
+async def test_delete_without_metadata_resets_a_group_to_its_start(client: httpx.AsyncClient) -> None:
     await push(client, "before")
     await pop_payloads(client, consumerGroup="g", subscriptionMode="new")
     await push(client, "after")

@@ -1,4 +1,4 @@
-"""What brokers did and how they were, over time."""
+"""The routes for throughput, lag and health of brokers over time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from penstock.clock import to_utc
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse.series.window import MAX_POINTS
-from tests.integration.api.calls import ack, assert_problem, get, pop, push
+from tests.integration.api.calls import ack, app_services, assert_problem, get, pop, push
 
 
 @pytest.fixture
 def worker(app: FastAPI) -> WorkerMetrics:
-    found: WorkerMetrics = app.state.services.worker_metrics
-    return found
+    return app_services(app).worker_metrics
 
 
-async def written(worker: WorkerMetrics) -> None:
-    """All that happened so far is in the rows."""
+async def write_minutes(worker: WorkerMetrics) -> None:
+    """Write everything that happened so far to the minute rows."""
     worker.sample()
     await worker.write_minutes()
 
@@ -33,35 +32,37 @@ async def test_throughput_has_rates_lags_and_gaps(client: httpx.AsyncClient, wor
     await push(client, 1, 2, 3)
     [message] = await pop(client)
     await ack(client, message)
-    await written(worker)
+    await write_minutes(worker)
     body = await get(client, "/analytics/throughput", interval="minute")
     assert body["interval"] == "1m"
     gaps = [point for point in body["series"] if not point["coveredSeconds"]]
-    there = [point for point in body["series"] if point["coveredSeconds"]]
-    assert len(there) in (1, 2)  # the minute may have ended meanwhile
+    covered = [point for point in body["series"] if point["coveredSeconds"]]
+    assert len(covered) in (1, 2)  # the minute may have ended meanwhile
     assert len(gaps) >= 58
     assert {gap["pushMessages"] for gap in gaps} == {gap["pushPerSecond"] for gap in gaps} == {None}
-    assert all(gap.keys() == there[0].keys() for gap in gaps)
-    totals = {name: sum(p[name] for p in there) for name in ("pushMessages", "popMessages", "ackMessages")}
+    assert all(gap.keys() == covered[0].keys() for gap in gaps)
+    totals = {name: sum(p[name] for p in covered) for name in ("pushMessages", "popMessages", "ackMessages")}
     assert totals == {"pushMessages": 3, "popMessages": 1, "ackMessages": 1}
-    for point in there:
+    for point in covered:
         rate = point["pushMessages"] / point["coveredSeconds"]
         assert point["pushPerSecond"] == pytest.approx(rate, rel=0.02, abs=0.01)
-    [popped] = [point for point in there if point["popMessages"]]
+    [popped] = [point for point in covered if point["popMessages"]]
     assert popped["p50LagMs"] == popped["p99LagMs"] == popped["maxLagMs"] == popped["avgLagMs"]
-    [whole] = (await get(client, "/analytics/throughput", bucket=1440))["series"][-1:]
-    assert whole["pushMessages"] == 3
+    [day] = (await get(client, "/analytics/throughput", bucket=1440))["series"][-1:]
+    assert day["pushMessages"] == 3
 
 
-async def test_queues_have_lags_and_operations(client: httpx.AsyncClient, worker: WorkerMetrics) -> None:
+async def test_queue_routes_report_lag_and_operations(
+    client: httpx.AsyncClient, worker: WorkerMetrics
+) -> None:
     await push(client, 1, 2, queue="a")
     await push(client, 3, queue="b")
     [message] = await pop(client, queue="a")
     await ack(client, message, "dlq")
-    await written(worker)
-    every = (await get(client, "/analytics/queue-ops", interval="hour"))["series"]
+    await write_minutes(worker)
+    points_of_all = (await get(client, "/analytics/queue-ops", interval="hour"))["series"]
     pushed: dict[str, int] = {}
-    for point in every:
+    for point in points_of_all:
         pushed[point["queueName"]] = pushed.get(point["queueName"], 0) + point["pushMessages"]
     assert pushed == {"a": 2, "b": 1}
     points = (await get(client, "/analytics/queue-ops", queue="a", interval="day"))["series"]
@@ -75,17 +76,19 @@ async def test_queues_have_lags_and_operations(client: httpx.AsyncClient, worker
     assert other["series"][-1]["popCount"] == 0
 
 
-async def test_brokers_tell_how_they_are(client: httpx.AsyncClient, worker: WorkerMetrics) -> None:
+async def test_worker_and_system_metrics_report_the_state_of_brokers(
+    client: httpx.AsyncClient, worker: WorkerMetrics
+) -> None:
     await push(client, 1)
-    await written(worker)
+    await write_minutes(worker)
     body = await get(client, "/analytics/worker-metrics", interval="day")
     point = body["series"][-1]
     assert (point["workers"], point["pushRequests"], point["databaseErrors"]) == (1, 1, 0)
     assert point["connections"]["freeAvg"] + point["connections"]["busyAvg"] == 10
     assert point["pending"]["operations"].keys() >= {"push", "pop", "ack"}
-    [of] = (await get(client, "/analytics/worker-metrics", each=True))["workers"]
-    assert (of["pid"], of["worker"]) == (worker.identity.pid, 0)
-    assert sum(point["pushMessages"] for point in of["series"]) == 1
+    [process] = (await get(client, "/analytics/worker-metrics", each=True))["workers"]
+    assert (process["pid"], process["worker"]) == (worker.identity.pid, 0)
+    assert sum(point["pushMessages"] for point in process["series"]) == 1
     assert (await get(client, "/analytics/worker-metrics", each=True, hostname="elsewhere"))["workers"] == []
     system = (await get(client, "/analytics/system-metrics", interval="day"))["series"][-1]
     assert system["residentBytes"]["max"] > 10 << 20
@@ -94,17 +97,17 @@ async def test_brokers_tell_how_they_are(client: httpx.AsyncClient, worker: Work
     assert gap["residentBytes"] is None
 
 
-async def test_status_tells_of_throughput(client: httpx.AsyncClient, worker: WorkerMetrics) -> None:
+async def test_status_reports_throughput(client: httpx.AsyncClient, worker: WorkerMetrics) -> None:
     await push(client, *range(20))
-    await written(worker)
+    await write_minutes(worker)
     for path in ("/status", "/resources/overview"):
-        found = (await get(client, path))["throughput"]
-        assert found["coveredSeconds"] > 0
-        assert found["pushPerSecond"] == pytest.approx(20 / found["coveredSeconds"], rel=0.02)
+        rates = (await get(client, path))["throughput"]
+        assert rates["coveredSeconds"] > 0
+        assert rates["pushPerSecond"] == pytest.approx(20 / rates["coveredSeconds"], rel=0.02)
 
 
-async def test_a_window_that_is_none_is_refused(client: httpx.AsyncClient) -> None:
-    refused = {
+async def test_an_invalid_window_is_refused(client: httpx.AsyncClient) -> None:
+    details_by_query = {
         "from=2026-01-02&to=2026-01-01": "from must be before to",
         "interval=minute&bucket=5": "either interval or bucket",
         "interval=minute&from=2020-01-01": f"maximum of {MAX_POINTS:,}",
@@ -112,20 +115,19 @@ async def test_a_window_that_is_none_is_refused(client: httpx.AsyncClient) -> No
         "from=yesterday": "from",
     }
     for name in ("throughput", "queue-lag", "queue-ops", "worker-metrics", "system-metrics"):
-        for asked, words in refused.items():
-            answer = await client.get(f"/api/v1/analytics/{name}?{asked}")
-            assert words in assert_problem(answer, 422, "invalid_request")
+        for query, detail in details_by_query.items():
+            response = await client.get(f"/api/v1/analytics/{name}?{query}")
+            assert detail in assert_problem(response, 422, "invalid_request")
 
 
-async def test_reading_looks_at_minute_rows_alone(database: Database) -> None:
-    """However many messages there are: no plan of these functions names the log or positions."""
+async def test_reads_use_minute_rows_only(database: Database) -> None:
+    """The plans name neither the log nor positions, so the cost does not depend on messages."""
     now = to_utc(1_900_000_000)
     window = (now - timedelta(hours=1), now, timedelta(minutes=1))
-    scope = (DEFAULT_SCOPE.organization, DEFAULT_SCOPE.project, DEFAULT_SCOPE.environment)
     queries = {
         "get_throughput($1, $2, $3)": window,
         "worker_health_v1($1, $2, $3, true, NULL, NULL)": window,
-        "queue_minute_metrics_v1($1, $2, $3, $4, $5, $6, 'q', NULL)": (*scope, *window),
+        "queue_minute_metrics_v1($1, $2, $3, $4, $5, $6, 'q', NULL)": (*DEFAULT_SCOPE, *window),
     }
     for query, arguments in queries.items():
         rows = await database.fetch(f"EXPLAIN SELECT * FROM {query}", *arguments)
@@ -136,7 +138,7 @@ async def test_reading_looks_at_minute_rows_alone(database: Database) -> None:
         assert "Seq Scan" not in plan
 
 
-def test_the_window_starts_at_the_bucket() -> None:
-    asked = parse_window(to_utc(1_900_000_100), to_utc(1_900_000_300), None, 1)
-    assert [at.timestamp() for at in asked.buckets] == [1_900_000_080 + 60 * n for n in range(4)]
+def test_a_window_starts_with_a_whole_bucket() -> None:
+    window = parse_window(to_utc(1_900_000_100), to_utc(1_900_000_300), None, 1)
+    assert [bucket.timestamp() for bucket in window.buckets] == [1_900_000_080 + 60 * n for n in range(4)]
     assert parse_window(to_utc(0), to_utc(86_400 * 30), None, None).to_dict()["interval"] == "3h"

@@ -1,4 +1,4 @@
-"""Traces over HTTP."""
+"""The routes for traces."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
-from tests.integration.api.calls import assert_problem, configure, get, push
+from tests.integration.api.calls import app_services, assert_problem, configure, get, push
 
 
-async def record(client: httpx.AsyncClient, result: dict[str, Any], data: Any, **more: Any) -> httpx.Response:
+async def record_trace(
+    client: httpx.AsyncClient, result: dict[str, Any], data: Any, **fields: Any
+) -> httpx.Response:
     ids = {"transactionId": result["transaction_id"], "partitionId": result["partition_id"]}
-    return await client.post("/api/v1/traces", json={**ids, "data": data, **more})
+    return await client.post("/api/v1/traces", json={**ids, "data": data, **fields})
 
 
 async def test_a_trace_is_found_by_message_and_by_name(client: httpx.AsyncClient) -> None:
     [result] = await push(client, 1)
-    answer = await record(client, result, {"step": 1}, traceNames=["flow", "order 7"], eventType="started")
-    assert answer.status_code == 201
-    assert answer.json()["success"] is True
-    await record(client, result, {"step": 2}, traceNames="flow", consumerGroup="g")
+    response = await record_trace(
+        client, result, {"step": 1}, traceNames=["flow", "order 7"], eventType="started"
+    )
+    assert response.status_code == 201
+    assert response.json()["success"] is True
+    await record_trace(client, result, {"step": 2}, traceNames="flow", consumerGroup="g")
     body = await get(client, f"/traces/{result['partition_id']}/{result['transaction_id']}")
     assert [t["data"] for t in body["traces"]] == [{"step": 1}, {"step": 2}]
     assert body["traces"][0]["trace_names"] == ["flow", "order 7"]
@@ -40,11 +45,11 @@ async def test_a_trace_is_found_by_message_and_by_name(client: httpx.AsyncClient
     ]
 
 
-async def test_traces_of_an_encrypted_queue_are_sealed(client: httpx.AsyncClient, app: Any) -> None:
+async def test_traces_of_an_encrypted_queue_are_encrypted(client: httpx.AsyncClient, app: FastAPI) -> None:
     await configure(client, encryptionEnabled=True)
     [result] = await push(client, 1)
-    await record(client, result, "secret", traceNames=["n"])
-    [row] = await app.state.services.broker.database.fetch("SELECT data FROM traces")
+    await record_trace(client, result, "secret", traceNames=["n"])
+    [row] = await app_services(app).broker.database.fetch("SELECT data FROM traces")
     assert b"secret" not in row["data"]
     assert (await get(client, "/traces/by-name/n"))["traces"][0]["data"] == "secret"
 
@@ -63,7 +68,7 @@ async def test_traces_of_an_encrypted_queue_are_sealed(client: httpx.AsyncClient
         ({"eventType": "a\u0000"}, 422, "invalid_request"),
     ],
 )
-async def test_a_bad_trace_is_refused(
+async def test_an_invalid_trace_is_refused(
     client: httpx.AsyncClient, change: dict[str, Any], status: int, code: str
 ) -> None:
     [result] = await push(client, 1)
@@ -71,9 +76,9 @@ async def test_a_bad_trace_is_refused(
     assert_problem(await client.post("/api/v1/traces", json={**ids, **change}), status, code)
 
 
-async def test_a_trace_needs_data_and_null_is_data(client: httpx.AsyncClient) -> None:
+async def test_a_trace_requires_data_which_may_be_null(client: httpx.AsyncClient) -> None:
     [result] = await push(client, 1)
     ids = {"transactionId": result["transaction_id"], "partitionId": result["partition_id"]}
     assert "data" in assert_problem(await client.post("/api/v1/traces", json=ids), 422, "invalid_request")
-    assert (await record(client, result, None)).status_code == 201
+    assert (await record_trace(client, result, None)).status_code == 201
     assert_problem(await client.get("/api/v1/traces/99999999/t"), 404, "unknown_partition")

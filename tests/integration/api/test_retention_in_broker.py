@@ -29,17 +29,18 @@ async def settings(database_url: str, redis_url: str, clickhouse_url: str, tmp_p
     )
 
 
-async def test_a_waiting_pop_gets_what_comes_after_messages_that_went(
+async def test_a_parked_pop_gets_the_message_after_those_dropped_by_retention(
     client: httpx.AsyncClient, database: Database, wait_for_parked_pops: Callable[[int], Awaitable[None]]
 ) -> None:
-    """A consumer that holds messages past their time holds up nobody any more."""
+    """A lease on messages past their retention time no longer blocks other consumers."""
     name = PartitionName("orders", "Default")
     ids = (await log.ensure_partitions(database, DEFAULT_SCOPE, [name]))[name]
     [row] = await database.fetch("SELECT now() - interval '1 hour' AS long_ago")
-    for payload, moment in ((b'"old"', row["long_ago"]), (b'"new"', row["long_ago"] + timedelta(hours=1))):
-        await log.push(database, [Segment(ids.partition_id, [new_id()], [None], [None], [payload])], moment)
-    held = (await client.get("/api/v1/pop/queue/orders")).json()
-    assert [m["data"] for m in held["messages"]] == ["old"]
+    for payload, push_time in ((b'"old"', row["long_ago"]), (b'"new"', row["long_ago"] + timedelta(hours=1))):
+        segment = Segment(ids.partition_id, [str(new_id())], [None], [None], [payload])
+        await log.push(database, [segment], push_time)
+    leased = (await client.get("/api/v1/pop/queue/orders")).json()
+    assert [m["data"] for m in leased["messages"]] == ["old"]
     waiting = asyncio.create_task(client.get("/api/v1/pop/queue/orders?wait=true&timeout=20000", timeout=30))
     await wait_for_parked_pops(1)
     await database.fetch("UPDATE queues SET retention_enabled = true, retention_ms = 600000")

@@ -1,4 +1,4 @@
-"""Single messages and dead letters over HTTP."""
+"""The routes for single messages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
-from tests.integration.api.calls import ack, assert_problem, configure, get, pop, pop_payloads, push
+from tests.integration.api.calls import (
+    ack,
+    app_services,
+    assert_problem,
+    configure,
+    get,
+    pop,
+    pop_payloads,
+    push,
+)
 
 
-def path(result: dict[str, Any], action: str = "") -> str:
+def message_path(result: dict[str, Any], action: str = "") -> str:
     return f"/api/v1/messages/{result['partition_id']}/{result['transaction_id']}{action}"
 
 
@@ -31,42 +41,42 @@ async def test_messages_are_listed_with_payload_and_status(client: httpx.AsyncCl
     assert [m["data"]["n"] for m in body["messages"]] == [3]
 
 
-async def test_pages_follow_the_cursor(client: httpx.AsyncClient) -> None:
+async def test_pages_are_continued_by_cursor(client: httpx.AsyncClient) -> None:
     for name in "xy":
         await push(client, *range(5), partition=name)
-    seen: list[tuple[str, int]] = []
+    listed: list[tuple[str, int]] = []
     cursor: dict[str, str] = {}
     while True:
         body = await get(client, "/messages", queue="q", limit=3, **cursor)
-        seen += [(m["partition"], m["data"]) for m in body["messages"]]
+        listed += [(m["partition"], m["data"]) for m in body["messages"]]
         if body["nextCursor"] is None:
             break
         cursor = {"cursor": body["nextCursor"]}
-    assert seen == [(name, n) for name in "xy" for n in reversed(range(5))]
+    assert listed == [(name, n) for name in "xy" for n in reversed(range(5))]
     body = await get(client, "/messages", queue="q", partition="y", limit=2, offset=1)
     assert [m["data"] for m in body["messages"]] == [3, 2]
 
 
-async def test_the_completed_are_paged_past_those_that_died(client: httpx.AsyncClient) -> None:
+async def test_pages_of_completed_messages_skip_dead_ones(client: httpx.AsyncClient) -> None:
     await push(client, *range(6))
     for status in ("completed", "dlq", "dlq", "dlq", "completed"):
         await ack(client, (await pop(client))[0], status)
-    seen: list[int] = []
+    listed: list[int] = []
     cursor: dict[str, str] = {}
     while True:
         body = await get(client, "/messages", queue="q", status="completed", limit=1, **cursor)
-        seen += [m["data"] for m in body["messages"]]
+        listed += [m["data"] for m in body["messages"]]
         if body["nextCursor"] is None:
             break
         cursor = {"cursor": body["nextCursor"]}
-    assert seen == [4, 0]
+    assert listed == [4, 0]
 
 
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [
         ("", 422, "invalid_request"),
-        ("queue=nobody", 404, "unknown_queue"),
+        ("queue=unknown", 404, "unknown_queue"),
         ("queue=q&partition=none", 404, "unknown_partition"),
         ("queue=q&consumerGroup=none", 404, "unknown_group"),
         ("queue=q&status=odd", 422, "invalid_request"),
@@ -74,19 +84,19 @@ async def test_the_completed_are_paged_past_those_that_died(client: httpx.AsyncC
         ("queue=q&limit=1001", 422, "invalid_request"),
     ],
 )
-async def test_a_listing_that_cannot_be(
+async def test_an_invalid_listing_is_refused(
     client: httpx.AsyncClient, query: str, status: int, code: str
 ) -> None:
     await push(client, 1)
     assert_problem(await client.get(f"/api/v1/messages?{query}"), status, code)
 
 
-async def test_one_message_is_told_with_what_it_is_to_each_group(client: httpx.AsyncClient) -> None:
+async def test_a_message_is_returned_with_its_state_for_each_group(client: httpx.AsyncClient) -> None:
     [result] = await push(client, {"n": 1})
     [message] = await pop(client, consumerGroup="g")
     await ack(client, message, "failed", error="oh no")
     await pop(client, consumerGroup="h")
-    body = (await client.get(path(result))).json()
+    body = (await client.get(message_path(result))).json()
     assert (body["data"], body["payload"], body["queue"], body["offset"]) == ({"n": 1}, {"n": 1}, "q", 0)
     assert [(g["name"], g["status"], g["retryCount"]) for g in body["consumerGroups"]] == [
         ("g", "pending", 1),
@@ -95,38 +105,38 @@ async def test_one_message_is_told_with_what_it_is_to_each_group(client: httpx.A
     assert body["id"] == result["message_id"]
 
 
-async def test_a_message_that_is_not_there_gets_404(client: httpx.AsyncClient) -> None:
+async def test_an_unknown_message_gets_404(client: httpx.AsyncClient) -> None:
     [result] = await push(client, 1)
-    here = f"/api/v1/messages/{result['partition_id']}"
+    base_path = f"/api/v1/messages/{result['partition_id']}"
     for action in ("", "/retry", "/dlq"):
         method = "GET" if not action else "POST"
         code = "unknown_message" if action != "/retry" else "wrong_state"
         assert_problem(
-            await client.request(method, f"{here}/none{action}"), 404 if code[0] == "u" else 409, code
+            await client.request(method, f"{base_path}/none{action}"), 404 if code[0] == "u" else 409, code
         )
-    assert_problem(await client.delete(f"{here}/none"), 404, "unknown_message")
+    assert_problem(await client.delete(f"{base_path}/none"), 404, "unknown_message")
     assert_problem(await client.get("/api/v1/messages/999999999/none"), 404, "unknown_partition")
     assert_problem(await client.get("/api/v1/messages/x/none"), 422, "invalid_request")
-    assert_problem(await client.get(f"{here}/a%00b"), 422, "invalid_request")
+    assert_problem(await client.get(f"{base_path}/a%00b"), 422, "invalid_request")
 
 
-async def test_an_id_may_have_slashes_in_it(client: httpx.AsyncClient) -> None:
+async def test_ids_and_partitions_may_contain_slashes(client: httpx.AsyncClient) -> None:
     [result] = await push(client, 1, transactionId="a/b", partition="x/y")
-    here = f"/api/v1/messages/{result['partition_id']}/a%2Fb"
-    assert (await client.get(here)).json()["transactionId"] == "a/b"
+    base_path = f"/api/v1/messages/{result['partition_id']}/a%2Fb"
+    assert (await client.get(base_path)).json()["transactionId"] == "a/b"
     await pop_payloads(client)
-    assert (await client.post(f"{here}/dlq")).json()["outcome"] == "dead"
-    assert (await client.post(f"{here}/retry")).json()["partition"] == "x/y"
+    assert (await client.post(f"{base_path}/dlq")).json()["outcome"] == "dead"
+    assert (await client.post(f"{base_path}/retry")).json()["partition"] == "x/y"
     seek = "/api/v1/consumer-groups/__QUEUE_MODE__/queues/q/partitions/x%2Fy/seek"
     assert (await client.post(seek)).json()["partitionName"] == "x/y"
-    assert (await client.delete(here)).json()["success"] is True
+    assert (await client.delete(base_path)).json()["success"] is True
 
 
 async def test_a_deleted_message_is_never_delivered(client: httpx.AsyncClient) -> None:
     _, second = await push(client, 1, 2)
     await push(client, 3)
-    assert (await client.delete(path(second))).json()["success"] is True
-    assert_problem(await client.get(path(second)), 404, "unknown_message")
+    assert (await client.delete(message_path(second))).json()["success"] is True
+    assert_problem(await client.get(message_path(second)), 404, "unknown_message")
     assert await pop_payloads(client, batch=5) == [1, 3]
     assert await pop_payloads(client, batch=5, consumerGroup="late") == [1, 3]
 
@@ -134,36 +144,42 @@ async def test_a_deleted_message_is_never_delivered(client: httpx.AsyncClient) -
 async def test_a_message_declared_dead_is_listed_and_can_be_retried(client: httpx.AsyncClient) -> None:
     [result] = await push(client, {"n": 1}, transactionId="t")
     await push(client, {"n": 2})
-    assert_problem(await client.post(path(result, "/dlq")), 404, "unknown_group")
+    assert_problem(await client.post(message_path(result, "/dlq")), 404, "unknown_group")
     await ack(client, (await pop(client))[0], "retry")
-    body = (await client.post(path(result, "/dlq"), json={"error": "broken"})).json()
+    body = (await client.post(message_path(result, "/dlq"), json={"error": "broken"})).json()
     assert (body["consumerGroup"], body["outcome"]) == ("__QUEUE_MODE__", "dead")
-    assert (await client.post(path(result, "/dlq"))).json()["outcome"] == "already_dead"
-    [letter] = (await get(client, "/dlq", queue="q"))["messages"]
-    assert (letter["data"], letter["errorMessage"], letter["retryCount"]) == ({"n": 1}, "broken", 0)
+    assert (await client.post(message_path(result, "/dlq"))).json()["outcome"] == "already_dead"
+    [dead_letter] = (await get(client, "/dlq", queue="q"))["messages"]
+    assert (dead_letter["data"], dead_letter["errorMessage"], dead_letter["retryCount"]) == (
+        {"n": 1},
+        "broken",
+        0,
+    )
     body = (await get(client, "/messages", queue="q", status="dead_letter"))["messages"]
     assert [m["transactionId"] for m in body] == ["t"]
-    retried = (await client.post(path(result, "/retry"))).json()
+    retried = (await client.post(message_path(result, "/retry"))).json()
     assert (retried["success"], retried["retryOf"], retried["partition"]) == (True, "t", "Default")
     assert [m["n"] for m in await pop_payloads(client, batch=5)] == [2, 1]
     assert (await get(client, "/dlq", queue="q"))["total"] == 0
-    assert_problem(await client.post(path(result, "/retry")), 409, "wrong_state")
+    assert_problem(await client.post(message_path(result, "/retry")), 409, "wrong_state")
 
 
-async def test_the_group_must_be_named_when_there_are_several(client: httpx.AsyncClient) -> None:
+async def test_the_group_is_required_if_there_are_several(client: httpx.AsyncClient) -> None:
     [result] = await push(client, 1)
     for group in ("g", "h"):
         await pop_payloads(client, consumerGroup=group)
-    assert_problem(await client.post(path(result, "/dlq")), 422, "invalid_request")
-    body = (await client.post(path(result, "/dlq"), json={"consumerGroup": "h"})).json()
+    assert_problem(await client.post(message_path(result, "/dlq")), 422, "invalid_request")
+    body = (await client.post(message_path(result, "/dlq"), json={"consumerGroup": "h"})).json()
     assert body["consumerGroup"] == "h"
-    assert_problem(await client.post(path(result, "/dlq"), json={"group": "h"}), 422, "invalid_request")
+    assert_problem(
+        await client.post(message_path(result, "/dlq"), json={"group": "h"}), 422, "invalid_request"
+    )
 
 
 async def test_a_finished_message_cannot_be_declared_dead(client: httpx.AsyncClient) -> None:
     [result] = await push(client, 1)
     await pop_payloads(client, autoAck="true")
-    assert_problem(await client.post(path(result, "/dlq")), 409, "wrong_state")
+    assert_problem(await client.post(message_path(result, "/dlq")), 409, "wrong_state")
 
 
 async def test_a_retry_into_a_full_queue_gets_429(client: httpx.AsyncClient) -> None:
@@ -171,10 +187,10 @@ async def test_a_retry_into_a_full_queue_gets_429(client: httpx.AsyncClient) -> 
     await ack(client, (await pop(client))[0], "dlq")
     await push(client, 2)
     await configure(client, maxSize=1)
-    assert_problem(await client.post(path(result, "/retry")), 429, "queue_full")
+    assert_problem(await client.post(message_path(result, "/retry")), 429, "queue_full")
 
 
-async def test_dead_letters_come_decrypted_filtered_and_counted(client: httpx.AsyncClient) -> None:
+async def test_dead_letters_are_decrypted_filtered_and_counted(client: httpx.AsyncClient) -> None:
     await configure(client, encryptionEnabled=True, retryLimit=0)
     for name in "xy":
         await push(client, {"secret": name}, partition=name)
@@ -184,26 +200,30 @@ async def test_dead_letters_come_decrypted_filtered_and_counted(client: httpx.As
     body = await get(client, "/dlq", queue="q", consumerGroup="g", limit=1)
     assert (body["total"], len(body["messages"]), body["pagination"]) == (2, 1, {"limit": 1, "offset": 0})
     body = await get(client, "/dlq", queue="q", consumerGroup="g", partition="x")
-    [letter] = body["messages"]
-    assert (letter["data"], letter["errorMessage"], letter["consumerGroup"]) == ({"secret": "x"}, "no x", "g")
+    [dead_letter] = body["messages"]
+    assert (dead_letter["data"], dead_letter["errorMessage"], dead_letter["consumerGroup"]) == (
+        {"secret": "x"},
+        "no x",
+        "g",
+    )
     assert (body["total"], body["totalIsExact"]) == (1, True)
     assert (await get(client, "/dlq"))["total"] == 4
     assert (await get(client, "/dlq", **{"from": "2100-01-01T00:00:00Z"}))["messages"] == []
     assert len((await get(client, "/dlq", to="2100-01-01"))["messages"]) == 4
-    assert (await get(client, "/dlq", queue="nobody"))["total"] == 0
+    assert (await get(client, "/dlq", queue="unknown"))["total"] == 0
     assert_problem(await client.get("/api/v1/dlq?from=soon"), 422, "invalid_request")
-    [seen] = (await get(client, "/messages", queue="q", partition="y"))["messages"]
-    assert seen["data"] == {"secret": "y"}
+    [message] = (await get(client, "/messages", queue="q", partition="y"))["messages"]
+    assert message["data"] == {"secret": "y"}
 
 
-async def test_a_payload_without_its_key_does_not_hide_its_neighbours(
-    client: httpx.AsyncClient, app: Any
+async def test_a_payload_without_its_key_does_not_hide_other_messages(
+    client: httpx.AsyncClient, app: FastAPI
 ) -> None:
     await configure(client, encryptionEnabled=True)
-    await push(client, "sealed")
+    await push(client, "encrypted")
     await configure(client, encryptionEnabled=False)
     await push(client, "plain")
-    app.state.services.broker.cipher._keys.clear()
+    app_services(app).broker.cipher._keys.clear()
     newest, oldest = (await get(client, "/messages", queue="q"))["messages"]
     assert newest["data"] == "plain"
     assert oldest["data"] is None

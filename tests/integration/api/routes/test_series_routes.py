@@ -1,4 +1,4 @@
-"""The series routes on real servers."""
+"""The routes for series, on real servers."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def warehouse(warehouse_url: str) -> Warehouse:
 
 @pytest.fixture
 def settings(database_url: str, redis_url: str, warehouse_url: str, tmp_path: Path) -> Settings:
-    """Streams of its own, and nobody who emits to them."""
-    own = urlunsplit(urlsplit(redis_url)._replace(path="/7"))
-    with Redis.from_url(own) as redis:
+    """A Redis database of its own without an emitter."""
+    own_redis_url = urlunsplit(urlsplit(redis_url)._replace(path="/7"))
+    with Redis.from_url(own_redis_url) as redis:
         redis.flushdb()
     return Settings(
         home=tmp_path,
         postgres_url=database_url,
-        redis_url=own,
+        redis_url=own_redis_url,
         clickhouse_url=warehouse_url,
         metrics_enabled=False,
     )
@@ -60,47 +60,49 @@ def queue() -> str:
 
 
 @pytest_asyncio.fixture
-async def without_clickhouse(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
-    away = settings.model_copy(update={"clickhouse_url": f"http://127.0.0.1:{any_free_port()}/default"})
-    made = create_app(away)
-    async with made.router.lifespan_context(made):
-        transport = httpx.ASGITransport(made, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as opened:
-            yield opened
+async def client_without_clickhouse(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    unreachable = settings.model_copy(
+        update={"clickhouse_url": f"http://127.0.0.1:{any_free_port()}/default"}
+    )
+    app = create_app(unreachable)
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as http_client:
+            yield http_client
 
 
-def seconds(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp()
+def parse_seconds(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp).timestamp()
 
 
-def last(series: dict[str, Any]) -> dict[str, Any]:
+def last_point(series: dict[str, Any]) -> dict[str, Any]:
     point: dict[str, Any] = series["timeseries"][-1]
     return point
 
 
 async def test_a_queue_has_a_series(client: httpx.AsyncClient, warehouse: Warehouse, queue: str) -> None:
     await push(client, 1, queue=queue)
-    at = time.time() - 30
+    time_s = time.time() - 30
     insert_rows(
         warehouse,
-        landing_row(at, queue=queue, enqueued=2, depth=(9, 4), delayed=(6, 5), running=1, limit=2),
-        landing_row(at, queue=queue, group="g", dequeued=1, depth=3, wait_ms=(5,)),
+        landing_row(time_s, queue=queue, enqueued=2, depth=(9, 4), delayed=(6, 5), running=1, limit=2),
+        landing_row(time_s, queue=queue, group="g", dequeued=1, depth=3, wait_ms=(5,)),
     )
     series = await get(client, f"/queues/{queue}/metrics", period="5m")
     assert (series["queue"], series["resolution"], series["tier"]) == (queue, "5s", "5s")
     assert len(series["timeseries"]) == 60
-    assert set(last(series)) == {"timestamp", *FIELDS, "carried", "complete"}
-    assert last(series)["queue_depth"] == {"max": 4, "last": 4}
-    assert last(series)["delayed"] == {"max": 5, "last": 5}
-    assert last(series)["concurrency"] == {"max": 1, "limit": 2, "utilization_pct": 50.0}
-    assert last(series)["carried"]
+    assert set(last_point(series)) == {"timestamp", *FIELDS, "carried", "complete"}
+    assert last_point(series)["queue_depth"] == {"max": 4, "last": 4}
+    assert last_point(series)["delayed"] == {"max": 5, "last": 5}
+    assert last_point(series)["concurrency"] == {"max": 1, "limit": 2, "utilization_pct": 50.0}
+    assert last_point(series)["carried"]
     assert sum(point["throughput"]["enqueued"] for point in series["timeseries"]) == 2
-    assert seconds(series["freshness"]) == pytest.approx(at, abs=0.01)
+    assert parse_seconds(series["freshness"]) == pytest.approx(time_s, abs=0.01)
     group = await get(client, f"/queues/{queue}/metrics", group="g")
-    assert (group["group"], last(group)["queue_depth"]["last"]) == ("g", 3)
+    assert (group["group"], last_point(group)["queue_depth"]["last"]) == ("g", 3)
 
 
-async def test_parts_of_a_point_can_be_chosen(
+async def test_fields_of_a_point_can_be_selected(
     client: httpx.AsyncClient, warehouse: Warehouse, queue: str
 ) -> None:
     await push(client, 1, queue=queue)
@@ -110,12 +112,14 @@ async def test_parts_of_a_point_can_be_chosen(
     for fields in ("throughput", "latency,queue_depth", "failures", "runtime, concurrency", "delayed"):
         chosen = await get(client, path, fields=fields)
         names = [name.strip() for name in fields.split(",")]
-        assert set(last(chosen)) == {"timestamp", *names, "carried", "complete"}
+        assert set(last_point(chosen)) == {"timestamp", *names, "carried", "complete"}
         assert [point["throughput"] for point in chosen["timeseries"] if "throughput" in names] == [
             point["throughput"] for point in whole["timeseries"] if "throughput" in names
         ]
         if "queue_depth" in names:
-            assert last(chosen)["queue_depth"] == last(whole)["queue_depth"] == {"max": 4, "last": 4}
+            assert (
+                last_point(chosen)["queue_depth"] == last_point(whole)["queue_depth"] == {"max": 4, "last": 4}
+            )
     for fields in ("throughput,speed", "", ","):
         refused = await client.get(f"/api/v1{path}", params={"fields": fields})
         assert ", ".join(FIELDS) in assert_problem(refused, 422, "invalid_request")
@@ -125,14 +129,14 @@ async def test_an_environment_has_a_series_of_its_own(
     client: httpx.AsyncClient, warehouse: Warehouse
 ) -> None:
     environment = f"env-{uuid4().hex[:8]}"
-    at = time.time() - 60
+    time_s = time.time() - 60
     insert_rows(
         warehouse,
-        landing_row(at, queue="a", environment=environment, enqueued=2, depth=50, wait_ms=(10,)),
-        landing_row(at, queue="b", environment=environment, enqueued=3, depth=70, wait_ms=(30,)),
-        landing_row(at, queue="b", environment=environment, delayed=8, env_delayed=(14, 11)),
-        landing_row(at, queue="", environment=environment, env_depth=(130, 120), env_oldest_age_ms=1_000),
-        landing_row(at, queue="a", environment="another", enqueued=9, env_depth=9),
+        landing_row(time_s, queue="a", environment=environment, enqueued=2, depth=50, wait_ms=(10,)),
+        landing_row(time_s, queue="b", environment=environment, enqueued=3, depth=70, wait_ms=(30,)),
+        landing_row(time_s, queue="b", environment=environment, delayed=8, env_delayed=(14, 11)),
+        landing_row(time_s, queue="", environment=environment, env_depth=(130, 120), env_oldest_age_ms=1_000),
+        landing_row(time_s, queue="a", environment="another", enqueued=9, env_depth=9),
     )
     series = await get(client, f"/environments/{environment}/queue-metrics", period="5m")
     assert series["environment"] == environment
@@ -141,16 +145,16 @@ async def test_an_environment_has_a_series_of_its_own(
     assert point["queue_depth"] == {"max": 130, "last": 120}
     assert point["delayed"] == {"max": 14, "last": 11}
     assert point["latency"]["avg_wait_ms"] == 20.0
-    assert last(series)["queue_depth"] == {"max": 120, "last": 120}
-    assert last(series)["carried"]
-    assert last(series)["latency"]["max_age_ms"] > 50_000
+    assert last_point(series)["queue_depth"] == {"max": 120, "last": 120}
+    assert last_point(series)["carried"]
+    assert last_point(series)["latency"]["max_age_ms"] > 50_000
 
 
-async def test_what_nobody_knows_is_not_found(client: httpx.AsyncClient) -> None:
-    unknown = await client.get("/api/v1/queues/nobody/metrics")
-    assert "nobody" in assert_problem(unknown, 404, "unknown_queue")
-    unknown = await client.get("/api/v1/environments/nowhere/queue-metrics")
-    assert "nowhere" in assert_problem(unknown, 404, "unknown_environment")
+async def test_an_unknown_queue_or_environment_gets_404(client: httpx.AsyncClient) -> None:
+    unknown = await client.get("/api/v1/queues/unknown/metrics")
+    assert "unknown" in assert_problem(unknown, 404, "unknown_queue")
+    unknown = await client.get("/api/v1/environments/missing/queue-metrics")
+    assert "missing" in assert_problem(unknown, 404, "unknown_environment")
 
 
 async def test_an_environment_is_known_by_its_queues(client: httpx.AsyncClient, queue: str) -> None:
@@ -159,18 +163,20 @@ async def test_an_environment_is_known_by_its_queues(client: httpx.AsyncClient, 
     assert series["environment"] == "default"
 
 
-async def test_a_queue_that_is_no_more_still_has_its_past(
+async def test_a_deleted_queue_keeps_its_series(
     client: httpx.AsyncClient, warehouse: Warehouse, queue: str
 ) -> None:
-    at = time.time() - 60
-    insert_rows(warehouse, landing_row(at, queue=queue, depth=4), landing_row(at + 20, queue=queue, depth=0))
-    assert last(await get(client, f"/queues/{queue}/metrics"))["queue_depth"]["last"] == 0
+    time_s = time.time() - 60
+    insert_rows(
+        warehouse, landing_row(time_s, queue=queue, depth=4), landing_row(time_s + 20, queue=queue, depth=0)
+    )
+    assert last_point(await get(client, f"/queues/{queue}/metrics"))["queue_depth"]["last"] == 0
 
 
 @pytest.mark.parametrize(
     "window", [{"period": "soon"}, {"resolution": "7s"}, {"from": "2020-01-01T00:00:00Z"}, {"to": "x"}]
 )
-async def test_a_window_that_cannot_be_is_refused(
+async def test_an_invalid_window_is_refused_by_series_routes(
     client: httpx.AsyncClient, queue: str, window: dict[str, str]
 ) -> None:
     await push(client, 1, queue=queue)
@@ -178,63 +184,68 @@ async def test_a_window_that_cannot_be_is_refused(
         assert_problem(await client.get(path, params=window), 422, "invalid_request")
 
 
-async def test_without_clickhouse_it_says_so(without_clickhouse: httpx.AsyncClient, queue: str) -> None:
-    await push(without_clickhouse, 1, queue=queue)
+async def test_series_without_clickhouse_get_503(
+    client_without_clickhouse: httpx.AsyncClient, queue: str
+) -> None:
+    await push(client_without_clickhouse, 1, queue=queue)
     for path in (f"/api/v1/queues/{queue}/metrics", "/api/v1/environments/default/queue-metrics"):
-        answer = await without_clickhouse.get(path)
-        assert "does not answer" in assert_problem(answer, 503, "warehouse_unavailable")
-        assert answer.headers["retry-after"] == "1"
-    assert_problem(await without_clickhouse.get("/api/v1/queues/nobody/metrics"), 404, "unknown_queue")
+        response = await client_without_clickhouse.get(path)
+        assert "does not answer" in assert_problem(response, 503, "warehouse_unavailable")
+        assert response.headers["retry-after"] == "1"
+    assert_problem(
+        await client_without_clickhouse.get("/api/v1/queues/unknown/metrics"), 404, "unknown_queue"
+    )
 
 
-async def test_the_answer_says_how_complete_it_is(
+async def test_a_series_reports_its_completeness(
     client: httpx.AsyncClient, settings: Settings, warehouse: Warehouse, queue: str
 ) -> None:
     await push(client, 1, queue=queue)
-    at = int(time.time()) - 60
+    time_s = int(time.time()) - 60
     warehouse.command(
         "INSERT INTO set_aside (metric, reason, stream, at, events, example) VALUES "
-        f"('queue', 'trimmed', 's', {at}, 7, ''), ('queue', 'not_a_number', 's', {at}, 2, ''), "
-        f"('queue', 'stream_replaced', 's', {at}, 0, ''), ('queue', 'trimmed', 's', {at - 86_400}, 50, ''), "
-        f"('another', 'trimmed', 's', {at}, 900, '')"
+        f"('queue', 'trimmed', 's', {time_s}, 7, ''), ('queue', 'not_a_number', 's', {time_s}, 2, ''), "
+        f"('queue', 'stream_replaced', 's', {time_s}, 0, ''), "
+        f"('queue', 'trimmed', 's', {time_s - 86_400}, 50, ''), "
+        f"('another', 'trimmed', 's', {time_s}, 900, '')"
     )
     path = f"/queues/{queue}/metrics"
-    asked = time.time()
+    requested_s = time.time()
     series = await get(client, path)
     assert {name: series["completeness"][name] for name in ("lost", "rejected", "streams_replaced")} == {
         "lost": 7,
         "rejected": 2,
         "streams_replaced": 1,
     }
-    assert asked - 1.5 < seconds(series["completeness"]["complete_until"]) < time.time()
+    assert requested_s - 1.5 < parse_seconds(series["completeness"]["complete_until"]) < time.time()
     assert [point["complete"] for point in series["timeseries"][-3::2]] == [True, False]
     with Redis.from_url(settings.redis_url) as redis:
         key = QUEUE.stream_keys[0]
-        for second in (at, at + 30):
+        for second in (time_s, time_s + 30):
             redis.xadd(key, {"eq": 1}, id=f"{second * 1000}-0")
-        write_positions(redis, {key: Position(f"{at * 1000}-0", 1)})
+        write_positions(redis, {key: Position(f"{time_s * 1000}-0", 1)})
         behind = await get(client, path)
-        assert seconds(behind["completeness"]["complete_until"]) == at - 1
-        complete = [seconds(p["timestamp"]) + 5 <= at - 1 for p in behind["timeseries"]]
+        assert parse_seconds(behind["completeness"]["complete_until"]) == time_s - 1
+        complete = [parse_seconds(p["timestamp"]) + 5 <= time_s - 1 for p in behind["timeseries"]]
         assert [p["complete"] for p in behind["timeseries"]] == complete
         redis.flushdb()
 
 
 async def test_a_broker_process_has_a_series(client: httpx.AsyncClient, warehouse: Warehouse) -> None:
-    at = int(time.time() - 30) // 5 * 5
+    time_s = int(time.time() - 30) // 5 * 5
     warehouse.command(
         f"""INSERT INTO worker_landing
                 (hostname, worker, at, events, newest_ms, seen_ms, seen_id, push_requests,
                  parked_pops_max, parked_pops_last, late_ms)
-            VALUES ('here', '1', {at}, 1, {at}000, {at}000, {at}000, 12, 7, 3, [4, 4, 4])"""
+            VALUES ('here', '1', {time_s}, 1, {time_s}000, {time_s}000, {time_s}000, 12, 7, 3, [4, 4, 4])"""
     )
     series = await get(client, "/workers/here/1/metrics", period="5m")
     assert (series["metric"], series["tier"], len(series["timeseries"])) == ("worker", "5s", 60)
     assert sum(point["push_requests"] for point in series["timeseries"]) == 12
-    [seen] = [point for point in series["timeseries"] if point["push_requests"]]
-    assert seen["parked_pops"] == {"max": 7, "last": 3}
-    assert (seen["late_ms"]["count"], seen["late_ms"]["p99"]) == (3, 4)
-    assert last(series)["parked_pops"]["last"] == 3
+    [point] = [point for point in series["timeseries"] if point["push_requests"]]
+    assert point["parked_pops"] == {"max": 7, "last": 3}
+    assert (point["late_ms"]["count"], point["late_ms"]["p99"]) == (3, 4)
+    assert last_point(series)["parked_pops"]["last"] == 3
     other = await get(client, "/workers/elsewhere/0/metrics")
     assert {point["push_requests"] for point in other["timeseries"]} == {0}
     assert_problem(await client.get("/api/v1/workers/here/x/metrics"), 422, "invalid_request")

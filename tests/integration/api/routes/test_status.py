@@ -1,4 +1,4 @@
-"""How queues are doing."""
+"""The routes for status pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.warehouse.schema_migrations import migrate
 from tests.integration.api.calls import ack, assert_problem, get, pop, push
 
 
-async def test_status_is_current_to_the_moment(client: httpx.AsyncClient) -> None:
+async def test_status_reports_current_totals(client: httpx.AsyncClient) -> None:
     await push(client, 1, 2, 3)
     [message] = await pop(client)
     body = await get(client, "/status")
@@ -41,7 +41,7 @@ async def test_status_is_current_to_the_moment(client: httpx.AsyncClient) -> Non
     assert_problem(await client.get("/api/v1/status?task=%00"), 422, "invalid_request")
 
 
-async def test_a_queue_in_detail_and_its_messages(client: httpx.AsyncClient) -> None:
+async def test_status_describes_a_queue_and_lists_its_messages(client: httpx.AsyncClient) -> None:
     await push(client, "a", "b", queue="ns.t")
     body = await get(client, "/status/queues/ns.t")
     assert (body["queue"]["name"], body["queue"]["task"], body["queue"]["config"]["retryLimit"]) == (
@@ -52,34 +52,34 @@ async def test_a_queue_in_detail_and_its_messages(client: httpx.AsyncClient) -> 
     assert body["totals"]["messages"]["pending"] == body["totals"]["pending"] == 2
     messages = (await get(client, "/status/queues/ns.t/messages", limit=1))["messages"]
     assert [m["data"] for m in messages] == ["b"]
-    assert_problem(await client.get("/api/v1/status/queues/nobody"), 404, "unknown_queue")
-    assert_problem(await client.get("/api/v1/status/queues/nobody/messages"), 404, "unknown_queue")
+    assert_problem(await client.get("/api/v1/status/queues/unknown"), 404, "unknown_queue")
+    assert_problem(await client.get("/api/v1/status/queues/unknown/messages"), 404, "unknown_queue")
 
 
 @pytest_asyncio.fixture
-async def upkeep(database_url: str) -> AsyncIterator[MaintenanceLock]:
-    """Whoever has this session does the maintenance: the application, which comes later, does none."""
+async def maintenance_lock(database_url: str) -> AsyncIterator[MaintenanceLock]:
+    """The lock, taken before the application starts, so that the application does no maintenance."""
     session = await MaintenanceLock.acquire(database_url)
     assert session is not None
     yield session
     await session.close()
 
 
-async def test_what_the_last_reconciliation_found_is_told(
-    upkeep: MaintenanceLock, client: httpx.AsyncClient, database: Database
+async def test_status_reports_the_last_reconciliation(
+    maintenance_lock: MaintenanceLock, client: httpx.AsyncClient, database: Database
 ) -> None:
     await push(client, 1, 2)
     assert await get(client, "/status/reconciliation") == {"endedAt": None}
     await database.fetch("UPDATE tallies SET messages = 5 WHERE group_id = 0")
-    assert [await Reconciliation(upkeep).run_step() for _ in range(2)] == [False, True]
-    found = await get(client, "/status/reconciliation")
-    assert (found["queues"], found["partitions"], found["drift"], found["orphans"]) == (1, 1, 3, 0)
-    [finding] = found["findings"]
+    assert [await Reconciliation(maintenance_lock).run_step() for _ in range(2)] == [False, True]
+    report = await get(client, "/status/reconciliation")
+    assert (report["queues"], report["partitions"], report["drift"], report["orphans"]) == (1, 1, 3, 0)
+    [finding] = report["findings"]
     assert finding == {"queue": "q", "what": "total pushed", "messages": -3, "corrected": True}
     assert (await get(client, "/status"))["messages"]["pushed"] == 2
 
 
-async def test_there_is_nothing_to_refresh(client: httpx.AsyncClient) -> None:
+async def test_stats_refresh_succeeds(client: httpx.AsyncClient) -> None:
     assert (await client.post("/api/v1/stats/refresh")).json()["success"] is True
 
 
@@ -102,12 +102,12 @@ async def test_a_queue_has_a_history(
     assert len(body[points]) == 60
     assert (body["interval"], body["timeRange"]["to"]) == ("1m", iso(end))
     assert len((await get(client, path, queue="q"))[points]) > 0
-    assert_problem(await client.get(f"/api/v1{path}?queue=nobody"), 404, "unknown_queue")
+    assert_problem(await client.get(f"/api/v1{path}?queue=unknown"), 404, "unknown_queue")
     assert_problem(await client.get(f"/api/v1{path}?queue=q&interval=week"), 422, "invalid_request")
     assert points in await get(client, path)
 
 
-async def test_every_route_of_the_contract_is_described(client: httpx.AsyncClient) -> None:
+async def test_openapi_describes_every_public_route(client: httpx.AsyncClient) -> None:
     paths = (await client.get("/openapi.json")).json()["paths"]
     assert {
         f"/api/v1{path}"
