@@ -40,7 +40,9 @@ async def test_an_unknown_option_reaches_the_error_callback(queen: Queen, queue:
         failures.append(str(error))
 
     await queen.queue(queue).config({"lease_tme": 5}).create().on_error(on_error)
-    assert failures == ["unknown option 'leaseTme': did you mean leaseTime?"]
+    [failure] = failures
+    assert "'leaseTme'" in failure
+    assert "leaseTime?" in failure
 
 
 async def test_any_json_is_pushed_popped_and_acked(queen: Queen, queue: str) -> None:
