@@ -1,7 +1,7 @@
-"""The Python client: push, pop, settle and consume, enqueue and work, asynchronously or from plain threads.
+"""Python client: push, pop, ack, consume, enqueue and work, asynchronously or from threads.
 
-It speaks HTTP to a broker and imports nothing else of Penstock, so it needs msgspec alone. The
-asynchronous `Client` is the only implementation; `SyncClient` drives one on an event loop of its own.
+It speaks HTTP to a broker, imports nothing else of Penstock, and depends on msgspec only. The asynchronous
+`Client` is the only implementation; `SyncClient` runs one on an event loop in a thread.
 """
 
 from penstock.client.buffer import Buffer

@@ -1,4 +1,4 @@
-"""Pushes collected in memory and sent together."""
+"""Collect pushes in memory and send them together."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typing import Any, Self
 from uuid import UUID
 
 from penstock.client.errors import ClientError, FlushFailed
-from penstock.client.http.calls import Calls
-from penstock.client.messages import NewMessage, PushItem, item_of
+from penstock.client.http.broker_api import BrokerApi
+from penstock.client.messages import NewMessage, PushItem, push_item
 
 logger = logging.getLogger("penstock.client")
 
 
 class Buffer:
-    """Messages for one queue, pushed in the order they were given: by number, by age, and at the end.
+    """Messages for one queue, pushed in order: when the buffer is full, after an interval, and at the end.
 
-    Until they are pushed they are in this process's memory only. A push that failed (after all attempts)
-    stops the buffer: nothing behind it is sent. The next `push`, `flush` or `close` raises FlushFailed with
-    everything that is not at the broker, in order; then the buffer is empty and may be used again. Whoever
-    fills it waits until it is sent, so memory stays bounded.
+    Until they are pushed they are only in this process's memory. A push that fails after all attempts stops
+    the buffer: nothing behind it is sent. The next `push`, `flush` or `close` raises FlushFailed with every
+    unsent message, in order; then the buffer is empty and can be used again. A push into a full buffer waits
+    until it is sent, so memory stays bounded.
     """
 
     def __init__(
-        self, calls: Calls, queue: str, size: int, interval_s: float, siblings: list[Buffer]
+        self, api: BrokerApi, queue: str, size: int, interval_s: float, registry: list[Buffer]
     ) -> None:
         if size < 1:
             raise ValueError(f"size must be 1 or more, not {size}")
         if interval_s <= 0:
             raise ValueError(f"interval_s must be more than 0, not {interval_s}")
-        self._calls = calls
+        self._api = api
         self._queue = queue
         self._size = size
         self._interval_s = interval_s
-        self._siblings = siblings
+        self._registry = registry
         self._waiting: list[tuple[NewMessage, PushItem]] = []
         self._sending = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
-        self._by_age: asyncio.Task[None] | None = None
+        self._interval_flush: asyncio.Task[None] | None = None
         self._failure: tuple[str, bool] | None = None
         self._closed = False
 
@@ -63,13 +63,15 @@ class Buffer:
         transaction_id: str | None = None,
         trace_id: UUID | str | None = None,
     ) -> None:
-        """Add a message; sends the buffer when it is full. When this raises FlushFailed, the message is part
-        of what was not sent."""
+        """Add a message; send the buffer when it is full.
+
+        If this raises FlushFailed, the message is among the unsent ones.
+        """
         if self._closed:
-            raise RuntimeError("the buffer is closed: make another with buffered()")
+            raise RuntimeError("The buffer is closed. Create another one with buffered().")
         message = NewMessage(self._queue, payload, partition, transaction_id, trace_id)
-        item = item_of(message)
-        self._calls.identify([item])
+        item = push_item(message)
+        self._api.assign_transaction_ids([item])
         self._waiting.append((replace(message, transaction_id=item.transaction_id), item))
         self._raise_failure()
         if len(self._waiting) >= self._size:
@@ -78,18 +80,18 @@ class Buffer:
             self._start_timer()
 
     async def flush(self) -> None:
-        """Send what was added until now. Raises FlushFailed with all that could not be sent."""
+        """Send all buffered messages. Raises FlushFailed with those that could not be sent."""
         await self._send_all(len(self._waiting))
         self._raise_failure()
 
     async def close(self) -> None:
-        """Send everything and end. May be called twice; after a failure too, the buffer is closed."""
+        """Send everything and close the buffer, also after a failure. May be called twice."""
         self._closed = True
-        if self in self._siblings:
-            self._siblings.remove(self)
+        if self in self._registry:
+            self._registry.remove(self)
         await self.flush()
-        if self._by_age is not None:
-            await self._by_age
+        if self._interval_flush is not None:
+            await self._interval_flush
 
     def _raise_failure(self) -> None:
         if self._failure is None:
@@ -101,49 +103,50 @@ class Buffer:
         raise FlushFailed(unsent, reason, uncertain=uncertain)
 
     async def _send_all(self, count: int) -> None:
-        """Send the first `count` messages in order, as many at a time as the buffer holds."""
+        """Send the first `count` messages in order, one buffer size at a time."""
         async with self._sending:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
             try:
                 while count > 0 and self._waiting and self._failure is None:
-                    some = min(count, self._size)
-                    await self._send_some(some)
-                    count -= some
+                    batch_size = min(count, self._size)
+                    await self._send_batch(batch_size)
+                    count -= batch_size
             finally:
                 if self._waiting and self._timer is None and self._failure is None and not self._closed:
                     self._start_timer()
 
-    async def _send_some(self, count: int) -> None:
-        """Send the first messages. They stay in the buffer until they are answered: whoever is cancelled on
-        the way loses nothing, and what is sent twice is a duplicate.
+    async def _send_batch(self, count: int) -> None:
+        """Send the first messages. They stay in the buffer until the broker answers.
 
-        What is refused while others are taken is sent again by itself. The answer to that says why: if the
-        queue is full, it is tried again like any push; if a message cannot be taken at all, that ends it.
+        A cancelled call therefore loses nothing, and a message sent twice is a duplicate.
+
+        Messages that fail while others succeed are sent again alone. The response to that gives the reason: a
+        full queue is retried like any push; an invalid message ends the flush.
         """
-        while some := self._waiting[:count]:
-            count = len(some)  # there may be fewer by now; what is added from here on is not meant
+        while batch := self._waiting[:count]:
+            count = len(batch)  # there may be fewer by now; later messages do not belong to this batch
             try:
-                results = await self._calls.push([item for _, item in some], set())
+                results = await self._api.push([item for _, item in batch], set())
             except ClientError as error:
                 self._failure = (error.detail, error.uncertain)
                 return
             failed = [result for result in results if result.status == "failed"]
-            self._waiting[:count] = [some[result.index] for result in failed]
+            self._waiting[:count] = [batch[result.index] for result in failed]
             if len(failed) == count:
                 self._failure = (failed[0].error or "refused", False)
                 return
             count = len(failed)
 
     def _start_timer(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._come_of_age)
+        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._on_interval)
 
-    def _come_of_age(self) -> None:
+    def _on_interval(self) -> None:
         self._timer = None
-        self._by_age = asyncio.create_task(self._flush_by_age())
+        self._interval_flush = asyncio.create_task(self._flush_after_interval())
 
-    async def _flush_by_age(self) -> None:
+    async def _flush_after_interval(self) -> None:
         await self._send_all(len(self._waiting))
         if self._failure is not None:
-            logger.error("pushes to %s failed and wait to be handed back: %s", self._queue, self._failure[0])
+            logger.error("Pushes to %s failed and stay in the buffer: %s", self._queue, self._failure[0])

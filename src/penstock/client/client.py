@@ -1,4 +1,4 @@
-"""The asynchronous client: one method per thing a producer or consumer wants."""
+"""The asynchronous client."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from uuid import UUID
 
 from penstock.client.buffer import Buffer
 from penstock.client.consumer import Consumer, Handler, LeaseLostCallback
-from penstock.client.deferred import Results
+from penstock.client.deferred import Results, finish_ack, finish_acks, finish_pushes
 from penstock.client.errors import FlushFailed
-from penstock.client.http.calls import Calls
+from penstock.client.http.broker_api import BrokerApi
 from penstock.client.messages import (
+    AckItem,
     AckResult,
     Message,
     NewMessage,
     PushResult,
-    Settlement,
-    item_of,
-    settlement_of,
+    ack_item,
+    push_item,
 )
 from penstock.client.operations import Operations
-from penstock.client.polling import finish_ack, finish_acks, finish_pushes
-from penstock.client.pop_request import AnyQueue, Pop, Subscription
+from penstock.client.pop_request import AnyQueue, PopRequest, Subscription
 from penstock.client.settings import ClientSettings
 from penstock.client.tasks import Tasks
 from penstock.client.transaction import Transaction
@@ -32,18 +31,18 @@ from penstock.client.worker import Worker
 
 
 class Client:
-    """A connection to one broker, or to several that share a database: it stays with one while that answers.
+    """A client of one broker, or of several that share a database: it uses one until that fails.
 
-    Use it with `async with`, or call `close()` at the end. It may be used by many tasks of one event loop at
-    once. What it does about failures is in the settings and in the documentation of the client.
+    Use it with `async with`, or call `close()` at the end. Many tasks of one event loop may share it. The
+    settings and the client guide describe how it handles failures.
     """
 
     def __init__(self, urls: str | Sequence[str], settings: ClientSettings | None = None) -> None:
-        self._calls = Calls(urls, settings or ClientSettings())
+        self._api = BrokerApi(urls, settings or ClientSettings())
         self._buffers: list[Buffer] = []
         self._consumers: set[Consumer] = set()
         self._workers: set[Worker] = set()
-        self.tasks = Tasks(self._calls, self._workers)
+        self.tasks = Tasks(self._api, self._workers)
         """Run queues: enqueue, dequeue, workers, limits."""
 
     async def __aenter__(self) -> Self:
@@ -55,9 +54,9 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Stop consumers and workers in good order, push what is buffered, close the connections.
+        """Stop consumers and workers gracefully, push buffered messages, close the connections.
 
-        May be called twice. Raises FlushFailed with what could not be pushed, of all buffers together.
+        May be called twice. Raises FlushFailed with the messages of all buffers that could not be pushed.
         """
         failures: list[FlushFailed] = []
         try:
@@ -72,46 +71,46 @@ class Client:
                 except FlushFailed as failure:
                     failures.append(failure)
         finally:
-            self._calls.close()
+            self._api.close()
         if len(failures) == 1:
             raise failures[0]
         if failures:
             unsent = [message for failure in failures for message in failure.unsent]
             raise FlushFailed(unsent, failures[0].reason, uncertain=any(f.uncertain for f in failures))
 
-    # Pushing
+    # Push
 
     async def push(
         self,
         queue: str,
-        payload: Any,
+        payload: object,
         *,
         partition: str | None = None,
         transaction_id: str | None = None,
         trace_id: UUID | str | None = None,
     ) -> PushResult:
-        """Append a message. Once this returns, it is on the broker's disk: in its place, or, if the result
-        has an `operation_id`, waiting to be put there in its order."""
+        """Append a message. When this returns, the message is durable: stored, or, if the result has an
+        `operation_id`, deferred and stored later in order."""
         [result] = await self.push_many([NewMessage(queue, payload, partition, transaction_id, trace_id)])
         return result
 
     async def push_many(self, messages: Iterable[NewMessage]) -> Results[PushResult]:
-        """Append messages with one request; one result each, in order. One that cannot be taken fails alone.
+        """Append messages with one request; one result each, in order. An invalid message fails alone.
 
-        Within a partition they stay together and in this order. Raises if none can be taken. A broker with
-        too much to do may take them for later: `queued` tells, and so does the `operation_id` of each result.
+        Within a partition they stay together and in this order. Raises if all of them fail. An overloaded
+        broker may defer them: see `queued` and the `operation_id` of each result.
         """
-        items = [item_of(message) for message in messages]
-        made = self._calls.identify(items)
-        return await finish_pushes(self._calls, await self._calls.push(items, made), made)
+        items = [push_item(message) for message in messages]
+        generated = self._api.assign_transaction_ids(items)
+        return await finish_pushes(self._api, await self._api.push(items, generated), generated)
 
     def buffered(self, queue: str, *, size: int = 100, interval_s: float = 0.5) -> Buffer:
-        """Pushes to a queue that are sent together: `size` at a time, at the latest after `interval_s`."""
-        buffer = Buffer(self._calls, queue, size, interval_s, self._buffers)
+        """Return a buffer that pushes `size` messages at a time, and after `interval_s` at the latest."""
+        buffer = Buffer(self._api, queue, size, interval_s, self._buffers)
         self._buffers.append(buffer)
         return buffer
 
-    # Consuming
+    # Pop and consume
 
     async def pop(
         self,
@@ -126,14 +125,14 @@ class Client:
         auto_ack: bool = False,
         subscription: Subscription | None = None,
     ) -> list[Message]:
-        """Take the next messages, up to `batch` from up to `partitions` partitions; none if there is nothing.
+        """Pop up to `batch` messages from up to `partitions` partitions; an empty list if there are none.
 
-        They are held under one lease until they are settled, or, with `auto_ack`, taken for good. With `wait`
-        an empty queue is waited for, up to `timeout_s`.
+        They are held under one lease until they are acked, or finished at once with `auto_ack`. With `wait`
+        the call waits up to `timeout_s` for the first message.
         """
         wait_s = timeout_s if wait else 0.0
-        return await self._calls.pop(
-            Pop(
+        return await self._api.pop(
+            PopRequest(
                 source=queue,
                 batch=batch,
                 partition=partition,
@@ -163,12 +162,12 @@ class Client:
         ack_interval_s: float = 1.0,
         on_lease_lost: LeaseLostCallback | None = None,
     ) -> Consumer:
-        """A consumer that calls the handler with each message, or, wrapped in `Batches`, with each batch.
+        """Return a consumer that calls the handler with each message, or with each batch (`Batches`).
 
-        Await it to run it. A message whose handler returns is acked; one whose handler raises has failed,
-        with the error's text. What else it promises is told at `Consumer`.
+        Await it to run it. A message is acked when its handler returns, and failed with the error's text when
+        it raises. `Consumer` describes the guarantees.
         """
-        asked = Pop(
+        pop_request = PopRequest(
             source=queue,
             batch=batch,
             partition=partition,
@@ -179,10 +178,10 @@ class Client:
             subscription=subscription,
         )
         return Consumer(
-            self._calls,
-            asked,
+            self._api,
+            pop_request,
             handler,
-            siblings=self._consumers,
+            registry=self._consumers,
             concurrency=concurrency,
             auto_renew=auto_renew,
             ordered=ordered,
@@ -191,81 +190,79 @@ class Client:
             on_lease_lost=on_lease_lost,
         )
 
-    # Settling
+    # TaskAcks
 
     async def ack(self, message: Message) -> AckResult:
-        """Finish a message. Raises LeaseLost if it is not held any more."""
-        return await self._settle_one(settlement_of(message, "completed"))
+        """Mark a message as completed. Raises LeaseLost if its lease is lost."""
+        return await self._ack_one(ack_item(message, "completed"))
 
     async def nack(self, message: Message, error: str = "") -> AckResult:
-        """Count a failed attempt: it comes again after the queue's delay, or is dead past its limit."""
-        return await self._settle_one(settlement_of(message, "failed", error))
+        """Count a failed attempt: the message is retried after the queue's delay, or dead past its limit."""
+        return await self._ack_one(ack_item(message, "failed", error))
 
     async def retry(self, message: Message) -> AckResult:
-        """Give a message back as if it had not been popped: no attempt is counted."""
-        return await self._settle_one(settlement_of(message, "retry"))
+        """Return a message without counting an attempt."""
+        return await self._ack_one(ack_item(message, "retry"))
 
     async def dead_letter(self, message: Message, error: str = "") -> AckResult:
-        """Declare a message dead now; no further attempt."""
-        return await self._settle_one(settlement_of(message, "dlq", error))
+        """Declare a message dead, without further attempts."""
+        return await self._ack_one(ack_item(message, "dlq", error))
 
     async def ack_many(self, messages: Iterable[Message]) -> Results[AckResult]:
-        """Finish messages with one request; one result each, in order. What is refused changes nothing."""
-        return await self._settle([settlement_of(message, "completed") for message in messages])
+        """Ack messages with one request; one result each, in order. A refused ack changes nothing."""
+        return await self._ack_many([ack_item(message, "completed") for message in messages])
 
     async def nack_many(self, messages: Iterable[Message], error: str = "") -> Results[AckResult]:
         """`nack` of many messages with one request, as `ack_many`."""
-        return await self._settle([settlement_of(message, "failed", error) for message in messages])
+        return await self._ack_many([ack_item(message, "failed", error) for message in messages])
 
     async def retry_many(self, messages: Iterable[Message]) -> Results[AckResult]:
         """`retry` of many messages with one request, as `ack_many`."""
-        return await self._settle([settlement_of(message, "retry") for message in messages])
+        return await self._ack_many([ack_item(message, "retry") for message in messages])
 
     async def dead_letter_many(self, messages: Iterable[Message], error: str = "") -> Results[AckResult]:
         """`dead_letter` of many messages with one request, as `ack_many`."""
-        return await self._settle([settlement_of(message, "dlq", error) for message in messages])
+        return await self._ack_many([ack_item(message, "dlq", error) for message in messages])
 
-    async def _settle_one(self, settlement: Settlement) -> AckResult:
-        return await finish_ack(self._calls, await self._calls.settle_one(settlement))
+    async def _ack_one(self, item: AckItem) -> AckResult:
+        return await finish_ack(self._api, await self._api.ack_one(item))
 
-    async def _settle(self, settlements: Sequence[Settlement]) -> Results[AckResult]:
-        return await finish_acks(self._calls, await self._calls.settle(settlements))
+    async def _ack_many(self, items: Sequence[AckItem]) -> Results[AckResult]:
+        return await finish_acks(self._api, await self._api.ack_many(items))
 
-    async def extend(self, held: Message | str, seconds: float = 60) -> datetime:
-        """Let a lease (a message's, or by its id) run for at least so long from now; returns its end.
+    async def extend(self, lease: Message | str, seconds: float = 60) -> datetime:
+        """Extend a lease (of a message, or by id) to at least `seconds` from now; return its expiry time.
 
-        It covers every message popped with it. Raises LeaseLost if it is not in force any more.
+        It covers every message of the same pop. Raises LeaseLost if the lease is lost.
         """
-        lease = held if isinstance(held, str) else held.lease_id
-        if lease is None:
-            raise ValueError("the message was taken for good (auto_ack): there is no lease to extend")
-        return await self._calls.extend(lease, seconds)
+        lease_id = lease if isinstance(lease, str) else lease.lease_id
+        if lease_id is None:
+            raise ValueError("The message was popped with auto_ack: it has no lease to extend.")
+        return await self._api.extend(lease_id, seconds)
 
     def transaction(self) -> Transaction:
-        """Pushes and acks that take effect together or not at all."""
-        return Transaction(self._calls)
+        """Return a transaction: pushes and acks that take effect together or not at all."""
+        return Transaction(self._api)
 
     @property
     def operations(self) -> Operations:
-        """What the broker accepted to do later."""
-        return self._calls.operations
+        """Deferred operations."""
+        return self._api.operations
 
     # Queues
 
     async def configure(
         self,
         queue: str,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         *,
         namespace: str | None = None,
         task: str | None = None,
     ) -> dict[str, Any]:
-        """Make a queue, or change its options (such as `leaseTime`); returns all that are in force."""
-        asked = {"queue": queue, "namespace": namespace, "task": task, "options": options or {}}
-        return await self._calls.configure(
-            {name: value for name, value in asked.items() if value is not None}
-        )
+        """Create a queue or change its options (such as `leaseTime`); return all options."""
+        body = {"queue": queue, "namespace": namespace, "task": task, "options": options or {}}
+        return await self._api.configure({name: value for name, value in body.items() if value is not None})
 
     async def options_of(self, queue: str) -> dict[str, Any]:
-        """The options of a queue. Raises NotFound if there is none."""
-        return await self._calls.options_of(queue)
+        """Return the options of a queue. Raises NotFound if it does not exist."""
+        return await self._api.options_of(queue)

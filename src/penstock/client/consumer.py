@@ -1,4 +1,4 @@
-"""Consumers: pop, call the handler, settle, again; and how they stop."""
+"""Consumers: pop messages, call the handler, ack, and shut down gracefully."""
 
 from __future__ import annotations
 
@@ -8,59 +8,65 @@ import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from penstock.client.delivery import Batches, Delivery, Handler, LeaseLostCallback, Work, cancelled
+from penstock.client.delivery import (
+    Batches,
+    Delivery,
+    DeliveryOptions,
+    Handler,
+    LeaseLostCallback,
+    is_being_cancelled,
+)
 from penstock.client.errors import ApiError, ClientError
-from penstock.client.http.calls import Calls
-from penstock.client.http.connections import Parting
-from penstock.client.http.transport import delay_before
-from penstock.client.lifecycle import Runner
+from penstock.client.http.broker_api import BrokerApi
+from penstock.client.http.connections import RequestCancellation
+from penstock.client.http.transport import retry_delay_s
+from penstock.client.lifecycle import Runner, cancel_gracefully, is_temporary
 from penstock.client.messages import Message
-from penstock.client.pop_request import Pop
-from penstock.client.stopping import leave, passes
+from penstock.client.pop_request import PopRequest
 
 __all__ = ["Batches", "Consumer", "Handler", "LeaseLostCallback"]
 
 logger = logging.getLogger("penstock.client")
 
-LEASE_TIME_KEPT_S = 60.0
-"""How long the lease time of a queue is believed before it is asked for again."""
+LEASE_TIME_CACHE_S = 60.0
+"""How long the lease time of a queue is cached."""
 
-SHORTEST_EXTENSION_S = 1.0
-"""A lease is extended by whole seconds."""
+MIN_EXTENSION_S = 1.0
+"""Leases are extended by whole seconds."""
 
-UNKNOWN_LEASE_S = 3.0
-"""What is taken for the lease time of a queue that cannot be asked. Renewing never makes a lease shorter."""
+FALLBACK_LEASE_S = 3.0
+"""The assumed lease time if the broker does not answer. Extending never shortens a lease."""
 
-RELEASE_S = 10.0
-"""How long giving back may take when a consumer has no time left."""
+RELEASE_TIMEOUT_S = 10.0
+"""Timeout of returning messages when a consumer is cancelled."""
 
 
 class Consumer(Runner):
-    """Calls a handler with messages until it is stopped.
+    """Call a handler with messages until stopped.
 
-    - `concurrency` handlers run at once. Messages of one partition are never handled at the same time, and in
-      their order: the broker gives a partition to one consumer of a group at a time.
-    - A message that fails is settled as failed, and the rest of its partition is given back, so that nothing
-      overtakes it; it comes first the next time. With `ordered=False` the rest is handled at once.
-    - A handler that is no coroutine function runs in a thread of its own.
-    - The lease is renewed for as long as the handler takes. When it is lost all the same (the broker was
-      away for too long, somebody moved the group), that is logged and told to `on_lease_lost`, what was not
-      begun is left to whoever has it now, and the consumer goes on.
-    - While brokers or their database are away it waits and tries again, for as long as it takes.
+    - `concurrency` handlers run at once. Messages of one partition are handled one after the other, in order:
+      the broker gives a partition to one consumer of a group at a time.
+    - A message whose handler raises is failed, and the rest of its partition is returned, so that no message
+      overtakes it; it is delivered first the next time. With `ordered=False` the rest is handled at once.
+    - A handler that is not a coroutine function runs in a thread.
+    - The consumer renews the lease while the handler runs. If the lease is lost nevertheless (the broker was
+      unreachable for too long, an operator moved the group), it logs that, calls `on_lease_lost`, skips the
+      messages that it has not started, and continues.
+    - While brokers or their database are unavailable it waits and retries without end.
 
-    `await consumer` (or `run()`) returns after `stop()`: handlers that run get `grace_s` to end, then they
-    are cancelled, and what was not finished is given back without counting an attempt. Cancelling `run()`
-    does the same with no grace. A thread cannot be cancelled: what it works on is left to its lease.
-    Whatever happens, a message that was not acked comes again.
+    `await consumer` (or `run()`) returns after `stop()`: running handlers get `grace_s` to end, then they are
+    cancelled, and unfinished messages are returned without counting an attempt. Cancelling `run()` does the
+    same without grace. A thread cannot be cancelled: its message returns when its lease expires. A message
+    that was not acked is always delivered again.
     """
 
     def __init__(
         self,
-        calls: Calls,
-        asked: Pop,
+        api: BrokerApi,
+        pop_request: PopRequest,
         handler: Handler,
         *,
-        siblings: set[Consumer],
+        registry: set[Consumer],
         concurrency: int,
         auto_renew: bool,
         ordered: bool,
@@ -70,20 +76,22 @@ class Consumer(Runner):
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
-        asked.path  # noqa: B018 - says at once what does not fit
-        super().__init__(siblings)
-        self._calls = calls
-        self._asked = asked
+        pop_request.path  # noqa: B018 - raises for invalid parameters
+        super().__init__(registry)
+        self._api = api
+        self._pop_request = pop_request
         self._concurrency = concurrency
         self._auto_renew = auto_renew
         self._grace_s = grace_s
-        self._work = Work(handler, ordered, ack_interval_s, on_lease_lost, lambda: self.stopping)
+        self._options = DeliveryOptions(
+            handler, ordered, ack_interval_s, on_lease_lost, lambda: self.stopping
+        )
         self._stop_event = asyncio.Event()
-        self._waiting: dict[asyncio.Task[list[Message]], Parting] = {}
+        self._waiting_pops: dict[asyncio.Task[list[Message]], RequestCancellation] = {}
         self._lease_times: dict[str, tuple[float, float]] = {}
 
     async def _run(self) -> None:
-        threads = self._work.threads = ThreadPoolExecutor(self._concurrency, "penstock-handler")
+        threads = self._options.threads = ThreadPoolExecutor(self._concurrency, "penstock-handler")
         workers = [asyncio.create_task(self._consume()) for _ in range(self._concurrency)]
         try:
             await self._until_stopped(workers)
@@ -97,100 +105,100 @@ class Consumer(Runner):
                 raise result
 
     async def _until_stopped(self, workers: list[asyncio.Task[None]]) -> None:
-        """Return once stopping was asked for, or a worker failed, and the grace is over or not needed."""
+        """Return after a stop request or a failed worker, when the grace period is over or not needed."""
         stopping = asyncio.create_task(self._stop_event.wait())
         try:
             await asyncio.wait({*workers, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
-            self._begin_to_stop()
+            self._start_stopping()
         await asyncio.wait(workers, timeout=self._grace_s)
 
-    def _begin_to_stop(self) -> None:
-        self._stop_asked = True
+    def _start_stopping(self) -> None:
+        self._stop_requested = True
         self._stop_event.set()
-        for pop in self._waiting:
-            leave(pop, self._waiting[pop])
+        for pop in self._waiting_pops:
+            cancel_gracefully(pop, self._waiting_pops[pop])
 
     async def _consume(self) -> None:
-        while not self._stop_asked:
+        while not self._stop_requested:
             messages = await self._next()
             if messages:
                 await self._deliver(messages)
 
     async def _next(self) -> list[Message]:
-        """The next messages; none if there were none in time, or if it is time to stop."""
-        parting = Parting()
-        pop = asyncio.create_task(self._pop(parting))
-        self._waiting[pop] = parting
+        """Pop the next messages; an empty list if none arrived in time or the consumer stops."""
+        cancellation = RequestCancellation()
+        pop = asyncio.create_task(self._pop(cancellation))
+        self._waiting_pops[pop] = cancellation
         try:
             await asyncio.wait({pop})
             return [] if pop.cancelled() else pop.result()
         except asyncio.CancelledError:
-            leave(pop, self._waiting[pop])
+            cancel_gracefully(pop, self._waiting_pops[pop])
             await asyncio.wait({pop})
             if not pop.cancelled() and pop.exception() is None and pop.result():
-                await self._release(Delivery(self._calls, self._work, pop.result()))
+                await self._release(Delivery(self._api, self._options, pop.result()))
             raise
         finally:
-            del self._waiting[pop]
+            del self._waiting_pops[pop]
 
-    async def _pop(self, parting: Parting) -> list[Message]:
+    async def _pop(self, cancellation: RequestCancellation) -> list[Message]:
         attempt = 1
         while True:
             try:
-                return await self._calls.pop(self._asked, parting)
+                return await self._api.pop(self._pop_request, cancellation)
             except ClientError as error:
-                if parting.last:
+                if cancellation.is_final_attempt:
                     return []
-                if not passes(error):
+                if not is_temporary(error):
                     raise
                 attempt += 1
-                asked_s = error.retry_after_s if isinstance(error, ApiError) else None
-                delay = delay_before(attempt, self._calls.settings, asked_s, random.random())
-                logger.warning("nothing can be popped: %s; again in %.1f s", error, delay)
-                await asyncio.sleep(delay)
+                retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
+                delay_s = retry_delay_s(attempt, self._api.settings, retry_after_s, random.random())
+                logger.warning("Cannot pop: %s Retrying in %.1f s.", error, delay_s)
+                await asyncio.sleep(delay_s)
 
     async def _deliver(self, messages: list[Message]) -> None:
-        delivery = Delivery(self._calls, self._work, messages)
-        renewing = asyncio.create_task(self._renew(delivery)) if self._auto_renew else None
+        delivery = Delivery(self._api, self._options, messages)
+        renewal = asyncio.create_task(self._renew(delivery)) if self._auto_renew else None
         try:
             await delivery.handle()
         finally:
             try:
                 await self._release(delivery)
             finally:
-                if renewing is not None:
-                    renewing.cancel()
+                if renewal is not None:
+                    renewal.cancel()
 
     async def _release(self, delivery: Delivery) -> None:
         try:
-            async with asyncio.timeout(RELEASE_S if cancelled() else None):
+            async with asyncio.timeout(RELEASE_TIMEOUT_S if is_being_cancelled() else None):
                 await delivery.release()
         except TimeoutError:
             delivery.abandon()
-            logger.warning("could not give back %d messages in time", len(delivery.open))
+            logger.warning("Could not return %d messages in time.", len(delivery.unacked))
 
     async def _renew(self, delivery: Delivery) -> None:
         first = delivery.messages[0]
         assert first.lease_id is not None
-        held_s = await self._lease_time_s(first.queue)
-        while not delivery.lost:
-            await asyncio.sleep(held_s / 3)
-            held_s = max(await self._lease_time_s(first.queue), SHORTEST_EXTENSION_S)
+        lease_s = await self._lease_time_s(first.queue)
+        while not delivery.lease_lost:
+            await asyncio.sleep(lease_s / 3)
+            lease_s = max(await self._lease_time_s(first.queue), MIN_EXTENSION_S)
             try:
-                await self._calls.extend(first.lease_id, held_s)
+                await self._api.extend(first.lease_id, lease_s)
             except ClientError as error:
                 delivery.renewal_failed(error)
 
     async def _lease_time_s(self, queue: str) -> float:
-        known = self._lease_times.get(queue)
-        if known is not None and time.monotonic() < known[1]:
-            return known[0]
+        cached = self._lease_times.get(queue)
+        if cached is not None and time.monotonic() < cached[1]:
+            return cached[0]
         try:
-            lease_s = float((await self._calls.options_of(queue))["leaseTime"])
+            lease_s = float((await self._api.options_of(queue))["leaseTime"])
         except ClientError as error:
-            logger.warning("the lease time of %s is not known: %s", queue, error)
-            lease_s = known[0] if known is not None else UNKNOWN_LEASE_S
-        self._lease_times[queue] = (lease_s, time.monotonic() + LEASE_TIME_KEPT_S)
+            logger.warning("Cannot read the lease time of %s: %s", queue, error)
+            lease_s = cached[0] if cached is not None else FALLBACK_LEASE_S
+        self._lease_times[queue] = (lease_s, time.monotonic() + LEASE_TIME_CACHE_S)
         return lease_s

@@ -1,4 +1,4 @@
-"""One delivery: the messages of a pop, from the handler's hands to the last ack."""
+"""One delivery: handle the messages of a pop and ack them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.client.errors import ApiError, ClientError, LeaseLost, PartlyFailed, text_of
-from penstock.client.http.calls import Calls
-from penstock.client.http.transport import delay_before
-from penstock.client.messages import AckResult, Message, Settlement, Status, settlement_of
-from penstock.client.stopping import passes
+from penstock.client.errors import ApiError, ClientError, LeaseLost, PartlyFailed, error_text
+from penstock.client.http.broker_api import BrokerApi
+from penstock.client.http.transport import retry_delay_s
+from penstock.client.lifecycle import is_temporary
+from penstock.client.messages import AckItem, AckResult, AckStatus, Message, ack_item
 
 logger = logging.getLogger("penstock.client")
 
@@ -27,236 +27,242 @@ logger = logging.getLogger("penstock.client")
 class Batches:
     """A handler that takes all messages of a pop at once: `consume(queue, Batches(store), batch=100)`.
 
-    When it returns, all are acked. When it raises, all have failed, unless it raises PartlyFailed.
+    When it returns, all are acked. When it raises, all are failed, unless it raises PartlyFailed.
     """
 
     handler: Callable[[list[Message]], object]
 
 
 Handler = Callable[[Message], object] | Batches
-"""Called with each message, or with each batch. A plain function, or one that returns something to await."""
+"""Called with each message, or with each batch: a plain function, or one that returns an awaitable."""
 
 LeaseLostCallback = Callable[[Sequence[Message]], None]
 
 
 @dataclass(slots=True)
-class Work:
-    """What is to be done with deliveries."""
+class DeliveryOptions:
+    """How a consumer handles its deliveries."""
 
     handler: Handler
     ordered: bool
     ack_interval_s: float
     on_lease_lost: LeaseLostCallback | None
-    stopping: Callable[[], bool]
+    is_stopping: Callable[[], bool]
     threads: Executor | None = None
 
 
 @dataclass(slots=True)
 class Delivery:
-    calls: Calls
-    work: Work
+    """The messages of one pop, until each is acked or returned."""
+
+    api: BrokerApi
+    options: DeliveryOptions
     messages: list[Message]
-    lost: bool = False
-    open: list[Message] = field(default_factory=list)
-    """What is held and was not settled."""
-    _verdicts: list[tuple[Message, Settlement]] = field(default_factory=list)
+    lease_lost: bool = False
+    unacked: list[Message] = field(default_factory=list)
+    """Leased messages without an ack."""
+    _outcomes: list[tuple[Message, AckItem]] = field(default_factory=list)
     _last_sent: float = 0.0
     _sending: asyncio.Task[None] | None = None
-    """Verdicts on their way."""
+    """Acks in flight."""
 
     def __post_init__(self) -> None:
-        self.open = list(self.messages)
+        self.unacked = list(self.messages)
         self._last_sent = time.monotonic()
 
     async def handle(self) -> None:
-        """Call the handler with everything, as long as the lease holds and nobody asks to stop."""
-        for messages in self._shares():
-            if self.work.stopping() or self.lost:
+        """Call the handler with all messages, until the lease is lost or the consumer stops."""
+        for messages in self._handler_batches():
+            if self.options.is_stopping() or self.lease_lost:
                 return
-            await self._handle_share(messages)
-        await self._send_verdicts()
+            await self._handle_messages(messages)
+        await self._send_pending_acks()
 
     async def release(self) -> None:
-        """Send the verdicts that are left, and give back whatever was not handled."""
+        """Send the remaining acks and return the messages that were not handled."""
         if self._sending is not None:
-            await self._send_verdicts()
-        judged = {id(message) for message, _ in self._verdicts}
-        for message in self.open:
-            if id(message) not in judged:
-                self._judge(message, "retry")
-        await self._send_verdicts()
+            await self._send_pending_acks()
+        handled = {id(message) for message, _ in self._outcomes}
+        for message in self.unacked:
+            if id(message) not in handled:
+                self._set_outcome(message, "retry")
+        await self._send_pending_acks()
 
     def abandon(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting for acks in flight."""
         if self._sending is not None:
             self._sending.cancel()
 
     def renewal_failed(self, error: ClientError) -> None:
         if not isinstance(error, LeaseLost):
-            logger.warning("the lease of %s could not be renewed: %s", self.messages[0].queue, error)
-        elif self.open and self._sending is None:
-            self._lose(self.open)
+            logger.warning("Cannot renew the lease of %s: %s", self.messages[0].queue, error)
+        elif self.unacked and self._sending is None:
+            self._on_lease_lost(self.unacked)
 
-    def _shares(self) -> list[list[Message]]:
-        """What is handled together: the whole batch, or the messages of a partition one after the other."""
-        if isinstance(self.work.handler, Batches):
+    def _handler_batches(self) -> list[list[Message]]:
+        """Group messages that are handled together: the whole batch, or the messages of each partition."""
+        if isinstance(self.options.handler, Batches):
             return [self.messages]
-        shares: dict[str, list[Message]] = {}
+        by_partition: dict[str, list[Message]] = {}
         for message in self.messages:
-            shares.setdefault(message.partition_id, []).append(message)
-        return list(shares.values())
+            by_partition.setdefault(message.partition_id, []).append(message)
+        return list(by_partition.values())
 
-    async def _handle_share(self, messages: list[Message]) -> None:
-        handler = self.work.handler
+    async def _handle_messages(self, messages: list[Message]) -> None:
+        handler = self.options.handler
         if isinstance(handler, Batches):
             await self._handle_batch(handler, messages)
             return
-        for place, message in enumerate(messages):
-            if self.work.stopping() or self.lost:
+        for index, message in enumerate(messages):
+            if self.options.is_stopping() or self.lease_lost:
                 return
             try:
                 await self._call(handler, message, [message])
-            except Exception as error:  # noqa: BLE001 - whatever a handler raises is the message's failure
+            except Exception as error:  # noqa: BLE001 - any error of a handler fails its message
                 self._failed(message, error)
-                if self.work.ordered:
-                    # What follows must not overtake it: given back together with the failure, in one step.
-                    for later in messages[place + 1 :]:
-                        self._judge(later, "retry")
+                if self.options.ordered:
+                    # Later messages must not overtake it: they are returned in the same request.
+                    for following in messages[index + 1 :]:
+                        self._set_outcome(following, "retry")
                     return
             else:
-                self._judge(message, "completed")
-            if time.monotonic() - self._last_sent >= self.work.ack_interval_s:
-                await self._send_verdicts()
+                self._set_outcome(message, "completed")
+            if time.monotonic() - self._last_sent >= self.options.ack_interval_s:
+                await self._send_pending_acks()
 
     async def _handle_batch(self, batches: Batches, messages: list[Message]) -> None:
         try:
             await self._call(batches.handler, list(messages), messages)
-        except PartlyFailed as partly:
-            failed = {id(message): error for message, error in partly.failures}
+        except PartlyFailed as failure:
+            failed = {id(message): error for message, error in failure.failures}
             for message in messages:
                 if id(message) in failed:
-                    self._judge(message, "failed", failed[id(message)])
+                    self._set_outcome(message, "failed", failed[id(message)])
                 else:
-                    self._judge(message, "completed")
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is the batch's failure
+                    self._set_outcome(message, "completed")
+        except Exception as error:  # noqa: BLE001 - any error of a handler fails its batch
             for message in messages:
                 self._failed(message, error)
         else:
             for message in messages:
-                self._judge(message, "completed")
+                self._set_outcome(message, "completed")
 
-    async def _call(self, handler: Callable[[Any], object], given: Any, messages: list[Message]) -> None:
+    async def _call(
+        self, handler: Callable[[Any], object], argument: object, messages: list[Message]
+    ) -> None:
         try:
             if is_async(handler):
-                result = handler(given)
+                result = handler(argument)
             else:
-                assert self.work.threads is not None
-                running = self.work.threads.submit(handler, given)
-                result = await self._of_thread(running, messages)
+                assert self.options.threads is not None
+                running = self.options.threads.submit(handler, argument)
+                result = await self._await_thread(running, messages)
             if inspect.isawaitable(result):
                 await result
         except asyncio.CancelledError:
-            if cancelled():
+            if is_being_cancelled():
                 raise
-            raise RuntimeError("the handler was cancelled from inside") from None
+            raise RuntimeError("The handler cancelled itself.") from None
 
-    async def _of_thread(self, running: Future[object], messages: list[Message]) -> object:
+    async def _await_thread(self, running: Future[object], messages: list[Message]) -> object:
         try:
             return await asyncio.wrap_future(running)
         except asyncio.CancelledError:
             if not running.cancel() and not running.done():
                 logger.warning(
-                    "a handler of %s did not end in time: its thread goes on, its lease will run out",
+                    "A handler of %s did not end in time. Its thread continues, and its lease will expire.",
                     messages[0].queue,
                 )
-                self.open = [message for message in self.open if message not in messages]
+                self.unacked = [message for message in self.unacked if message not in messages]
             raise
 
     def _failed(self, message: Message, error: Exception) -> None:
         logger.warning(
-            "handling %s of %s/%s failed: %s",
-            *(message.transaction_id, message.queue, message.partition, text_of(error)),
+            "Handling of %s from %s/%s failed: %s",
+            *(message.transaction_id, message.queue, message.partition, error_text(error)),
             exc_info=error,
         )
-        self._judge(message, "failed", text_of(error))
+        self._set_outcome(message, "failed", error_text(error))
 
-    def _judge(self, message: Message, status: Status, error: str | None = None) -> None:
-        self._verdicts.append((message, settlement_of(message, status, error)))
+    def _set_outcome(self, message: Message, status: AckStatus, error: str | None = None) -> None:
+        self._outcomes.append((message, ack_item(message, status, error)))
 
-    async def _send_verdicts(self) -> None:
-        """Settle what was judged, in one request. Whoever is cancelled meanwhile does not interrupt it: the
-        next call hears how it ended."""
+    async def _send_pending_acks(self) -> None:
+        """Ack the handled messages in one request. Cancelling the caller does not interrupt it: the next call
+        waits for its result."""
         if self._sending is None:
-            if not self._verdicts:
+            if not self._outcomes:
                 return
-            judged, self._verdicts = self._verdicts, []
-            self._sending = asyncio.create_task(self._settle(judged))
+            outcomes, self._outcomes = self._outcomes, []
+            self._sending = asyncio.create_task(self._send_acks(outcomes))
         await asyncio.shield(self._sending)
         self._sending = None
         self._last_sent = time.monotonic()
 
-    async def _settle(self, judged: list[tuple[Message, Settlement]]) -> None:
-        """Tell the broker. What cannot be told comes again after the lease."""
+    async def _send_acks(self, outcomes: list[tuple[Message, AckItem]]) -> None:
+        """Send acks to the broker. Messages whose acks fail are delivered again after the lease."""
         results: Sequence[AckResult] = ()
         try:
-            results = await self._told([settlement for _, settlement in judged])
+            results = await self._ack_with_retries([item for _, item in outcomes])
         except ClientError as error:
-            logger.error("%d messages could not be settled and may come again: %s", len(judged), error)
-        gone = {id(message) for message, _ in judged}
-        self.open = [message for message in self.open if id(message) not in gone]
-        self._hear(judged, results)
+            logger.error("Could not ack %d messages; they may be delivered again: %s", len(outcomes), error)
+        acked = {id(message) for message, _ in outcomes}
+        self.unacked = [message for message in self.unacked if id(message) not in acked]
+        self._check_results(outcomes, results)
 
-    async def _told(self, settlements: list[Settlement]) -> Sequence[AckResult]:
-        """What the broker says, for as long as it takes: what a handler has done is not to be done again only
-        because brokers were busy. When it is time to stop, or the lease is gone, there is an end to it."""
+    async def _ack_with_retries(self, items: list[AckItem]) -> Sequence[AckResult]:
+        """Ack with retries without end: handled messages should not be handled again because brokers were
+        busy. Give up when the consumer stops or the lease is lost."""
         attempt, uncertain = 1, False
         while True:
             try:
-                results = await self.calls.settle(settlements)
+                results = await self.api.ack_many(items)
             except ClientError as error:
-                if not passes(error) or self.lost or self.work.stopping():
+                if not is_temporary(error) or self.lease_lost or self.options.is_stopping():
                     raise
                 attempt, uncertain = attempt + 1, uncertain or error.uncertain
-                asked_s = error.retry_after_s if isinstance(error, ApiError) else None
-                delay = delay_before(attempt, self.calls.settings, asked_s, random.random())
-                logger.warning("nothing can be settled: %s; again in %.1f s", error, delay)
-                await asyncio.sleep(delay)
+                retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
+                delay_s = retry_delay_s(attempt, self.api.settings, retry_after_s, random.random())
+                logger.warning("Cannot ack: %s Retrying in %.1f s.", error, delay_s)
+                await asyncio.sleep(delay_s)
             else:
                 if not uncertain:
                     return results
                 return [replace(result, uncertain=not result.success) for result in results]
 
-    def _hear(self, judged: list[tuple[Message, Settlement]], results: Sequence[AckResult]) -> None:
+    def _check_results(self, outcomes: list[tuple[Message, AckItem]], results: Sequence[AckResult]) -> None:
         refused = []
-        for (message, _), result in zip(judged, results, strict=False):
+        for (message, _), result in zip(outcomes, results, strict=False):
             if result.uncertain:
                 logger.warning(
-                    "an answer was lost: %s of %s is settled, or will come again",
+                    "The response to an ack was lost: %s of %s is acked, or will be delivered again.",
                     *(message.transaction_id, message.queue),
                 )
             elif not result.success:
                 refused.append(message)
-        if refused and not self.lost:
-            self._lose(refused)
+        if refused and not self.lease_lost:
+            self._on_lease_lost(refused)
 
-    def _lose(self, messages: Sequence[Message]) -> None:
-        """The lease is gone. Losing it in one partition need not be the end of the others, but says that this
-        consumer is too slow: what it has not begun is given back, if it still can be."""
-        self.lost = True
+    def _on_lease_lost(self, messages: Sequence[Message]) -> None:
+        """Record and report a lost lease, and return the messages that were not started, if possible.
+
+        Other partitions of the pop may still be leased, but the consumer is too slow for them.
+        """
+        self.lease_lost = True
         first = messages[0]
         logger.warning(
-            "the lease of %d messages of %s was lost, the first being %s: they come again",
+            "Lost the lease of %d messages of %s, the first being %s. They are delivered again.",
             *(len(messages), first.queue, first.transaction_id),
         )
-        if self.work.on_lease_lost is not None:
+        if self.options.on_lease_lost is not None:
             try:
-                self.work.on_lease_lost(list(messages))
+                self.options.on_lease_lost(list(messages))
             except Exception:
-                logger.exception("on_lease_lost failed")
+                logger.exception("The callback on_lease_lost failed.")
 
 
-def cancelled() -> bool:
-    """Whether this task itself is being cancelled."""
+def is_being_cancelled() -> bool:
+    """Whether the current task is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -1,32 +1,32 @@
-"""Everything that can go wrong, as one tree.
+"""The error classes of the client: one tree under ClientError.
 
-Each error has the `code`, `status`, `title` and `detail` of the broker's problem details, and whatever else
-the broker told in `fields`. `uncertain` says whether what was asked for may have been done all the same: an
-answer was lost on the way, or the broker did not hear from its database whether it was.
+Each error has the `code`, `status`, `title` and `detail` of the broker's problem details, and its other
+fields in `fields`. `uncertain` is True if the request may have taken effect all the same: its response was
+lost, or the broker lost its database during the request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
     from penstock.client.messages import Message, NewMessage, TransactionStep
 
-STANDARD = ("type", "title", "status", "detail", "code", "error")
+STANDARD_FIELDS = ("type", "title", "status", "detail", "code", "error")
 
 
 class ClientError(Exception):
-    """Base of everything the client raises on purpose."""
+    """Base class of every error that the client raises on purpose."""
 
     code: str = "client"
     status: int = 0
-    """The HTTP status; 0 if there was no answer to have one."""
-    title: str = "The request did not succeed"
+    """The HTTP status; 0 if there was no response."""
+    title: str = "Request failed"
 
-    def __init__(self, detail: str, *, uncertain: bool = False, **fields: Any) -> None:
+    def __init__(self, detail: str, *, uncertain: bool = False, **fields: object) -> None:
         super().__init__(detail)
         self.detail = detail
         self.uncertain = uncertain
@@ -34,14 +34,14 @@ class ClientError(Exception):
 
 
 class NoAnswer(ClientError):
-    """No broker could be reached, or the answer did not arrive."""
+    """No broker was reachable, or no response arrived."""
 
     code = "no_answer"
-    title = "The broker does not answer"
+    title = "No response"
 
 
 class ApiError(ClientError):
-    """The broker said no; its subclasses say how."""
+    """The broker answered with an error; the subclass gives the kind."""
 
     retry_after_s: float | None = None
 
@@ -54,7 +54,7 @@ class ApiError(ClientError):
         title: str,
         retry_after_s: float | None = None,
         uncertain: bool = False,
-        **fields: Any,
+        **fields: object,
     ) -> None:
         super().__init__(detail, uncertain=uncertain, **fields)
         self.status = status
@@ -64,143 +64,142 @@ class ApiError(ClientError):
 
 
 class InvalidRequest(ApiError):
-    """The request does not fit: 400, 413 or 422. Repeating it is of no use."""
+    """The request is invalid: 400, 413 or 422. A retry cannot succeed."""
 
 
 class NotFound(ApiError):
-    """There is no such queue, partition, group or message: 404."""
+    """The queue, partition, group or message does not exist: 404."""
 
 
 class LeaseLost(ApiError):
-    """The lease ran out, was settled or was ended by somebody: 409 `lease_lost`. Nothing was changed.
+    """The lease expired, was acked completely or was ended by an operator: 409 `lease_lost`. Nothing changed.
 
-    When `uncertain`, the request had been sent before and its answer was lost: it may be that very request
-    which settled the message.
+    If `uncertain`, the request was sent before and its response was lost: that request may have acked the
+    message.
     """
 
 
 class WrongState(ApiError):
-    """It makes no sense for what the message or the queue is now: 409."""
+    """The message or queue is in a state that does not allow the request: 409."""
 
 
 class TransactionFailed(ApiError):
-    """A transaction was not carried out; nothing of it was. `step` is the call that failed, counted from 0.
+    """A transaction failed and changed nothing. `step` is the index of the call that failed, from 0.
 
-    When `uncertain`, the transaction had been sent before and its answer was lost: that time it may have been
-    carried out as a whole.
+    If `uncertain`, the transaction was sent before and its response was lost: the first one may have
+    committed.
     """
 
     step: int
     kind: str
-    """What the step was: push or ack."""
+    """The kind of the step: push or ack."""
     reason: str
     results: Sequence[TransactionStep]
 
 
 class Overloaded(ApiError):
-    """The broker or the queue takes no more for now: 429."""
+    """The broker is overloaded or the queue is full: 429."""
 
 
 class Unavailable(ApiError):
-    """The broker cannot do its work for now, as its database is away: 502, 503 or 504."""
+    """The broker or its database is unavailable: 502, 503 or 504."""
 
 
 class ServerFault(ApiError):
-    """The broker failed, or does not offer this: any other 5xx."""
+    """The broker failed, or does not support the request: any other 5xx."""
 
 
 class OperationFailed(ClientError):
-    """What was accepted could not be carried out. It is kept for somebody to retry or delete: do not send it
-    again while it is, or it may be done twice."""
+    """A deferred operation failed. It is kept until an operator retries or deletes it.
+
+    Sending it again before that may execute it twice.
+    """
 
     code = "operation_failed"
-    title = "The operation could not be carried out"
+    title = "Operation failed"
 
     def __init__(self, operation_id: str, reason: str) -> None:
-        super().__init__(f"operation {operation_id} could not be carried out: {reason}")
+        super().__init__(f"Operation {operation_id} failed: {reason}")
         self.operation_id = operation_id
         self.reason = reason
 
 
 class OperationPending(ClientError):
-    """An operation did not finish in the time that was given. It is accepted: do not send it again."""
+    """An operation did not finish within the timeout. It is accepted: do not send it again."""
 
     code = "operation_pending"
-    title = "The operation is not finished yet"
+    title = "Operation pending"
 
     def __init__(self, operation_id: str) -> None:
-        super().__init__(f"operation {operation_id} is not finished yet; it is accepted and will be")
+        super().__init__(f"Operation {operation_id} is still pending. It is accepted and will be executed.")
         self.operation_id = operation_id
 
 
 class FlushFailed(ClientError):
-    """Buffered messages that could not be pushed. `unsent` has all of them, in order, to be pushed again.
+    """Buffered messages could not be pushed. `unsent` holds all of them, in order, to push them again.
 
-    Each has the transaction id it was sent with, so repeating the push doubles nothing.
+    Each has the transaction id it was sent with, so a repeated push creates no duplicates.
     """
 
     code = "flush_failed"
-    title = "Buffered messages could not be pushed"
+    title = "Flush failed"
 
     def __init__(self, unsent: Sequence[NewMessage], reason: str, *, uncertain: bool = False) -> None:
         count = f"{len(unsent)} buffered message{'' if len(unsent) == 1 else 's'}"
-        super().__init__(f"{count} could not be pushed: {reason}", uncertain=uncertain)
+        super().__init__(f"Cannot push {count}: {reason}", uncertain=uncertain)
         self.unsent = list(unsent)
         self.reason = reason
 
 
 class PartlyFailed(Exception):
-    """Raised by a handler of batches: these messages failed, all others of the batch are completed."""
+    """Raised by a batch handler: these messages failed, all others of the batch are completed."""
 
     def __init__(self, failures: Iterable[tuple[Message, BaseException | str]]) -> None:
-        self.failures = [(message, text_of(error)) for message, error in failures]
+        self.failures = [(message, error_text(error)) for message, error in failures]
         super().__init__(f"{len(self.failures)} of the batch failed")
 
 
-class Problem:
-    """An unsuccessful answer as the error to raise."""
-
-    BY_CODE: ClassVar[Mapping[str, type[ApiError]]] = {"lease_lost": LeaseLost}
-    BY_STATUS: ClassVar[Mapping[int, type[ApiError]]] = {
-        404: NotFound,
-        409: WrongState,
-        429: Overloaded,
-        502: Unavailable,
-        503: Unavailable,
-        504: Unavailable,
-    }
-
-    @classmethod
-    def of(cls, status: int, body: bytes, retry_after: bytes | None) -> ApiError:
-        """The error for a status and body; a body that is no problem details is told as it is."""
-        try:
-            told = msgspec.json.decode(body, type=dict[str, Any])
-        except msgspec.DecodeError:
-            told = {"detail": body[:200].decode(errors="replace").strip()}
-        detail = told.get("detail") or told.get("error") or f"the answer was {status}"
-        code = str(told.get("code") or "http_error")
-        otherwise = ServerFault if status >= 500 else InvalidRequest
-        kind = cls.BY_CODE.get(code) or cls.BY_STATUS.get(status, otherwise)
-        error = kind(
-            str(detail),
-            status=status,
-            code=code,
-            title=str(told.get("title") or "The request cannot be answered"),
-            retry_after_s=_seconds(retry_after),
-        )
-        error.fields = {name: value for name, value in told.items() if name not in STANDARD}
-        return error
+ERRORS_BY_CODE: Mapping[str, type[ApiError]] = {"lease_lost": LeaseLost}
+ERRORS_BY_STATUS: Mapping[int, type[ApiError]] = {
+    404: NotFound,
+    409: WrongState,
+    429: Overloaded,
+    502: Unavailable,
+    503: Unavailable,
+    504: Unavailable,
+}
 
 
-def _seconds(retry_after: bytes | None) -> float | None:
-    """The header in seconds. Its other form, a date, is not used by the broker and counts as not given."""
+def api_error(status: int, body: bytes, retry_after: bytes | None) -> ApiError:
+    """Build the error for a status and body. A body that is no problem details becomes the detail."""
+    try:
+        problem = msgspec.json.decode(body, type=dict[str, object])
+    except msgspec.DecodeError:
+        problem = {"detail": body[:200].decode(errors="replace").strip()}
+    detail = problem.get("detail") or problem.get("error") or f"The broker answered with status {status}."
+    code = str(problem.get("code") or "http_error")
+    default = ServerFault if status >= 500 else InvalidRequest
+    error_type = ERRORS_BY_CODE.get(code) or ERRORS_BY_STATUS.get(status, default)
+    error = error_type(
+        str(detail),
+        status=status,
+        code=code,
+        title=str(problem.get("title") or "Request failed"),
+        retry_after_s=_parse_seconds(retry_after),
+    )
+    error.fields = {name: value for name, value in problem.items() if name not in STANDARD_FIELDS}
+    return error
+
+
+def _parse_seconds(retry_after: bytes | None) -> float | None:
+    """Return the header in seconds. Its other form, a date, which the broker does not send, is ignored."""
     if retry_after is None or not retry_after.strip().isdigit():
         return None
     return float(retry_after)
 
 
-def text_of(error: BaseException | str) -> str:
-    """The words that are kept with a failed message."""
+def error_text(error: BaseException | str) -> str:
+    """Return the text that the broker stores with a failed message."""
     if isinstance(error, str):
         return error
     text = str(error)

@@ -1,32 +1,43 @@
-"""What consumers and workers have in common: they run until they are stopped, and end in good order."""
+"""The lifecycle that consumers and workers share: run, stop, and wait out temporary errors."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from penstock.client.stopping import told_by
+from penstock.client.errors import ClientError, NoAnswer, Overloaded, Unavailable
+from penstock.client.http.connections import RequestCancellation
+
+RESPONSE_GRACE_S = 0.2
+"""How long a waiting call may still get a response when its caller stops."""
+
+CLOSE_TIMEOUT_S = 2.0
+"""How long the broker may take to close its side of a connection that was half-closed."""
+
+T = TypeVar("T")
 
 
 class Runner(ABC):
-    """Runs once. `siblings` has those of a client that are running, so that closing it can stop them."""
+    """An object that runs once, until it is stopped. `registry` holds the running ones of a client, so that
+    closing the client can stop them."""
 
-    def __init__(self, siblings: set[Any]) -> None:
-        self._siblings = siblings
-        self._stop_asked = False
+    def __init__(self, registry: set[Any]) -> None:
+        self._registry = registry
+        self._stop_requested = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: asyncio.Task[None] | None = None
         self.ended = asyncio.Event()
 
-    def __await__(self) -> Generator[Any, None, None]:
+    def __await__(self) -> Generator[object, None, None]:
         return self.run().__await__()
 
     async def __aenter__(self) -> Self:
-        """Run in the background; the end of the block stops it and waits until it has."""
+        """Run in the background; the end of the block stops it and waits for its end."""
         self._background = asyncio.create_task(self.run())
         return self
 
@@ -39,36 +50,78 @@ class Runner(ABC):
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop: a handler that takes long may ask, and end early by raising."""
-        return self._stop_asked
+        """Whether `stop` was called: a long handler may check it and end early by raising."""
+        return self._stop_requested
 
     def stop(self) -> None:
-        """Take no more and end in good order. Callable from any thread, and more than once."""
-        self._stop_asked = True
+        """Take no more work and shut down gracefully. May be called from any thread, and more than once."""
+        self._stop_requested = True
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._begin_to_stop)
+            self._loop.call_soon_threadsafe(self._start_stopping)
 
     async def run(self, *, stop_on: Iterable[signal.Signals] = ()) -> None:
-        """Go on until `stop()`, or until one of the signals arrives (then only in the main thread).
+        """Run until `stop()`, or until one of the signals arrives (signals need the main thread).
 
-        Raises what is not worth trying again, such as InvalidRequest; what was held is given back before.
+        Raises errors that a retry cannot fix, such as InvalidRequest, after returning what it held.
         """
         if self._loop is not None:
-            raise RuntimeError(f"this {type(self).__name__.lower()} has run already: make another one")
+            raise RuntimeError(f"This {type(self).__name__.lower()} has already run. Create another one.")
         self._loop = asyncio.get_running_loop()
-        self._siblings.add(self)
+        self._registry.add(self)
         try:
-            if not self._stop_asked:
-                with told_by(self.stop, stop_on):
+            if not self._stop_requested:
+                with stop_on_signals(self.stop, stop_on):
                     await self._run()
         finally:
-            self._siblings.discard(self)
+            self._registry.discard(self)
             self.ended.set()
 
     @abstractmethod
     async def _run(self) -> None:
-        """Until stopping was asked for, and all is in order."""
+        """Work until stopping was requested and everything is acked or returned."""
 
     @abstractmethod
-    def _begin_to_stop(self) -> None:
+    def _start_stopping(self) -> None:
         """Called on the event loop after `stop()`."""
+
+
+def cancel_gracefully(call: asyncio.Task[T], cancellation: RequestCancellation) -> None:
+    """End a waiting call soon, without losing messages or tasks that the broker is sending.
+
+    A call that the broker is answering may finish. A call that waits longer is half-closed, so a response can
+    hardly cross with the cancellation, and one that does is still read.
+    """
+    if cancellation.is_final_attempt:
+        return
+    cancellation.is_final_attempt = True
+    call_later = asyncio.get_running_loop().call_later
+
+    def half_close() -> None:
+        if cancellation.half_close():
+            call_later(CLOSE_TIMEOUT_S, call.cancel)
+        else:
+            call.cancel()
+
+    if cancellation.connection is None:
+        call.cancel()
+    else:
+        call_later(RESPONSE_GRACE_S, half_close)
+
+
+def is_temporary(error: ClientError) -> bool:
+    """Whether a consumer or worker waits until the error is over, however long it takes."""
+    return isinstance(error, NoAnswer | Overloaded | Unavailable) or error.status == 500
+
+
+@contextmanager
+def stop_on_signals(stop: Callable[[], None], signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """Call `stop` when one of the signals arrives within the block."""
+    loop = asyncio.get_running_loop()
+    signal_numbers = list(signals)
+    for number in signal_numbers:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in signal_numbers:
+            loop.remove_signal_handler(number)

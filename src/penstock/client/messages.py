@@ -1,4 +1,4 @@
-"""What goes to the broker and comes back, as types."""
+"""Messages, results and request items of durable queues."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from msgspec import Struct, field
 
 T = TypeVar("T")
 
-Status = Literal["completed", "failed", "retry", "dlq"]
+AckStatus = Literal["completed", "failed", "retry", "dlq"]
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message to push. The payload is anything msgspec can write as JSON, dataclasses included."""
+    """A message to push. The payload is anything that msgspec can encode as JSON, such as a dataclass."""
 
     queue: str
     payload: Any
@@ -28,26 +28,26 @@ class NewMessage:
 
 
 class PushResult(Struct, frozen=True, kw_only=True):
-    """What became of one pushed message."""
+    """The result of one pushed message."""
 
     index: int
     status: Literal["queued", "duplicate", "failed"]
-    """`duplicate`: the partition has this transaction id already; `message_id` is that of the first one."""
+    """`duplicate`: the partition already has this transaction id; `message_id` is the original's."""
     transaction_id: str | None = None
     message_id: str | None = None
     partition_id: str | None = None
     trace_id: UUID | None = None
     queue: str | None = field(default=None, name="queueName")
     error: str | None = None
-    """Why it failed."""
+    """The reason of a failure."""
     operation_id: str | None = field(default=None, name="operationId")
-    """Accepted for good, and stored later, in its order, by this operation. None: it is stored."""
+    """The deferred operation that stores the message later, in order. None: it is stored."""
     reason: str | None = None
-    """Why later."""
+    """The reason of the deferral."""
 
 
 class Message(Struct, frozen=True, kw_only=True, eq=False, rename="camel"):
-    """A popped message. Two are the same only if they are the same delivery."""
+    """A popped message. Two are equal only if they are the same delivery."""
 
     id: str
     queue: str = ""
@@ -58,23 +58,23 @@ class Message(Struct, frozen=True, kw_only=True, eq=False, rename="camel"):
     data: Any
     created_at: datetime
     lease_id: str | None
-    """What it is held under until it is settled; None if it was taken for good."""
+    """The lease until the message is acked; None with `auto_ack`."""
     group: str = field(name="consumerGroup")
     retry_count: int
-    """How many attempts at it have failed."""
+    """Number of failed attempts."""
 
     def into(self, kind: type[T]) -> T:
-        """The payload as a dataclass, Struct or any other type; msgspec.ValidationError if it is none."""
+        """Convert the payload to a dataclass, Struct or other type. Raises msgspec.ValidationError."""
         return msgspec.convert(self.data, kind)
 
 
-class Popped(Struct):
+class PopResponse(Struct):
     queue: str = ""
     messages: list[Message] = []
 
 
 class AckResult(Struct, frozen=True, kw_only=True):
-    """What became of one settled message."""
+    """The result of one ack."""
 
     transaction_id: str = field(name="transactionId")
     success: bool
@@ -82,19 +82,19 @@ class AckResult(Struct, frozen=True, kw_only=True):
     queue: str | None = field(default=None, name="queueName")
     partition: str | None = field(default=None, name="partitionName")
     lease_released: bool = field(default=False, name="leaseReleased")
-    """Whether nothing of the lease is left in this partition."""
+    """All messages of the lease in this partition are acked."""
     dead: bool = field(default=False, name="dlq")
-    """Whether it became a dead letter."""
+    """The message became a dead letter."""
     operation_id: str | None = field(default=None, name="operationId")
-    """Accepted in time, and carried out later by this operation. None: it is done."""
+    """The deferred operation that executes the ack later. None: it is executed."""
     reason: str | None = None
-    """Why later."""
+    """The reason of the deferral."""
     uncertain: bool = False
-    """It was refused, but an earlier attempt whose answer was lost may have settled it."""
+    """The ack was refused, but an earlier attempt whose response was lost may have succeeded."""
 
 
 class TransactionStep(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of one push or ack of a transaction."""
+    """The result of one push or ack of a transaction."""
 
     index: int
     type: Literal["push", "ack"]
@@ -109,7 +109,7 @@ class TransactionStep(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TransactionResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A transaction that was carried out, with one step per call, in order."""
+    """A committed transaction, with one step per call, in order."""
 
     transaction_id: str
     success: bool
@@ -117,18 +117,18 @@ class TransactionResult(Struct, frozen=True, kw_only=True, rename="camel"):
     results: Sequence[TransactionStep] = ()
 
 
-class Extended(Struct):
+class ExtendResponse(Struct):
     newExpiresAt: datetime
 
 
-class Described(Struct):
-    """A queue, as far as it is of interest here."""
+class QueueDescription(Struct):
+    """The fields of a queue that the client reads."""
 
     options: dict[str, Any]
 
 
 class PushItem(Struct, omit_defaults=True, rename="camel"):
-    """A message as it is sent."""
+    """A message in a push request."""
 
     queue: str
     payload: msgspec.Raw
@@ -137,27 +137,27 @@ class PushItem(Struct, omit_defaults=True, rename="camel"):
     trace_id: str | None = None
 
 
-class Settlement(Struct, omit_defaults=True, rename="camel"):
-    """An ack as it is sent."""
+class AckItem(Struct, omit_defaults=True, rename="camel"):
+    """An ack in a request."""
 
     transaction_id: str
     partition_id: str
     lease_id: str
-    status: Status
+    status: AckStatus
     error: str | None = None
     type: Literal["ack"] | None = None
-    """Set inside transactions."""
+    """Set in transactions only."""
 
 
-def item_of(message: NewMessage) -> PushItem:
-    """The message as it is sent. Raises TypeError where the payload cannot be written as JSON."""
+def push_item(message: NewMessage) -> PushItem:
+    """Convert a message to a request item. Raises TypeError if the payload cannot be encoded as JSON."""
     payload = msgspec.Raw(msgspec.json.encode(message.payload))
     trace_id = None if message.trace_id is None else str(message.trace_id)
     return PushItem(message.queue, payload, message.partition, message.transaction_id, trace_id)
 
 
-def settlement_of(message: Message, status: Status, error: str | None = None) -> Settlement:
-    """The ack as it is sent. Raises ValueError for a message that is not held under a lease."""
+def ack_item(message: Message, status: AckStatus, error: str | None = None) -> AckItem:
+    """Build a request item. Raises ValueError for a message without a lease."""
     if message.lease_id is None:
-        raise ValueError("the message was taken for good (auto_ack): there is nothing to settle")
-    return Settlement(message.transaction_id, message.partition_id, message.lease_id, status, error)
+        raise ValueError("The message was popped with auto_ack: it has no lease to ack.")
+    return AckItem(message.transaction_id, message.partition_id, message.lease_id, status, error)

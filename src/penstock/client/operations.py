@@ -1,4 +1,4 @@
-"""Operations: what became of pushes and acks that the broker accepted to do later."""
+"""Deferred operations: read them, wait for them, retry or delete failed ones."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from penstock.client.messages import AckResult, PushResult
 
 OperationStatus = Literal["journaled", "pending", "processing", "completed", "failed"]
 
-SHORTEST_LOOK_S = 0.05
-LONGEST_LOOK_S = 1.0
-"""How often a waiting operation is looked at, at most and at least."""
+MIN_POLL_S = 0.05
+MAX_POLL_S = 1.0
+"""Bounds of the interval at which a pending operation is polled."""
 
 
 class Operation(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A push or ack that was accepted to be done later."""
+    """A deferred push or ack."""
 
     operation_id: str
     type: Literal["push", "ack"] | None = None
     status: OperationStatus
-    """`failed`: it could not be carried out and waits for somebody to retry or delete it."""
+    """`failed`: it is kept until an operator retries or deletes it."""
     reason: str | None = None
     queue: str | None = None
     partition: str | None = None
@@ -44,7 +44,7 @@ class Operation(Struct, frozen=True, kw_only=True, rename="camel"):
     queue_position: int | None = None
     estimated_wait_s: float | None = field(default=None, name="estimatedWait")
     result: list[dict[str, Any]] | None = None
-    """What the answer would have been, had it been done at once."""
+    """The results that the request would have returned if it had been executed at once."""
 
     @property
     def finished(self) -> bool:
@@ -52,7 +52,7 @@ class Operation(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def pushed(self) -> list[PushResult]:
-        """The results of a push, counted from 0 within the operation."""
+        """The results of a push, with indexes from 0 within the operation."""
         return msgspec.convert(self.result or [], list[PushResult])
 
     @property
@@ -64,7 +64,7 @@ class Operation(Struct, frozen=True, kw_only=True, rename="camel"):
 class OperationPage(Struct, frozen=True, kw_only=True):
     operations: list[Operation]
     next: str | None = None
-    """What to give as `after` for the next page; None: there is none."""
+    """The value of `after` for the next page; None: this is the last page."""
 
 
 _operation = msgspec.json.Decoder(Operation)
@@ -73,14 +73,14 @@ _stats = msgspec.json.Decoder(dict[str, Any])
 
 
 class Operations:
-    """Look at operations, wait for them, retry or delete those that failed."""
+    """Read operations, wait for them, retry or delete failed ones."""
 
     def __init__(self, transport: Transport, timeout_s: float) -> None:
         self._transport = transport
         self._timeout_s = timeout_s
 
     async def get(self, operation_id: str) -> Operation:
-        """An operation. Raises NotFound if there is none, or if it was completed long ago."""
+        """Return an operation. Raises NotFound if it does not exist, or was completed long ago."""
         return (await self._transport.send("GET", _path(operation_id))).read(_operation)
 
     async def list(
@@ -91,28 +91,28 @@ class Operations:
         limit: int = 100,
         after: str | None = None,
     ) -> OperationPage:
-        """Operations, the oldest first, a page at a time."""
-        asked = {"status": status, "queue": queue, "limit": limit, "after": after}
-        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        """Return a page of operations, oldest first."""
+        parameters = {"status": status, "queue": queue, "limit": limit, "after": after}
+        query = urlencode({name: value for name, value in parameters.items() if value is not None})
         return (await self._transport.send("GET", f"/api/v1/operations?{query}")).read(_page)
 
     async def stats(self) -> dict[str, Any]:
-        """How many wait, how fast they are carried out, and how loaded the broker is."""
+        """Return the number of pending operations, their rate, and the load of the broker."""
         return (await self._transport.send("GET", "/api/v1/operations/stats")).read(_stats)
 
     async def retry(self, operation_id: str) -> None:
-        """Let one that failed be tried again. Raises WrongState if it has not failed."""
+        """Retry a failed operation. Raises WrongState if it has not failed."""
         await self._transport.send("POST", f"{_path(operation_id)}/retry")
 
     async def delete(self, operation_id: str) -> None:
-        """Forget one. If it is pending or has failed, it is never carried out: what it holds is lost."""
+        """Delete an operation. A pending or failed one is never executed, and its messages are lost."""
         await self._transport.send("DELETE", _path(operation_id))
 
     async def wait(self, operation_id: str, *, timeout_s: float | None = None) -> Operation:
-        """The operation, once it is completed or has failed.
+        """Wait until the operation is completed or failed, and return it.
 
-        Raises NotFound if there is none, OperationPending if it takes longer than `timeout_s`: it is accepted
-        all the same, and must not be sent again. Brokers that are away meanwhile are sat out.
+        Raises NotFound if it does not exist, and OperationPending after `timeout_s`: it is accepted all the
+        same and must not be sent again. Errors of unavailable brokers are retried meanwhile.
         """
         [operation] = await self.wait_for([operation_id], self._timeout_s if timeout_s is None else timeout_s)
         if operation is None:
@@ -120,15 +120,18 @@ class Operations:
         return operation
 
     async def wait_for(
-        self, operation_ids: Iterable[str], timeout_s: float, *, known: bool = False
+        self, operation_ids: Iterable[str], timeout_s: float, *, must_exist: bool = False
     ) -> Sequence[Operation | None]:
-        """Operations that finished in time, each in its place. `known`: the broker has told these ids, so one
-        that it cannot find is still in the journal of another."""
-        deadline = time.monotonic() + timeout_s
-        return await asyncio.gather(*(self._until_finished(one, deadline, known) for one in operation_ids))
+        """Return the operations that finished in time, in order; None for others.
 
-    async def _until_finished(self, operation_id: str, deadline: float, known: bool) -> Operation | None:
-        look_s = SHORTEST_LOOK_S
+        `must_exist`: a broker returned these ids, so one that is not found is in the journal of another.
+        """
+        deadline = time.monotonic() + timeout_s
+        waits = [self._until_finished(operation_id, deadline, must_exist) for operation_id in operation_ids]
+        return await asyncio.gather(*waits)
+
+    async def _until_finished(self, operation_id: str, deadline: float, must_exist: bool) -> Operation | None:
+        poll_s = MIN_POLL_S
         while True:
             try:
                 async with asyncio.timeout_at(
@@ -138,18 +141,18 @@ class Operations:
             except (NoAnswer, Overloaded, Unavailable):
                 pass
             except NotFound:
-                if not known:
+                if not must_exist:
                     raise
             except TimeoutError:
                 return None
             else:
                 if operation.finished:
                     return operation
-                look_s = min(max(look_s, (operation.estimated_wait_s or 0) / 2), LONGEST_LOOK_S)
+                poll_s = min(max(poll_s, (operation.estimated_wait_s or 0) / 2), MAX_POLL_S)
             if time.monotonic() >= deadline:
                 return None
-            await asyncio.sleep(min(look_s * random.uniform(0.5, 1), max(0, deadline - time.monotonic())))
-            look_s = min(look_s * 1.5, LONGEST_LOOK_S)
+            await asyncio.sleep(min(poll_s * random.uniform(0.5, 1), max(0, deadline - time.monotonic())))
+            poll_s = min(poll_s * 1.5, MAX_POLL_S)
 
 
 def _path(operation_id: str) -> str:

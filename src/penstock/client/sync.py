@@ -1,7 +1,7 @@
-"""The same client for plain threads.
+"""The client for threads, without an event loop of the caller.
 
-Nothing is implemented twice: a thread of its own runs an event loop, and every method here hands the call of
-the asynchronous one to it and waits. Signatures and documentation are taken over with the methods.
+Nothing is implemented twice: a background thread runs an event loop, and every method here runs the
+asynchronous one on it and waits. Signatures and documentation come from the asynchronous methods.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
 B = TypeVar("B")
-F = TypeVar("F", bound="Face[Any]")
+F = TypeVar("F", bound="SyncWrapper[Any]")
 W = TypeVar("W", Consumer, Worker)
 
 
-class Portal:
-    """An event loop in a thread."""
+class EventLoopThread:
+    """An event loop in a background thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -44,14 +44,16 @@ class Portal:
     def start(self, work: Coroutine[Any, Any, R]) -> Future[R]:
         if threading.current_thread() is self._thread:
             work.close()
-            raise RuntimeError("this is the client's own event loop: use the asynchronous client here")
+            raise RuntimeError(
+                "This code runs on the client's own event loop. Use the asynchronous client here."
+            )
         if self._loop.is_closed():
             work.close()
-            raise RuntimeError("the client is closed")
+            raise RuntimeError("The client is closed.")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
-        """The result of the work. Whoever is interrupted while waiting takes it back."""
+        """Return the result of the coroutine. An interrupted caller cancels it."""
         future = self.start(work)
         try:
             return future.result()
@@ -70,63 +72,63 @@ class Portal:
             self._loop.close()
 
 
-class Face(Generic[A]):
-    """A synchronous face of something asynchronous."""
+class SyncWrapper(Generic[A]):
+    """A synchronous wrapper of an asynchronous object."""
 
-    def __init__(self, portal: Portal, behind: A) -> None:
-        self._portal = portal
-        self._behind = behind
+    def __init__(self, loop_thread: EventLoopThread, wrapped: A) -> None:
+        self._loop_thread = loop_thread
+        self._wrapped = wrapped
 
 
-def waited(
+def blocking(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Face[A], P], R]:
-    """The method, called on the client's event loop and waited for."""
+) -> Callable[Concatenate[SyncWrapper[A], P], R]:
+    """Turn an asynchronous method into one that runs on the client's event loop and blocks."""
 
     @wraps(method)
-    def call(face: Face[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return face._portal.wait(method(face._behind, *args, **kwargs))
+    def call(wrapper: SyncWrapper[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return wrapper._loop_thread.wait(method(wrapper._wrapped, *args, **kwargs))
 
     return call
 
 
-def faced(
-    method: Callable[Concatenate[B, P], A], kind: Callable[[Portal, A], F]
-) -> Callable[Concatenate[Face[B], P], F]:
-    """The method, whose result gets a synchronous face too."""
+def wrapping(
+    method: Callable[Concatenate[B, P], A], kind: Callable[[EventLoopThread, A], F]
+) -> Callable[Concatenate[SyncWrapper[B], P], F]:
+    """Turn a method into one whose result is wrapped too."""
 
     @wraps(method)
-    def call(face: Face[B], /, *args: P.args, **kwargs: P.kwargs) -> F:
-        async def make() -> A:
-            return method(face._behind, *args, **kwargs)
+    def call(wrapper: SyncWrapper[B], /, *args: P.args, **kwargs: P.kwargs) -> F:
+        async def create() -> A:
+            return method(wrapper._wrapped, *args, **kwargs)
 
-        return kind(face._portal, face._portal.wait(make()))
+        return kind(wrapper._loop_thread, wrapper._loop_thread.wait(create()))
 
     return call
 
 
-def chained(
+def chaining(
     method: Callable[Concatenate[Transaction, P], Transaction],
 ) -> Callable[Concatenate[SyncTransaction, P], SyncTransaction]:
-    """The method, which returns what it was called on. It sends nothing, so nothing is waited for."""
+    """Turn a chaining method into one that returns the wrapper. It sends nothing, so it does not block."""
 
     @wraps(method)
-    def call(face: SyncTransaction, /, *args: P.args, **kwargs: P.kwargs) -> SyncTransaction:
-        method(face._behind, *args, **kwargs)
-        return face
+    def call(wrapper: SyncTransaction, /, *args: P.args, **kwargs: P.kwargs) -> SyncTransaction:
+        method(wrapper._wrapped, *args, **kwargs)
+        return wrapper
 
     return call
 
 
-class SyncBuffer(Face[Buffer]):
-    """`Buffer` for plain threads, of which several may push at once."""
+class SyncBuffer(SyncWrapper[Buffer]):
+    """`Buffer` for threads; several may push at once."""
 
-    push = waited(Buffer.push)
-    flush = waited(Buffer.flush)
-    close = waited(Buffer.close)
+    push = blocking(Buffer.push)
+    flush = blocking(Buffer.flush)
+    close = blocking(Buffer.close)
 
     def __len__(self) -> int:
-        return len(self._behind)
+        return len(self._wrapped)
 
     def __enter__(self) -> Self:
         return self
@@ -137,15 +139,15 @@ class SyncBuffer(Face[Buffer]):
         self.close()
 
 
-class SyncTransaction(Face[Transaction]):
-    """`Transaction` for plain threads; `with` commits at its end."""
+class SyncTransaction(SyncWrapper[Transaction]):
+    """`Transaction` for threads; `with` commits at its end."""
 
-    push = chained(Transaction.push)
-    ack = chained(Transaction.ack)
-    nack = chained(Transaction.nack)
-    retry = chained(Transaction.retry)
-    dead_letter = chained(Transaction.dead_letter)
-    commit = waited(Transaction.commit)
+    push = chaining(Transaction.push)
+    ack = chaining(Transaction.ack)
+    nack = chaining(Transaction.nack)
+    retry = chaining(Transaction.retry)
+    dead_letter = chaining(Transaction.dead_letter)
+    commit = blocking(Transaction.commit)
 
     def __enter__(self) -> Self:
         return self
@@ -153,18 +155,18 @@ class SyncTransaction(Face[Transaction]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._portal.wait(self._behind.__aexit__(kind, error, trace))
+        self._loop_thread.wait(self._wrapped.__aexit__(kind, error, trace))
 
 
-class SyncRunner(Face[W]):
-    """What runs until it is stopped: `run()` blocks, `with` runs it in the background."""
+class SyncRunner(SyncWrapper[W]):
+    """A consumer or worker: `run()` blocks, `with` runs it in the background."""
 
     _running: Future[None] | None = None
 
     def run(self, *, stop_on: Iterable[signal.Signals] = ()) -> None:
         """Run until `stop()`, or until one of the signals arrives (only in the main thread)."""
-        with _told_by(self, stop_on):
-            future = self._portal.start(self._behind.run())
+        with _stop_on_signals(self, stop_on):
+            future = self._loop_thread.start(self._wrapped.run())
             try:
                 future.result()
             except KeyboardInterrupt:
@@ -174,15 +176,15 @@ class SyncRunner(Face[W]):
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop: a handler that takes long may ask, and end early by raising."""
-        return self._behind.stopping
+        """Whether `stop` was called: a long handler may check it and end early by raising."""
+        return self._wrapped.stopping
 
     def stop(self) -> None:
-        """Take no more work and end in good order. Callable from any thread, and more than once."""
-        self._behind.stop()
+        """Take no more work and shut down gracefully. May be called from any thread, and more than once."""
+        self._wrapped.stop()
 
     def __enter__(self) -> Self:
-        self._running = self._portal.start(self._behind.run())
+        self._running = self._loop_thread.start(self._wrapped.run())
         return self
 
     def __exit__(
@@ -194,101 +196,101 @@ class SyncRunner(Face[W]):
 
 
 class SyncConsumer(SyncRunner[Consumer]):
-    """`Consumer` for plain threads."""
+    """`Consumer` for threads."""
 
 
 class SyncWorker(SyncRunner[Worker]):
-    """`Worker` for plain threads."""
+    """`Worker` for threads."""
 
 
-class SyncTasks(Face[Tasks]):
-    """`Tasks` for plain threads."""
+class SyncTasks(SyncWrapper[Tasks]):
+    """`Tasks` for threads."""
 
-    enqueue = waited(Tasks.enqueue)
-    enqueue_many = waited(Tasks.enqueue_many)
-    dequeue = waited(Tasks.dequeue)
-    ack = waited(Tasks.ack)
-    nack = waited(Tasks.nack)
-    heartbeat = waited(Tasks.heartbeat)
-    give_back = waited(Tasks.give_back)
-    ack_many = waited(Tasks.ack_many)
-    nack_many = waited(Tasks.nack_many)
-    heartbeat_many = waited(Tasks.heartbeat_many)
-    give_back_many = waited(Tasks.give_back_many)
-    get = waited(Tasks.get)
-    queues = waited(Tasks.queues)
-    queue = waited(Tasks.queue)
-    delete_queue = waited(Tasks.delete_queue)
-    set_limit = waited(Tasks.set_limit)
-    pause = waited(Tasks.pause)
-    resume = waited(Tasks.resume)
-    limits = waited(Tasks.limits)
-    set_limits = waited(Tasks.set_limits)
-    dead_letters = waited(Tasks.dead_letters)
-    redrive = waited(Tasks.redrive)
-    delete_dead = waited(Tasks.delete_dead)
-    worker = faced(Tasks.worker, SyncWorker)
-
-
-class SyncOperations(Face[Operations]):
-    """`Operations` for plain threads."""
-
-    get = waited(Operations.get)
-    list = waited(Operations.list)
-    stats = waited(Operations.stats)
-    retry = waited(Operations.retry)
-    delete = waited(Operations.delete)
-    wait = waited(Operations.wait)
+    enqueue = blocking(Tasks.enqueue)
+    enqueue_many = blocking(Tasks.enqueue_many)
+    dequeue = blocking(Tasks.dequeue)
+    ack = blocking(Tasks.ack)
+    nack = blocking(Tasks.nack)
+    heartbeat = blocking(Tasks.heartbeat)
+    give_back = blocking(Tasks.give_back)
+    ack_many = blocking(Tasks.ack_many)
+    nack_many = blocking(Tasks.nack_many)
+    heartbeat_many = blocking(Tasks.heartbeat_many)
+    give_back_many = blocking(Tasks.give_back_many)
+    get = blocking(Tasks.get)
+    queues = blocking(Tasks.queues)
+    queue = blocking(Tasks.queue)
+    delete_queue = blocking(Tasks.delete_queue)
+    set_limit = blocking(Tasks.set_limit)
+    pause = blocking(Tasks.pause)
+    resume = blocking(Tasks.resume)
+    limits = blocking(Tasks.limits)
+    set_limits = blocking(Tasks.set_limits)
+    dead_letters = blocking(Tasks.dead_letters)
+    redrive = blocking(Tasks.redrive)
+    delete_dead = blocking(Tasks.delete_dead)
+    worker = wrapping(Tasks.worker, SyncWorker)
 
 
-class SyncClient(Face[Client]):
-    """`Client` for plain threads, of which any number may use it at once. Close it, or use `with`."""
+class SyncOperations(SyncWrapper[Operations]):
+    """`Operations` for threads."""
+
+    get = blocking(Operations.get)
+    list = blocking(Operations.list)
+    stats = blocking(Operations.stats)
+    retry = blocking(Operations.retry)
+    delete = blocking(Operations.delete)
+    wait = blocking(Operations.wait)
+
+
+class SyncClient(SyncWrapper[Client]):
+    """`Client` for threads; any number of them may share it. Close it, or use `with`."""
 
     def __init__(self, urls: str | Sequence[str], settings: ClientSettings | None = None) -> None:
-        portal = Portal()
+        loop_thread = EventLoopThread()
         try:
-            super().__init__(portal, Client(urls, settings))
+            super().__init__(loop_thread, Client(urls, settings))
         except BaseException:
-            portal.close()
+            loop_thread.close()
             raise
-        self.tasks = SyncTasks(portal, self._behind.tasks)
+        self.tasks = SyncTasks(loop_thread, self._wrapped.tasks)
         """Run queues: enqueue, dequeue, workers, limits."""
 
-    push = waited(Client.push)
-    push_many = waited(Client.push_many)
-    pop = waited(Client.pop)
-    ack = waited(Client.ack)
-    nack = waited(Client.nack)
-    retry = waited(Client.retry)
-    dead_letter = waited(Client.dead_letter)
-    ack_many = waited(Client.ack_many)
-    nack_many = waited(Client.nack_many)
-    retry_many = waited(Client.retry_many)
-    dead_letter_many = waited(Client.dead_letter_many)
-    extend = waited(Client.extend)
-    configure = waited(Client.configure)
-    options_of = waited(Client.options_of)
+    push = blocking(Client.push)
+    push_many = blocking(Client.push_many)
+    pop = blocking(Client.pop)
+    ack = blocking(Client.ack)
+    nack = blocking(Client.nack)
+    retry = blocking(Client.retry)
+    dead_letter = blocking(Client.dead_letter)
+    ack_many = blocking(Client.ack_many)
+    nack_many = blocking(Client.nack_many)
+    retry_many = blocking(Client.retry_many)
+    dead_letter_many = blocking(Client.dead_letter_many)
+    extend = blocking(Client.extend)
+    configure = blocking(Client.configure)
+    options_of = blocking(Client.options_of)
 
     @property
     def operations(self) -> SyncOperations:
-        """What the broker accepted to do later."""
-        return SyncOperations(self._portal, self._behind.operations)
+        """Deferred operations."""
+        return SyncOperations(self._loop_thread, self._wrapped.operations)
 
-    buffered = faced(Client.buffered, SyncBuffer)
-    transaction = faced(Client.transaction, SyncTransaction)
-    consume = faced(Client.consume, SyncConsumer)
+    buffered = wrapping(Client.buffered, SyncBuffer)
+    transaction = wrapping(Client.transaction, SyncTransaction)
+    consume = wrapping(Client.consume, SyncConsumer)
 
     def close(self) -> None:
-        """Stop consumers, push what is buffered, close connections, end the thread. May be called twice.
+        """Stop consumers and workers, push buffered messages, close connections, end the thread.
 
-        Raises FlushFailed with what could not be pushed.
+        May be called twice. Raises FlushFailed with the messages that could not be pushed.
         """
-        if self._portal.closed:
+        if self._loop_thread.closed:
             return
         try:
-            self._portal.wait(self._behind.close())
+            self._loop_thread.wait(self._wrapped.close())
         finally:
-            self._portal.close()
+            self._loop_thread.close()
 
     def __enter__(self) -> Self:
         return self
@@ -300,15 +302,15 @@ class SyncClient(Face[Client]):
 
 
 @contextmanager
-def _told_by(runner: SyncRunner[Any], signals: Iterable[signal.Signals]) -> Iterator[None]:
-    """While this lasts, these signals stop it."""
+def _stop_on_signals(runner: SyncRunner[Any], signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """Stop the runner when one of the signals arrives within the block."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         runner.stop()
 
-    before = {number: signal.signal(number, on_signal) for number in signals}
+    previous_handlers = {number: signal.signal(number, on_signal) for number in signals}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Tasks and run queues as a client sees them."""
+"""Tasks, run queues and their results."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ State = Literal["delayed", "eligible", "running", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """A task to enqueue. The payload is anything msgspec can write as JSON, dataclasses included."""
+    """A task to enqueue. The payload is anything that msgspec can encode as JSON, such as a dataclass."""
 
     payload: Any
     priority: int = 0
     """0 to 9; larger first."""
     delay_s: float = 0.0
     ttl_s: float | None = None
-    """It expires if it has not started by then."""
+    """The task expires if it has not started by then."""
     idempotency_key: str | None = None
     max_attempts: int | None = None
 
@@ -32,16 +32,16 @@ class NewTask:
 class EnqueuedTask(Struct, frozen=True):
     id: str
     status: Literal["queued", "duplicate"]
-    """`duplicate`: the queue has a task with this idempotency key already, and this is its id."""
+    """`duplicate`: the queue already has a task with this idempotency key; this is its id."""
 
 
 class Task(Struct, frozen=True, eq=False, rename="camel"):
-    """A task in a worker's hands. Two are the same only if they are the same hand-out."""
+    """A dequeued task. Two are equal only if they are the same delivery."""
 
     id: str
     queue: str
     token: int
-    """What it is settled under: an earlier or later hand-out of the same task has another."""
+    """Proof of the lease: every delivery of a task has another token."""
     payload: Any
     attempt: int
     max_attempts: int
@@ -51,12 +51,12 @@ class Task(Struct, frozen=True, eq=False, rename="camel"):
     held_until: datetime
 
     def into(self, kind: type[T]) -> T:
-        """The payload as a dataclass, Struct or any other type; msgspec.ValidationError if it is none."""
+        """Convert the payload to a dataclass, Struct or other type. Raises msgspec.ValidationError."""
         return msgspec.convert(self.payload, kind)
 
 
 class TaskStatus(Struct, frozen=True, rename="camel"):
-    """A task as the broker sees it. `due_at`: when that changes by itself."""
+    """The state of a task in the broker. `due_at`: when it changes without a request."""
 
     id: str
     queue: str
@@ -76,7 +76,7 @@ class TaskStatus(Struct, frozen=True, rename="camel"):
 
 
 class Settled(Struct, frozen=True, rename="camel"):
-    """What became of a task: its state, None when it is finished and gone."""
+    """The new state of a task; None if it is finished and deleted."""
 
     id: str
     state: State | None = None
@@ -84,7 +84,7 @@ class Settled(Struct, frozen=True, rename="camel"):
 
 
 class TaskResult(Struct, frozen=True, rename="camel"):
-    """What became of one of many. If it was refused, `code` and `error` say why, and nothing changed."""
+    """The result of one of many. If it was refused, `code` and `error` say why, and nothing changed."""
 
     id: str
     success: bool
@@ -93,11 +93,11 @@ class TaskResult(Struct, frozen=True, rename="camel"):
     code: str | None = None
     error: str | None = None
     uncertain: bool = False
-    """It was refused, but an earlier attempt whose answer was lost may have done it."""
+    """The request was refused, but an earlier attempt whose response was lost may have succeeded."""
 
 
 class RunQueue(Struct, frozen=True, rename="camel"):
-    """A run queue now. `depth` is what could start, `delayed` what cannot yet; no `concurrency`: no limit."""
+    """The state of a run queue. `depth` counts eligible tasks; `concurrency` is None without a limit."""
 
     name: str
     depth: int
@@ -110,7 +110,7 @@ class RunQueue(Struct, frozen=True, rename="camel"):
 
 
 class EnvironmentLimits(Struct, frozen=True, rename="camel"):
-    """All run queues of an environment. Together they run at most `concurrency` × `burst` tasks."""
+    """The run queues of an environment. Together they run at most `concurrency` × `burst` tasks."""
 
     queues: int
     depth: int
@@ -122,7 +122,7 @@ class EnvironmentLimits(Struct, frozen=True, rename="camel"):
 
 
 class DeadTasks(Struct, frozen=True):
-    """A page, the oldest first; `next` goes on after it."""
+    """A page of dead tasks, oldest first; `next` is the `after` of the next page."""
 
     tasks: Sequence[TaskStatus]
     total: int

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
-from penstock.client.http.connections import Parting
+from penstock.client.http.connections import RequestCancellation
 from penstock.client.task_types import (
     DeadTasks,
     EnqueuedTask,
@@ -24,12 +24,12 @@ from penstock.client.task_types import (
 )
 
 if TYPE_CHECKING:
-    from penstock.client.http.calls import Calls
+    from penstock.client.http.broker_api import BrokerApi
     from penstock.client.worker import LostCallback, TaskHandler, Worker
 
 
 class _NewTask(Struct, omit_defaults=True, rename="camel"):
-    """A task as it is sent."""
+    """A task in an enqueue request."""
 
     payload: msgspec.Raw
     priority: int = 0
@@ -82,18 +82,18 @@ _count = msgspec.json.Decoder(_Count)
 
 
 class Tasks:
-    """Enqueue, dequeue and settle tasks, see and steer run queues. Made by the client: `client.tasks`."""
+    """Enqueue, dequeue and ack tasks; read and control run queues. Available as `client.tasks`."""
 
-    def __init__(self, calls: Calls, workers: set[Worker]) -> None:
-        self._calls = calls
+    def __init__(self, api: BrokerApi, workers: set[Worker]) -> None:
+        self._api = api
         self._workers = workers
 
-    # Producing
+    # Enqueue
 
     async def enqueue(
         self,
         queue: str,
-        payload: Any,
+        payload: object,
         *,
         priority: int = 0,
         delay_s: float = 0.0,
@@ -101,39 +101,39 @@ class Tasks:
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
     ) -> EnqueuedTask:
-        """Add a task. The queue is made by its first one."""
-        new = NewTask(payload, priority, delay_s, ttl_s, idempotency_key, max_attempts)
-        [result] = await self.enqueue_many(queue, [new])
+        """Enqueue a task. The first task creates the queue."""
+        task = NewTask(payload, priority, delay_s, ttl_s, idempotency_key, max_attempts)
+        [result] = await self.enqueue_many(queue, [task])
         return result
 
     async def enqueue_many(self, queue: str, tasks: Iterable[NewTask]) -> list[EnqueuedTask]:
-        """Add tasks with one request, in order, all or none; one result each.
+        """Enqueue tasks with one request, in order, all or none; one result each.
 
-        Tasks without an idempotency key get one, as messages get transaction ids, so that the request can be
-        repeated when its answer was lost.
+        The client generates missing idempotency keys, like transaction ids of messages, so that a request
+        whose response was lost can be repeated.
         """
-        items = [_item(task) for task in tasks]
+        items = [_task_item(task) for task in tasks]
         if not items:
             return []
-        made = set()
-        if self._calls.settings.make_transaction_ids:
-            stem = uuid4().hex
+        generated = set()
+        if self._api.settings.make_transaction_ids:
+            prefix = uuid4().hex
             for index, item in enumerate(items):
                 if item.idempotency_key is None:
-                    item.idempotency_key = f"{stem}.{index}"
-                    made.add(index)
+                    item.idempotency_key = f"{prefix}.{index}"
+                    generated.add(index)
         repeatable = all(item.idempotency_key is not None for item in items)
-        answer = await self._calls.send(
+        response = await self._api.send(
             "POST", f"{_path(queue)}/tasks", _encode({"tasks": items}), repeatable
         )
-        results = answer.read(_enqueued).tasks
-        if answer.uncertain:
-            # Nobody else has these keys: the first of the two was our own, and its answer was lost.
-            for index in made:
+        results = response.read(_enqueued).tasks
+        if response.uncertain:
+            # No other call uses these keys, so the original is the first attempt, whose response was lost.
+            for index in generated:
                 msgspec.structs.force_setattr(results[index], "status", "queued")
         return results
 
-    # Working
+    # Dequeue and ack
 
     async def dequeue(
         self,
@@ -144,75 +144,75 @@ class Tasks:
         wait_s: float = 0.0,
         worker: str = "",
     ) -> list[Task]:
-        """Take up to `limit` tasks of a queue, or of all run queues in turn; none if there are none.
+        """Dequeue up to `limit` tasks of a queue, or of all run queues in turn; an empty list if none.
 
-        Each is held until its `held_until`; who needs longer sends heartbeats. With `wait_s` it waits for the
-        first one.
+        A task is leased until `held_until`; heartbeats extend that. With `wait_s` the call waits for the
+        first task.
         """
-        return await self.take(queue, limit, visibility_s, wait_s, worker, None)
+        return await self.dequeue_cancellable(queue, limit, visibility_s, wait_s, worker, None)
 
-    async def take(
+    async def dequeue_cancellable(
         self,
         queue: str | None,
         limit: int,
         visibility_s: float | None,
         wait_s: float,
         worker: str,
-        parting: Parting | None,
+        cancellation: RequestCancellation | None,
     ) -> list[Task]:
-        """`dequeue` in a way that can be left."""
-        asked: dict[str, Any] = {"limit": limit, "worker": worker}
+        """Dequeue with a way to cancel the request gracefully."""
+        body: dict[str, object] = {"limit": limit, "worker": worker}
         if visibility_s is not None:
-            asked["visibilityMs"] = _ms(visibility_s)
+            body["visibilityMs"] = _ms(visibility_s)
         if wait_s > 0:
-            asked["waitMs"] = _ms(wait_s)
+            body["waitMs"] = _ms(wait_s)
         path = "/api/v1/run-queues/dequeue" if queue is None else f"{_path(queue)}/dequeue"
-        answer = await self._calls.send("POST", path, _encode(asked), wait_s=wait_s, parting=parting)
-        return answer.read(_dequeued).tasks
+        response = await self._api.send("POST", path, _encode(body), wait_s=wait_s, cancellation=cancellation)
+        return response.read(_dequeued).tasks
 
     async def ack(self, task: Task) -> Settled:
-        """The task is done. Raises LeaseLost if it is not held any more, NotFound if it is gone."""
-        return await self._settle(task, "ack", {"token": task.token})
+        """Mark a task as done. Raises LeaseLost if its lease is lost, NotFound if it does not exist."""
+        return await self._report(task, "ack", {"token": task.token})
 
     async def nack(
         self, task: Task, error: str = "", *, retry: bool = True, delay_s: float | None = None
     ) -> Settled:
-        """The attempt failed: tried again after a growing delay, or `delay_s`; dead past its attempts, or at
-        once without `retry`."""
-        body: dict[str, Any] = {"token": task.token, "error": error, "retry": retry}
+        """Fail the attempt: the task is retried with backoff, or after `delay_s`; it is dead after its last
+        attempt, or at once without `retry`."""
+        body: dict[str, object] = {"token": task.token, "error": error, "retry": retry}
         if delay_s is not None:
             body["delayMs"] = _ms(delay_s)
-        return await self._settle(task, "nack", body)
+        return await self._report(task, "nack", body)
 
     async def heartbeat(self, task: Task, visibility_s: float | None = None) -> Settled:
-        """Hold a task for longer: so long from now, or as long as the broker's default."""
-        body: dict[str, Any] = {"token": task.token}
+        """Extend the lease of a task to `visibility_s`, or to the broker's default, from now."""
+        body: dict[str, object] = {"token": task.token}
         if visibility_s is not None:
             body["visibilityMs"] = _ms(visibility_s)
-        return await self._settle(task, "heartbeat", body)
+        return await self._report(task, "heartbeat", body)
 
     async def give_back(self, task: Task) -> Settled:
-        """Return a task that was not begun: no attempt is counted."""
-        return await self._settle(task, "give-back", {"token": task.token})
+        """Return a task without counting an attempt."""
+        return await self._report(task, "give-back", {"token": task.token})
 
     async def ack_many(self, tasks: Iterable[Task]) -> list[TaskResult]:
-        """Finish tasks with one request; one result each, in order. What is refused changes nothing."""
-        return await self._settle_many("ack", [_lease(task) for task in tasks])
+        """Ack tasks with one request; one result each, in order. A refused ack changes nothing."""
+        return await self._report_many("ack", [_lease(task) for task in tasks])
 
     async def nack_many(self, failures: Iterable[tuple[Task, str]]) -> list[TaskResult]:
-        """Failed attempts with their errors, with one request, as `ack_many`."""
-        return await self._settle_many("nack", [_Nack(task.id, task.token, e) for task, e in failures])
+        """Nack tasks with their errors, with one request, like `ack_many`."""
+        return await self._report_many("nack", [_Nack(task.id, task.token, e) for task, e in failures])
 
     async def heartbeat_many(
         self, tasks: Iterable[Task], visibility_s: float | None = None
     ) -> list[TaskResult]:
-        """Hold tasks for longer, with one request, as `ack_many`."""
-        more = {} if visibility_s is None else {"visibilityMs": _ms(visibility_s)}
-        return await self._settle_many("heartbeat", [_lease(task) for task in tasks], **more)
+        """Extend the leases of tasks with one request, like `ack_many`."""
+        options = {} if visibility_s is None else {"visibilityMs": _ms(visibility_s)}
+        return await self._report_many("heartbeat", [_lease(task) for task in tasks], **options)
 
     async def give_back_many(self, tasks: Iterable[Task]) -> list[TaskResult]:
-        """Return tasks that were not begun, with one request, as `ack_many`."""
-        return await self._settle_many("give-back", [_lease(task) for task in tasks])
+        """Return tasks without counting an attempt, with one request, like `ack_many`."""
+        return await self._report_many("give-back", [_lease(task) for task in tasks])
 
     def worker(
         self,
@@ -226,10 +226,10 @@ class Tasks:
         name: str = "",
         on_lost: LostCallback | None = None,
     ) -> Worker:
-        """A worker that calls the handler with each task of a queue, or of all run queues in turn.
+        """Return a worker that calls the handler with each task of a queue, or of all run queues in turn.
 
-        Await it to run it. A task whose handler returns is acked; one whose handler raises is nacked with the
-        error's text. What else it promises is told at `Worker`.
+        Await it to run it. A task is acked when its handler returns, and nacked with the error's text when it
+        raises. `Worker` describes the guarantees.
         """
         from penstock.client.worker import Worker
 
@@ -237,8 +237,8 @@ class Tasks:
             self,
             queue,
             handler,
-            siblings=self._workers,
-            settings=self._calls.settings,
+            registry=self._workers,
+            settings=self._api.settings,
             concurrency=concurrency,
             visibility_s=visibility_s,
             wait_s=wait_s,
@@ -247,83 +247,87 @@ class Tasks:
             on_lost=on_lost,
         )
 
-    # Looking and steering
+    # State and limits
 
     async def get(self, task_id: str) -> TaskStatus:
-        """A task as it is now. Raises NotFound once it is finished or expired."""
-        return (await self._calls.send("GET", f"/api/v1/tasks/{_quoted(task_id)}")).read(_status)
+        """Return the state of a task. Raises NotFound once it is finished or expired."""
+        return (await self._api.send("GET", f"/api/v1/tasks/{_quote(task_id)}")).read(_status)
 
     async def queues(self, *, search: str = "", limit: int = 100, offset: int = 0) -> list[RunQueue]:
-        """A page of the run queues by name."""
-        asked = {"limit": str(limit), "offset": str(offset)} | ({"search": search} if search else {})
-        return (await self._calls.send("GET", f"/api/v1/run-queues?{urlencode(asked)}")).read(_queues).queues
+        """Return a page of run queues by name."""
+        parameters = {"limit": str(limit), "offset": str(offset)} | ({"search": search} if search else {})
+        return (
+            (await self._api.send("GET", f"/api/v1/run-queues?{urlencode(parameters)}")).read(_queues).queues
+        )
 
     async def queue(self, queue: str) -> RunQueue:
-        """Raises NotFound if there is none."""
-        return (await self._calls.send("GET", _path(queue))).read(_queue)
+        """Return the state of a run queue. Raises NotFound if it does not exist."""
+        return (await self._api.send("GET", _path(queue))).read(_queue)
 
     async def delete_queue(self, queue: str) -> None:
-        """Forget a queue that holds nothing, so that its name is free. Raises WrongState if it does."""
-        await self._calls.send("DELETE", _path(queue))
+        """Delete an empty queue and free its name. Raises WrongState if it has tasks."""
+        await self._api.send("DELETE", _path(queue))
 
     async def set_limit(self, queue: str, concurrency: int | None) -> RunQueue:
-        """How many tasks of the queue may run at once; None: no limit."""
+        """Set how many tasks of the queue may run at once, 1 or more; None removes the limit."""
         body = _encode({"concurrency": concurrency})
-        return (await self._calls.send("PUT", f"{_path(queue)}/limits", body)).read(_queue)
+        return (await self._api.send("PUT", f"{_path(queue)}/limits", body)).read(_queue)
 
     async def pause(self, queue: str) -> RunQueue:
-        """Hand out nothing more of the queue; what runs goes on."""
-        return (await self._calls.send("POST", f"{_path(queue)}/pause", b"")).read(_queue)
+        """Start no more tasks of the queue. Running tasks continue."""
+        return (await self._api.send("POST", f"{_path(queue)}/pause", b"")).read(_queue)
 
     async def resume(self, queue: str) -> RunQueue:
-        return (await self._calls.send("POST", f"{_path(queue)}/resume", b"")).read(_queue)
+        return (await self._api.send("POST", f"{_path(queue)}/resume", b"")).read(_queue)
 
     async def limits(self, environment: str = "default") -> EnvironmentLimits:
-        """The limit of all run queues of an environment together, and what they hold."""
-        path = f"/api/v1/environments/{_quoted(environment)}/run-limits"
-        return (await self._calls.send("GET", path)).read(_environment)
+        """Return the limit of an environment and the totals of its run queues."""
+        path = f"/api/v1/environments/{_quote(environment)}/run-limits"
+        return (await self._api.send("GET", path)).read(_environment)
 
     async def set_limits(
         self, concurrency: int | None, *, burst: float = 1.0, environment: str = "default"
     ) -> EnvironmentLimits:
-        """How many tasks may run at once in all queues together: `concurrency` × `burst`."""
-        path = f"/api/v1/environments/{_quoted(environment)}/run-limits"
+        """Set how many tasks may run at once in all queues together: `concurrency` × `burst`."""
+        path = f"/api/v1/environments/{_quote(environment)}/run-limits"
         body = _encode({"concurrency": concurrency, "burst": burst})
-        return (await self._calls.send("PUT", path, body)).read(_environment)
+        return (await self._api.send("PUT", path, body)).read(_environment)
 
     async def dead_letters(self, queue: str, *, limit: int = 100, after: str | None = None) -> DeadTasks:
-        """A page of tasks that used up their attempts, the oldest first."""
-        asked = {"limit": str(limit)} | ({} if after is None else {"after": after})
-        return (await self._calls.send("GET", f"{_path(queue)}/dead-letters?{urlencode(asked)}")).read(_dead)
+        """Return a page of dead tasks, oldest first."""
+        parameters = {"limit": str(limit)} | ({} if after is None else {"after": after})
+        return (await self._api.send("GET", f"{_path(queue)}/dead-letters?{urlencode(parameters)}")).read(
+            _dead
+        )
 
     async def redrive(self, queue: str, task_ids: Sequence[str] | None = None) -> int:
-        """Let dead tasks run again with all their attempts, these or all; how many."""
+        """Run dead tasks again with all their attempts, these or all; return their number."""
         path = f"{_path(queue)}/dead-letters/redrive"
-        return (await self._calls.send("POST", path, _which(task_ids))).read(_count).redriven
+        return (await self._api.send("POST", path, _selection(task_ids))).read(_count).redriven
 
     async def delete_dead(self, queue: str, task_ids: Sequence[str] | None = None) -> int:
-        """Delete dead tasks, these or all; how many."""
-        answer = await self._calls.send("DELETE", f"{_path(queue)}/dead-letters", _which(task_ids))
-        return answer.read(_count).deleted
+        """Delete dead tasks, these or all; return their number."""
+        response = await self._api.send("DELETE", f"{_path(queue)}/dead-letters", _selection(task_ids))
+        return response.read(_count).deleted
 
-    async def _settle(self, task: Task, verb: str, body: dict[str, Any]) -> Settled:
-        path = f"/api/v1/tasks/{_quoted(task.id)}/{verb}"
-        return (await self._calls.send("POST", path, _encode(body))).read(_settled)
+    async def _report(self, task: Task, verb: str, body: dict[str, object]) -> Settled:
+        path = f"/api/v1/tasks/{_quote(task.id)}/{verb}"
+        return (await self._api.send("POST", path, _encode(body))).read(_settled)
 
-    async def _settle_many(self, verb: str, items: Sequence[object], **more: Any) -> list[TaskResult]:
+    async def _report_many(self, verb: str, items: Sequence[object], **options: int) -> list[TaskResult]:
         if not items:
             return []
-        body = _encode({"tasks": items, **more})
-        answer = await self._calls.send("POST", f"/api/v1/tasks/{verb}", body)
-        results = answer.read(_results).results
-        if answer.uncertain:
+        body = _encode({"tasks": items, **options})
+        response = await self._api.send("POST", f"/api/v1/tasks/{verb}", body)
+        results = response.read(_results).results
+        if response.uncertain:
             for result in results:
                 msgspec.structs.force_setattr(result, "uncertain", not result.success)
         return results
 
 
-def _item(task: NewTask) -> _NewTask:
-    """The task as it is sent. Raises TypeError where the payload cannot be written as JSON."""
+def _task_item(task: NewTask) -> _NewTask:
+    """Convert a task to a request item. Raises TypeError if the payload cannot be encoded as JSON."""
     return _NewTask(
         msgspec.Raw(_encode(task.payload)),
         task.priority,
@@ -334,19 +338,19 @@ def _item(task: NewTask) -> _NewTask:
     )
 
 
-def _lease(task: Task) -> dict[str, Any]:
+def _lease(task: Task) -> dict[str, object]:
     return {"id": task.id, "token": task.token}
 
 
-def _which(task_ids: Sequence[str] | None) -> bytes:
+def _selection(task_ids: Sequence[str] | None) -> bytes:
     return _encode({"all": True} if task_ids is None else {"ids": list(task_ids)})
 
 
 def _path(queue: str) -> str:
-    return f"/api/v1/run-queues/{_quoted(queue)}"
+    return f"/api/v1/run-queues/{_quote(queue)}"
 
 
-def _quoted(part: str) -> str:
+def _quote(part: str) -> str:
     return quote(part, safe="")
 
 

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from uuid import UUID
 
 import msgspec
 
-from penstock.client.errors import Problem, TransactionFailed
-from penstock.client.http.calls import Calls
+from penstock.client.errors import TransactionFailed, api_error
+from penstock.client.http.broker_api import BrokerApi
 from penstock.client.messages import (
+    AckItem,
+    AckStatus,
     Message,
     NewMessage,
     PushItem,
-    Settlement,
-    Status,
     TransactionResult,
-    item_of,
-    settlement_of,
+    ack_item,
+    push_item,
 )
 
-NOT_THE_CULPRIT = "not carried out"
+NOT_EXECUTED = "not carried out"
 
 _result = msgspec.json.Decoder(TransactionResult)
 
 
 class Transaction:
-    """Steps to be taken as one. Nothing is sent before `commit`, which `async with` calls at its end.
+    """Steps that take effect together. Nothing is sent before `commit`, which `async with` calls at its end.
 
-    Each call is a step, counted from 0; TransactionFailed names the one that failed, and then none was taken.
+    Each call is a step, counted from 0. TransactionFailed names the step that failed; then none took effect.
     """
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-        self._steps: list[PushItem | Settlement] = []
+    def __init__(self, api: BrokerApi) -> None:
+        self._api = api
+        self._steps: list[PushItem | AckItem] = []
         self._sent = False
 
     async def __aenter__(self) -> Self:
@@ -49,72 +49,72 @@ class Transaction:
     def push(
         self,
         queue: str,
-        payload: Any,
+        payload: object,
         *,
         partition: str | None = None,
         transaction_id: str | None = None,
         trace_id: UUID | str | None = None,
     ) -> Self:
-        return self._add(item_of(NewMessage(queue, payload, partition, transaction_id, trace_id)))
+        return self._add(push_item(NewMessage(queue, payload, partition, transaction_id, trace_id)))
 
     def ack(self, message: Message) -> Self:
-        return self._settle(message, "completed")
+        return self._ack(message, "completed")
 
     def nack(self, message: Message, error: str = "") -> Self:
-        return self._settle(message, "failed", error)
+        return self._ack(message, "failed", error)
 
     def retry(self, message: Message) -> Self:
-        return self._settle(message, "retry")
+        return self._ack(message, "retry")
 
     def dead_letter(self, message: Message, error: str = "") -> Self:
-        return self._settle(message, "dlq", error)
+        return self._ack(message, "dlq", error)
 
     async def commit(self) -> TransactionResult:
-        """Take all steps. Raises TransactionFailed if one could not be taken: nothing was changed then."""
+        """Send all steps. Raises TransactionFailed if one of them failed; then nothing changed."""
         if self._sent:
-            raise RuntimeError("the transaction was sent already: begin another")
+            raise RuntimeError("The transaction was already sent. Create another one.")
         if not self._steps:
-            raise ValueError("the transaction has no steps")
+            raise ValueError("The transaction has no steps.")
         self._sent = True
         pushes = [step for step in self._steps if isinstance(step, PushItem)]
-        self._calls.identify(pushes)
-        # An ack works once, so a transaction that has one cannot double; pushes alone are told by their ids.
+        self._api.assign_transaction_ids(pushes)
+        # An ack succeeds once, so a transaction with an ack cannot repeat; pushes alone need ids.
         repeatable = len(pushes) < len(self._steps) or all(p.transaction_id is not None for p in pushes)
         operations = [
             {"type": "push", "items": [step]} if isinstance(step, PushItem) else step for step in self._steps
         ]
-        answer = await self._calls.transaction(
+        response = await self._api.transaction(
             operations, repeatable, accept=lambda status: status < 400 or status == 409
         )
-        if answer.status == 409 and not answer.body.startswith(b'{"transactionId"'):
-            raise Problem.of(answer.status, answer.body, None)
-        result = answer.read(_result)
+        if response.status == 409 and not response.body.startswith(b'{"transactionId"'):
+            raise api_error(response.status, response.body, None)
+        result = response.read(_result)
         if not result.success:
-            raise _failure(result, answer.uncertain)
+            raise _failure(result, response.uncertain)
         return result
 
-    def _settle(self, message: Message, status: Status, error: str | None = None) -> Self:
-        settlement = settlement_of(message, status, error or None)
-        settlement.type = "ack"
-        return self._add(settlement)
+    def _ack(self, message: Message, status: AckStatus, error: str | None = None) -> Self:
+        item = ack_item(message, status, error or None)
+        item.type = "ack"
+        return self._add(item)
 
-    def _add(self, step: PushItem | Settlement) -> Self:
+    def _add(self, step: PushItem | AckItem) -> Self:
         if self._sent:
-            raise RuntimeError("the transaction was sent already: begin another")
+            raise RuntimeError("The transaction was already sent. Create another one.")
         self._steps.append(step)
         return self
 
 
 def _failure(result: TransactionResult, uncertain: bool) -> TransactionFailed:
-    culprit = next(step for step in result.results if step.error not in (None, NOT_THE_CULPRIT))
+    failed_step = next(step for step in result.results if step.error not in (None, NOT_EXECUTED))
     error = TransactionFailed(
-        result.error or "the transaction failed",
+        result.error or "The transaction failed.",
         status=409,
         code="transaction_failed",
-        title="The transaction was not carried out",
+        title="Transaction failed",
         uncertain=uncertain,
     )
-    error.step, error.kind = culprit.index, culprit.type
-    error.reason = culprit.error or ""
+    error.step, error.kind = failed_step.index, failed_step.type
+    error.reason = failed_step.error or ""
     error.results = result.results
     return error

@@ -1,4 +1,4 @@
-"""Workers of run queues: dequeue, call the handler, settle, again; and how they stop."""
+"""Workers of run queues: dequeue tasks, call the handler, ack, and shut down gracefully."""
 
 from __future__ import annotations
 
@@ -9,43 +9,42 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from penstock.client.ack import Held, Settling
-from penstock.client.delivery import cancelled, is_async
-from penstock.client.errors import ApiError, ClientError, text_of
-from penstock.client.http.connections import Parting
-from penstock.client.http.transport import delay_before
-from penstock.client.lifecycle import Runner
+from penstock.client.delivery import is_async, is_being_cancelled
+from penstock.client.errors import ApiError, ClientError, error_text
+from penstock.client.http.connections import RequestCancellation
+from penstock.client.http.transport import retry_delay_s
+from penstock.client.lifecycle import Runner, cancel_gracefully, is_temporary
 from penstock.client.settings import ClientSettings
-from penstock.client.stopping import leave, passes
+from penstock.client.task_reports import RunningTask, TaskReporter
 from penstock.client.task_types import Task
 from penstock.client.tasks import Tasks
 
 logger = logging.getLogger("penstock.client")
 
 TaskHandler = Callable[[Task], object]
-"""Called with each task. A plain function, or one that returns something to await."""
+"""Called with each task: a plain function, or one that returns an awaitable."""
 
 LostCallback = Callable[[Task], None]
 
-RELEASE_S = 10.0
-"""How long settling may take when a worker has no time left."""
+RELEASE_TIMEOUT_S = 10.0
+"""Timeout of reporting and returning tasks when a worker is cancelled."""
 
 
 class Worker(Runner):
-    """Calls a handler with tasks until it is stopped.
+    """Call a handler with tasks until stopped.
 
-    - Up to `concurrency` handlers run at once, here; the queue's and the environment's limits hold for all
-      workers together, and the broker sees to them.
-    - A handler that is no coroutine function runs in a thread of its own.
-    - Heartbeats hold a task for as long as its handler takes, three in every `visibility_s`. If it is lost
-      all the same (the broker was away for longer), that is logged and told to `on_lost`, the handler is
-      cancelled, and another worker has the task.
-    - While brokers or their Redis are away it waits and tries again, for as long as it takes.
+    - Up to `concurrency` handlers run at once in this worker; the broker enforces the limits of the queue and
+      of the environment over all workers.
+    - A handler that is not a coroutine function runs in a thread.
+    - Heartbeats extend the lease of a task while its handler runs, three times per `visibility_s`. If the
+      lease is lost nevertheless (the broker was unreachable for too long), the worker logs that, calls
+      `on_lost` and cancels the handler; another worker gets the task.
+    - While brokers or their Redis are unavailable it waits and retries without end.
 
-    `await worker` (or `run()`) returns after `stop()`: handlers that run get `grace_s` to end, then they are
-    cancelled, and their tasks are given back without counting an attempt. Cancelling `run()` does the same
-    with no grace. A thread cannot be cancelled: its task comes again when its time is up. Whatever happens,
-    a task that was not acked comes again.
+    `await worker` (or `run()`) returns after `stop()`: running handlers get `grace_s` to end, then they are
+    cancelled, and their tasks are returned without counting an attempt. Cancelling `run()` does the same
+    without grace. A thread cannot be cancelled: its task returns when its lease expires. A task that was not
+    acked is always delivered again.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class Worker(Runner):
         queue: str | None,
         handler: TaskHandler,
         *,
-        siblings: set[Worker],
+        registry: set[Worker],
         settings: ClientSettings,
         concurrency: int,
         visibility_s: float,
@@ -65,7 +64,7 @@ class Worker(Runner):
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
-        super().__init__(siblings)
+        super().__init__(registry)
         self._tasks = tasks
         self._queue = queue
         self._handler = handler
@@ -76,162 +75,166 @@ class Worker(Runner):
         self._grace_s = grace_s
         self._name = name
         self._on_lost = on_lost
-        self._held: dict[int, Held] = {}
-        self._settling = Settling(tasks, self._lose)
-        self._room = asyncio.Event()
-        self._waiting: tuple[asyncio.Task[list[Task]], Parting] | None = None
+        self._running: dict[int, RunningTask] = {}
+        self._reporter = TaskReporter(tasks, self._on_lease_lost)
+        self._capacity_freed = asyncio.Event()
+        self._waiting: tuple[asyncio.Task[list[Task]], RequestCancellation] | None = None
         self._threads: ThreadPoolExecutor | None = None
 
     async def _run(self) -> None:
         self._threads = ThreadPoolExecutor(self._concurrency, "penstock-worker")
         fetching = asyncio.create_task(self._fetch())
-        beating = asyncio.create_task(self._beat())
+        heartbeats = asyncio.create_task(self._send_heartbeats())
         try:
             await asyncio.wait({fetching})
-            self._stop_asked = True
-            if handlers := [held.running for held in self._held.values() if held.running]:
+            self._stop_requested = True
+            if handlers := [running.handler for running in self._running.values() if running.handler]:
                 await asyncio.wait(handlers, timeout=self._grace_s)
         finally:
-            self._stop_asked = True
+            self._stop_requested = True
             fetching.cancel()
             await asyncio.gather(fetching, return_exceptions=True)
-            await self._end_handlers()
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
+            await self._cancel_handlers()
+            heartbeats.cancel()
+            await asyncio.gather(heartbeats, return_exceptions=True)
             self._threads.shutdown(wait=False)
         if not fetching.cancelled() and (error := fetching.exception()) is not None:
             raise error
 
-    async def _end_handlers(self) -> None:
-        handlers = [held.running for held in self._held.values() if held.running]
+    async def _cancel_handlers(self) -> None:
+        handlers = [running.handler for running in self._running.values() if running.handler]
         for handler in handlers:
             handler.cancel()
         if handlers:
-            _, late = await asyncio.wait(handlers, timeout=RELEASE_S)
-            for handler in late:
+            _, late_handlers = await asyncio.wait(handlers, timeout=RELEASE_TIMEOUT_S)
+            for handler in late_handlers:
                 handler.cancel()
             await asyncio.gather(*handlers, return_exceptions=True)
 
-    def _begin_to_stop(self) -> None:
-        self._room.set()
+    def _start_stopping(self) -> None:
+        self._capacity_freed.set()
         if self._waiting is not None:
-            leave(*self._waiting)
+            cancel_gracefully(*self._waiting)
 
     async def _fetch(self) -> None:
-        while not self._stop_asked:
-            free = self._concurrency - len(self._held)
-            if not free:
-                self._room.clear()
-                await self._room.wait()
+        while not self._stop_requested:
+            free_slots = self._concurrency - len(self._running)
+            if not free_slots:
+                self._capacity_freed.clear()
+                await self._capacity_freed.wait()
                 continue
-            for task in await self._next(free):
-                held = self._held[id(task)] = Held(task)
-                held.running = asyncio.create_task(self._work(held))
+            for task in await self._next(free_slots):
+                running = self._running[id(task)] = RunningTask(task)
+                running.handler = asyncio.create_task(self._work(running))
 
     async def _next(self, limit: int) -> list[Task]:
-        """The next tasks; none if there were none in time, or if it is time to stop."""
-        parting = Parting()
-        call = asyncio.create_task(self._dequeue(limit, parting))
-        self._waiting = (call, parting)
+        """Dequeue the next tasks; an empty list if none arrived in time or the worker stops."""
+        cancellation = RequestCancellation()
+        call = asyncio.create_task(self._dequeue(limit, cancellation))
+        self._waiting = (call, cancellation)
         try:
             await asyncio.wait({call})
             return [] if call.cancelled() else call.result()
         except asyncio.CancelledError:
-            leave(call, parting)
+            cancel_gracefully(call, cancellation)
             await asyncio.wait({call})
             if not call.cancelled() and call.exception() is None:
                 for task in call.result():
-                    await self._settling.settle(Held(task), "give-back")
+                    await self._reporter.report(RunningTask(task), "give-back")
             raise
         finally:
             self._waiting = None
 
-    async def _dequeue(self, limit: int, parting: Parting) -> list[Task]:
+    async def _dequeue(self, limit: int, cancellation: RequestCancellation) -> list[Task]:
         attempt = 1
         while True:
             try:
-                return await self._tasks.take(
-                    self._queue, limit, self._visibility_s, self._wait_s, self._name, parting
+                return await self._tasks.dequeue_cancellable(
+                    self._queue, limit, self._visibility_s, self._wait_s, self._name, cancellation
                 )
             except ClientError as error:
-                if parting.last:
+                if cancellation.is_final_attempt:
                     return []
-                if not passes(error):
+                if not is_temporary(error):
                     raise
                 attempt += 1
-                asked_s = error.retry_after_s if isinstance(error, ApiError) else None
-                delay = delay_before(attempt, self._settings, asked_s, random.random())
-                logger.warning("nothing can be dequeued: %s; again in %.1f s", error, delay)
-                await asyncio.sleep(delay)
+                retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
+                delay_s = retry_delay_s(attempt, self._settings, retry_after_s, random.random())
+                logger.warning("Cannot dequeue: %s Retrying in %.1f s.", error, delay_s)
+                await asyncio.sleep(delay_s)
 
-    async def _work(self, held: Held) -> None:
-        task = held.task
+    async def _work(self, running: RunningTask) -> None:
+        task = running.task
         try:
-            await self._call(held)
+            await self._call(running)
         except asyncio.CancelledError:
-            # Told to end: by a stop without time left, or because somebody else has the task.
-            if not held.lost and not held.left:
-                await self._settling.settle(held, "give-back")
+            # Cancelled by a stop without grace, or because the lease is lost.
+            if not running.lease_lost and not running.thread_continues:
+                await self._reporter.report(running, "give-back")
         except Exception as error:
-            words = text_of(error)
-            logger.warning("task %s of %s failed: %s", task.id, task.queue, words, exc_info=error)
-            await self._settling.settle(held, "nack", words)
+            text = error_text(error)
+            logger.warning("Task %s of %s failed: %s", task.id, task.queue, text, exc_info=error)
+            await self._reporter.report(running, "nack", text)
         else:
-            await self._settling.settle(held, "ack")
+            await self._reporter.report(running, "ack")
         finally:
-            del self._held[id(task)]
-            self._room.set()
+            del self._running[id(task)]
+            self._capacity_freed.set()
 
-    async def _call(self, held: Held) -> None:
+    async def _call(self, running: RunningTask) -> None:
         try:
             if is_async(self._handler):
-                result = self._handler(held.task)
+                result = self._handler(running.task)
             else:
-                result = await self._in_thread(held)
+                result = await self._in_thread(running)
             if inspect.isawaitable(result):
                 await result
         except asyncio.CancelledError:
-            if cancelled():
+            if is_being_cancelled():
                 raise
-            raise RuntimeError("the handler was cancelled from inside") from None
+            raise RuntimeError("The handler cancelled itself.") from None
 
-    async def _in_thread(self, held: Held) -> object:
+    async def _in_thread(self, running: RunningTask) -> object:
         assert self._threads is not None
-        running = self._threads.submit(self._handler, held.task)
+        future = self._threads.submit(self._handler, running.task)
         try:
-            return await asyncio.wrap_future(running)
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            if not running.cancel() and not running.done():
-                held.left = True
+            if not future.cancel() and not future.done():
+                running.thread_continues = True
                 logger.warning(
-                    "a handler did not end in time: its thread goes on, and task %s will come again",
-                    held.task.id,
+                    "A handler did not end in time. Its thread continues; task %s is delivered again.",
+                    running.task.id,
                 )
             raise
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
             await asyncio.sleep(self._visibility_s / 3)
-            beaten = [held for held in self._held.values() if not held.settling and not held.lost]
+            tasks = [task for task in self._running.values() if not task.is_reporting and not task.lease_lost]
             try:
-                results = await self._tasks.heartbeat_many([h.task for h in beaten], self._visibility_s)
+                results = await self._tasks.heartbeat_many(
+                    [running.task for running in tasks], self._visibility_s
+                )
             except ClientError as error:
-                logger.warning("%d tasks could not be held for longer: %s", len(beaten), error)
+                logger.warning("Cannot extend the leases of %d tasks: %s", len(tasks), error)
                 continue
-            for held, result in zip(beaten, results, strict=True):
-                if not result.success and not held.settling and id(held.task) in self._held:
-                    self._lose(held)
+            for running, result in zip(tasks, results, strict=True):
+                if not result.success and not running.is_reporting and id(running.task) in self._running:
+                    self._on_lease_lost(running)
 
-    def _lose(self, held: Held) -> None:
-        """Somebody else has the task, or will: nothing that is done here counts any more."""
-        if held.lost:
+    def _on_lease_lost(self, running: RunningTask) -> None:
+        """Record and report a lost lease: another worker has the task or will get it."""
+        if running.lease_lost:
             return
-        held.lost = True
-        logger.warning("task %s of %s was lost: it comes again", held.task.id, held.task.queue)
-        if held.running is not None and not held.settling:
-            held.running.cancel()
+        running.lease_lost = True
+        logger.warning(
+            "Lost the lease of task %s of %s. It is delivered again.", running.task.id, running.task.queue
+        )
+        if running.handler is not None and not running.is_reporting:
+            running.handler.cancel()
         if self._on_lost is not None:
             try:
-                self._on_lost(held.task)
+                self._on_lost(running.task)
             except Exception:
-                logger.exception("on_lost failed")
+                logger.exception("The callback on_lost failed.")

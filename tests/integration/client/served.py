@@ -42,7 +42,9 @@ async def serving(
 
 @asynccontextmanager
 async def _running(settings: Settings, port: int) -> AsyncIterator[str]:
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=port, log_level="error", **SERVER_OPTIONS))
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(settings), port=port, log_level="error", **SERVER_OPTIONS)
+    )
     running = asyncio.create_task(server._serve())
 
     async def started() -> bool:

@@ -133,14 +133,14 @@ async def test_a_handler_may_take_longer_than_the_lease(
             consumer.stop()
 
     consumer = client.consume(queue, handle, batch=2, on_lease_lost=lambda messages: handled.append((-1, -1)))
-    extend = consumer._calls.extend
+    extend = consumer._api.extend
 
     async def counted(*asked: Any) -> Any:
         nonlocal renewals
         renewals += 1
         return await extend(*asked)
 
-    monkeypatch.setattr(consumer._calls, "extend", counted)
+    monkeypatch.setattr(consumer._api, "extend", counted)
     await asyncio.wait_for(consumer.run(), 60)
     assert handled == [(0, 0), (1, 0)]
     assert await left(broker_url, queue) == (0, 0)
@@ -250,7 +250,7 @@ async def test_a_handler_that_does_not_finish_is_cancelled_and_its_message_given
 async def test_a_waiting_consumer_stops_at_once(client: Client, queue: str) -> None:
     consumer = client.consume(queue, print, concurrency=3, wait_s=120, grace_s=120)
     ending = asyncio.create_task(consumer.run())
-    await wait_until_async(lambda: _is(len(consumer._waiting) == 3), 10, "all pops are under way")
+    await wait_until_async(lambda: _is(len(consumer._waiting_pops) == 3), 10, "all pops are under way")
     consumer.stop()
     consumer.stop()
     await asyncio.wait_for(ending, 30)
@@ -314,7 +314,7 @@ async def test_plain_functions_run_in_threads_side_by_side(client: Client, queue
     threads: set[str] = set()
 
     def handle(message: Message) -> None:
-        together.wait()  # passes only if both handlers run at the same time
+        together.wait()  # is_temporary only if both handlers run at the same time
         threads.add(threading.current_thread().name)
         consumer.stop()
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from penstock.client import Client, ClientSettings, NoAnswer, ServerFault
-from penstock.client.http.connections import Broken, Place, Unreachable
+from penstock.client.http.connections import BrokerEndpoint, ConnectionLost, Unreachable
 from penstock.embedded.servers.ports import any_free_port
 from tests.waiting import wait_until_async
 
@@ -67,7 +67,7 @@ async def serving(*answers: bytes, tls: ssl.SSLContext | None = None) -> AsyncIt
         listening.close()
 
 
-async def get(place: Place, answer_s: float = 10) -> tuple[int, bytes]:
+async def get(place: BrokerEndpoint, answer_s: float = 10) -> tuple[int, bytes]:
     response = await place.request("GET", "/x", None, 10, answer_s)
     return response.status, response.body
 
@@ -82,7 +82,7 @@ async def get(place: Place, answer_s: float = 10) -> tuple[int, bytes]:
 )
 async def test_a_connection_is_used_again_after_a_whole_answer(answer: bytes) -> None:
     async with serving(answer, answer) as server:
-        with closing(Place(server.url)) as place:
+        with closing(BrokerEndpoint(server.url)) as place:
             assert [await get(place), await get(place)] == [(200, b"ok")] * 2
         assert server.connections == 1
 
@@ -98,10 +98,10 @@ async def test_a_connection_is_used_again_after_a_whole_answer(answer: bytes) ->
 )
 async def test_a_connection_that_ends_is_replaced(answer: bytes) -> None:
     async with serving(Last(answer), Last(answer)) as server:
-        place = Place(server.url)
+        place = BrokerEndpoint(server.url)
 
         async def ended() -> bool:
-            return not any(connection.usable() for connection in place._idle)
+            return not any(connection.is_usable() for connection in place._idle)
 
         assert await get(place) == (200, b"ok")
         await wait_until_async(ended, 10, "the end of the connection arrives, too")
@@ -112,7 +112,7 @@ async def test_a_connection_that_ends_is_replaced(answer: bytes) -> None:
 
 async def test_an_answer_without_a_body_is_whole() -> None:
     async with serving(b"HTTP/1.1 204 No Content\r\n\r\n", GOOD) as server:
-        with closing(Place(server.url)) as place:
+        with closing(BrokerEndpoint(server.url)) as place:
             assert [await get(place), await get(place)] == [(204, b""), (200, b"ok")]
 
 
@@ -130,19 +130,19 @@ async def test_an_answer_without_a_body_is_whole() -> None:
 )
 async def test_half_an_answer_and_what_is_none_leave_open_what_happened(answer: bytes) -> None:
     async with serving(Last(answer)) as server:
-        with pytest.raises(Broken):
-            await get(Place(server.url))
+        with pytest.raises(ConnectionLost):
+            await get(BrokerEndpoint(server.url))
 
 
 async def test_an_answer_that_does_not_come_in_time_is_not_waited_for() -> None:
     async with serving(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nok") as server:
-        with pytest.raises(Broken, match=r"nothing within 0\.1 s"):
-            await get(Place(server.url), 0.1)
+        with pytest.raises(ConnectionLost, match=r"nothing within 0\.1 s"):
+            await get(BrokerEndpoint(server.url), 0.1)
 
 
 async def test_where_nobody_listens_nothing_was_sent() -> None:
     with pytest.raises(Unreachable):
-        await get(Place(f"http://127.0.0.1:{any_free_port()}"))
+        await get(BrokerEndpoint(f"http://127.0.0.1:{any_free_port()}"))
 
 
 async def test_a_broker_may_live_below_a_path() -> None:

@@ -24,8 +24,8 @@ from penstock.client import (
     Unavailable,
     WrongState,
 )
-from penstock.client.errors import Problem, text_of
-from penstock.client.pop_request import Pop
+from penstock.client.errors import api_error, error_text
+from penstock.client.pop_request import PopRequest
 
 GUIDE = Path(__file__).parents[3] / "docs" / "client.md"
 
@@ -51,7 +51,7 @@ def problem(status: int, code: str, **fields: Any) -> bytes:
     ],
 )
 def test_a_problem_becomes_the_error_of_its_kind(status: int, code: str, kind: type[ApiError]) -> None:
-    error = Problem.of(status, problem(status, code, queue="q", limit=5), b"7")
+    error = api_error(status, problem(status, code, queue="q", limit=5), b"7")
     assert type(error) is kind
     assert (error.status, error.code, error.title, error.detail) == (status, code, "T", "D")
     assert (error.fields, error.retry_after_s) == ({"queue": "q", "limit": 5}, 7.0)
@@ -59,14 +59,14 @@ def test_a_problem_becomes_the_error_of_its_kind(status: int, code: str, kind: t
 
 @pytest.mark.parametrize("body", [b"<html>Bad Gateway</html>", b"", b"[1]", b"\xff\xfe"])
 def test_an_answer_that_is_no_problem_is_told_all_the_same(body: bytes) -> None:
-    error = Problem.of(502, body, b"Wed, 21 Oct 2026 07:28:00 GMT")
+    error = api_error(502, body, b"Wed, 21 Oct 2026 07:28:00 GMT")
     assert isinstance(error, Unavailable)
     assert (error.status, error.code, error.retry_after_s) == (502, "http_error", None)
     assert error.detail
 
 
 def test_an_error_is_put_into_words() -> None:
-    assert [text_of(e) for e in (ValueError("bad"), KeyError(), "plain")] == [
+    assert [error_text(e) for e in (ValueError("bad"), KeyError(), "plain")] == [
         "ValueError: bad",
         "KeyError",
         "plain",
@@ -75,7 +75,7 @@ def test_an_error_is_put_into_words() -> None:
 
 def pop(source: str | AnyQueue, **asked: Any) -> str:
     usual = {"batch": 1, "partition": None, "partitions": 1, "group": None, "wait_s": 0.0}
-    return Pop(source=source, **{**usual, "auto_ack": False, "subscription": None, **asked}).path
+    return PopRequest(source=source, **{**usual, "auto_ack": False, "subscription": None, **asked}).path
 
 
 def test_a_pop_says_only_what_differs() -> None:

@@ -1,8 +1,8 @@
-"""Requests to one of several brokers, repeated where that is safe.
+"""Send requests to one of several brokers and retry them where that is safe.
 
-What decides is what may have happened. A connection that was never made, and a 429, changed nothing. A
-connection that broke before the answer, a timeout, a 502, 503 or 504 leave it open: the request may have been
-carried out. Such a request is repeated only if its caller says that doing it twice is like doing it once.
+A connection that could not be opened, and a 429, changed nothing. After a lost connection, a timeout, a 502,
+503 or 504 the outcome is unknown: the request may have taken effect. The transport retries such a request
+only if its caller declares it repeatable.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from penstock.client.errors import (
     ClientError,
     NoAnswer,
     Overloaded,
-    Problem,
     ServerFault,
     Unavailable,
+    api_error,
 )
-from penstock.client.http.connections import Broken, Parting, Place, Unreachable
+from penstock.client.http.connections import BrokerEndpoint, ConnectionLost, RequestCancellation, Unreachable
 from penstock.client.settings import ClientSettings
 
 T = TypeVar("T")
@@ -34,56 +34,58 @@ T = TypeVar("T")
 logger = logging.getLogger("penstock.client")
 
 
-LARGEST_POWER = 60
-"""Of the backoff: a consumer may try for days, and a float does not hold every number."""
+MAX_BACKOFF_EXPONENT = 60
+"""A consumer may retry for days; this keeps the backoff within the range of a float."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BrokerResponse:
     status: int
     body: bytes
     uncertain: bool
-    """Whether an earlier attempt of the same request may have been carried out."""
+    """An earlier attempt of the same request may have taken effect."""
 
     def read(self, decoder: msgspec.json.Decoder[T]) -> T:
-        """The decoded body; ServerFault if it is not what a broker answers."""
+        """Decode the body. Raises ServerFault if it is not the response of a broker."""
         try:
             return decoder.decode(self.body)
         except msgspec.DecodeError as error:
-            detail = f"the answer ({self.status}) cannot be read, is this a Penstock broker? {error}"
-            title = "The answer cannot be read"
+            detail = f"Cannot read the response ({self.status}). Is this a Penstock broker? {error}"
+            title = "Unreadable response"
             raise ServerFault(
                 detail, status=self.status, code="unreadable_answer", title=title, uncertain=True
             ) from None
 
 
-def delay_before(attempt: int, settings: ClientSettings, asked_s: float | None, chance: float) -> float:
-    """How long to wait before an attempt (2 is the first repetition). `chance` is drawn from 0 to 1.
+def retry_delay_s(
+    attempt: int, settings: ClientSettings, retry_after_s: float | None, jitter: float
+) -> float:
+    """Return the delay before an attempt (2 is the first retry). `jitter` is a random number from 0 to 1.
 
-    All of the grown delay is left to chance, so that clients that failed together do not return together.
-    What the broker asks for is the least; the delay, or a quarter of what was asked for, comes on top.
+    The whole backoff is random, so that clients that failed together do not return together. `Retry-After`
+    is the minimum; the backoff, or a quarter of `Retry-After`, is added to it.
     """
-    longest = settings.max_retry_delay_s
-    grown = settings.retry_delay_s * settings.retry_backoff ** min(attempt - 2, LARGEST_POWER)
-    if asked_s is None or not settings.honor_retry_after:
-        return min(grown, longest) * chance
-    least = min(asked_s, longest)
-    return least + max(min(grown, longest - least), least / 4) * chance
+    max_delay_s = settings.max_retry_delay_s
+    backoff_s = settings.retry_delay_s * settings.retry_backoff ** min(attempt - 2, MAX_BACKOFF_EXPONENT)
+    if retry_after_s is None or not settings.honor_retry_after:
+        return min(backoff_s, max_delay_s) * jitter
+    min_delay_s = min(retry_after_s, max_delay_s)
+    return min_delay_s + max(min(backoff_s, max_delay_s - min_delay_s), min_delay_s / 4) * jitter
 
 
 class Transport:
-    """Connections to the brokers. One is used until it fails; then the next one, in turn."""
+    """The brokers of a client. It uses one until that fails, then the next, in turn."""
 
     def __init__(self, urls: str | Sequence[str], settings: ClientSettings) -> None:
-        self._places = [Place(url) for url in ([urls] if isinstance(urls, str) else urls)]
-        if not self._places:
-            raise ValueError("name at least one broker, such as http://127.0.0.1:7480")
+        self._endpoints = [BrokerEndpoint(url) for url in ([urls] if isinstance(urls, str) else urls)]
+        if not self._endpoints:
+            raise ValueError("The client needs at least one broker URL, such as http://127.0.0.1:7480.")
         self.settings = settings
-        self._at = random.randrange(len(self._places))  # so that many clients do not all choose the first
+        self._current = random.randrange(len(self._endpoints))  # spread clients over the brokers
 
     def close(self) -> None:
-        for place in self._places:
-            place.close()
+        for endpoint in self._endpoints:
+            endpoint.close()
 
     async def send(
         self,
@@ -94,57 +96,57 @@ class Transport:
         repeatable: bool = True,
         wait_s: float = 0.0,
         accept: Callable[[int], bool] = lambda status: status < 400,
-        parting: Parting | None = None,
-    ) -> Answer:
-        """The answer to a request, after as many attempts as the settings allow.
+        cancellation: RequestCancellation | None = None,
+    ) -> BrokerResponse:
+        """Send a request, with as many attempts as the settings allow, and return the response.
 
-        `repeatable`: doing it twice is like doing it once. `wait_s`: how long the broker was asked to wait.
+        `repeatable`: executing it twice has the effect of once. `wait_s`: the wait that the request asks for.
         """
         settings = self.settings
         started = time.monotonic()
         uncertain = False
         attempt = 1
         while True:
-            place = self._places[self._at]
+            endpoint = self._endpoints[self._current]
             error: ClientError
             try:
-                answer_s = settings.request_timeout_s + wait_s
-                response = await place.request(
-                    method, path, body, settings.connect_timeout_s, answer_s, parting
+                timeout_s = settings.request_timeout_s + wait_s
+                response = await endpoint.request(
+                    method, path, body, settings.connect_timeout_s, timeout_s, cancellation
                 )
             except Unreachable as cause:
-                error = NoAnswer(f"{place.url} cannot be reached: {cause}")
+                error = NoAnswer(f"Cannot reach {endpoint.url}: {cause}")
                 error.__cause__ = cause
-            except Broken as cause:
-                error = NoAnswer(f"{place.url} did not answer: {cause}", uncertain=True)
+            except ConnectionLost as cause:
+                error = NoAnswer(f"No response from {endpoint.url}: {cause}", uncertain=True)
                 error.__cause__ = cause
             else:
                 if accept(response.status):
-                    return Answer(response.status, response.body, uncertain)
-                error = Problem.of(response.status, response.body, response.headers.get(b"retry-after"))
+                    return BrokerResponse(response.status, response.body, uncertain)
+                error = api_error(response.status, response.body, response.headers.get(b"retry-after"))
                 error.uncertain = isinstance(error, Unavailable)
-            open_still = error.uncertain
+            outcome_unknown = error.uncertain
             uncertain = error.uncertain = uncertain or error.uncertain
-            last = parting is not None and parting.last
-            if last or not self._may_repeat(error) or (open_still and not repeatable):
+            is_final = cancellation is not None and cancellation.is_final_attempt
+            if is_final or not self._is_retried(error) or (outcome_unknown and not repeatable):
                 raise error
-            asked_s = error.retry_after_s if isinstance(error, ApiError) else None
+            retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
             attempt += 1
-            delay = delay_before(attempt, settings, asked_s, random.random())
-            late = time.monotonic() + delay - started > settings.max_retry_time_s
-            if attempt > settings.retry_attempts or late:
+            delay_s = retry_delay_s(attempt, settings, retry_after_s, random.random())
+            is_late = time.monotonic() + delay_s - started > settings.max_retry_time_s
+            if attempt > settings.retry_attempts or is_late:
                 raise error
             if not isinstance(error, Overloaded):
-                self._turn_away_from(place)
-            logger.info("%s %s: %s; again in %.1f s", method, path, error, delay)
-            await asyncio.sleep(delay)
+                self._use_next_after(endpoint)
+            logger.info("%s %s failed: %s Retrying in %.1f s.", method, path, error, delay_s)
+            await asyncio.sleep(delay_s)
 
-    def _may_repeat(self, error: ClientError) -> bool:
+    def _is_retried(self, error: ClientError) -> bool:
         if isinstance(error, Overloaded):
             return self.settings.retry_on_429
         return isinstance(error, NoAnswer | Unavailable)
 
-    def _turn_away_from(self, place: Place) -> None:
-        """Use the next broker, unless another request has turned away already."""
-        if self._places[self._at] is place:
-            self._at = (self._at + 1) % len(self._places)
+    def _use_next_after(self, endpoint: BrokerEndpoint) -> None:
+        """Use the next broker, unless another request has already switched."""
+        if self._endpoints[self._current] is endpoint:
+            self._current = (self._current + 1) % len(self._endpoints)
