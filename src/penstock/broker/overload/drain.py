@@ -25,7 +25,6 @@ from penstock.durable import log
 from penstock.durable.deferred_operations import (
     ACK,
     PUSH,
-    DeferredOperations,
     DrainedPartition,
     DrainFailed,
     LanePush,
@@ -101,14 +100,12 @@ class Drain:
         return any(has_more)
 
     async def _drain(self, kind: str) -> bool:
-        database = self._context.database
+        operations = self._context.store.operations
         try:
-            results = await DeferredOperations(database).drain(
-                kind, lanes=MAX_LANES, operations=MAX_OPERATIONS_PER_LANE
-            )
+            results = await operations.drain(kind, lanes=MAX_LANES, operations=MAX_OPERATIONS_PER_LANE)
         except DrainFailed as error:
             logger.info("Executing operations one by one to find the failing one: %s", error.detail)
-            results = await DeferredOperations(database).drain_one_by_one(
+            results = await operations.drain_one_by_one(
                 kind,
                 lanes=MAX_LANES_ONE_BY_ONE,
                 attempts=self._plan.attempts,

@@ -208,6 +208,7 @@ class LoadMonitor:
         enabled: bool = True,
     ) -> None:
         self._database = database
+        self._operations = DeferredOperations(database)
         self._thresholds = thresholds
         self._kinds: dict[str, _KindLoad] = {}
         self._batchers: Mapping[str, BatcherState] = {}
@@ -395,7 +396,7 @@ class LoadMonitor:
     async def _read_depths(self, now: float) -> None:
         elapsed_s, self._depths_read_at = now - self._depths_read_at, now
         try:
-            depths = await DeferredOperations(self._database).depths()
+            depths = await self._operations.depths()
         except PenstockError as error:
             logger.debug("Could not read the depth of lanes: %s", error.detail)
             return

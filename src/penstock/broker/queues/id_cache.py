@@ -32,6 +32,7 @@ class IdCache:
 
     def __init__(self, database: Database, names: QueueNameRegistry | None = None) -> None:
         self._database = database
+        self._catalog = QueueCatalog(database)
         self._names = names
         self._partitions: dict[tuple[Scope, PartitionName], PartitionId] = {}
         self._groups: dict[tuple[Scope, str, str], GroupId] = {}
@@ -138,7 +139,7 @@ class IdCache:
 
     async def matching_queues(self, scope: Scope, namespace: str | None, task: str | None) -> dict[int, str]:
         """Return the queues of a namespace and task by id, higher priority first, then by name."""
-        rows = await QueueCatalog(self._database).find_matching_queues(scope, namespace, task)
+        rows = await self._catalog.find_matching_queues(scope, namespace, task)
         return {row.id: row.name for row in rows}
 
 

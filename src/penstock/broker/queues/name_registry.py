@@ -35,7 +35,7 @@ class QueueNameRegistry:
     """Check the name of a new queue against the queues of the other kind."""
 
     def __init__(self, database: Database, run_queues: RunQueues) -> None:
-        self._database = database
+        self._catalog = QueueCatalog(database)
         self._run_queues = run_queues
         self._is_run_queue: dict[tuple[Scope, str], tuple[bool, float]] = {}
         """Whether a name belongs to a run queue, and until when that is cached."""
@@ -92,7 +92,7 @@ class QueueNameRegistry:
             return False
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
-                return await QueueCatalog(self._database).has_queue(scope, queue)
+                return await self._catalog.has_queue(scope, queue)
         except (DatabaseUnavailable, TimeoutError):
             self._skip_postgres_until = time.monotonic() + RETRY_LOOKUP_AFTER_S
             return False

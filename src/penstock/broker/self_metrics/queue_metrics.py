@@ -87,7 +87,7 @@ class QueueMetrics:
         exchange_gauges: ExchangeGauges | None = None,
     ) -> None:
         self._emitter = emitter
-        self._database = database
+        self._gauges = GaugeReader(database)
         self._clock = clock
         self.exchange_gauges = exchange_gauges
         self.requests = RequestCounters()
@@ -183,7 +183,7 @@ class QueueMetrics:
             return
         self._changed_environments.update(scope for scope, _ in changed.values())
         try:
-            rows = await GaugeReader(self._database).of_queues(list(changed))
+            rows = await self._gauges.of_queues(list(changed))
         except BaseException:  # also a cancellation by `stop`: read these queues at the next flush
             self._changed_queues = {**changed, **self._changed_queues}
             raise
@@ -201,7 +201,7 @@ class QueueMetrics:
         scopes, self._changed_environments = self._changed_environments, set()
         started_s = time.monotonic()
         try:
-            rows = await GaugeReader(self._database).of_environments(list(scopes))
+            rows = await self._gauges.of_environments(list(scopes))
         except BaseException:
             self._changed_environments |= scopes
             raise

@@ -63,6 +63,7 @@ class WorkerMetrics:
         self.dropped_minutes = 0
         """Minutes that were dropped because of their number or the end of the process."""
         self._database = database
+        self._worker_minutes = WorkerMinutes(database)
         self._metrics = metrics
         self._load = load
         self._batchers = batchers
@@ -172,7 +173,7 @@ class WorkerMetrics:
         started_s = time.perf_counter()
         row, queue_rows = minute.to_rows(self.identity)
         building_s = time.perf_counter() - started_s
-        await WorkerMinutes(self._database).write([row], queue_rows)
+        await self._worker_minutes.write([row], queue_rows)
         return building_s
 
     def _drop_unwritten(self, error: Exception) -> None:
