@@ -192,7 +192,10 @@ def _duplicates(row: Row) -> dict[int, uuid.UUID]:
 
 
 async def push(database: Database, segments: Sequence[Segment], now: datetime | None = None) -> PushReceipt:
-    """Append the segments, all or none. A partition may appear once."""
+    """Append the segments, all or none. A partition may appear once.
+
+    Segments must be in the order of partition ids: pushes and acks lock positions in that order.
+    """
     row = await database.fetchrow(
         "SELECT * FROM push_v1($1, $2, $3, $4, $5, $6, $7)", *_push_arguments(segments), now
     )

@@ -108,6 +108,9 @@ class Acks:
             if name not in partition_ids:
                 reason = await self._context.id_cache.refusal_reason(scope, name)
                 raise TransactionFailed("push", indexes[0], reason)
+        # Partitions by id: that is the order in which pushes and acks lock positions.
+        names = sorted(indexes_by_partition, key=lambda name: partition_ids[name].partition_id)
+        indexes_by_partition = {name: indexes_by_partition[name] for name in names}
         message_ids = [new_id_text() for _ in messages]
         segments = [
             self._pushes.segment(partition_ids[name], messages, message_ids, indexes)

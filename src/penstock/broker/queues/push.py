@@ -321,7 +321,7 @@ class Pushes:
                 merged_segment.transaction_ids += segment.transaction_ids
                 merged_segment.trace_ids += segment.trace_ids
                 merged_segment.payloads += segment.payloads
-        segments = list(merged.values())
+        segments = [merged[partition_id] for partition_id in sorted(merged)]  # the lock order of positions
         pushed = await log.push(self._context.database, segments)
         for segment, first_offset in zip(segments, pushed.first_offsets, strict=True):
             if first_offset is None or first_offset == BLOCKED_BY_LANE:
