@@ -7,19 +7,15 @@ from __future__ import annotations
 
 from penstock.config import Settings
 from penstock.durable.catalog import (
-    ConfiguredQueue,
     EnvironmentTotals,
     LabelTotals,
     PartitionSummary,
     QueueCatalog,
     QueueHoldings,
-    QueueRecord,
-    QueueSummary,
 )
 from penstock.durable.consumer_groups import (
     ConsumerGroups,
     GroupPosition,
-    GroupSubscription,
     GroupSummary,
     LaggingPosition,
     SeekResult,
@@ -27,36 +23,27 @@ from penstock.durable.consumer_groups import (
 from penstock.durable.dead_letters.dead_letter_store import (
     MAX_COUNT,
     DeadLetter,
-    DeadLetterCount,
     DeadLetterCursor,
-    DeadLetterDrift,
     DeadLetterErrorGroup,
     DeadLetterFilter,
     DeadLetterPage,
     DeadLetterStore,
-    GroupDeadLetter,
-    RequeueOutcome,
 )
 from penstock.durable.dead_letters.jobs import DeadLetterJob, JobStore
 from penstock.durable.deferred_operations import (
     DeferredOperations,
     OperationRecord,
-    OperationStatistics,
     OperationSummary,
 )
 from penstock.durable.pool import Database
 from penstock.durable.queue_gauges import GaugeReader, NamedQueueGauge
-from penstock.durable.reconciliation import Reconciliation, ReconciliationReport
-from penstock.durable.storage.vacuum_horizon import HorizonHolder
+from penstock.durable.reconciliation import Reconciliation
 from penstock.durable.stored_messages import (
     ListedMessage,
-    MessageContent,
     MessageQuery,
-    MessageState,
-    PartitionRecord,
     StoredMessages,
 )
-from penstock.durable.trace_log import MAX_TRACE_COUNT, MessageTrace, NamedTrace, Trace, TraceLog, TraceName
+from penstock.durable.trace_log import MAX_TRACE_COUNT, MessageTrace, NamedTrace, Trace, TraceLog
 from penstock.durable.worker_minutes import (
     LagDigest,
     QueueBucket,
@@ -69,48 +56,33 @@ from penstock.durable.worker_minutes import (
 __all__ = [
     "MAX_COUNT",
     "MAX_TRACE_COUNT",
-    "ConfiguredQueue",
     "DeadLetter",
-    "DeadLetterCount",
     "DeadLetterCursor",
-    "DeadLetterDrift",
     "DeadLetterErrorGroup",
     "DeadLetterFilter",
     "DeadLetterJob",
     "DeadLetterPage",
     "DurableStore",
     "EnvironmentTotals",
-    "GroupDeadLetter",
     "GroupPosition",
-    "GroupSubscription",
     "GroupSummary",
-    "HorizonHolder",
     "LabelTotals",
     "LagDigest",
     "LaggingPosition",
     "ListedMessage",
-    "MessageContent",
     "MessageQuery",
-    "MessageState",
     "MessageTrace",
     "NamedQueueGauge",
     "NamedTrace",
     "OperationRecord",
-    "OperationStatistics",
     "OperationSummary",
-    "PartitionRecord",
     "PartitionSummary",
     "QueueBucket",
     "QueueHoldings",
     "QueueLagDigest",
-    "QueueRecord",
-    "QueueSummary",
-    "ReconciliationReport",
-    "RequeueOutcome",
     "SeekResult",
     "ThroughputBucket",
     "Trace",
-    "TraceName",
     "WorkerHealthBucket",
     "create_database",
 ]

@@ -1,1 +1,1 @@
-"""Dead letters in PostgreSQL: queries, changes, counts and jobs."""
+"""Dead letters in PostgreSQL: the store, its counts, and jobs over many dead letters."""

@@ -1,1 +1,1 @@
-"""Storage upkeep: chunks of the log, retention, vacuum and the vacuum horizon."""
+"""Maintenance of storage: chunks of the log, retention, vacuum and the vacuum horizon."""
