@@ -47,8 +47,12 @@ def open_tmp_path() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def postgres_url(server_home: Path) -> Iterator[str]:
-    """A PostgreSQL whose user can create databases. A test that changes the schema creates its own one."""
-    server = Postgres(server_home, any_free_port())
+    """A PostgreSQL whose user can create databases. A test that changes the schema creates its own one.
+
+    `make matrix` names other programs than the embedded ones in TEST_POSTGRES_PROGRAMS.
+    """
+    programs = os.environ.get("TEST_POSTGRES_PROGRAMS")
+    server = Postgres(server_home, any_free_port(), Path(programs) if programs else None)
     with running(server):
         yield server.url
 

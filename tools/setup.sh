@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 requirements=$1
-venv=.venv
+venv=${VENV:-.venv}
 stamp_file=$venv/.$(basename "$requirements" .txt)
 python=${PYTHON:-python3}
 
