@@ -135,7 +135,7 @@ def test_the_guide_lists_every_setting_with_its_default() -> None:
 
 
 def test_the_guide_lists_every_option_of_a_consumer_with_its_default() -> None:
-    written = {row[0]: row[1] for row in rows_after("Options of a consumer")}
+    written = {row[0]: row[1] for row in rows_after("Consumer options")}
     parameters = inspect.signature(Client.consume).parameters
     expected = {name: str(p.default) for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     assert written == expected
