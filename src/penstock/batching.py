@@ -1,12 +1,13 @@
-"""Batch concurrent requests into one database call (group commit).
+"""Batch concurrent requests into one call of PostgreSQL or Redis (group commit).
 
 There is no batching window: an idle batcher executes a request at once, and while a batch is in flight the
 next one forms. A batch is bounded in items and bytes, the wait for a batch in time. Items keep their order
 within a key, and keys do not wait for each other.
 
-If the database rejects a batch, the batcher halves it until only the offending item fails, so one bad item
-never affects the others. If the database is unavailable, every item of the batch fails with that error. The
-batcher retries nothing; only its callers know whether a retry is safe.
+If the server rejects a batch, the batcher halves it until only the offending item fails, so one bad item
+never affects the others. Where a failed call may have changed something, the batcher must not call again:
+with `isolates_failures=False` every item of the batch fails. If the server is unavailable, every item fails
+with that error. The batcher retries nothing; only its callers know whether a retry is safe.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 from penstock.errors import PenstockError
@@ -115,6 +117,7 @@ class Batcher(Generic[Item, Result]):
         max_bytes: int = 8 * 1024 * 1024,
         max_in_flight: int = 1,
         queue_timeout: QueueTimeout | None = None,
+        isolates_failures: bool = True,
         on_abandoned: Callable[[Hashable, Item, Result], Awaitable[None]] | None = None,
     ) -> None:
         self._execute = execute
@@ -122,6 +125,7 @@ class Batcher(Generic[Item, Result]):
         self._max_bytes = max_bytes
         self._max_in_flight = max_in_flight
         self._queue_timeout = queue_timeout
+        self._isolates_failures = isolates_failures
         self._on_abandoned = on_abandoned
         self._queues: dict[Hashable, _KeyQueue[Item, Result]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -226,9 +230,9 @@ class Batcher(Generic[Item, Result]):
         except PenstockError as error:
             self.stats.failures += 1
             self._fail(entries, error)
-        except Exception as error:  # noqa: BLE001 - the failing item is isolated below and gets the error
+        except Exception as error:  # noqa: BLE001 - the failing items get the error
             self.stats.failures += 1
-            if len(entries) == 1:
+            if len(entries) == 1 or not self._isolates_failures:
                 self._fail(entries, error)
             else:
                 middle = len(entries) // 2
@@ -248,6 +252,12 @@ class Batcher(Generic[Item, Result]):
         for entry in entries:
             if not entry.receiver.done():
                 entry.receiver.set_exception(error)
+
+
+def split_results(requests: Sequence[Sequence[object]], results: Sequence[Result]) -> list[list[Result]]:
+    """Split the results of all items into one list per request."""
+    remaining = iter(results)
+    return [list(islice(remaining, len(request))) for request in requests]
 
 
 async def _log_failure(work: Awaitable[None]) -> None:

@@ -20,6 +20,7 @@ from penstock.broker.durable_store import create_database
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal, journal_directory
 from penstock.broker.maintenance import Maintenance, MaintenancePlan
+from penstock.broker.overload.load import run_queue_timeout
 from penstock.broker.queues.name_registry import QueueNameRegistry
 from penstock.broker.self_metrics.minute import WorkerIdentity
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
@@ -65,6 +66,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         metrics_enabled=settings.metrics_enabled,
         visibility_ms=settings.visibility_ms,
         idempotency_hours=settings.idempotency_hours,
+        queue_timeout=run_queue_timeout(settings),
     )
     queue_metrics = QueueMetrics(emitter, database, exchange_gauges=run_queues.exchange_environment_gauges)
     queue_names = QueueNameRegistry(database, run_queues)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 
 from msgspec import msgpack
 
+from penstock.batching import Batcher, QueueTimeout, split_results
 from penstock.errors import PenstockError
 from penstock.model import Scope
 from penstock.runqueue.keys import new_task_id, parse_queue_name, queue_name
 from penstock.runqueue.limits import check_item_count, check_task
-from penstock.runqueue.script_batcher import ScriptBatcher
 from penstock.runqueue.scripts import Scripts
 from penstock.runqueue.task_model import EnqueueResult, NewTask, RunningTask
 
@@ -48,21 +47,26 @@ class TaskDispatcher:
         scripts: Scripts,
         idempotency_ms: int,
         release_abandoned: Callable[[list[RunningTask]], Awaitable[None]],
+        queue_timeout: QueueTimeout | None = None,
     ) -> None:
         self._scripts = scripts
         self._idempotency_ms = idempotency_ms
         self._release_abandoned = release_abandoned
-        self._enqueues: ScriptBatcher[tuple[TaskHeader, bytes], EnqueueResult] = ScriptBatcher(
-            self._execute_enqueue
+        self.enqueues: Batcher[list[tuple[TaskHeader, bytes]], list[EnqueueResult]] = Batcher(
+            self._execute_enqueues, queue_timeout=queue_timeout, isolates_failures=False
         )
-        self._dequeues: ScriptBatcher[DequeueRequest, list[RunningTask]] = ScriptBatcher(
-            self._execute_dequeue, self._release, max_weight=MAX_MERGED_TASKS
+        self.dequeues: Batcher[DequeueRequest, list[RunningTask]] = Batcher(
+            self._execute_dequeues,
+            max_items=MAX_MERGED_TASKS,
+            queue_timeout=queue_timeout,
+            isolates_failures=False,
+            on_abandoned=self._release,
         )
 
     @property
     def has_pending_dequeues(self) -> bool:
         """Whether a dequeue is in flight to Redis."""
-        return self._dequeues.has_pending
+        return self.dequeues.in_flight > 0
 
     async def enqueue(
         self, shard: int, scope: Scope, queue: str, tasks: Sequence[NewTask]
@@ -70,21 +74,19 @@ class TaskDispatcher:
         check_item_count("tasks", tasks)
         name = queue_name(scope, queue)
         items = [(_task_header(name, new_task_id(shard), check_task(task)), task.payload) for task in tasks]
+        if not items:
+            return []
         size = sum(len(task.payload) for task in tasks)
-        return (
-            await self._enqueues.submit(shard, items, len(items) + size // BYTES_PER_WEIGHT) if items else []
-        )
+        return await self.enqueues.submit(shard, items, items=len(items) + size // BYTES_PER_WEIGHT)
 
     async def dequeue(self, shard: int, request: DequeueRequest) -> list[RunningTask]:
-        [tasks] = await self._dequeues.submit(shard, [request], weight=request[2])
-        return tasks
+        return await self.dequeues.submit(shard, request, items=request[2])
 
-    async def drain(self) -> None:
-        await asyncio.gather(self._enqueues.drain(), self._dequeues.drain())
-
-    async def _execute_enqueue(
-        self, shard: int, items: list[tuple[TaskHeader, bytes]]
-    ) -> list[EnqueueResult]:
+    async def _execute_enqueues(
+        self, shard: Hashable, requests: Sequence[list[tuple[TaskHeader, bytes]]]
+    ) -> list[list[EnqueueResult]]:
+        assert isinstance(shard, int)
+        items = [item for request in requests for item in request]
         headers = [header for header, _ in items]
         ids = await self._scripts.call(
             "enqueue",
@@ -93,19 +95,22 @@ class TaskDispatcher:
             self._idempotency_ms,
             *(payload for _, payload in items),
         )
-        return [
+        results = [
             EnqueueResult(id.decode(), id.decode() != header[1])
             for id, header in zip(ids, headers, strict=True)
         ]
+        return split_results(requests, results)
 
-    async def _execute_dequeue(self, shard: int, requests: list[DequeueRequest]) -> list[list[RunningTask]]:
+    async def _execute_dequeues(
+        self, shard: Hashable, requests: Sequence[DequeueRequest]
+    ) -> list[list[RunningTask]]:
+        assert isinstance(shard, int)
         reply = await self._scripts.call("dequeue", shard, msgpack.encode(requests), MAX_REPLY_BYTES)
         now_ms, *results = msgpack.decode(reply[0])
         payloads = iter(reply[1:])
         return [[_running_task(now_ms, row, next(payloads)) for row in rows] for rows in results]
 
-    async def _release(self, shard: int, results: list[list[RunningTask]]) -> None:
-        tasks = [task for result in results for task in result]
+    async def _release(self, shard: Hashable, request: DequeueRequest, tasks: list[RunningTask]) -> None:
         if tasks:
             try:
                 await self._release_abandoned(tasks)

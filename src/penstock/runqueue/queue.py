@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
+from penstock.batching import BatcherState, QueueTimeout
 from penstock.definitions import QUEUE
 from penstock.errors import InvalidRequest, UnknownQueue
 from penstock.model import Scope
@@ -49,7 +50,8 @@ class RunQueues:
 
     Concurrent calls of one kind are merged. Every method raises RedisUnavailable if Redis does not answer
     (a change may have happened or not), and InvalidRequest for a value out of range, before anything has
-    changed. The first task, limit or pause of a queue creates it.
+    changed. The first task, limit or pause of a queue creates it. With a `queue_timeout`, a call that has
+    waited longer than that for Redis to finish earlier calls raises its error and changes nothing.
     """
 
     def __init__(
@@ -62,16 +64,23 @@ class RunQueues:
         min_visibility_ms: int = MIN_VISIBILITY_MS,
         idempotency_hours: float = 24,
         sweep_intervals: SweepIntervals | None = None,
+        queue_timeout: QueueTimeout | None = None,
     ) -> None:
         self._min_visibility_ms = min_visibility_ms
         self._default_visibility_ms = check_visibility(visibility_ms, min_visibility_ms)
         self._client = connect(redis_url)
         self._scripts = Scripts(self._client, QUEUE.max_stream_length if metrics_enabled else 0)
         self._shards = ShardMap(self._client, shards)
-        self._acks = TaskAcks(self._scripts)
+        self._acks = TaskAcks(self._scripts, queue_timeout)
         self._dispatcher = TaskDispatcher(
-            self._scripts, int(idempotency_hours * 3_600_000), self._release_abandoned
+            self._scripts, int(idempotency_hours * 3_600_000), self._release_abandoned, queue_timeout
         )
+        # In the order in which `stop` drains them: an abandoned dequeue releases its tasks with a nack.
+        self.batchers: Mapping[str, BatcherState] = {
+            "enqueue": self._dispatcher.enqueues,
+            "dequeue": self._dispatcher.dequeues,
+            **self._acks.batchers,
+        }
         self._dead_tasks = DeadTaskActions(self._scripts, self._shards)
         self._wakeups = TaskWakeups(redis_url, self._client)
         self._sweeper = Sweeper(
@@ -101,8 +110,8 @@ class RunQueues:
         """Stop both background tasks; waiting dequeues return empty. May be called twice."""
         await self._wakeups.stop()
         await self._sweeper.stop()
-        await self._dispatcher.drain()
-        await self._acks.drain()
+        for batcher in self.batchers.values():
+            await batcher.drain()
         await self._client.aclose()
 
     async def enqueue(self, scope: Scope, queue: str, tasks: Sequence[NewTask]) -> list[EnqueueResult]:

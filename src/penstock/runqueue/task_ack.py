@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from msgspec import msgpack
 
+from penstock.batching import Batcher, QueueTimeout, split_results
 from penstock.errors import LeaseLost, PenstockError, UnknownTask
 from penstock.model import Scope
 from penstock.runqueue.keys import environment_name, shard_of_task
 from penstock.runqueue.limits import MAX_DELAY_MS, MAX_ERROR_LENGTH, check_item_count, check_number
-from penstock.runqueue.script_batcher import ScriptBatcher
 from penstock.runqueue.scripts import Scripts
 from penstock.runqueue.task_model import Lease, Nack, TaskChange, TaskOutcome, TaskState
 
@@ -26,9 +26,10 @@ ScriptItem = tuple[str | float, ...]
 class TaskAcks:
     """Each method returns one outcome per lease, in order. A refused lease does not affect the others."""
 
-    def __init__(self, scripts: Scripts) -> None:
+    def __init__(self, scripts: Scripts, queue_timeout: QueueTimeout | None = None) -> None:
         self._scripts = scripts
-        self._batchers = {command: self._batcher(command) for command in ("heartbeat", "ack", "nack")}
+        self._queue_timeout = queue_timeout
+        self.batchers = {command: self._create_batcher(command) for command in ("heartbeat", "ack", "nack")}
 
     async def heartbeat(self, scope: Scope, leases: Sequence[Lease], visibility_ms: int) -> list[TaskOutcome]:
         items = [(lease, (visibility_ms,)) for lease in leases]
@@ -51,10 +52,6 @@ class TaskAcks:
         items = [(lease, ("release", 0, 0, "")) for lease in leases]
         return await self._submit("nack", scope, items, _nack_change)
 
-    async def drain(self) -> None:
-        for batcher in self._batchers.values():
-            await batcher.drain()
-
     async def _submit(
         self,
         command: str,
@@ -76,18 +73,19 @@ class TaskAcks:
                 (environment, items[index][0].id, items[index][0].token, *items[index][1])
                 for index in indexes
             ]
-            replies = await self._batchers[command].submit(shard, script_items)
+            replies = await self.batchers[command].submit(shard, script_items, items=len(script_items))
             for index, reply in zip(indexes, replies, strict=True):
                 lease = items[index][0]
                 outcomes[index] = _lease_error(lease, reply) or to_change(lease, reply)
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def _batcher(self, command: str) -> ScriptBatcher[ScriptItem, int]:
-        async def execute(shard: int, items: list[ScriptItem]) -> list[int]:
-            replies: list[int] = await self._scripts.call(command, shard, msgpack.encode(items))
-            return replies
+    def _create_batcher(self, command: str) -> Batcher[list[ScriptItem], list[int]]:
+        async def execute(shard: Hashable, requests: Sequence[list[ScriptItem]]) -> list[list[int]]:
+            assert isinstance(shard, int)
+            items = [item for request in requests for item in request]
+            return split_results(requests, await self._scripts.call(command, shard, msgpack.encode(items)))
 
-        return ScriptBatcher(execute)
+        return Batcher(execute, queue_timeout=self._queue_timeout, isolates_failures=False)
 
 
 def raise_error(outcome: TaskOutcome) -> TaskChange:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,11 @@ from redis import Redis as PlainRedis
 from redis.asyncio import Redis
 from redis.crc import key_slot
 
+from penstock.batching import QueueTimeout
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey, find_valkey_server
 from penstock.embedded.supervision.component import running
-from penstock.errors import RedisUnavailable, WrongState
+from penstock.errors import Overloaded, RedisUnavailable, WrongState
 from penstock.model import Scope
 from penstock.runqueue.connection import warn_about_durability
 from penstock.runqueue.queue import RunQueues
@@ -43,6 +45,28 @@ async def test_scripts_missing_in_redis_are_sent_again(queues: RunQueues, scope:
     await redis.script_flush()
     await queues.enqueue(scope, "mail", [NewTask()])
     assert len(await queues.dequeue(scope, "mail", limit=5)) == 2
+
+
+async def test_a_call_that_waited_too_long_is_refused(open_tmp_path: Path, scope: Scope) -> None:
+    server = Valkey(open_tmp_path, any_free_port())
+    with running(server):
+        queues = RunQueues(server.url, shards=1, queue_timeout=QueueTimeout(0.1, Overloaded))
+        await queues.enqueue(scope, "mail", [NewTask(b"before")])
+        async with Redis.from_url(server.url) as client:
+            await client.client_pause(60_000, all=False)
+            in_flight = asyncio.create_task(queues.enqueue(scope, "mail", [NewTask(b"in flight")]))
+            batcher = queues.batchers["enqueue"]
+            await wait_until_async(
+                lambda: _value(batcher.in_flight == 1 and not batcher.pending), 5, "one call"
+            )
+            overdue = asyncio.create_task(queues.enqueue(scope, "mail", [NewTask(b"overdue")]))
+            await wait_until_async(lambda: _value(batcher.oldest_wait_s() > 0.1), 5, "the next is overdue")
+            await client.client_unpause()
+        assert len(await in_flight) == 1
+        with pytest.raises(Overloaded):
+            await overdue
+        assert (await queues.get_queue(scope, "mail")).eligible == 2
+        await queues.stop()
 
 
 async def test_a_full_redis_is_reported_and_changes_nothing(open_tmp_path: Path, scope: Scope) -> None:
@@ -159,3 +183,7 @@ async def test_every_command_uses_one_slot(cluster_url: str) -> None:
     assert len(slots) == 2, "four shards, two streams"
     assert slots <= stream_slots
     await queues.stop()
+
+
+async def _value(value: bool) -> bool:
+    return value

@@ -18,12 +18,15 @@ router = APIRouter(prefix="/api/v1")
 async def batching(request: Request) -> dict[str, object]:
     """Requests, items, batches, average batch size and duration, and pending requests, per operation.
 
-    Counted since this broker process started; with several workers, each one reports only itself.
+    Operations of run queues start with `task`. Counted since this broker process started; with several
+    workers, each one reports only itself.
     """
-    broker = get_services(request).broker
+    services = get_services(request)
+    broker = services.broker
+    batchers = broker.batchers | {f"task {name}": b for name, b in services.run_queues.batchers.items()}
     operations = {
         name: _batch_stats_to_dict(batcher.stats, batcher.pending, batcher.in_flight)
-        for name, batcher in broker.batchers.items()
+        for name, batcher in batchers.items()
     }
     operations["transaction"] = _batch_stats_to_dict(broker.acks.transaction_stats, 0, 0)
     connections = broker.diagnostics.connections

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from penstock.batching import Batcher
+from penstock.batching import Batcher, split_results
 from penstock.broker.context import BrokerContext
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import DeferralReceipt, NewMessage
@@ -157,8 +157,8 @@ class DeferredWrites:
         self, reason: Hashable, requests: Sequence[list[LanePush]]
     ) -> list[list[int | None]]:
         operations = [operation for request in requests for operation in request]
-        positions = iter(await self._context.store.operations.defer_pushes(operations, str(reason)))
-        return [[next(positions) for _ in request] for request in requests]
+        positions = await self._context.store.operations.defer_pushes(operations, str(reason))
+        return split_results(requests, positions)
 
     async def _execute_acks(
         self, reason: Hashable, requests: Sequence[list[LaneAcks]]
@@ -178,8 +178,7 @@ class DeferredWrites:
             if position is not None:
                 receipt = DeferralReceipt(str(operation.id), position, str(reason), wait_s)
             results.append(DeferredAcks(receipt, rejected))
-        remaining = iter(results)
-        return [[next(remaining) for _ in request] for request in requests]
+        return split_results(requests, results)
 
 
 class OperationActions:

@@ -73,6 +73,14 @@ DEFAULT_THRESHOLDS = {
 }
 
 
+def run_queue_timeout(settings: Settings) -> QueueTimeout | None:
+    """Return how long requests of run queues may wait for their batch; None if the broker refuses nothing."""
+    if not settings.load_management:
+        return None
+    timeout_s = QUEUE_TIMEOUT_RATIO * settings.load_wait_s
+    return QueueTimeout(timeout_s, lambda: Overloaded(max(1.0, timeout_s)))
+
+
 def read_thresholds(settings: Settings) -> dict[str, Threshold]:
     """Return the thresholds of every kind that can be deferred or refused. System work is neither."""
     return {

@@ -36,6 +36,23 @@ async def test_batching_counts_requests_items_and_batches(client: httpx.AsyncCli
     assert response["operations"]["pop"]["requests"] == 0
 
 
+async def test_batching_counts_the_calls_of_run_queues(client: httpx.AsyncClient) -> None:
+    path = "/api/v1/run-queues/batched"
+    body = {"tasks": [{"payload": n} for n in range(3)]}
+    await asyncio.gather(*(client.post(f"{path}/tasks", json=body) for _ in range(10)))
+    dequeued = await client.post(f"{path}/dequeue", json={"limit": 5})
+    for task in dequeued.json()["tasks"]:
+        await client.post(f"/api/v1/tasks/{task['id']}/ack", json={"token": task["token"]})
+    operations = (await client.get("/api/v1/analytics/batching")).json()["operations"]
+    enqueue, dequeue, ack = (operations[f"task {name}"] for name in ("enqueue", "dequeue", "ack"))
+    assert (enqueue["requests"], enqueue["items"]) == (10, 30)
+    assert 1 <= enqueue["batches"] <= 10
+    assert enqueue["averageMs"] > 0
+    assert (dequeue["requests"], dequeue["items"]) == (1, 5)
+    assert (ack["requests"], ack["items"]) == (5, 5)
+    assert operations["task nack"]["requests"] == operations["task heartbeat"]["requests"] == 0
+
+
 @pytest_asyncio.fixture
 async def idle_session(settings: Settings) -> AsyncIterator[int]:
     """The process id of a session that leaves a transaction open."""

@@ -343,3 +343,22 @@ async def test_the_series_of_a_run_queue_exist_before_their_first_point(
     await enqueue(client, queue, 1)
     response = await client.get(f"/api/v1/queues/{queue}/metrics")
     assert response.status_code != 404, response.text
+
+
+@pytest.mark.parametrize(("load_management", "status"), [(True, 429), (False, 201)])
+async def test_a_request_that_waited_too_long_for_its_batch_is_refused(
+    settings: Settings, queue: str, load_management: bool, status: int
+) -> None:
+    # No batch starts within a fraction of a microsecond, so every request is late.
+    update = {"load_wait_s": 1e-9, "load_management": load_management}
+    app = create_app(settings.model_copy(update=update))
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://penstock") as client,
+    ):
+        response = await client.post(f"/api/v1/run-queues/{queue}/tasks", json={"payload": 1})
+        assert response.status_code == status
+        if load_management:
+            assert_problem(response, 429, "overloaded")
+            assert response.headers["retry-after"] == "1"

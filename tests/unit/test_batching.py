@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 
 import pytest
 
-from penstock.batching import Batcher, QueueTimeout
+from penstock.batching import Batcher, QueueTimeout, split_results
 from penstock.errors import DatabaseUnavailable
 from tests.waiting import wait_until_async
 
@@ -166,6 +166,26 @@ async def test_an_unavailable_database_fails_all_requests_without_a_retry(
     assert backend.batches == [["first"], ["a", "b", "c"]]
     backend.error = None
     assert await batcher.submit(None, "d") == "D", "the batcher works again with the database"
+
+
+async def test_a_call_that_must_not_be_repeated_fails_for_all_requests_of_its_batch(backend: Backend) -> None:
+    batcher = Batcher(backend.execute, isolates_failures=False)
+    backend.bad_items = {"bad"}
+    backend.gate.clear()
+    first = submit(batcher, "first")
+    await run_event_loop()
+    tasks = submit(batcher, "a", "bad", "b")
+    await run_event_loop()
+    backend.gate.set()
+    results = await asyncio.gather(*first, *tasks, return_exceptions=True)
+    assert [str(result) for result in results] == ["FIRST", *["cannot store ['bad']"] * 3]
+    assert backend.batches == [["first"], ["a", "bad", "b"]]
+    assert batcher.stats.failures == 1
+    assert await batcher.submit(None, "c") == "C"
+
+
+def test_each_request_gets_the_results_of_its_own_items() -> None:
+    assert split_results([["a", "b"], [], ["c"]], [1, 2, 3]) == [[1, 2], [], [3]]
 
 
 class AbandonedResults:
