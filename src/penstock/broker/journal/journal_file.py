@@ -3,13 +3,14 @@
 The file is never replaced. Emptying truncates it to nothing, and the next record starts it again under a new
 id. The holder of the lock sees a file that ends with a complete record: a record that a killed process left
 incomplete was never accepted, and it is cut off. Damaged bytes in the middle are copied to a file of their
-own and skipped. Everything here blocks, so it runs in threads.
+own and skipped. Everything here blocks, so it runs in threads; only `has_records` is for the event loop.
 """
 
 from __future__ import annotations
 
 import fcntl
 import logging
+import mmap
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from penstock.ids import new_id
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "journal"
+FLAG_NAME = "has-records"
 _BUFFER_BYTES = 1 << 20
 
 
@@ -58,6 +60,7 @@ class LockedJournalFile:
         self._file = file
         self._fd = fd
         self.extent = self._repair(checked)
+        self._file.has_records = self.extent is not None
 
     @property
     def size(self) -> int:
@@ -68,6 +71,7 @@ class LockedJournalFile:
         old_size = self.size
         journal_id = self.extent.journal_id if self.extent else new_id()
         data = memoryview(records if self.extent else encode_header(journal_id) + records)
+        self._file.has_records = True
         try:
             written = 0
             while written < len(data):
@@ -78,6 +82,7 @@ class LockedJournalFile:
         except OSError:
             # The caller reports these records as not accepted, so no replay may find them.
             os.ftruncate(self._fd, old_size)
+            self._file.has_records = old_size > 0
             raise
         self.extent = self._file.checked = Extent(journal_id, old_size + len(data))
 
@@ -96,6 +101,7 @@ class LockedJournalFile:
         os.ftruncate(self._fd, 0)
         os.fsync(self._fd)
         self.extent = None
+        self._file.has_records = False
 
     def release(self) -> None:
         os.close(self._fd)
@@ -158,10 +164,27 @@ class JournalFile:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         _sync_directory(directory.parent)
         self._size_fd = self._open()
+        self._flag = _map_flag(directory / FLAG_NAME)
+        if self.size > 0:
+            self.has_records = True
         self.sync_directory()
 
     def close(self) -> None:
         os.close(self._size_fd)
+        self._flag.close()
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the file may hold records of any process: one byte of memory that all processes share.
+
+        It is set before a record is written and cleared after the file is emptied, both under the lock. If a
+        process is killed in between, it stays set until the next process that locks the file corrects it.
+        """
+        return self._flag[0] != 0
+
+    @has_records.setter
+    def has_records(self, value: bool) -> None:
+        self._flag[0] = value
 
     @property
     def size(self) -> int:
@@ -247,6 +270,16 @@ class JournalFile:
 
     def _open(self) -> int:
         return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _map_flag(path: Path) -> mmap.mmap:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(fd).st_size == 0:
+            os.ftruncate(fd, 1)
+        return mmap.mmap(fd, 1)
+    finally:
+        os.close(fd)
 
 
 def _is_same_file(fd: int, path: Path) -> bool:

@@ -103,8 +103,8 @@ class Journal:
 
     @property
     def has_records(self) -> bool:
-        """Whether any process of this machine has appended records that are not replayed. Costs 1 µs."""
-        return self._file.size > 0
+        """Whether any process of this machine has appended records that are not replayed."""
+        return self._file.has_records
 
     def depth(self) -> JournalDepth:
         """Measure the records that are not replayed yet."""

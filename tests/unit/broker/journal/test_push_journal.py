@@ -218,3 +218,34 @@ async def test_any_mix_of_two_writers_and_replays_keeps_all_records_in_order(
     assert store.records == expected
     for journal in writers:
         await journal.close()
+
+
+async def test_another_process_learns_of_records_without_a_system_call(tmp_path: Path) -> None:
+    """The flag is shared memory: a writer sets it, a replay clears it."""
+    writer, other = Journal(tmp_path, MAX_BYTES), Journal(tmp_path, MAX_BYTES)
+    assert not other.has_records
+    await writer.append([b"a"])
+    assert other.has_records
+    await RecordStore().replay(other)
+    assert not writer.has_records
+    for journal in (writer, other):
+        await journal.close()
+
+
+async def test_a_flag_left_by_a_killed_writer_is_corrected_by_the_next_append(tmp_path: Path) -> None:
+    """The writer was killed after it had set the flag and before it wrote a record."""
+    journal = Journal(tmp_path, MAX_BYTES)
+    journal._file.has_records = True
+    assert not await journal.append([b"a"], unless_empty=True)
+    assert not journal.has_records
+    await journal.close()
+
+
+async def test_a_journal_that_holds_records_is_recognised_when_it_is_opened(tmp_path: Path) -> None:
+    first = Journal(tmp_path, MAX_BYTES)
+    await first.append([b"a"])
+    await first.close()
+    (tmp_path / "has-records").unlink()
+    reopened = Journal(tmp_path, MAX_BYTES)
+    assert reopened.has_records
+    await reopened.close()
