@@ -15,8 +15,8 @@ BEGIN
                       AS k (item, partition_id, group_id, lease_id, transaction_id)
     ), leased_positions AS MATERIALIZED (
         SELECT p.partition_id, p.group_id, p.lease_id, p.cursor, p.lease_from, p.lease_to, p.finished, p.returned,
-               p.attempts, p.leased_at, t.name AS partition, t.queue_id, q.name AS queue, q.delay_ms,
-               g.name AS group_name
+               p.attempts, p.ready_at, p.leased_at, t.name AS partition, t.queue_id, q.name AS queue, q.delay_ms,
+               q.retry_delay_ms, g.name AS group_name
         FROM (SELECT DISTINCT k.partition_id, k.group_id, k.lease_id FROM items_in k) k
         JOIN positions p ON p.partition_id = k.partition_id AND p.group_id = k.group_id
                         AND p.lease_id = k.lease_id AND p.lease_expires_at > p_now
@@ -43,42 +43,26 @@ BEGIN
         SELECT m.partition_id, m.group_id,
                range_agg(int8range(m.message_offset, m.message_offset + 1)) AS ranges
         FROM matched m WHERE m.message_offset IS NOT NULL GROUP BY m.partition_id, m.group_id
-    ), merged AS (
-        SELECT h.*, h.finished + f.ranges AS all_finished
-        FROM leased_positions h JOIN completed f ON f.partition_id = h.partition_id AND f.group_id = h.group_id
-    ), advanced AS (
-        SELECT j.*, coalesce((SELECT upper(r) FROM unnest(j.all_finished) r WHERE r @> j.cursor), j.cursor) AS head
-        FROM merged j
     ), new_state AS MATERIALIZED (
-        SELECT m.*, m.head < m.lease_to
-                    AND NOT (m.all_finished + m.returned @> int8range(m.head, m.lease_to)) AS is_open
-        FROM advanced m
+        SELECT n.*, h.partition_id, h.group_id, h.queue_id, n.cursor - h.cursor AS messages
+        FROM leased_positions h
+        JOIN completed f ON f.partition_id = h.partition_id AND f.group_id = h.group_id
+        CROSS JOIN LATERAL next_position_state_v1(
+            h.partition_id, h.cursor, h.finished + f.ranges, h.delay_ms, p_now, h.attempts, h.ready_at,
+            p_lease_id => h.lease_id, p_lease_to => h.lease_to, p_returned => h.returned,
+            p_retry_delay_ms => h.retry_delay_ms) n
     ), position_rows AS (
-        UPDATE positions p SET
-            cursor = s.head,
-            finished = s.all_finished * int8multirange(int8range(s.head, NULL)),
-            returned = CASE WHEN s.is_open THEN s.returned ELSE '{}' END,
-            attempts = CASE WHEN s.attempts = '{}' THEN s.attempts
-                            ELSE prune_attempts_v1(s.attempts, s.all_finished, s.head) END,
-            lease_id = CASE WHEN s.is_open THEN p.lease_id END,
-            ready_at = CASE
-                WHEN s.is_open THEN p.ready_at
-                WHEN NOT isempty(s.returned) THEN retry_ready_at_v1(s.queue_id, p_now)
-                -- As message_created_at_v1. The test of last_offset must not be a WHERE condition, or the query would
-                -- search a drained partition to its beginning.
-                ELSE coalesce((SELECT CASE WHEN l.last_offset >= s.head THEN l.created_at END FROM log l
-                               WHERE l.partition_id = s.partition_id AND l.first_offset <= s.head
-                               ORDER BY l.first_offset DESC LIMIT 1)
-                              + s.delay_ms * interval '1 millisecond', p_now) END
+        UPDATE positions p SET cursor = s.cursor, finished = s.finished, returned = s.returned, attempts = s.attempts,
+               lease_id = s.lease_id, ready_at = s.ready_at
         FROM new_state s WHERE p.partition_id = s.partition_id AND p.group_id = s.group_id
     ), tally_rows AS (
         INSERT INTO tallies AS t (queue_id, group_id, slot, messages)
-        SELECT s.queue_id, s.group_id, tally_slot_v1(), sum(s.head - s.cursor) FROM new_state s
-        WHERE s.head > s.cursor GROUP BY s.queue_id, s.group_id ORDER BY s.queue_id, s.group_id
+        SELECT s.queue_id, s.group_id, tally_slot_v1(), sum(s.messages) FROM new_state s
+        WHERE s.messages > 0 GROUP BY s.queue_id, s.group_id ORDER BY s.queue_id, s.group_id
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = t.messages + excluded.messages
     )
     SELECT a.items, a.outcome, h.queue_id, h.queue, h.partition, h.group_name,
-           coalesce(NOT s.is_open, false), (extract(epoch FROM p_now - h.leased_at) * 1000)::bigint
+           s.partition_id IS NOT NULL AND s.lease_id IS NULL, (extract(epoch FROM p_now - h.leased_at) * 1000)::bigint
     FROM (SELECT array_agg(m.item) AS items, m.partition_id, m.group_id, m.is_leased,
                  CASE WHEN NOT m.is_leased THEN 'lease_lost' WHEN m.message_offset IS NULL THEN 'not_leased'
                       ELSE 'completed' END AS outcome

@@ -93,7 +93,7 @@ BEGIN
             WHERE k.outcome = 'queued' AND (SELECT count(*) FROM unnest(p.finished)) < 1000
             GROUP BY p.partition_id, p.group_id ORDER BY p.partition_id, p.group_id
         LOOP
-            PERFORM finish_range_v1(v_other.partition_id, v_other.group_id, v_other.offsets, v_now);
+            PERFORM settle_position_v1(v_other.partition_id, v_other.group_id, v_other.offsets, '{}', v_now);
         END LOOP;
     END IF;
 

@@ -25,33 +25,32 @@ BEGIN
 
     RETURN QUERY
     WITH starts AS MATERIALIZED (
-        SELECT p.partition_id, p.cursor AS old_cursor, t.next_offset, CASE p_target
+        SELECT t.id AS partition_id, t.next_offset, p.cursor AS old_cursor, CASE p_target
                    WHEN 'all' THEN t.low_offset
                    WHEN 'new' THEN t.next_offset
                    ELSE offset_at_time_v1(t.id, p_target::timestamptz) END AS start
         FROM partitions t JOIN positions p ON p.partition_id = t.id AND p.group_id = p_group_id
         WHERE t.id = ANY (v_ids)
     ), targets AS MATERIALIZED (
-        SELECT s.*, d.offsets,
-               coalesce((SELECT upper(r) FROM unnest(d.offsets) r WHERE r @> s.start), s.start) AS head
-        FROM starts s CROSS JOIN LATERAL (SELECT deleted_offsets_v1(s.partition_id, s.start) AS offsets) d
+        SELECT n.*, s.partition_id, n.cursor - s.old_cursor AS messages
+        FROM starts s CROSS JOIN LATERAL next_position_state_v1(
+            s.partition_id, s.start, deleted_offsets_v1(s.partition_id, s.start), v_queue.delay_ms, now(),
+            p_next_offset => s.next_offset) n
     ), position_rows AS (
         UPDATE positions p SET
-            cursor = w.head, finished = w.offsets * int8multirange(int8range(w.head, NULL)), returned = '{}',
-            attempts = '{}', redeliver_singly_until = 0, lease_id = NULL, leased_at = NULL, lease_expires_at = NULL,
-            lease_from = NULL, lease_to = NULL,
-            ready_at = CASE WHEN w.head < w.next_offset THEN
-                message_created_at_v1(p.partition_id, w.head) + v_queue.delay_ms * interval '1 millisecond' END
+            cursor = w.cursor, finished = w.finished, returned = w.returned, attempts = w.attempts,
+            lease_id = w.lease_id, ready_at = w.ready_at, redeliver_singly_until = 0, leased_at = NULL,
+            lease_expires_at = NULL, lease_from = NULL, lease_to = NULL
         FROM targets w WHERE p.group_id = p_group_id AND p.partition_id = w.partition_id
     ), tally_rows AS (
         INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
-        SELECT v_queue.id, p_group_id, tally_slot_v1(), sum(w.head - w.old_cursor) FROM targets w
-        HAVING sum(w.head - w.old_cursor) <> 0
+        SELECT v_queue.id, p_group_id, tally_slot_v1(), sum(w.messages) FROM targets w
+        HAVING sum(w.messages) <> 0
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
     )
-    SELECT count(*), count(*) FILTER (WHERE w.head <> w.old_cursor),
-           coalesce(sum(w.head - w.old_cursor) FILTER (WHERE w.head > w.old_cursor), 0)::bigint,
-           coalesce(sum(w.old_cursor - w.head) FILTER (WHERE w.head < w.old_cursor), 0)::bigint,
+    SELECT count(*), count(*) FILTER (WHERE w.messages <> 0),
+           coalesce(sum(w.messages) FILTER (WHERE w.messages > 0), 0)::bigint,
+           coalesce(sum(-w.messages) FILTER (WHERE w.messages < 0), 0)::bigint,
            v_ids[cardinality(v_ids)]
     FROM targets w;
 END $$;

@@ -1,6 +1,7 @@
 -- pop_single_v1: run pop_v1 for requests of one message each, from the partition that has waited longest.
 -- Request r gets its message under p_lease_ids[r]. Fast path: nearly every such pop finds positions without leases,
--- failures or gaps, and one small statement serves it; pop_v1 handles all other cases.
+-- failures or gaps, and one small statement serves it. If no position is ready it returns; the general path of pop_v1
+-- handles all other cases.
 -- Returns: a row per request that got a message; message_id is NULL if the message was finished earlier and must not be
 -- delivered. created_at is in seconds since the epoch. Rows for request 0 are as in pop_v1.
 -- Raises: as pop_v1.
@@ -43,7 +44,8 @@ BEGIN
     SELECT l.request::int, l.cursor, l.cursor + 1, m.message_id::text, m.transaction_id, m.trace_id, m.payload,
            date_part('epoch', m.created_at), l.partition_id, l.name, 0
     FROM leased l CROSS JOIN LATERAL message_at_offset_v1(l.partition_id, l.cursor) m;
-    IF FOUND THEN
+    IF FOUND OR EXISTS (SELECT 1 FROM groups g WHERE g.id = p_group_id)
+       AND NOT EXISTS (SELECT 1 FROM positions p WHERE p.group_id = p_group_id AND p.ready_at <= v_now) THEN
         RETURN;
     END IF;
 

@@ -1,47 +1,34 @@
--- settle_position_v1: record finished and returned messages of a position and move its cursor over the finished prefix.
--- The lease ends when each of its messages is finished or returned. The position is then ready again: at once, or after
--- the queue's retry delay if a message was returned. Runs under the caller's lock on the position.
--- Returns: whether the lease ended.
+-- settle_position_v1: finish and return messages of a position, leased or not, as next_position_state_v1 computes.
+-- Runs under the caller's lock on the position.
+-- Returns: whether the position has no lease any more.
 CREATE OR REPLACE FUNCTION settle_position_v1(
     p_partition_id bigint, p_group_id bigint, p_finished int8multirange, p_returned int8multirange,
     p_now timestamptz
 ) RETURNS boolean
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql AS $$   -- not sql: its plan is cached
+#variable_conflict use_column
 DECLARE
-    v_position   positions;
-    v_queue      queues;
-    v_finished   int8multirange;
-    v_returned   int8multirange;
-    v_cursor     bigint;
-    v_lease_open boolean;
+    v_released boolean;
 BEGIN
-    SELECT * INTO v_position FROM positions WHERE partition_id = p_partition_id AND group_id = p_group_id;
-    v_finished := v_position.finished + p_finished;
-    v_returned := v_position.returned + p_returned - p_finished;
-    SELECT upper(r) INTO v_cursor FROM unnest(v_finished) r WHERE r @> v_position.cursor;
-    v_cursor := coalesce(v_cursor, v_position.cursor);
-    v_lease_open := v_cursor < v_position.lease_to
-        AND NOT (v_finished + v_returned @> int8range(v_cursor, v_position.lease_to));
-    SELECT q.* INTO v_queue FROM queues q JOIN partitions t ON t.queue_id = q.id WHERE t.id = p_partition_id;
-
-    UPDATE positions SET
-        cursor = v_cursor,
-        finished = v_finished * int8multirange(int8range(v_cursor, NULL)),
-        returned = CASE WHEN v_lease_open THEN v_returned ELSE '{}' END,
-        attempts = CASE WHEN attempts = '{}' THEN attempts
-                        ELSE prune_attempts_v1(attempts, v_finished, v_cursor) END,
-        lease_id = CASE WHEN v_lease_open THEN lease_id END,
-        ready_at = CASE
-            WHEN v_lease_open THEN ready_at
-            WHEN NOT isempty(v_returned) THEN retry_ready_at_v1(v_queue.id, p_now)
-            ELSE coalesce(message_created_at_v1(p_partition_id, v_cursor)
-                          + v_queue.delay_ms * interval '1 millisecond', p_now) END
-    WHERE partition_id = p_partition_id AND group_id = p_group_id;
-
-    IF v_cursor > v_position.cursor THEN
-        INSERT INTO tallies AS t (queue_id, group_id, slot, messages)
-        VALUES (v_queue.id, p_group_id, tally_slot_v1(), v_cursor - v_position.cursor)
-        ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = t.messages + excluded.messages;
-    END IF;
-    RETURN NOT v_lease_open;
+    WITH new_state AS MATERIALIZED (
+        SELECT n.*, t.queue_id, n.cursor - p.cursor AS messages
+        FROM positions p
+        JOIN partitions t ON t.id = p.partition_id
+        JOIN queues q ON q.id = t.queue_id
+        CROSS JOIN LATERAL next_position_state_v1(
+            p.partition_id, p.cursor, p.finished + p_finished, q.delay_ms, p_now, p.attempts, p.ready_at,
+            p_lease_id => p.lease_id, p_lease_to => p.lease_to, p_returned => p.returned + p_returned,
+            p_retry_delay_ms => q.retry_delay_ms) n
+        WHERE p.partition_id = p_partition_id AND p.group_id = p_group_id
+    ), position_rows AS (
+        UPDATE positions p SET cursor = n.cursor, finished = n.finished, returned = n.returned, attempts = n.attempts,
+               lease_id = n.lease_id, ready_at = n.ready_at
+        FROM new_state n WHERE p.partition_id = p_partition_id AND p.group_id = p_group_id
+    ), tally_rows AS (
+        INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
+        SELECT n.queue_id, p_group_id, tally_slot_v1(), n.messages FROM new_state n WHERE n.messages > 0
+        ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
+    )
+    SELECT n.lease_id IS NULL INTO v_released FROM new_state n;
+    RETURN v_released;
 END $$;
