@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from penstock.background import BackgroundTask
 from penstock.clock import Clock, system_clock, to_utc
 from penstock.config import Settings
 from penstock.durable import worker_minutes
@@ -67,14 +68,16 @@ class MaintenancePlan:
         )
 
 
-class Maintenance:
-    """The background task. `start` and `stop` may be called twice.
+class Maintenance(BackgroundTask):
+    """Run maintenance in rounds.
 
     `stop` interrupts a round: the current step takes effect as a whole or not at all. `on_expired` receives
     the messages that a group will never get because their retention or time to live is over.
     `notify_deferred` is called when deferred operations wait, because the broker that accepted them may have
     died.
     """
+
+    task_name = "maintenance"
 
     def __init__(
         self,
@@ -92,18 +95,10 @@ class Maintenance:
         self._lock: MaintenanceLock | None = None
         self._last_retained_partition = 0
         self._has_reconciled = False
-        self._task: asyncio.Task[None] | None = None
         self.rounds = 0
 
-    async def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="maintenance")
-
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await super().stop()
         await self._release_lock()
 
     @property

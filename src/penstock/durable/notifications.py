@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 import asyncpg
 
+from penstock.background import BackgroundTask
 from penstock.durable.pool import SCHEMA
 from penstock.ids import new_id
 
@@ -32,13 +33,15 @@ MAX_PARTITIONS_PER_QUEUE = 50
 RECONNECT_S = 1.0
 
 
-class NotificationBus:
-    """Sends notifications to the other brokers and receives theirs. `start` and `stop` may be called twice.
+class NotificationBus(BackgroundTask):
+    """Sends notifications to the other brokers and receives theirs.
 
     `on_ready(queue_id, count, partition_ids)` is called for each queue that another broker names; None stands
     for any partition. `on_changed(queue_id)` is called when the options of a queue were changed. `resync()`
     is called when notifications may have been missed: after every (re)connection and every welcome.
     """
+
+    task_name = "notifications"
 
     def __init__(
         self,
@@ -58,17 +61,6 @@ class NotificationBus:
         self._changed_queues: set[int] = set()
         self._newcomers: set[str] = set()
         self._has_work = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="notifications")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
 
     def publish(self, queue_id: int, count: int, partition_ids: Collection[int] | None = None) -> None:
         """Notify the other brokers soon that messages are ready. Costs nothing while there are none."""
@@ -86,7 +78,7 @@ class NotificationBus:
         self._has_work.set()
 
     async def _run(self) -> None:
-        while True:
+        while not self._is_stopping:  # closing the connection may turn a cancellation into a TimeoutError
             try:
                 await self._run_connection()
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:

@@ -8,6 +8,7 @@ import time
 
 import asyncpg
 
+from penstock.background import cancel_and_wait
 from penstock.durable.faults import translate_errors
 from penstock.errors import DatabaseUnavailable, PenstockError
 
@@ -59,8 +60,7 @@ class Outage:
 
     async def stop(self) -> None:
         if self._probe_task is not None:
-            self._probe_task.cancel()
-            await asyncio.gather(self._probe_task, return_exceptions=True)
+            await cancel_and_wait(self._probe_task)
             self._probe_task = None
 
     async def _probe(self, failed_at: float) -> None:

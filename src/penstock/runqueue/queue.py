@@ -94,8 +94,8 @@ class RunQueues:
 
     async def start(self) -> None:
         """Start to receive wake-ups and to sweep. Redis need not be reachable yet. May be called twice."""
-        self._wakeups.start()
-        self._sweeper.start()
+        await self._wakeups.start()
+        await self._sweeper.start()
 
     def wake_all_for_shutdown(self) -> None:
         """Make the dequeues that wait now return empty at once. May be called repeatedly."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from penstock.background import BackgroundTask
 from penstock.definitions import ENABLED_KEY, QUEUE
 from penstock.errors import PenstockError
 from penstock.runqueue.connection import ShardMap, warn_about_durability
@@ -40,8 +41,10 @@ class SweepIntervals:
     repair_s: float = 600.0
 
 
-class Sweeper:
-    """Sweeps all shards. `start` and `stop` may be called twice."""
+class Sweeper(BackgroundTask):
+    """Sweeps all shards."""
+
+    task_name = "run queue sweep"
 
     def __init__(
         self,
@@ -60,20 +63,6 @@ class Sweeper:
         self._due_time_changed = asyncio.Event()
         self._due_s: float | None = None
         self._switch_read_s = -self._intervals.switch_s
-        self._task: asyncio.Task[None] | None = None
-        self._is_stopping = False
-
-    def start(self) -> None:
-        self._is_stopping = False
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="run queue sweep")
-
-    async def stop(self) -> None:
-        self._is_stopping = True  # the Redis client may swallow a cancellation
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
     def sweep_within(self, delay_ms: int) -> None:
         """Sweep again after `delay_ms`: this process has just changed a task that is due then."""

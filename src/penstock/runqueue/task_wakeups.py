@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from penstock.background import BackgroundTask
 from penstock.config import mask_url
 from penstock.runqueue.keys import WAKE_CHANNEL
 
@@ -65,8 +66,10 @@ class TaskWaiter:
         return True
 
 
-class TaskWakeups:
-    """The waiters of this process and its subscription. `start` and `stop` may be called twice."""
+class TaskWakeups(BackgroundTask):
+    """The waiters of this process and its subscription."""
+
+    task_name = "run queue wake-ups"
 
     def __init__(self, url: str, client: Redis) -> None:
         self._url = url
@@ -74,8 +77,6 @@ class TaskWakeups:
         self._waiters: dict[str, OrderedDict[TaskWaiter, None]] = {}
         self._no_waiters = asyncio.Event()
         self._no_waiters.set()
-        self._listener: asyncio.Task[None] | None = None
-        self._is_stopping = False
 
     @contextmanager
     def register(self, name: str) -> Iterator[TaskWaiter]:
@@ -122,22 +123,13 @@ class TaskWakeups:
     def waiter_count(self) -> int:
         return sum(map(len, self._waiters.values()))
 
-    def start(self) -> None:
-        self._is_stopping = False
-        if self._listener is None:
-            self._listener = asyncio.get_running_loop().create_task(self._listen(), name="run queue wake-ups")
-
     async def stop(self) -> None:
         """Release all waiters and wait until they have returned, at most STOP_TIMEOUT_S."""
-        self._is_stopping = True
         self.release_all()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await self._no_waiters.wait()
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.cancel()
-            await asyncio.gather(listener, return_exceptions=True)
+        await super().stop()
 
     def _wake_one(self, name: str) -> None:
         for waiter in self._waiters.get(name, ()):
@@ -145,7 +137,7 @@ class TaskWakeups:
                 waiter.wake()
                 return
 
-    async def _listen(self) -> None:
+    async def _run(self) -> None:
         pause_s = MIN_RECONNECT_S
         while not self._is_stopping:
             try:

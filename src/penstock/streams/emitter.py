@@ -26,6 +26,7 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
+from penstock.background import cancel_and_wait
 from penstock.config import mask_url
 from penstock.definitions import ENABLED_KEY, MetricDefinition
 from penstock.ids import new_id
@@ -108,12 +109,10 @@ class Emitter:
         self._stopping.set()
         self._wake.set()
         if switch_reader is not None:
-            switch_reader.cancel()
-            await asyncio.gather(switch_reader, return_exceptions=True)
+            await cancel_and_wait(switch_reader)
         if writer is not None:
             await asyncio.wait({writer}, timeout=timeout_s)
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+            await cancel_and_wait(writer)
         self.dropped += self.pending
         self._events.clear()
         self._batch.clear()

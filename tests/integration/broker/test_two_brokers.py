@@ -226,3 +226,23 @@ async def test_notifications_of_many_queues_and_partitions_arrive_completely(
     for bus in (receiver, sender):
         await bus.stop()
         await bus.stop()
+
+
+class BusThatCannotClose(NotificationBus):
+    """A bus whose connection takes too long to close when it is cancelled."""
+
+    async def _run_connection(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise TimeoutError("the connection did not close in time")
+
+
+async def test_a_bus_stops_although_its_connection_does_not_close() -> None:
+    bus = BusThatCannotClose(
+        "postgresql://127.0.0.1:1", on_ready=lambda *_: None, on_changed=lambda _: None, resync=lambda: None
+    )
+    await bus.start()
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await bus.stop()

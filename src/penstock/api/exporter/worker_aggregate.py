@@ -2,8 +2,8 @@
 
 Every process writes its samples to its worker slot once a second, and always before it answers a scrape. The
 process that answers next therefore knows at least as much, so a counter never decreases from one scrape to
-the next. The counters of a killed process stay in its slot, and the process that takes over the slot continues
-from them; the gauges of a killed process are dropped. A single process writes nothing.
+the next. The counters of a killed process stay in its slot, and the process that takes over the slot
+continues from them; the gauges of a killed process are dropped. A single process writes nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 
 from penstock import telemetry
 from penstock.api.exporter.process_samples import Samples, SampleTable
+from penstock.background import BackgroundTask
 from penstock.broker.self_metrics.worker_slot import WorkerSlot
 from penstock.telemetry import EXPORTED_METRICS, ExportedMetric, MetricType, WorkerAggregation
 
@@ -63,8 +64,10 @@ class WorkerSnapshot(msgspec.Struct):
 _snapshot_decoder = msgspec.json.Decoder(WorkerSnapshot)
 
 
-class WorkerAggregate:
-    """The samples of all processes behind the port. `start` and `stop` may be called twice."""
+class WorkerAggregate(BackgroundTask):
+    """The samples of all processes behind the port."""
+
+    task_name = "worker snapshots"
 
     def __init__(
         self, slot: WorkerSlot, process_samples: Callable[[], SampleTable], *, is_single_process: bool
@@ -72,22 +75,19 @@ class WorkerAggregate:
         self._slot = slot
         self._process_samples = process_samples
         self._is_single_process = is_single_process
-        self._task: asyncio.Task[None] | None = None
         inherited = None
         if not is_single_process and slot.inherited is not None:
             inherited = _decode_snapshot(slot.inherited)
         self._inherited_counters: SampleTable = _without_gauges(inherited.table()) if inherited else {}
 
     async def start(self) -> None:
-        if self._task is None and not self._is_single_process:
+        if not self._is_single_process:
             self._write_snapshot(self._own_samples())
-            self._task = asyncio.create_task(self._run(), name="worker snapshots")
+            await super().start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        if self.is_started:
+            await super().stop()
             self._write_snapshot(self._own_samples())
 
     def samples(self) -> SampleTable:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.background import BackgroundTask, cancel_and_wait
 from penstock.broker.dead_letters.dead_letter_service import DeadLetterService
 from penstock.broker.encryption import KeyMissing
 from penstock.durable.dead_letters.jobs import DeadLetterJob
@@ -59,30 +60,25 @@ class JobPacing:
         return max(changed / rate - took_s, self.min_pause_s)
 
 
-class DeadLetterJobRunner:
-    """The background task. `start` and `stop` may be called twice; `stop` releases its jobs to other
-    processes."""
+class DeadLetterJobRunner(BackgroundTask):
+    """Execute jobs until `stop`, which releases them to other processes."""
+
+    task_name = "dead letter jobs"
 
     def __init__(self, dead_letters: DeadLetterService, pacing: JobPacing | None = None) -> None:
         self._dead_letters = dead_letters
         self._pacing = pacing or JobPacing()
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self._running: dict[asyncio.Task[None], DeadLetterJob] = {}
 
     async def start(self) -> None:
-        if self._task is None:
-            self._dead_letters.on_job_created = self._wake.set
-            self._task = asyncio.create_task(self._run(), name="dead letter jobs")
+        self._dead_letters.on_job_created = self._wake.set
+        await super().start()
 
     async def stop(self) -> None:
-        if self._task is None:
-            return
+        await super().stop()
         running, self._running = self._running, {}
-        for task in (self._task, *running):
-            task.cancel()
-        await asyncio.gather(self._task, *running, return_exceptions=True)
-        self._task = None
+        await cancel_and_wait(*running)
         for job in running.values():
             try:
                 assert job.owner is not None

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from penstock.background import BackgroundTask
 from penstock.broker.context import BrokerContext
 from penstock.broker.overload.deferred import DATABASE_DOWN, DeferredWrites, JournalRecord, record_decoder
 from penstock.config import Settings
@@ -56,11 +57,10 @@ class DrainPlan:
         return cls(attempts=settings.operation_attempts, hold=settings.failed_operation == "hold")
 
 
-class Drain:
-    """Background task that executes deferred operations.
+class Drain(BackgroundTask):
+    """Execute deferred operations. An interrupted round changes nothing."""
 
-    `start` and `stop` may be called twice. An interrupted round changes nothing.
-    """
+    task_name = "drain"
 
     def __init__(
         self, context: BrokerContext, deferred_writes: DeferredWrites, plan: DrainPlan | None = None
@@ -71,19 +71,8 @@ class Drain:
         self._has_work = asyncio.Event()
         self._has_work.set()  # an earlier process may have left operations
         self._next_round_at = math.inf
-        self._task: asyncio.Task[None] | None = None
         self.drained = 0
         self.failed = 0
-
-    async def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="drain")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
 
     def notify_work(self) -> None:
         """Start a round: there are operations to execute."""

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypedDict
 
+from penstock.background import BackgroundTask
 from penstock.batching import BatcherState, QueueTimeout
 from penstock.config import Settings
 from penstock.durable.deferred_operations import DeferredOperations
@@ -200,11 +201,10 @@ class LoadStatus(TypedDict):
     operations: dict[str, KindStatus]
 
 
-class LoadMonitor:
-    """Background task that measures the load. `start` and `stop` may be called twice.
+class LoadMonitor(BackgroundTask):
+    """Measure the load. Until it is started, everything counts as calm."""
 
-    Until it is started, everything counts as calm.
-    """
+    task_name = "load"
 
     def __init__(
         self,
@@ -232,7 +232,6 @@ class LoadMonitor:
         self._depths_read_at = 0.0
         self._read_depths_needed = True
         """Lanes had operations at the last reading, or this process has deferred some since."""
-        self._task: asyncio.Task[None] | None = None
 
     def watch(self, batchers: Mapping[str, BatcherState]) -> None:
         """Measure these batchers. Those named after a kind, or "spill" and a kind, decide about that kind."""
@@ -343,16 +342,6 @@ class LoadMonitor:
                 for kind, state in self._kinds.items()
             },
         }
-
-    async def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="load")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
 
     async def _run(self) -> None:
         measured_at = time.monotonic()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 
+from penstock.background import BackgroundTask
 from penstock.clock import Clock, now_ms, system_clock
 from penstock.definitions import QUEUE
 from penstock.durable.pool import Database
@@ -72,12 +73,14 @@ TallyObserver = Callable[[Scope, str, str, QueueTally], None]
 """Receives every tally: scope, queue, group and counts."""
 
 
-class QueueMetrics:
-    """Counts the operations of the broker and emits the counts. `start` and `stop` may be called twice.
+class QueueMetrics(BackgroundTask):
+    """Counts the operations of the broker and emits the counts.
 
     Run queues emit the gauges of environments too. With `exchange_gauges` each side knows the numbers of
     the other, so both emit the sum.
     """
+
+    task_name = "queue metrics"
 
     def __init__(
         self,
@@ -98,7 +101,6 @@ class QueueMetrics:
         self._changed_environments: set[Scope] = set()
         self.environments_due_s = 0.0
         """When the gauges of environments may be read again, by the monotonic clock."""
-        self._task: asyncio.Task[None] | None = None
 
     def count_pushed(self, scope: Scope, queue_id: int, queue: str, messages: int) -> None:
         self._tally(scope, queue_id, queue, "").add("eq", messages)
@@ -140,15 +142,10 @@ class QueueMetrics:
             self._send(scope, queue, group, {"ql": 0, "cc": 0, "age": 0})
         self._changed_environments.add(scope)
 
-    async def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="queue metrics")
-
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        """Stop, and emit what was counted until now."""
+        if self.is_started:
+            await super().stop()
             self.environments_due_s = 0.0
             await self.flush()
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 
 import psutil
 
+from penstock.background import BackgroundTask
 from penstock.batching import BatcherState
 from penstock.broker.overload.load import LoadMonitor, SampleSummary
 from penstock.broker.self_metrics.minute import MINUTE_S, WorkerIdentity, WorkerMinute
@@ -40,11 +41,13 @@ LAST_WRITE_TIMEOUT_S = 5.0
 """How long `stop` waits for the last row."""
 
 
-class WorkerMetrics:
-    """The background task. `start` and `stop` may be called twice.
+class WorkerMetrics(BackgroundTask):
+    """Measure this process until `stop`, which writes every minute or counts it in `dropped_minutes`.
 
-    `stop` writes every minute, or counts it in `dropped_minutes`. A stopped task does not start again.
+    A stopped task does not start again.
     """
+
+    task_name = "worker metrics"
 
     def __init__(
         self,
@@ -78,7 +81,6 @@ class WorkerMetrics:
         self._previous_totals = self._read_totals()
         self._cpu_s = time.process_time()
         self._write_due_s = now_s + WRITE_INTERVAL_S
-        self._task: asyncio.Task[None] | None = None
         self._write_task: asyncio.Task[None] | None = None
         self._write_lock = asyncio.Lock()
 
@@ -88,17 +90,15 @@ class WorkerMetrics:
         return len(self._closed_minutes)
 
     async def start(self) -> None:
-        if self._task is None and not self._is_stopped:
+        if not self._is_stopped:
             self._metrics.observer = self.observe
-            self._task = asyncio.create_task(self._run(), name="worker metrics")
+            await super().start()
 
     async def stop(self) -> None:
         """Write the remaining minutes; call it when operations have ended."""
-        task, self._task = self._task, None
-        if task is None:
+        if not self.is_started:
             return
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await super().stop()
         self._metrics.close_tallies()
         self._metrics.observer = None
         self.sample()
