@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from penstock.batching import BatcherState
 from penstock.broker.context import BrokerContext
 from penstock.broker.database_diagnostics import DatabaseDiagnostics
-from penstock.broker.dead_letters.dead_letter_catalog import DeadLetterCatalog
 from penstock.broker.dead_letters.dead_letter_service import DeadLetterService
+from penstock.broker.dead_letters.message_dead_letters import MessageDeadLetters
 from penstock.broker.durable_store import DurableStore
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
@@ -106,9 +106,9 @@ class Broker:
         self.operations = OperationActions(context, self.deferred_writes)
         self.queues = QueueAdmin(context, self.notifications)
         self.groups = GroupAdmin(context, self.notifications)
-        self.message_actions = MessageActions(context)
-        self.dead_letters = DeadLetterService(context)
-        self.dead_letter_catalog = DeadLetterCatalog(self.store, self.dead_letters)
+        message_dead_letters = MessageDeadLetters(context, self.deferred_writes)
+        self.message_actions = MessageActions(context, message_dead_letters)
+        self.dead_letters = DeadLetterService(self.store, message_dead_letters)
         # The names appear in JSON and in metric labels.
         self.batchers: dict[str, BatcherState] = {
             "push": self.pushes.batcher,

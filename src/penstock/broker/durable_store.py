@@ -21,12 +21,7 @@ from penstock.durable.consumer_groups import (
     SeekResult,
 )
 from penstock.durable.dead_letters.dead_letter_store import (
-    MAX_COUNT,
-    DeadLetter,
-    DeadLetterCursor,
-    DeadLetterErrorGroup,
     DeadLetterFilter,
-    DeadLetterPage,
     DeadLetterStore,
 )
 from penstock.durable.dead_letters.jobs import DeadLetterJob, JobStore
@@ -54,14 +49,9 @@ from penstock.durable.worker_minutes import (
 )
 
 __all__ = [
-    "MAX_COUNT",
     "MAX_TRACE_COUNT",
-    "DeadLetter",
-    "DeadLetterCursor",
-    "DeadLetterErrorGroup",
     "DeadLetterFilter",
     "DeadLetterJob",
-    "DeadLetterPage",
     "DurableStore",
     "EnvironmentTotals",
     "GroupPosition",

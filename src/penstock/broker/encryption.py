@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -28,6 +29,14 @@ class KeyMissing(PenstockError):
     code = "encryption_key_missing"
     status = 500
     title = "Encryption key missing"
+
+
+@dataclass(frozen=True, slots=True)
+class DecryptedPayload:
+    """A payload as it was pushed, or the problem that prevents its decryption."""
+
+    payload: bytes | None
+    problem: str | None = None
 
 
 class PayloadCipher:
@@ -77,6 +86,13 @@ class PayloadCipher:
                 f"Key {key_id!r} does not decrypt a payload that names it: the key or the payload has "
                 "changed. Check PENSTOCK_ENCRYPTION_KEYS."
             ) from None
+
+    def try_decrypt(self, stored: bytes) -> DecryptedPayload:
+        """Decrypt a payload. It returns a failure instead of raising, so one payload cannot hide a page."""
+        try:
+            return DecryptedPayload(self.decrypt(stored))
+        except KeyMissing as error:
+            return DecryptedPayload(None, error.detail)
 
 
 def _parse_key(entry: str) -> tuple[str, AESGCM]:

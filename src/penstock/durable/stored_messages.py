@@ -1,4 +1,4 @@
-"""Single messages: list, find and read them; delete one, declare it dead, push it again."""
+"""Single messages: list, find and read them; delete one, declare it dead."""
 
 from __future__ import annotations
 
@@ -150,26 +150,3 @@ class StoredMessages:
             error,
             now,
         )
-
-    async def retry_dead(
-        self,
-        partition_id: int,
-        transaction_id: str,
-        group_id: int | None,
-        message_id: uuid.UUID,
-        payload: bytes,
-        now: datetime | None = None,
-    ) -> str:
-        """Push a dead message again and delete its dead letters; the outcome as `retry_dead_message_v1` has
-        it."""
-        row = await self._session.fetchrow(
-            "SELECT * FROM retry_dead_message_v1($1, $2, $3, $4, $5, $6)",
-            partition_id,
-            transaction_id,
-            group_id,
-            message_id,
-            payload,
-            now,
-        )
-        assert row is not None
-        return str(row["outcome"])

@@ -317,8 +317,20 @@ class CheckedQueue(ModelComparison):
             transaction_id = self.model.partitions[name].log[offset].transaction_id
             group_id = self.group_ids[group] if group else None
             new = self.new_id()
-            key = (self.partition_ids[name], transaction_id, group_id)
-            outcome = self.run(StoredMessages(self.database).retry_dead(*key, new, new.bytes, self.timestamp))
+            rows = self.run(
+                self.database.fetch(
+                    """SELECT r.* FROM (
+                           SELECT array_agg(id) AS ids, array_agg($4::uuid) AS message_ids
+                           FROM message_dead_letters_v1($1, $2) WHERE group_id = coalesce($3, group_id)) d
+                       CROSS JOIN LATERAL requeue_dead_letters_v1(d.ids, d.message_ids, 'all', $5) r""",
+                    self.partition_ids[name],
+                    transaction_id,
+                    group_id,
+                    new,
+                    self.timestamp,
+                )
+            )
+            [outcome] = {row["outcome"] for row in rows} or {"not_dead"}
             assert outcome == self.model.retry(name, offset, group, new, self.now)
 
     def stored(self, name: str, number: int) -> tuple[int, str] | None:

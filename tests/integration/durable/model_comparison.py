@@ -63,8 +63,9 @@ class ModelComparison:
             for message_id, key, trace, payload in zip(
                 row["message_ids"], chosen, traces, row["payloads"], strict=True
             ):
-                deleted = len(stored) in self.model.partitions[row["name"]].deleted
-                assert payload == (b"null" if deleted else message_id.bytes)
+                partition = self.model.partitions[row["name"]]
+                deleted = len(stored) in partition.deleted
+                assert payload == (b"null" if deleted else partition.log[len(stored)].payload)
                 stored.append((message_id, key, trace, row["created_at"]))
             assert row["last_offset"] == len(stored) - 1
         assert stored_logs == {
@@ -124,7 +125,7 @@ class ModelComparison:
         rows = self.run(self.database.fetch("SELECT * FROM dead_letters WHERE queue_id = $1", self.queue_id))
         dead_letters = {}
         for row in rows:
-            assert row["payload"] == row["message_id"].bytes
             key = (consumers[row["group_id"]], names[row["partition_id"]], row["message_offset"])
+            assert row["payload"] == self.model.partitions[key[1]].log[key[2]].payload
             dead_letters[key] = DeadLetter(row["transaction_id"], row["error"], row["attempts"])
         assert dead_letters == self.model.dead

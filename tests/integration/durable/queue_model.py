@@ -42,6 +42,12 @@ class StoredMessage:
     key: str | None
     created_at: int
     trace_id: uuid.UUID | None = None
+    retry_of: StoredMessage | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """The payload is the id of the message, or of the message whose retry it is."""
+        return self.retry_of.payload if self.retry_of else self.message_id.bytes
 
     @property
     def transaction_id(self) -> str:
@@ -232,7 +238,7 @@ class QueueModel:
         self,
         segments: Sequence[tuple[str, Sequence[tuple[uuid.UUID, str | None]]]],
         now: int,
-        trace_id: uuid.UUID | None = None,
+        retry_of: StoredMessage | None = None,
     ) -> tuple[list[int], dict[int, uuid.UUID], set[int]]:
         """Return first offsets per segment, original ids by duplicate item, and the items refused."""
         free_slots = self.options.max_size - self.size if self.options.max_size else None
@@ -250,8 +256,8 @@ class QueueModel:
                 elif free_slots is not None and free_slots <= 0:
                     refused.add(item)
                 else:
-                    trace = trace_id or (message_id if key else None)
-                    partition.log.append(StoredMessage(message_id, key, now, trace))
+                    trace_id = retry_of.trace_id if retry_of else message_id if key else None
+                    partition.log.append(StoredMessage(message_id, key, now, trace_id, retry_of))
                     partition.pushed_at = now
                     free_slots = None if free_slots is None else free_slots - 1
                 item += 1
@@ -473,8 +479,8 @@ class QueueModel:
         dead_letters = [key for key in self.dead if key[1:] == (name, offset) and group in (None, key[0])]
         if not dead_letters:
             return "not_dead"
-        trace_id = self.partitions[name].log[offset].trace_id
-        _, _, refused = self.push([(name, [(message_id, None)])], now, trace_id)
+        message = self.partitions[name].log[offset]
+        _, _, refused = self.push([(name, [(message_id, None)])], now, message)
         if refused:
             return "queue_full"
         for key in dead_letters:

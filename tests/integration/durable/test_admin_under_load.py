@@ -123,7 +123,9 @@ class Load:
     async def retry(self) -> None:
         if self.keys:
             partition_id, key = self.random.choice(self.keys)
-            await StoredMessages(self.database).retry_dead(partition_id, key, None, new_id(), b"2")
+            store = DeadLetterStore(self.database)
+            rows = await store.list_of_message(partition_id, key)
+            await store.requeue([row.id for row in rows], audience="all")
 
     async def requeue(self) -> None:
         rows = await self.database.fetch("SELECT id FROM dead_letters ORDER BY id DESC LIMIT 20")

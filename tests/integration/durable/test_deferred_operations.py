@@ -12,13 +12,14 @@ import pytest
 
 from penstock.durable import log
 from penstock.durable.catalog import QueueCatalog
+from penstock.durable.dead_letters.dead_letter_store import Audience, DeadLetterStore
 from penstock.durable.deferred_operations import DeferredOperations, LaneAcks, LaneDepth, LanePush
 from penstock.durable.log import Ack, Segment
 from penstock.durable.pool import Database
-from penstock.durable.stored_messages import StoredMessages
 from penstock.errors import TransactionFailed
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
+from tests.integration.durable.dead_letters.dead_letter_steps import dead_letter_ids
 from tests.integration.durable.queue_under_test import Delivery, QueueUnderTest
 
 
@@ -309,14 +310,14 @@ async def test_a_transaction_does_not_overtake_a_lane(queue: QueueUnderTest) -> 
     assert (await queue.pop(10, partition="out")).payloads == ["first", "second"]
 
 
-async def test_a_dead_letter_is_not_requeued_past_a_lane(queue: QueueUnderTest) -> None:
+@pytest.mark.parametrize("audience", ["group", "all"])
+async def test_a_dead_letter_is_not_requeued_past_a_lane(queue: QueueUnderTest, audience: Audience) -> None:
     await queue.push("a", keys=["k"])
-    delivery = await queue.pop()
-    await queue.ack(delivery, "dlq")
+    await queue.ack(await queue.pop(), "dlq")
     await defer_push(queue, "b")
-    partition_id = delivery.messages[0][0]
-    outcome = await StoredMessages(queue.database).retry_dead(partition_id, "k", None, new_id(), b"a")
-    assert outcome == "operations_waiting"
+    ids = await dead_letter_ids(queue.database)
+    [requeued] = await DeadLetterStore(queue.database).requeue(ids, audience=audience)
+    assert requeued.outcome == "operations_waiting"
     assert len(await queue.dead()) == 1
 
 

@@ -170,7 +170,7 @@ async def test_dead_letters_are_counted_and_requeued(migrated: Connection) -> No
         "UPDATE partitions SET deferred_pushes = 0; DELETE FROM lanes; DELETE FROM operations"
     )
     [requeued] = await migrated.fetch(
-        "SELECT * FROM requeue_dead_letters_v1(ARRAY(SELECT id FROM dead_letters), $1, $2)",
+        "SELECT * FROM requeue_dead_letters_v1(ARRAY(SELECT id FROM dead_letters), $1, 'group', $2)",
         [uuid.uuid4()],
         NOW,
     )

@@ -35,11 +35,13 @@ async def declare_dead(queue: QueueUnderTest, key: str, group: str = "g") -> str
     )
 
 
-async def retry(queue: QueueUnderTest, key: str, payload: str, group_id: int | None = None) -> str:
-    partition_id = await partition_id_of(queue)
-    return await StoredMessages(queue.database).retry_dead(
-        partition_id, key, group_id, new_id(), payload.encode(), queue.now
-    )
+async def retry(queue: QueueUnderTest, key: str, group: str | None = None) -> str:
+    """Requeue a dead message for all groups, with the dead letters of all groups or of one."""
+    store = DeadLetterStore(queue.database)
+    rows = await store.list_of_message(await partition_id_of(queue), key)
+    ids = [row.id for row in rows if group in (None, row.group_name)]
+    outcomes = await store.requeue(ids, queue.now, audience="all")
+    return outcomes[0].outcome if outcomes else "not_dead"
 
 
 async def list_page(queue: QueueUnderTest, **filters: object) -> list[tuple[str, str]]:
@@ -253,8 +255,8 @@ async def test_a_delayed_retry_stays_delayed_when_another_message_is_declared_de
 async def test_a_retried_dead_message_is_pushed_to_the_end_of_its_partition(queue: QueueUnderTest) -> None:
     await queue.push("a", "b", keys=["1", "2"])
     await queue.ack(await queue.pop(), "dlq")
-    assert await retry(queue, "1", "a") == "queued"
-    assert await retry(queue, "1", "a") == "not_dead"
+    assert await retry(queue, "1") == "queued"
+    assert await retry(queue, "1") == "not_dead"
     assert await queue.dead() == []
     assert (await queue.pop(5)).payloads == ["b", "a"]
 
@@ -264,7 +266,7 @@ async def test_a_retry_into_a_full_queue_changes_nothing(queue: QueueUnderTest) 
     await queue.ack(await queue.pop(), "dlq")
     await queue.push("b")
     await queue.configure(max_size=1)
-    assert await retry(queue, "1", "a") == "queue_full"
+    assert await retry(queue, "1") == "queue_full"
     assert len(await queue.dead()) == 1
     assert await queue.depth() == (1, 0)
 
@@ -273,8 +275,7 @@ async def test_retrying_for_one_group_keeps_the_dead_letters_of_others(queue: Qu
     await queue.push("a", keys=["1"])
     for group in ("g", "h"):
         await queue.ack(await queue.pop(1, group), "dlq", group=group)
-    group_id = (await queue.group("h")).group_id
-    assert await retry(queue, "1", "a", group_id) == "queued"
+    assert await retry(queue, "1", "h") == "queued"
     dead_letters = await DeadLetterStore(queue.database).list_of_message(await partition_id_of(queue), "1")
     assert [dead_letter.group_name for dead_letter in dead_letters] == ["g"]
 

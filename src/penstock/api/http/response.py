@@ -10,8 +10,8 @@ import msgspec
 from starlette.responses import Response
 
 from penstock.api.schemas.message_bodies import encode
+from penstock.broker.encryption import DecryptedPayload
 from penstock.broker.messages import DeferralReceipt
-from penstock.broker.queues.message_actions import DecryptedPayload
 from penstock.clock import iso
 
 

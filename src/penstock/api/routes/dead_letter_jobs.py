@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -18,9 +18,8 @@ from penstock.api.http.parameters import MAX_ID, Limit, Offset, parse_time
 from penstock.api.http.request_parsing import check_name, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
-from penstock.api.services import Services, get_services
-from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
-from penstock.broker.durable_store import DeadLetter, DeadLetterFilter, DeadLetterJob
+from penstock.api.services import get_services
+from penstock.broker.durable_store import DeadLetterFilter, DeadLetterJob
 from penstock.clock import iso
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
@@ -31,8 +30,6 @@ TASK_ID_PATTERN = re.compile("[0-9a-f-]{32,36}-[0-9]{1,4}")
 MAX_IDS = 1_000
 MAX_RATE_PER_SECOND = 100_000
 MAX_TEXT_LENGTH = 255
-SAMPLE_SIZE = 5
-"""Dead letters that a dry run shows."""
 
 
 class JobBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,11 +48,10 @@ class JobBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class JobSelection(NamedTuple):
-    """The dead letters of a job: those of a filter, or the named dead letters, or the named dead tasks."""
+    """The dead letters of a job: those of a filter, or those of one kind with these ids."""
 
     filter: DeadLetterFilter
-    dead_letter_ids: list[int] | None = None
-    task_ids: list[str] | None = None
+    letter_ids: list[str] | None = None
 
 
 _job_decoder = msgspec.json.Decoder(JobBody)
@@ -77,7 +73,9 @@ async def purge(request: Request) -> Response:
 async def list_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) -> dict[str, object]:
     """List jobs on dead letters, the latest first. Finished ones are kept for 31 days."""
     get_guards(request).check(request, remote=True)
-    jobs = await get_services(request).broker.store.jobs.list_jobs(DEFAULT_SCOPE, limit=limit, offset=offset)
+    jobs = await get_services(request).broker.dead_letters.list_jobs(
+        DEFAULT_SCOPE, limit=limit, offset=offset
+    )
     return {"jobs": [job_to_json(job) for job in jobs], "pagination": {"limit": limit, "offset": offset}}
 
 
@@ -104,65 +102,26 @@ async def _create_job(request: Request, kind: str) -> Response:
             f"ratePerSecond must be from 1 to {MAX_RATE_PER_SECOND}, not {body.ratePerSecond}.",
             field="ratePerSecond",
         )
-    services = get_services(request)
-    if selection.task_ids:
-        tasks = services.broker.dead_letters.tasks
-    else:
-        tasks = await services.broker.dead_letter_catalog.run_queue_tasks(
-            DEFAULT_SCOPE, selection.filter.queue, for_change=True
-        )
-    if tasks is not None:
-        return await _create_task_job(services, tasks, kind, selection, body)
-    job = await services.broker.dead_letters.create_job(
-        DEFAULT_SCOPE,
-        kind,
-        selection.filter,
-        dead_letter_ids=selection.dead_letter_ids,
-        rate=body.ratePerSecond,
-        dry_run=body.dryRun,
-    )
-    if not body.dryRun:
-        return accepted(job)
-    sample: list[DeadLetter] = []
-    if selection.dead_letter_ids is None:
-        page = await services.broker.store.dead_letters.read_page(
-            DEFAULT_SCOPE, selection.filter, limit=SAMPLE_SIZE
-        )
-        sample = page.dead_letters
-    return json_response(
-        {
-            "dryRun": True,
-            "kind": kind,
-            "filter": job_to_json(job)["filter"],
-            "total": job.total,
-            "totalIsExact": job.total_is_exact,
-            "latest": [dead_letter_to_dict(services, dead_letter) for dead_letter in sample],
-        }
-    )
-
-
-async def _create_task_job(
-    services: Services, tasks: TaskDeadLetters, kind: str, selection: JobSelection, body: JobBody
-) -> Response:
-    """Create a job on the dead tasks of a run queue, or answer a dry run."""
-    task_filter, task_ids = selection.filter, selection.task_ids
-    if task_ids:
-        task_filter = replace(task_filter, queue=await tasks.find_queue(DEFAULT_SCOPE, task_ids))
+    dead_letters = get_services(request).broker.dead_letters
     if not body.dryRun:
         return accepted(
-            await services.broker.dead_letters.create_task_job(
-                DEFAULT_SCOPE, kind, task_filter, task_ids=task_ids, rate=body.ratePerSecond
+            await dead_letters.create_job(
+                DEFAULT_SCOPE,
+                kind,
+                selection.filter,
+                letter_ids=selection.letter_ids,
+                rate=body.ratePerSecond,
             )
         )
-    total, is_exact = (len(task_ids), True) if task_ids else await tasks.count(DEFAULT_SCOPE, task_filter)
+    preview = await dead_letters.preview_job(DEFAULT_SCOPE, kind, selection.filter, selection.letter_ids)
     return json_response(
         {
             "dryRun": True,
             "kind": kind,
-            "filter": {"queue": task_filter.queue, "letterIds": task_ids},
-            "total": total,
-            "totalIsExact": is_exact,
-            "latest": [],
+            "filter": _filter_to_json(preview.selection, preview.letter_ids),
+            "total": preview.total.total,
+            "totalIsExact": preview.total.is_exact,
+            "latest": [dead_letter_to_dict(dead_letter) for dead_letter in preview.latest],
         }
     )
 
@@ -193,10 +152,7 @@ def parse_selection(body: JobBody) -> JobSelection:
     if body.letterIds is not None:
         if has_filter or body.all:
             raise InvalidRequest("letterIds cannot be combined with a filter or all.", field="letterIds")
-        if body.letterIds and all(map(TASK_ID_PATTERN.fullmatch, body.letterIds)):
-            task_ids = _check_id_count(list(dict.fromkeys(body.letterIds)))
-            return JobSelection(dead_letter_filter, task_ids=task_ids)
-        return JobSelection(dead_letter_filter, dead_letter_ids=_parse_dead_letter_ids(body.letterIds))
+        return JobSelection(dead_letter_filter, _check_letter_ids(body.letterIds))
     if has_filter == body.all:
         raise InvalidRequest('Send letterIds, or a filter, or "all": true alone.', field="all")
     return JobSelection(dead_letter_filter)
@@ -204,22 +160,21 @@ def parse_selection(body: JobBody) -> JobSelection:
 
 def job_to_json(job: DeadLetterJob) -> dict[str, object]:
     """Return the JSON of a job."""
-    ids = job.dead_letter_ids or job.task_ids or ()
+    selection = DeadLetterFilter(
+        job.queue,
+        job.group_name,
+        job.partition,
+        job.failed_from,
+        job.failed_before,
+        job.error,
+        job.error_key,
+        job.payload,
+    )
     return {
         "id": str(job.id),
         "kind": job.kind,
         "state": job.state,
-        "filter": {
-            "letterIds": [str(dead_letter_id) for dead_letter_id in ids] or None,
-            "queue": job.queue,
-            "consumerGroup": job.group_name,
-            "partition": job.partition,
-            "from": iso_or_none(job.failed_from),
-            "to": iso(job.failed_before),
-            "error": job.error,
-            "errorGroup": job.error_key,
-            "payload": job.payload,
-        },
+        "filter": _filter_to_json(selection, job.dead_letter_ids or job.task_ids),
         "ratePerSecond": job.rate,
         "total": job.total,
         "totalIsExact": job.total_is_exact,
@@ -232,6 +187,20 @@ def job_to_json(job: DeadLetterJob) -> dict[str, object]:
     }
 
 
+def _filter_to_json(selection: DeadLetterFilter, letter_ids: Sequence[int | str] | None) -> dict[str, object]:
+    return {
+        "letterIds": [str(letter_id) for letter_id in letter_ids] if letter_ids else None,
+        "queue": selection.queue,
+        "consumerGroup": selection.group,
+        "partition": selection.partition,
+        "from": iso_or_none(selection.start),
+        "to": iso_or_none(selection.end),
+        "error": selection.error,
+        "errorGroup": selection.error_key,
+        "payload": selection.payload,
+    }
+
+
 def _describe_note(job: DeadLetterJob) -> str | None:
     """Return the note of a job; of a running job, it is what the job waits for: `reason queue`."""
     if job.note is None or job.state != "running":
@@ -239,25 +208,24 @@ def _describe_note(job: DeadLetterJob) -> str | None:
     reason, _, queue = job.note.partition(" ")
     return {
         "queue_full": f"waits: queue {queue!r} has reached its maxSize",
-        "behind": f"waits: pushes to queue {queue!r} that were accepted earlier come first",
+        "operations_waiting": f"waits: pushes to queue {queue!r} that were accepted earlier come first",
     }.get(reason, job.note)
 
 
-def _parse_dead_letter_ids(texts: list[str]) -> list[int]:
-    for text in _check_id_count(texts):
+def _check_letter_ids(texts: list[str]) -> list[str]:
+    """Return the ids, of tasks once each. Raises InvalidRequest unless all are valid and of one kind."""
+    are_tasks = all(map(TASK_ID_PATTERN.fullmatch, texts))
+    letter_ids = list(dict.fromkeys(texts)) if are_tasks else texts
+    if not 1 <= len(letter_ids) <= MAX_IDS:
+        raise InvalidRequest(f"letterIds must have 1 to {MAX_IDS} ids.", field="letterIds")
+    for text in () if are_tasks else letter_ids:
         if not (text.isascii() and text.isdigit() and len(text) < 20 and 0 < int(text) <= MAX_ID):
             raise InvalidRequest(
                 "letterIds must be ids of dead letters of durable queues, or of one run queue, "
                 f"not {text[:40]!r}.",
                 field="letterIds",
             )
-    return [int(text) for text in texts]
-
-
-def _check_id_count(texts: list[str]) -> list[str]:
-    if not 1 <= len(texts) <= MAX_IDS:
-        raise InvalidRequest(f"letterIds must have 1 to {MAX_IDS} ids.", field="letterIds")
-    return texts
+    return letter_ids
 
 
 def _check_name(field: str, name: str | None) -> str | None:

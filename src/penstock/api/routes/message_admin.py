@@ -71,9 +71,9 @@ async def list_messages(
 @router.get("/{partition_id}/{transaction_id:path}")
 async def get_message(request: Request, partition_id: PartitionId, transaction_id: TransactionId) -> Response:
     """Return one message with its payload and its status for each group."""
-    actions = get_services(request).broker.message_actions
-    message = await actions.get(DEFAULT_SCOPE, partition_id, transaction_id)
-    data = payload_fields(actions.decrypt(message.row.payload))
+    broker = get_services(request).broker
+    message = await broker.message_actions.get(DEFAULT_SCOPE, partition_id, transaction_id)
+    data = payload_fields(broker.cipher.try_decrypt(message.row.payload))
     return json_response(
         {**_stored_message_to_dict(message, transaction_id), **data, "payload": data["data"]}
     )
@@ -174,16 +174,16 @@ async def read_message_page(services: Services, selection: MessageSelection) -> 
 
 
 async def _read_dead_letter_page(services: Services, selection: MessageSelection) -> dict[str, object]:
-    dead_letters = services.broker.store.dead_letters
-    limit, offset = selection.limit, selection.offset
-    dead_letter_filter = DeadLetterFilter(selection.queue, selection.group, selection.partition)
-    page = await dead_letters.read_page(DEFAULT_SCOPE, dead_letter_filter, limit=limit, offset=offset)
-    total = await dead_letters.count(DEFAULT_SCOPE, dead_letter_filter)
+    page = await services.broker.dead_letters.messages.list_page(
+        DEFAULT_SCOPE,
+        DeadLetterFilter(selection.queue, selection.group, selection.partition),
+        limit=selection.limit,
+        offset=selection.offset,
+    )
     shown = [
-        {**dead_letter_to_dict(services, dead_letter), "status": "dead_letter"}
-        for dead_letter in page.dead_letters
+        {**dead_letter_to_dict(dead_letter), "status": "dead_letter"} for dead_letter in page.dead_letters
     ]
-    return _page_to_dict(shown, total, None, limit, offset)
+    return _page_to_dict(shown, page.total, None, selection.limit, selection.offset)
 
 
 def _page_to_dict(
@@ -210,7 +210,7 @@ def _listed_message_to_dict(services: Services, queue: str, message: ListedMessa
         "retryCount": message.attempts,
         "createdAt": iso(message.created_at),
         "leaseExpiresAt": iso_or_none(message.lease_expires_at),
-        **payload_fields(services.broker.message_actions.decrypt(message.payload)),
+        **payload_fields(services.broker.cipher.try_decrypt(message.payload)),
     }
 
 

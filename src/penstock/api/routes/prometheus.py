@@ -130,7 +130,7 @@ async def _dead_letter_samples(services: Services) -> SampleTable:
     try:
         page, (drift, recounted_at) = await asyncio.wait_for(
             asyncio.gather(
-                services.broker.dead_letter_catalog.count_page(DEFAULT_SCOPE, MAX_GROUPS, 0, ages=True),
+                services.broker.dead_letters.count_page(DEFAULT_SCOPE, MAX_GROUPS, 0, ages=True),
                 services.broker.store.dead_letters.read_drift(),
             ),
             TIMEOUT_S,

@@ -193,7 +193,7 @@ def _trace_to_dict(services: Services, trace: MessageTrace | NamedTrace) -> dict
         "consumer_group": trace.group_name,
         "trace_names": sorted(trace.names),
         "created_at": iso(trace.created_at),
-        **payload_fields(services.broker.message_actions.decrypt(trace.data)),
+        **payload_fields(services.broker.cipher.try_decrypt(trace.data)),
     }
 
 

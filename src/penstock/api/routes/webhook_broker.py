@@ -16,13 +16,12 @@ from penstock.api.http.parameters import Group, Limit, Offset, Queue
 from penstock.api.http.response import HotResponse
 from penstock.api.routes.dead_letter_jobs import accepted
 from penstock.api.routes.dead_letters import LetterId
-from penstock.api.schemas.dead_letter_views import is_task_id, parse_dead_letter_id
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
 from penstock.broker.durable_store import DeadLetterFilter
 from penstock.clock import iso
 from penstock.errors import UnknownGroup
-from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
+from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(tags=["dead letters"])
 
@@ -36,7 +35,7 @@ async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0)
 
 async def status(services: Services, limit: int, offset: int) -> HotResponse:
     """The response of `dlq_status`, after the caller was checked."""
-    page = await services.broker.dead_letter_catalog.count_page(DEFAULT_SCOPE, limit, offset)
+    page = await services.broker.dead_letters.count_page(DEFAULT_SCOPE, limit, offset)
     return HotResponse(
         200,
         encode(
@@ -63,18 +62,16 @@ async def status(services: Services, limit: int, offset: int) -> HotResponse:
 async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) -> Response:
     """Delete all dead letters of a consumer, in steps. 202 with the job that does it."""
     get_guards(request).check_consumer(request, channelId, consumerId)
-    services = get_services(request)
-    catalog = services.broker.dead_letter_catalog
-    dead_letter_filter = DeadLetterFilter(queue=channelId, group=consumerId)
-    if await catalog.run_queue_tasks(DEFAULT_SCOPE, channelId, for_change=True) is not None:
-        return accepted(
-            await services.broker.dead_letters.create_task_job(DEFAULT_SCOPE, "purge", dead_letter_filter)
-        )
-    if not await catalog.has_had_dead_letters(DEFAULT_SCOPE, channelId, consumerId):
+    dead_letters = get_services(request).broker.dead_letters
+    source = await dead_letters.source_of_queue(DEFAULT_SCOPE, channelId, for_change=True)
+    if source is dead_letters.messages and not await dead_letters.messages.has_had_dead_letters(
+        DEFAULT_SCOPE, channelId, consumerId
+    ):
         raise UnknownGroup(
             f"Consumer {consumerId!r} of channel {channelId!r} has never had a dead letter.", group=consumerId
         )
-    return accepted(await services.broker.dead_letters.create_job(DEFAULT_SCOPE, "purge", dead_letter_filter))
+    selection = DeadLetterFilter(queue=channelId, group=consumerId)
+    return accepted(await dead_letters.create_job(DEFAULT_SCOPE, "purge", selection))
 
 
 @router.delete("/channel/{channelId}/consumer/{consumerId}/job/{jobId}")
@@ -83,12 +80,6 @@ async def delete_job(
 ) -> dict[str, object]:
     """Delete one dead letter of a consumer, regardless of its attempts."""
     get_guards(request).check_consumer(request, channelId, consumerId)
-    services = get_services(request)
-    if is_task_id(jobId) and consumerId == QUEUE_MODE:
-        await services.broker.dead_letter_catalog.change_task(DEFAULT_SCOPE, "purge", jobId, channelId)
-    else:
-        dead_letter_id = 0 if is_task_id(jobId) else parse_dead_letter_id(jobId)
-        await services.broker.dead_letters.delete(
-            DEFAULT_SCOPE, dead_letter_id, queue=channelId, group=consumerId
-        )
+    source = get_services(request).broker.dead_letters.source_of_letter(jobId)
+    await source.delete(DEFAULT_SCOPE, jobId, queue=channelId, group=consumerId)
     return {"success": True, "deleted": 1, "jobId": jobId}

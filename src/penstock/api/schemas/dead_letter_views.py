@@ -1,80 +1,24 @@
-"""JSON of dead letters of both kinds of queues: messages in PostgreSQL, tasks in Redis."""
+"""JSON of dead letters and of their error groups."""
 
 from __future__ import annotations
 
-import msgspec
-
-from penstock.api.http.parameters import MAX_ID
 from penstock.api.http.response import iso_or_none, payload_fields
-from penstock.api.services import Services
-from penstock.broker.dead_letters.task_dead_letters import TaskErrorGroup, time_of_death
-from penstock.broker.durable_store import DeadLetter
-from penstock.clock import iso, to_utc
-from penstock.model import QUEUE_MODE
-from penstock.runqueue.task_model import Task
+from penstock.broker.dead_letters.dead_letter_source import DeadLetterDetails, ErrorGroup
+from penstock.clock import iso
 
 
-def is_task_id(dead_letter_id: str) -> bool:
-    """Whether the id is that of a dead task; ids of dead messages are plain numbers."""
-    return "-" in dead_letter_id
-
-
-def parse_dead_letter_id(dead_letter_id: str) -> int:
-    """The id of a dead message, capped at the largest bigint, which no dead letter has."""
-    return min(int(dead_letter_id), MAX_ID)
-
-
-def dead_task_to_dict(task: Task) -> dict[str, object]:
+def dead_letter_to_dict(dead_letter: DeadLetterDetails) -> dict[str, object]:
+    partition_id = dead_letter.partition_id
     return {
-        "letterId": task.id,
-        "kind": "run",
-        "id": task.id,
-        "transactionId": task.id,
-        "partitionId": None,
-        "queue": task.queue,
-        "partition": None,
-        "consumerGroup": QUEUE_MODE,
-        "offset": None,
-        "traceId": None,
-        "errorMessage": task.error,
-        "errorGroup": None,
-        "retryCount": task.attempts,
-        "createdAt": iso(to_utc(task.enqueued_ms / 1000)),
-        "failedAt": iso(time_of_death(task)),
-        "timesDead": None,
-        "totalAttempts": task.attempts,
-        "firstEnqueuedAt": iso(to_utc(task.enqueued_ms / 1000)),
-        "firstTransactionId": task.id,
-        "data": msgspec.Raw(task.payload or b"null"),
-    }
-
-
-def task_error_group_to_dict(group: TaskErrorGroup, queue: str) -> dict[str, object]:
-    return {
-        "errorGroup": str(group.key),
-        "error": group.pattern or "no error was given",
-        "deadLetters": group.tasks,
-        "queues": [queue],
-        "consumerGroups": [QUEUE_MODE],
-        "firstFailedAt": iso_or_none(group.first_at),
-        "lastFailedAt": iso_or_none(group.last_at),
-        "trend": group.hours,
-        "example": group.example,
-    }
-
-
-def dead_letter_to_dict(services: Services, dead_letter: DeadLetter) -> dict[str, object]:
-    """The JSON of a dead message, with its decrypted payload."""
-    return {
-        "letterId": str(dead_letter.id),
-        "kind": "durable",
+        "letterId": dead_letter.letter_id,
+        "kind": dead_letter.kind,
         "id": dead_letter.message_id,
         "transactionId": dead_letter.transaction_id,
-        "partitionId": str(dead_letter.partition_id),
+        "partitionId": None if partition_id is None else str(partition_id),
         "queue": dead_letter.queue,
         "partition": dead_letter.partition,
-        "consumerGroup": dead_letter.group_name,
-        "offset": dead_letter.message_offset,
+        "consumerGroup": dead_letter.group,
+        "offset": dead_letter.offset,
         "traceId": dead_letter.trace_id,
         "errorMessage": dead_letter.error,
         "errorGroup": dead_letter.error_key,
@@ -82,8 +26,22 @@ def dead_letter_to_dict(services: Services, dead_letter: DeadLetter) -> dict[str
         "createdAt": iso(dead_letter.created_at),
         "failedAt": iso(dead_letter.failed_at),
         "timesDead": dead_letter.deaths,
-        "totalAttempts": dead_letter.earlier_attempts + dead_letter.attempts,
-        "firstEnqueuedAt": iso(dead_letter.first_created_at or dead_letter.created_at),
-        "firstTransactionId": dead_letter.first_transaction_id or dead_letter.transaction_id,
-        **payload_fields(services.broker.message_actions.decrypt(dead_letter.payload)),
+        "totalAttempts": dead_letter.total_attempts,
+        "firstEnqueuedAt": iso(dead_letter.first_created_at),
+        "firstTransactionId": dead_letter.first_transaction_id,
+        **payload_fields(dead_letter.payload),
+    }
+
+
+def error_group_to_dict(group: ErrorGroup) -> dict[str, object]:
+    return {
+        "errorGroup": str(group.key),
+        "error": "no error was given" if group.pattern == "" else group.pattern or "not grouped yet",
+        "deadLetters": group.count,
+        "queues": group.queues,
+        "consumerGroups": group.groups,
+        "firstFailedAt": iso_or_none(group.first_at),
+        "lastFailedAt": iso_or_none(group.last_at),
+        "trend": group.hours,
+        "example": group.example,
     }

@@ -1,1 +1,1 @@
-"""Dead letters of durable queues and run queues: find, requeue and delete them, one by one or with jobs."""
+"""Dead letters of both kinds of queues behind one interface, and jobs over many of them."""

@@ -1,20 +1,26 @@
-"""Requeue and delete dead letters of durable queues, one by one or many with jobs."""
+"""Dead letters of all queues: find the kind of a queue or an id, count per queue, and manage jobs."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
-from penstock.broker.context import BrokerContext
+from penstock.broker.dead_letters.dead_letter_source import DeadLetterSource, JobPreview
+from penstock.broker.dead_letters.message_dead_letters import MessageDeadLetters
 from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
-from penstock.durable.dead_letters.dead_letter_store import DeadLetter, DeadLetterFilter, RequeueOutcome
+from penstock.broker.durable_store import DurableStore
+from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
 from penstock.durable.dead_letters.jobs import DeadLetterJob
 from penstock.durable.maintenance_lock import ResourceBusy
-from penstock.errors import PenstockError, QueueFull, UnknownMessage
-from penstock.model import Scope
+from penstock.errors import PenstockError, RedisUnavailable
+from penstock.model import QUEUE_MODE, Scope
 
-MAX_REQUEUE_ATTEMPTS = 3
-"""A dead letter of a queue that became encrypted is encrypted first, and then requeued."""
+REDIS_TIMEOUT_S = 1.0
+MAX_AGES = 200
+"""Run queues whose oldest dead task is read: each needs a round trip to Redis."""
 
 
 class UnknownJob(PenstockError):
@@ -23,54 +29,121 @@ class UnknownJob(PenstockError):
     title = "Unknown job"
 
 
-class DeadLetterService:
-    """Changes dead letters, and creates and advances jobs on them."""
+@dataclass(frozen=True, slots=True)
+class QueueDeadLetters:
+    """The dead letters of one queue and group. `kind` is durable or run."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    queue: str
+    kind: str
+    group: str | None
+    messages: int
+    oldest_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDeadLettersPage:
+    rows: list[QueueDeadLetters]
+    total: int
+    missing: str | None
+    """The queues that could not be read, and why."""
+
+
+class DeadLetterService:
+    """Chooses the source of a request: the messages of durable queues, or the tasks of run queues."""
+
+    def __init__(self, store: DurableStore, messages: MessageDeadLetters) -> None:
+        self._store = store
+        self.messages = messages
         self.tasks: TaskDeadLetters | None = None
         """Dead tasks of run queues; None in a process without run queues."""
         self.on_job_created: Callable[[], None] = lambda: None
 
-    async def requeue(self, scope: Scope, dead_letter_id: int) -> tuple[DeadLetter, RequeueOutcome]:
-        """Push one dead message again for the group that gave up on it; return dead letter and new
-        message."""
-        dead_letter = await self.get(scope, dead_letter_id)
-        for _ in range(MAX_REQUEUE_ATTEMPTS):
-            outcomes = await self._context.store.dead_letters.requeue([dead_letter_id])
-            if not outcomes:
-                raise _unknown_dead_letter(dead_letter_id)
-            match outcomes[0].outcome:
-                case "queued":
-                    self._notify_requeued(scope, outcomes[0].queue_id, dead_letter.queue, 1)
-                    return dead_letter, outcomes[0]
-                case "queue_full":
-                    raise QueueFull(
-                        f"Queue {dead_letter.queue!r} is full: it has reached its maxSize. "
-                        "Retry when consumers have acked messages.",
-                        queue=dead_letter.queue,
-                    )
-                case "behind":
-                    raise ResourceBusy(
-                        "Deferred pushes to the partition must be executed first. Retry shortly."
-                    )
-                case "unsealed":
-                    await self._encrypt([dead_letter_id])
-        raise ResourceBusy("The dead letter changed during each attempt. Retry shortly.")
+    def source_of_letter(self, letter_id: str) -> DeadLetterSource:
+        """Return the source of an id: ids of tasks have hyphens, those of dead messages are numbers."""
+        if "-" not in letter_id:
+            return self.messages
+        assert self.tasks is not None
+        return self.tasks
 
-    async def delete(
-        self, scope: Scope, dead_letter_id: int, *, queue: str | None = None, group: str | None = None
-    ) -> None:
-        """Delete one dead letter. Raises UnknownMessage if it does not exist in that queue and group."""
-        store = self._context.store.dead_letters
-        if not await store.delete(scope, dead_letter_id, queue=queue, group=group):
-            raise _unknown_dead_letter(dead_letter_id)
+    async def source_of_queue(
+        self, scope: Scope, queue: str | None, *, for_change: bool = False
+    ) -> DeadLetterSource:
+        """Return the tasks if the name is that of a run queue, else the messages.
 
-    async def get(self, scope: Scope, dead_letter_id: int) -> DeadLetter:
-        dead_letter = await self._context.store.dead_letters.get(scope, dead_letter_id)
-        if dead_letter is None:
-            raise _unknown_dead_letter(dead_letter_id)
-        return dead_letter
+        A durable queue needs no call to Redis. While Redis is unreachable, any other name reads as a durable
+        queue. With `for_change` it raises RedisUnavailable instead, so that no change silently affects
+        nothing.
+        """
+        if queue is None or self.tasks is None:
+            return self.messages
+        try:
+            async with asyncio.timeout(REDIS_TIMEOUT_S):
+                return self.tasks if await self.tasks.is_run_queue(scope, queue) else self.messages
+        except (RedisUnavailable, TimeoutError):
+            if for_change:
+                raise RedisUnavailable(
+                    f"{queue!r} is not a durable queue, and Redis cannot be asked whether it is a run queue. "
+                    "Retry when Redis is reachable."
+                ) from None
+            return self.messages
+
+    async def count_page(
+        self,
+        scope: Scope,
+        limit: int,
+        offset: int,
+        *,
+        queue: str | None = None,
+        group: str | None = None,
+        ages: bool = False,
+    ) -> QueueDeadLettersPage:
+        """A page of counts: durable queues by name, then run queues, which are missing without Redis."""
+        counts, run_queue_counts = await asyncio.gather(
+            self._store.dead_letters.list_counts(
+                scope, queue=queue, group=group, limit=limit, offset=offset, ages=ages
+            ),
+            self._run_queue_counts(scope, queue, group, ages),
+        )
+        rows = [
+            QueueDeadLetters(row.queue, "durable", row.group_name, row.messages, row.oldest_at)
+            for row in counts
+        ]
+        total = counts[0].total if counts else 0
+        if not counts and offset:
+            first_page = await self._store.dead_letters.list_counts(scope, queue=queue, group=group, limit=1)
+            total = first_page[0].total if first_page else 0
+        if run_queue_counts is None:
+            return QueueDeadLettersPage(rows, total, "run queues: Redis does not answer")
+        start = max(0, offset - total)
+        rows += run_queue_counts[start : start + limit - len(rows)]
+        return QueueDeadLettersPage(rows, total + len(run_queue_counts), None)
+
+    async def _run_queue_counts(
+        self, scope: Scope, queue: str | None, group: str | None, ages: bool
+    ) -> list[QueueDeadLetters] | None:
+        """Run queues with dead tasks; None if Redis does not respond."""
+        tasks = self.tasks
+        if tasks is None or group not in (None, QUEUE_MODE):
+            return []
+        try:
+            async with asyncio.timeout(REDIS_TIMEOUT_S):
+                states = [state for state in await tasks.list_queues(scope) if queue in (None, state.queue)]
+                oldest: list[datetime | None] = [None] * len(states)
+                for index, state in enumerate(states[: MAX_AGES if ages else 0]):
+                    oldest[index] = await tasks.find_oldest_death(scope, state.queue)
+        except (RedisUnavailable, TimeoutError):
+            return None
+        return [
+            QueueDeadLetters(state.queue, "run", QUEUE_MODE, state.dead, oldest_at)
+            for state, oldest_at in zip(states, oldest, strict=True)
+        ]
+
+    async def preview_job(
+        self, scope: Scope, kind: str, selection: DeadLetterFilter, letter_ids: Sequence[str] | None = None
+    ) -> JobPreview:
+        """Return what a job would change."""
+        source = await self._source_of_selection(scope, selection, letter_ids)
+        return await source.preview_job(scope, kind, selection, letter_ids)
 
     async def create_job(
         self,
@@ -78,88 +151,54 @@ class DeadLetterService:
         kind: str,
         selection: DeadLetterFilter,
         *,
-        dead_letter_ids: Sequence[int] | None = None,
+        letter_ids: Sequence[str] | None = None,
         rate: int | None = None,
-        dry_run: bool = False,
     ) -> DeadLetterJob:
-        """Create a job, which any broker may execute. With `dry_run` only return what it would be."""
-        job = await self._context.store.jobs.create(
-            scope, kind, selection, dead_letter_ids=dead_letter_ids, rate=rate, dry_run=dry_run
-        )
-        if not dry_run:
-            self.on_job_created()
-        return job
+        """Create a job on the dead letters of a filter, or on those of one kind named by their ids.
 
-    async def create_task_job(
-        self,
-        scope: Scope,
-        kind: str,
-        selection: DeadLetterFilter,
-        *,
-        task_ids: Sequence[str] | None = None,
-        rate: int | None = None,
-    ) -> DeadLetterJob:
-        """Create a job on the dead tasks of a run queue."""
-        assert self.tasks is not None
-        job = await self.tasks.create_job(scope, kind, selection, task_ids=task_ids, rate=rate)
+        Any broker may execute it.
+        """
+        source = await self._source_of_selection(scope, selection, letter_ids)
+        job = await source.create_job(scope, kind, selection, letter_ids, rate)
         self.on_job_created()
         return job
 
+    async def _source_of_selection(
+        self, scope: Scope, selection: DeadLetterFilter, letter_ids: Sequence[str] | None
+    ) -> DeadLetterSource:
+        if letter_ids:
+            return self.source_of_letter(letter_ids[0])
+        return await self.source_of_queue(scope, selection.queue, for_change=True)
+
+    async def list_jobs(self, scope: Scope, *, limit: int, offset: int) -> list[DeadLetterJob]:
+        """Return a page of jobs, the latest first."""
+        return await self._store.jobs.list_jobs(scope, limit=limit, offset=offset)
+
     async def get_job(self, scope: Scope, job_id: uuid.UUID) -> DeadLetterJob:
-        return _require_job(job_id, await self._context.store.jobs.get(scope, job_id))
+        return _require_job(job_id, await self._store.jobs.get(scope, job_id))
 
     async def cancel_job(self, scope: Scope, job_id: uuid.UUID) -> DeadLetterJob:
         """Stop a job after its current chunk; a job that has ended does not change."""
-        return _require_job(job_id, await self._context.store.jobs.cancel(scope, job_id))
+        return _require_job(job_id, await self._store.jobs.cancel(scope, job_id))
 
     async def lease_job(self, owner: uuid.UUID) -> DeadLetterJob | None:
         """Lease a job that no process executes; None if there is none."""
-        return await self._context.store.jobs.lease(owner)
+        return await self._store.jobs.lease(owner)
 
     async def advance_job(
         self, job: DeadLetterJob, owner: uuid.UUID, limit: int, max_scanned: int
     ) -> DeadLetterJob:
-        """Execute one chunk and return the job afterwards. Encrypts dead letters that the next chunk needs
-        so."""
-        if job.run_queue:
-            if self.tasks is None:
-                raise ResourceBusy("This process has no run queues. Another broker must execute the job.")
-            return await self.tasks.advance_job(job, owner, limit)
-        advanced = await self._context.store.jobs.advance(
-            job.id, owner, limit, max_scanned, job.kind == "requeue"
-        )
-        for scope, queue_id, queue in await self._context.store.jobs.find_queue_owners(advanced.requeued):
-            self._notify_requeued(scope, queue_id, queue, advanced.requeued[queue_id])
-        if advanced.unencrypted:
-            await self._encrypt(advanced.unencrypted)
-        return advanced.job
+        """Execute one chunk and return the job afterwards."""
+        source = self.tasks if job.run_queue else self.messages
+        if source is None:
+            raise ResourceBusy("This process has no run queues. Another broker must execute the job.")
+        return await source.advance_job(job, owner, limit, max_scanned)
 
     async def release_job(self, job: DeadLetterJob, owner: uuid.UUID) -> None:
-        await self._context.store.jobs.release(job.id, owner)
+        await self._store.jobs.release(job.id, owner)
 
     async def fail_job(self, job: DeadLetterJob, owner: uuid.UUID, reason: str) -> None:
-        await self._context.store.jobs.fail(job.id, owner, reason)
-
-    async def _encrypt(self, dead_letter_ids: Sequence[int]) -> None:
-        """Encrypt stored payloads. Raises KeyMissing without a key."""
-        store = self._context.store.dead_letters
-        payloads = await store.read_payloads(dead_letter_ids)
-        encrypted = {
-            dead_letter_id: self._context.cipher.encrypt(payload)
-            for dead_letter_id, payload in payloads.items()
-        }
-        await store.replace_payloads(encrypted, payloads)
-
-    def _notify_requeued(self, scope: Scope, queue_id: int, queue: str, messages: int) -> None:
-        self._context.metrics.count_pushed(scope, queue_id, queue, messages)
-        self._context.wakeups.notify(queue_id, messages)
-
-
-def _unknown_dead_letter(dead_letter_id: int) -> UnknownMessage:
-    return UnknownMessage(
-        f"Dead letter {dead_letter_id} does not exist: it was requeued or deleted, or never existed.",
-        letterId=str(dead_letter_id),
-    )
+        await self._store.jobs.fail(job.id, owner, reason)
 
 
 def _require_job(job_id: uuid.UUID, job: DeadLetterJob | None) -> DeadLetterJob:

@@ -11,9 +11,20 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from penstock.broker.dead_letters.dead_letter_source import (
+    DeadLetterDetails,
+    DeadLetterList,
+    DeadLetterTotal,
+    ErrorGroup,
+    ErrorGroupPage,
+    JobPreview,
+    RequeuedDeadLetter,
+    unknown_dead_letter,
+)
+from penstock.broker.encryption import DecryptedPayload
 from penstock.clock import to_utc
 from penstock.durable.catalog import QueueCatalog
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter, DeadLetterStore
@@ -29,19 +40,6 @@ MAX_SCANNED = 10_000
 """Tasks that one search for a text or an error group scans."""
 
 
-@dataclass(slots=True)
-class TaskErrorGroup:
-    """Dead tasks with the same error pattern."""
-
-    key: uuid.UUID
-    pattern: str
-    example: str
-    tasks: int = 0
-    first_at: datetime | None = None
-    last_at: datetime | None = None
-    hours: list[int] = field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True)
 class DeadTaskMatches:
     """Matching dead tasks, the earliest death first. `next` is the cursor after the scanned tasks; None at
@@ -53,7 +51,7 @@ class DeadTaskMatches:
 
 
 class TaskDeadLetters:
-    """Finds and changes dead tasks, and executes jobs on them."""
+    """A `DeadLetterSource` over the tasks in Redis. A letter id is the id of the task."""
 
     def __init__(self, database: Database, run_queues: RunQueues) -> None:
         self._catalog = QueueCatalog(database)
@@ -78,9 +76,22 @@ class TaskDeadLetters:
             page = await self._run_queues.list_dead_tasks(scope, queue, limit=1)
         except UnknownQueue:
             return None
-        return time_of_death(page.tasks[0]) if page.tasks else None
+        return _time_of_death(page.tasks[0]) if page.tasks else None
 
-    async def search(
+    async def list_page(
+        self,
+        scope: Scope,
+        selection: DeadLetterFilter,
+        *,
+        limit: int,
+        offset: int = 0,
+        cursor: str | None = None,
+    ) -> DeadLetterList:
+        """Return a page of a run queue, the earliest death first. `offset` is ignored: pages have cursors."""
+        matches = await self._search(scope, selection, limit=limit, after=cursor)
+        return DeadLetterList([_details(task) for task in matches.tasks], matches.next)
+
+    async def _search(
         self,
         scope: Scope,
         selection: DeadLetterFilter,
@@ -103,50 +114,107 @@ class TaskDeadLetters:
             if after is None or len(matches) >= limit or scanned >= max_scanned:
                 return DeadTaskMatches(matches, after, scanned)
 
-    async def get(self, scope: Scope, task_id: str) -> Task:
+    async def get(self, scope: Scope, letter_id: str) -> DeadLetterDetails:
         """Return a dead task. Raises UnknownTask if it is not dead."""
-        task = await self._run_queues.get_task(scope, task_id)
+        task = await self._run_queues.get_task(scope, letter_id)
         if task.state is not TaskState.DEAD:
-            raise UnknownTask(f"Task {task_id} is {task.state}, not dead.", taskId=task_id)
+            raise UnknownTask(f"Task {letter_id} is {task.state}, not dead.", taskId=letter_id)
+        return _details(task)
+
+    async def count(self, scope: Scope, selection: DeadLetterFilter) -> DeadLetterTotal:
+        """Return how many tasks match, within the scan limit, and whether the count is exact."""
+        check_task_filter(selection)
+        assert selection.queue is not None
+        if selection == DeadLetterFilter(queue=selection.queue, group=selection.group):
+            return DeadLetterTotal((await self._run_queues.get_queue(scope, selection.queue)).dead, True)
+        matches = await self._search(scope, selection, limit=MAX_SCANNED)
+        return DeadLetterTotal(len(matches.tasks), matches.next is None)
+
+    async def list_error_groups(
+        self, scope: Scope, queue: str | None, group: str | None, *, hours: int, limit: int, offset: int
+    ) -> ErrorGroupPage:
+        """Return the error groups of a run queue, whatever the consumer group; it has only one."""
+        assert queue is not None
+        matches = await self._search(scope, DeadLetterFilter(queue=queue), limit=MAX_SCANNED)
+        patterns = await self._dead_letters.find_error_patterns([task.error for task in matches.tasks])
+        this_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+        groups: dict[uuid.UUID, ErrorGroup] = {}
+        for task in matches.tasks:
+            key, pattern = patterns[task.error]
+            error_group = groups.setdefault(
+                key, ErrorGroup(key, pattern, [queue], [QUEUE_MODE], task.error, [0] * hours)
+            )
+            died_at = _time_of_death(task)
+            error_group.count += 1
+            error_group.first_at = min(error_group.first_at or died_at, died_at)
+            error_group.last_at, error_group.example = died_at, task.error
+            hours_ago = max(0, -((died_at - this_hour) // timedelta(hours=1)))
+            if hours_ago < hours:
+                error_group.hours[hours - 1 - hours_ago] += 1
+        ordered = sorted(groups.values(), key=lambda error_group: -error_group.count)
+        return ErrorGroupPage(ordered[offset : offset + limit], len(ordered), matches.next is None)
+
+    async def requeue(self, scope: Scope, letter_id: str) -> RequeuedDeadLetter:
+        """Make one dead task eligible again. It keeps its id."""
+        return RequeuedDeadLetter(await self._change_one(scope, "requeue", letter_id, None))
+
+    async def delete(
+        self, scope: Scope, letter_id: str, *, queue: str | None = None, group: str | None = None
+    ) -> None:
+        if group not in (None, QUEUE_MODE):
+            raise unknown_dead_letter(letter_id)
+        await self._change_one(scope, "purge", letter_id, queue)
+
+    async def _change_one(
+        self, scope: Scope, kind: str, task_id: str, queue: str | None
+    ) -> DeadLetterDetails:
+        """Change one dead task. Raises UnknownTask if it is not dead, or not of that queue."""
+        task = await self.get(scope, task_id)
+        if queue not in (None, task.queue) or not await self._change(scope, kind, task.queue, [task_id]):
+            raise UnknownTask(f"Dead task {task_id} does not exist in this queue.", taskId=task_id)
         return task
 
-    async def change(self, scope: Scope, kind: str, queue: str, task_ids: Sequence[str]) -> int:
+    async def _change(self, scope: Scope, kind: str, queue: str, task_ids: Sequence[str]) -> int:
         """Redrive (`requeue`) or delete (`purge`) tasks; return how many of them were dead."""
         change = self._run_queues.redrive if kind == "requeue" else self._run_queues.delete_dead
         outcomes = await change(scope, queue, task_ids) if task_ids else []
         return sum(isinstance(outcome, TaskChange) for outcome in outcomes)
 
-    async def list_error_groups(
-        self, scope: Scope, queue: str, hours: int
-    ) -> tuple[list[TaskErrorGroup], bool]:
-        """Return the errors of the dead tasks, the most frequent first, and whether all tasks were
-        scanned."""
-        matches = await self.search(scope, DeadLetterFilter(queue=queue), limit=MAX_SCANNED)
-        patterns = await self._dead_letters.find_error_patterns([task.error for task in matches.tasks])
-        this_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-        groups: dict[uuid.UUID, TaskErrorGroup] = {}
-        for task in matches.tasks:
-            key, pattern = patterns[task.error]
-            group = groups.setdefault(key, TaskErrorGroup(key, pattern, task.error, hours=[0] * hours))
-            died_at = time_of_death(task)
-            group.tasks += 1
-            group.first_at = min(group.first_at or died_at, died_at)
-            group.last_at, group.example = died_at, task.error
-            hours_ago = max(0, -((died_at - this_hour) // timedelta(hours=1)))
-            if hours_ago < hours:
-                group.hours[hours - 1 - hours_ago] += 1
-        return sorted(groups.values(), key=lambda group: -group.tasks), matches.next is None
+    async def preview_job(
+        self, scope: Scope, kind: str, selection: DeadLetterFilter, letter_ids: Sequence[str] | None
+    ) -> JobPreview:
+        selection, total = await self._resolve_selection(scope, selection, letter_ids)
+        return JobPreview(selection, letter_ids, total, [])
 
-    async def count(self, scope: Scope, selection: DeadLetterFilter) -> tuple[int, bool]:
-        """Return how many tasks match, within the scan limit, and whether the count is exact."""
-        check_task_filter(selection)
-        assert selection.queue is not None
-        if selection == DeadLetterFilter(queue=selection.queue, group=selection.group):
-            return (await self._run_queues.get_queue(scope, selection.queue)).dead, True
-        matches = await self.search(scope, selection, limit=MAX_SCANNED)
-        return len(matches.tasks), matches.next is None
+    async def create_job(
+        self,
+        scope: Scope,
+        kind: str,
+        selection: DeadLetterFilter,
+        letter_ids: Sequence[str] | None,
+        rate: int | None,
+    ) -> DeadLetterJob:
+        selection, total = await self._resolve_selection(scope, selection, letter_ids)
+        return await self._jobs.create_for_tasks(
+            scope,
+            kind,
+            selection,
+            task_ids=letter_ids,
+            rate=rate,
+            total=total.total,
+            total_is_exact=total.is_exact,
+        )
 
-    async def find_queue(self, scope: Scope, task_ids: Sequence[str]) -> str:
+    async def _resolve_selection(
+        self, scope: Scope, selection: DeadLetterFilter, task_ids: Sequence[str] | None
+    ) -> tuple[DeadLetterFilter, DeadLetterTotal]:
+        """Return the filter with its run queue, and the number of tasks it selects."""
+        if task_ids is None:
+            return selection, await self.count(scope, selection)
+        queue = await self._find_queue(scope, task_ids)
+        return replace(selection, queue=queue), DeadLetterTotal(len(task_ids), True)
+
+    async def _find_queue(self, scope: Scope, task_ids: Sequence[str]) -> str:
         """Return the run queue of the tasks. Raises InvalidRequest for several, UnknownTask if none
         exists."""
         results = await asyncio.gather(
@@ -166,25 +234,10 @@ class TaskDeadLetters:
             )
         return queues.pop()
 
-    async def create_job(
-        self,
-        scope: Scope,
-        kind: str,
-        selection: DeadLetterFilter,
-        *,
-        task_ids: Sequence[str] | None,
-        rate: int | None,
+    async def advance_job(
+        self, job: DeadLetterJob, owner: uuid.UUID, limit: int, max_scanned: int
     ) -> DeadLetterJob:
-        if task_ids is None:
-            total, is_exact = await self.count(scope, selection)
-        else:
-            total, is_exact = len(set(task_ids)), True
-        return await self._jobs.create_for_tasks(
-            scope, kind, selection, task_ids=task_ids, rate=rate, total=total, total_is_exact=is_exact
-        )
-
-    async def advance_job(self, job: DeadLetterJob, owner: uuid.UUID, limit: int) -> DeadLetterJob:
-        """Execute one chunk and return the job afterwards."""
+        """Execute one chunk, which scans one page of Redis at most."""
         assert job.queue is not None
         scope = await self._jobs.get_scope(job.id)
         if not await self._jobs.renew_lease(job.id, owner):
@@ -204,12 +257,12 @@ class TaskDeadLetters:
                 error_key=job.error_key,
                 payload=job.payload,
             )
-            matches = await self.search(
-                scope, selection, limit=limit, after=job.task_cursor, max_scanned=PAGE_SIZE
+            matches = await self._search(
+                scope, selection, limit=limit, after=job.task_cursor, max_scanned=min(max_scanned, PAGE_SIZE)
             )
             chunk = [task.id for task in matches.tasks]
             scanned, cursor, ended = matches.scanned, matches.next, matches.next is None
-        changed = await self.change(scope, job.kind, job.queue, chunk)
+        changed = await self._change(scope, job.kind, job.queue, chunk)
         return await self._jobs.advance_for_tasks(
             job.id, scanned=scanned, changed=changed, task_cursor=cursor, ended=ended
         )
@@ -222,8 +275,28 @@ class TaskDeadLetters:
         return matches
 
 
-def time_of_death(task: Task) -> datetime:
+def _time_of_death(task: Task) -> datetime:
     return to_utc((task.dead_ms or 0) / 1000)
+
+
+def _details(task: Task) -> DeadLetterDetails:
+    enqueued_at = to_utc(task.enqueued_ms / 1000)
+    return DeadLetterDetails(
+        letter_id=task.id,
+        kind="run",
+        queue=task.queue,
+        group=QUEUE_MODE,
+        message_id=task.id,
+        transaction_id=task.id,
+        error=task.error,
+        attempts=task.attempts,
+        total_attempts=task.attempts,
+        created_at=enqueued_at,
+        failed_at=_time_of_death(task),
+        first_created_at=enqueued_at,
+        first_transaction_id=task.id,
+        payload=DecryptedPayload(task.payload or b"null"),
+    )
 
 
 def check_task_filter(selection: DeadLetterFilter) -> None:
@@ -240,7 +313,7 @@ def check_task_filter(selection: DeadLetterFilter) -> None:
 
 
 def _matches(selection: DeadLetterFilter, task: Task) -> bool:
-    died_at = time_of_death(task)
+    died_at = _time_of_death(task)
     return (
         (selection.start is None or died_at >= selection.start)
         and (selection.end is None or died_at < selection.end)

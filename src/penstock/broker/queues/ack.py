@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -12,19 +11,17 @@ from penstock.batching import Batcher, BatchStats, Receiver
 from penstock.broker.context import BrokerContext
 from penstock.broker.messages import AckOutcome, AckRequest, MessageLease, NewMessage, PushResult
 from penstock.broker.overload.deferred import DeferredWrites
+from penstock.broker.overload.lane_wait import execute_after_lanes
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.id_cache import AckLabelCache
 from penstock.broker.queues.push import PartitionPush, Pushes, failed_push, push_result
 from penstock.durable import log
 from penstock.durable.log import Ack, AckReceipt, PartitionName, Segment, TransactionReceipt
-from penstock.errors import Overloaded, TransactionFailed
+from penstock.errors import TransactionFailed
 from penstock.ids import new_id_text
 from penstock.model import Scope
 
 REJECTED_OUTCOMES = ("lease_lost", "not_leased")
-
-LANE_TIMEOUT_S, LANE_POLL_S = 5.0, 0.05
-"""How long a transaction waits for the lanes of its partitions to empty, and how often it retries."""
 
 
 @dataclass(slots=True)
@@ -149,18 +146,17 @@ class Acks:
         return TransactionResult(push_results, [_to_outcome(result) for result in done.acks])
 
     async def _execute_after_lanes(self, segments: list[Segment], acks: list[Ack]) -> TransactionReceipt:
-        """Execute a transaction once the lanes of its partitions are empty; wait LANE_TIMEOUT_S at most."""
-        deadline = time.monotonic() + LANE_TIMEOUT_S
-        while True:
+        """Execute a transaction once the lanes of its partitions are empty."""
+
+        async def attempt() -> TransactionReceipt | None:
             try:
                 return await log.transaction(self._context.database, segments, acks)
             except TransactionFailed as failure:
                 if failure.reason != "operations_waiting":
                     raise
-                if time.monotonic() > deadline:
-                    raise Overloaded from failure
-            self._deferred_writes.notify_work()
-            await asyncio.sleep(LANE_POLL_S)
+                return None
+
+        return await execute_after_lanes(attempt, self._deferred_writes.notify_work)
 
     async def find_leases(
         self, partition_ids: Sequence[int], leases: Sequence[MessageLease]

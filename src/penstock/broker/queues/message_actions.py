@@ -6,20 +6,17 @@ import uuid
 from dataclasses import dataclass
 
 from penstock.broker.context import BrokerContext
-from penstock.broker.encryption import KeyMissing
+from penstock.broker.dead_letters.message_dead_letters import MessageDeadLetters
 from penstock.broker.queues.admin import unknown_group
 from penstock.durable.dead_letters.dead_letter_store import GroupDeadLetter
 from penstock.durable.stored_messages import MessageContent, MessageState, PartitionRecord
 from penstock.errors import (
     InvalidRequest,
-    Overloaded,
-    QueueFull,
     UnknownGroup,
     UnknownMessage,
     UnknownPartition,
     WrongState,
 )
-from penstock.ids import new_id
 from penstock.model import QUEUE_MODE, Scope
 
 
@@ -34,26 +31,12 @@ class StoredMessage:
     dead_letters: list[GroupDeadLetter]
 
 
-@dataclass(frozen=True, slots=True)
-class DecryptedPayload:
-    """A payload as it was pushed, or the problem that prevents its decryption."""
-
-    payload: bytes | None
-    problem: str | None = None
-
-
 class MessageActions:
     """Actions on single messages, identified by partition id and transaction id."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, dead_letters: MessageDeadLetters) -> None:
         self._context = context
-
-    def decrypt(self, payload: bytes) -> DecryptedPayload:
-        """Decrypt a payload. It returns a failure instead of raising, so one payload cannot hide a page."""
-        try:
-            return DecryptedPayload(self._context.cipher.decrypt(payload))
-        except KeyMissing as error:
-            return DecryptedPayload(None, error.detail)
+        self._dead_letters = dead_letters
 
     async def locate_partition(self, scope: Scope, partition_id: int) -> PartitionRecord:
         """Return the names of a partition and its queue. Raises UnknownPartition."""
@@ -71,7 +54,7 @@ class MessageActions:
         Dead letters keep a copy of their message, so one that retention dropped is still found through them.
         """
         location = await self.locate_partition(scope, partition_id)
-        dead_letters = await self._dead_letters(partition_id, transaction_id)
+        dead_letters = await self._context.store.dead_letters.list_of_message(partition_id, transaction_id)
         offset = await self._context.store.messages.find_offset(partition_id, transaction_id)
         row: MessageContent | GroupDeadLetter | None = None
         states: list[MessageState] = []
@@ -124,42 +107,12 @@ class MessageActions:
     async def retry(
         self, scope: Scope, partition_id: int, transaction_id: str, group: str | None
     ) -> tuple[PartitionRecord, uuid.UUID]:
-        """Push a dead message to the end of its partition and delete its dead letters.
+        """Push a dead message again for all groups; return its partition and its new id.
 
-        Returns the partition and the new message id. The message is new to every group of the queue. With a
-        group, only that group's dead letter is deleted.
+        With a group, only that group's dead letter is deleted.
         """
         location = await self.locate_partition(scope, partition_id)
-        dead_letters = await self._dead_letters(partition_id, transaction_id)
-        if group is not None:
-            dead_letters = [letter for letter in dead_letters if letter.group_name == group]
-        message_id = new_id()
-        outcome = "not_dead"
-        if dead_letters:
-            payload = self._context.cipher.decrypt(dead_letters[0].payload)
-            if location.encrypted:
-                payload = self._context.cipher.encrypt(payload)
-            group_id = dead_letters[0].group_id if group is not None else None
-            outcome = await self._context.store.messages.retry_dead(
-                partition_id, transaction_id, group_id, message_id, payload
-            )
-        if outcome == "not_dead":
-            raise WrongState(
-                f"Message {transaction_id!r} is not a dead letter. Only dead letters can be retried."
-            )
-        if outcome == "queue_full":
-            raise QueueFull(
-                f"Queue {location.queue!r} has reached its maxSize. Retry when messages are acked.",
-                queue=location.queue,
-            )
-        if outcome == "operations_waiting":
-            raise Overloaded
-        self._context.metrics.count_pushed(scope, location.queue_id, location.queue, 1)
-        self._context.wakeups.notify(location.queue_id)
-        return location, message_id
-
-    async def _dead_letters(self, partition_id: int, transaction_id: str) -> list[GroupDeadLetter]:
-        return await self._context.store.dead_letters.list_of_message(partition_id, transaction_id)
+        return location, await self._dead_letters.retry(scope, location, transaction_id, group)
 
     async def _find_group(self, location: PartitionRecord, group: str | None) -> tuple[str, int]:
         group_ids = await self._context.store.consumer_groups.ids_by_name(location.queue_id)

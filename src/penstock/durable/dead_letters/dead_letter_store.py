@@ -6,13 +6,15 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from penstock.durable.maintenance_lock import translate_lock_timeouts
 from penstock.durable.pool import Session, fetch_all, fetch_one, fetch_value
 from penstock.ids import new_id
 from penstock.model import Scope
 
+Audience = Literal["group", "all"]
+"""The consumer groups that receive a requeued message: the group that gave up on it, or all of its queue."""
 MAX_COUNT = 10_000
 """A total without a running count is counted up to this number."""
 MAX_SCANNED = 10_000
@@ -275,16 +277,17 @@ class DeadLetterStore:
         return drift
 
     async def requeue(
-        self, dead_letter_ids: Sequence[int], now: datetime | None = None
+        self, dead_letter_ids: Sequence[int], now: datetime | None = None, *, audience: Audience = "group"
     ) -> list[RequeueOutcome]:
-        """Push dead messages again and delete their dead letters."""
+        """Push dead messages again for an audience and delete their dead letters; one outcome each."""
         with translate_lock_timeouts():
             return await fetch_all(
                 self._session,
                 RequeueOutcome,
-                "SELECT * FROM requeue_dead_letters_v1($1, $2, $3)",
+                "SELECT * FROM requeue_dead_letters_v1($1, $2, $3, $4)",
                 list(dead_letter_ids),
                 [new_id() for _ in dead_letter_ids],
+                audience,
                 now,
             )
 

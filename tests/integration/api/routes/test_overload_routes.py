@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from penstock.broker.broker import Broker
 from penstock.config import Settings
 from penstock.durable.pool import Database
-from tests.integration.api.calls import app_services, assert_problem, get, pop, pop_payloads, push
+from tests.integration.api.calls import ack, app_services, assert_problem, get, pop, pop_payloads, push
 from tests.waiting import wait_until_async
 
 
@@ -258,3 +258,37 @@ async def test_without_load_management_nothing_is_deferred_or_refused(
     set_busy(broker)
     responses = await asyncio.gather(*(send(client, n) for n in range(20)))
     assert {response.status_code for response in responses} == {201}
+
+
+async def dead_letter_behind_a_lane(client: httpx.AsyncClient, broker: Broker) -> tuple[str, str]:
+    """Create a dead letter in a partition with a deferred push; return its paths of requeue and retry."""
+    await send(client, "dead", transactionId="t")
+    [message] = await pop(client)
+    await ack(client, message, "dlq")
+    set_busy(broker, True, "push")
+    assert (await send(client, "deferred")).status_code == 202
+    set_busy(broker, False, "push")
+    [dead_letter] = (await get(client, "/dlq", queue="q"))["messages"]
+    return (
+        f"/api/v1/dlq/letters/{dead_letter['letterId']}/requeue",
+        f"/api/v1/messages/{dead_letter['partitionId']}/t/retry",
+    )
+
+
+async def test_a_requeue_and_a_retry_behind_a_lane_get_429(client: httpx.AsyncClient, broker: Broker) -> None:
+    paths = await dead_letter_behind_a_lane(client, broker)
+    for response in await asyncio.gather(*(client.post(path) for path in paths)):
+        assert_problem(response, 429, "overloaded")
+        assert response.headers["retry-after"] == "1"
+    assert (await get(client, "/dlq", queue="q"))["total"] == 1
+
+
+@pytest.mark.parametrize("action", ["requeue", "retry"])
+async def test_a_requeue_waits_for_the_lane_of_its_partition(
+    client: httpx.AsyncClient, broker: Broker, action: str
+) -> None:
+    paths = dict(zip(("requeue", "retry"), await dead_letter_behind_a_lane(client, broker), strict=True))
+    requeue = asyncio.create_task(client.post(paths[action]))
+    await broker.drain.start()
+    assert (await requeue).status_code == 200
+    assert await pop_payloads(client, batch=10) == ["deferred", "dead"]

@@ -255,6 +255,46 @@ async def test_dead_letters_of_two_groups_are_requeued_to_each(queue: QueueUnder
         assert (await queue.pop(10, group)).payloads == []
 
 
+async def test_a_message_requeued_to_all_groups_is_one_message_for_each(queue: QueueUnderTest) -> None:
+    for group in ("h", "done"):
+        await queue.group(group)
+    await queue.configure(retry_limit=1)
+    await queue.push("a", keys=["order-7"])
+    await queue.ack(await queue.pop(1, "done"), group="done")
+    await queue.ack(await queue.pop(), "failed")
+    await kill_pending(queue)
+    await kill_pending(queue, group="h")
+    ids = await dead_letter_ids(queue.database)
+    requeued = await DeadLetterStore(queue.database).requeue(ids, queue.now, audience="all")
+    assert [(row.id, row.outcome, row.message_offset) for row in requeued] == [
+        (dead_letter_id, "queued", 1) for dead_letter_id in ids
+    ]
+    assert len({row.message_id for row in requeued}) == 1
+    assert await dead_letter_ids(queue.database) == []
+    for group in ("g", "h", "done"):
+        delivery = await queue.pop(10, group)
+        assert delivery.payloads == ["a"], group
+        await queue.ack(delivery, "dlq", group=group)
+    rows = await queue.database.fetch(
+        "SELECT deaths, earlier_attempts, first_transaction_id FROM dead_letters"
+    )
+    assert [tuple(row) for row in rows] == [(2, 2, "order-7")] * 3
+    assert await wrong_counts(queue.database) == []
+
+
+async def test_a_requeue_to_all_groups_uses_an_encrypted_copy_of_the_message(queue: QueueUnderTest) -> None:
+    await queue.group("h")
+    await kill(queue, "a")
+    await kill_pending(queue, group="h")
+    await queue.configure(encrypted=True)
+    ids = await dead_letter_ids(queue.database)
+    store = DeadLetterStore(queue.database)
+    assert {row.outcome for row in await store.requeue(ids, queue.now, audience="all")} == {"unsealed"}
+    await store.replace_payloads({ids[1]: b"\x01sealed"}, {ids[1]: b"a"})
+    assert {row.outcome for row in await store.requeue(ids, queue.now, audience="all")} == {"queued"}
+    assert [message[3] for message in (await queue.pop(10)).messages] == [b"\x01sealed"]
+
+
 async def test_dead_letters_of_a_deleted_group_are_requeued_to_all_groups(queue: QueueUnderTest) -> None:
     await queue.group("h")
     await kill(queue, "a")

@@ -31,9 +31,10 @@ BEGIN
                array_agg(r.queue_id) FILTER (WHERE r.outcome = 'queued'),
                array_agg(r.partition_id) FILTER (WHERE r.outcome = 'queued'),
                array_agg(r.id) FILTER (WHERE r.outcome = 'unsealed'),
-               min(r.outcome || ' ' || q.name) FILTER (WHERE r.outcome IN ('queue_full', 'behind'))
+               min(r.outcome || ' ' || q.name) FILTER (WHERE r.outcome IN ('queue_full', 'operations_waiting'))
         INTO v_changed, queue_ids, partition_ids, unsealed, v_blocked_by
-        FROM requeue_dead_letters_v1(v_next.ids, p_message_ids, p_now) r JOIN queues q ON q.id = r.queue_id;
+        FROM requeue_dead_letters_v1(v_next.ids, p_message_ids, 'group', p_now) r
+        JOIN queues q ON q.id = r.queue_id;
     END IF;
     UPDATE jobs j SET changed = j.changed + v_changed, note = v_blocked_by,
            lease_expires_at = v_now + p_lease_ms * interval '1 millisecond'
