@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from functools import lru_cache
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from fastapi import FastAPI
@@ -25,15 +24,15 @@ from penstock.api.http.fast_routes import (
     POP_PREFIX,
     STATUS_PATH,
     DequeueHandler,
-    PopHandler,
     dlq_status_handler,
     is_cacheable,
     pop_handler,
     post_handler,
 )
 from penstock.api.http.head_cache import RequestHeadCache
-from penstock.api.http.reply import Handler
+from penstock.api.http.reply import Handler, PendingRequest
 from penstock.api.http.response import HotResponse
+from penstock.api.routes.push_pop import PopHandler
 from penstock.api.services import Services
 from penstock.errors import Overloaded, PenstockError
 
@@ -54,8 +53,7 @@ class FastRequestCycle:
         "disconnected",
         "handler",
         "keep_alive",
-        "on_error",
-        "on_result",
+        "pending_request",
         "protocol",
         "response_complete",
         "task",
@@ -69,8 +67,7 @@ class FastRequestCycle:
         self.disconnected = False
         self.response_complete = False
         self.task: asyncio.Task[None] | None = None
-        self.on_result: Callable[[Any], HotResponse | Awaitable[HotResponse]] = _no_result_expected
-        self.on_error: Callable[[Exception], Awaitable[HotResponse]] | None = None
+        self.pending_request: PendingRequest | None = None
 
     def run(self) -> None:
         """Start the request."""
@@ -100,7 +97,7 @@ class FastRequestCycle:
 
     def set_result(self, result: object) -> None:
         try:
-            response = self.on_result(result)
+            response = self.pending_request.finish(result)  # type: ignore[union-attr]  # set by the handler
         except Exception as error:  # noqa: BLE001 - as above; an error here must not fail the rest of the batch
             self._send(*self._problem(error))
             return
@@ -110,10 +107,11 @@ class FastRequestCycle:
             self._start_task(response)
 
     def set_exception(self, exception: Exception) -> None:
-        if self.on_error is not None:
-            self._start_task(self.on_error(exception))
-        else:
+        recovery = self.pending_request.recover(exception) if self.pending_request is not None else None
+        if recovery is None:
             self._send(*self._problem(exception))
+        else:
+            self._start_task(recovery)
 
     @property
     def _returns_leases(self) -> bool:
@@ -152,9 +150,9 @@ class FastRequestCycle:
     def _write(self, head: bytes, body: bytes) -> None:
         protocol = self.protocol
         self.response_complete = True
-        # The callbacks may refer to this cycle; such a reference loop would keep it until the next garbage
+        # The request may refer to this cycle; such a reference loop would keep it until the next garbage
         # collection.
-        self.on_result, self.on_error = _no_result_expected, None
+        self.pending_request = None
         if self.disconnected:
             return
         end = b"\r\n" if self.keep_alive else _CLOSE_HEADER + b"\r\n"
@@ -169,10 +167,6 @@ class FastRequestCycle:
         if isinstance(error, PenstockError):
             return _head_and_body(problems.from_penstock_error(error))
         return _head_and_body(problems.from_unexpected_error(error, self.protocol.url.decode("latin-1")))
-
-
-def _no_result_expected(result: object) -> HotResponse:
-    raise RuntimeError("a result arrived for a request that waits for none")
 
 
 _head_caches: WeakKeyDictionary[FastAPI, RequestHeadCache] = WeakKeyDictionary()

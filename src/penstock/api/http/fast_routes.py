@@ -16,8 +16,8 @@ from penstock.api.http import request_parsing
 from penstock.api.http.reply import Handler, Reply
 from penstock.api.http.response import HotResponse
 from penstock.api.routes import ack_and_transaction, push_pop, run_queues, tasks, webhook_broker
+from penstock.api.routes.push_pop import PopHandler
 from penstock.api.services import Services
-from penstock.broker.queues.pop import PopOptions
 
 POP_PREFIX = b"/api/v1/pop/queue/"
 STATUS_PATH = b"/dlq-status"
@@ -31,25 +31,11 @@ def _without_reply(handle: Callable[[Services, bytes], Awaitable[HotResponse]]) 
 
 
 POST_HANDLERS: dict[bytes, Handler] = {
-    b"/api/v1/push": push_pop.start_push,
-    b"/api/v1/ack": ack_and_transaction.start_ack,
-    b"/api/v1/ack/batch": ack_and_transaction.start_ack_batch,
+    b"/api/v1/push": push_pop.push,
+    b"/api/v1/ack": ack_and_transaction.ack,
+    b"/api/v1/ack/batch": ack_and_transaction.ack_batch,
     **{TASK_PREFIX + verb.encode(): _without_reply(handle) for verb, handle in tasks.MANY.items()},
 }
-
-
-class PopHandler:
-    """The pop that a URL asks for."""
-
-    __slots__ = ("group", "options", "queue")
-
-    def __init__(self, queue: str, group: str, options: PopOptions) -> None:
-        self.queue = queue
-        self.group = group
-        self.options = options
-
-    def __call__(self, services: Services, body: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
-        return push_pop.start_pop(services, self.queue, self.group, self.options, reply)
 
 
 @lru_cache(maxsize=5_000)

@@ -1,7 +1,12 @@
-"""Types of hot request handling: the pending reply of a request, and the handler that starts the request."""
+"""The reply to a hot request, between its handler and its batch.
+
+A handler starts the request and either returns an awaitable of the response, or sets the reply's
+`pending_request` and puts the reply into a batch. The batch then passes its result to the reply.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -9,15 +14,27 @@ from penstock.api.http.response import HotResponse
 from penstock.api.services import Services
 
 
+class PendingRequest:
+    """A request that waits for its batch: how it becomes a response."""
+
+    __slots__ = ()
+
+    def finish(self, result: Any) -> HotResponse | Awaitable[HotResponse]:
+        """Build the response from the result of the batch."""
+        raise NotImplementedError
+
+    def recover(self, error: Exception) -> Awaitable[HotResponse] | None:
+        """Continue after the batch has failed. None: the error is the response."""
+        return None
+
+    def abandon(self, result: Any) -> None:
+        """Undo a result whose client has disconnected."""
+
+
 class Reply(Protocol):
-    """The pending reply to one request. It is the `Receiver` that a batch gives its result to.
+    """The destination of one response. It is the `Receiver` that a batch gives its result to."""
 
-    `on_result` turns the result into the response, or into an awaitable of it. `on_error` does the same with
-    an error; if it is None, the error itself becomes the response.
-    """
-
-    on_result: Callable[[Any], HotResponse | Awaitable[HotResponse]]
-    on_error: Callable[[Exception], Awaitable[HotResponse]] | None
+    pending_request: PendingRequest | None
 
     def client_disconnected(self) -> bool:
         """Whether the client closed its connection before it got a response."""
@@ -31,3 +48,50 @@ class Reply(Protocol):
 
 Handler = Callable[[Services, bytes, Reply], Awaitable[HotResponse] | None]
 """Start the request with this body: an awaitable of the response, or None if a batch resolves the reply."""
+
+
+class FutureReply:
+    """A reply that is awaited: for routes of the framework, where requests have tasks."""
+
+    def __init__(self, client_disconnected: Callable[[], bool] = lambda: False) -> None:
+        self.client_disconnected = client_disconnected
+        self.pending_request: PendingRequest | None = None
+        self._result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self.done = self._result.done
+        self.set_result = self._result.set_result
+        self.set_exception = self._result.set_exception
+
+    async def response(self) -> HotResponse:
+        """Wait for the batch and build the response. If cancelled, undo a result that has arrived."""
+        pending_request = self.pending_request
+        assert pending_request is not None
+        try:
+            result = await self._result
+        except asyncio.CancelledError:
+            if self._result.done() and not self._result.cancelled() and self._result.exception() is None:
+                pending_request.abandon(self._result.result())
+            raise
+        except Exception as error:
+            recovery = pending_request.recover(error)
+            if recovery is None:
+                raise
+            return await recovery
+        response = pending_request.finish(result)
+        return response if isinstance(response, HotResponse) else await response
+
+
+async def completed(response: HotResponse) -> HotResponse:
+    """Return a response that needs no batch, in the form a handler returns."""
+    return response
+
+
+async def respond(
+    services: Services,
+    handler: Handler,
+    body: bytes = b"",
+    client_disconnected: Callable[[], bool] = lambda: False,
+) -> HotResponse:
+    """Run a handler and wait for its response."""
+    reply = FutureReply(client_disconnected)
+    work = handler(services, body, reply)
+    return await (reply.response() if work is None else work)

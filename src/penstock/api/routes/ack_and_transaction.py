@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.api.http import request_parsing
-from penstock.api.http.reply import Reply
+from penstock.api.http.reply import PendingRequest, Reply, completed, respond
 from penstock.api.http.response import HotResponse, deferred_response
 from penstock.api.routes.push_pop import new_message
 from penstock.api.schemas.message_bodies import (
@@ -31,7 +30,7 @@ from penstock.api.schemas.message_bodies import (
 from penstock.api.services import Services, get_services
 from penstock.broker.messages import AckOutcome, AckRequest, MessageLease, NewMessage
 from penstock.broker.overload.load import Decision
-from penstock.broker.queues.ack import TransactionResult
+from penstock.broker.queues.ack import AckReceipt, Acks, TransactionResult
 from penstock.clock import iso
 from penstock.errors import InvalidRequest, LeaseLost, TransactionFailed
 from penstock.ids import new_id
@@ -45,47 +44,41 @@ ERROR_TEXTS = {
 }
 
 
-async def ack(services: Services, raw: bytes) -> HotResponse:
-    decision = services.broker.admit("ack")
-    body = request_parsing.decode(ack_decoder, raw)
-    return await _execute_ack(services, body, [_ack_request(body, _parse_lease(body.leaseId))], decision)
+class _AckRequest(PendingRequest):
+    """The ack of one message."""
+
+    __slots__ = ("acks", "body", "requests")
+
+    def __init__(self, acks: Acks, body: AckBody) -> None:
+        self.acks = acks
+        self.body = body
+        self.requests = [_ack_request(body, _parse_lease(body.leaseId))]
+
+    def finish(self, result: list[AckReceipt]) -> HotResponse:
+        return self.response(self.acks.finish(result))
+
+    def response(self, outcomes: Sequence[AckOutcome]) -> HotResponse:
+        [outcome] = outcomes
+        if not outcome.success:
+            raise LeaseLost(ERROR_TEXTS[outcome.outcome], transactionId=self.body.transactionId)
+        results = [_ack_result(0, self.body, outcome)]
+        return deferred_response([outcome.deferral], results) or HotResponse(200, encode(results))
 
 
-def start_ack(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
-    """Ack without a task of its own if the ack only has to join a batch; otherwise return an awaitable."""
-    decision = services.broker.admit("ack")
-    body = request_parsing.decode(ack_decoder, raw)
-    requests = [_ack_request(body, _parse_lease(body.leaseId))]
-    if decision is not Decision.EXECUTE:
-        return _execute_ack(services, body, requests, decision)
-    acks = services.broker.acks
-    reply.on_result = lambda results: _ack_response(body, acks.finish(results))
-    acks.start(DEFAULT_SCOPE, requests, reply)
-    return None
-
-
-async def _execute_ack(
-    services: Services, body: AckBody, requests: list[AckRequest], decision: Decision
-) -> HotResponse:
-    return _ack_response(body, await services.broker.ack(DEFAULT_SCOPE, requests, decision))
-
-
-def _ack_response(body: AckBody, outcomes: Sequence[AckOutcome]) -> HotResponse:
-    [outcome] = outcomes
-    if not outcome.success:
-        raise LeaseLost(ERROR_TEXTS[outcome.outcome], transactionId=body.transactionId)
-    results = [_ack_result(0, body, outcome)]
-    return deferred_response([outcome.deferral], results) or HotResponse(200, encode(results))
-
-
-@dataclass(slots=True)
-class _AckBatch:
+class _AckBatchRequest(PendingRequest):
     """The valid acks of a batch, their indexes in the request, and the results of the invalid ones."""
 
-    bodies: list[AckBody]
-    requests: list[AckRequest]
-    indexes: list[int]
-    results: list[AckResult | None]
+    __slots__ = ("acks", "bodies", "indexes", "requests", "results")
+
+    def __init__(self, acks: Acks, bodies: list[AckBody]) -> None:
+        self.acks = acks
+        self.bodies = bodies
+        self.requests: list[AckRequest] = []
+        self.indexes: list[int] = []
+        self.results: list[AckResult | None] = [None] * len(bodies)
+
+    def finish(self, result: list[AckReceipt]) -> HotResponse:
+        return self.response(self.acks.finish(result))
 
     def response(self, outcomes: Sequence[AckOutcome]) -> HotResponse:
         for index, outcome in zip(self.indexes, outcomes, strict=True):
@@ -95,32 +88,37 @@ class _AckBatch:
         return deferred_response(deferrals, results) or HotResponse(200, encode(results))
 
 
-async def ack_batch(services: Services, raw: bytes) -> HotResponse:
+def ack(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
+    """Ack one message, in a batch without a task of its own, or deferred."""
     decision = services.broker.admit("ack")
-    return await _execute_batch(services, _read_batch(raw), decision)
+    request = _AckRequest(services.broker.acks, request_parsing.decode(ack_decoder, raw))
+    return _start(request, decision, reply)
 
 
-def start_ack_batch(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
-    """Ack without a task of its own if the acks only have to join a batch; otherwise return an awaitable."""
+def ack_batch(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
+    """Ack several messages, in a batch without a task of their own, or deferred."""
     decision = services.broker.admit("ack")
-    batch = _read_batch(raw)
-    if decision is not Decision.EXECUTE or not batch.requests:
-        return _execute_batch(services, batch, decision)
-    acks = services.broker.acks
-    reply.on_result = lambda results: batch.response(acks.finish(results))
-    acks.start(DEFAULT_SCOPE, batch.requests, reply)
+    request = _read_batch(services.broker.acks, raw)
+    return _start(request, decision, reply) if request.requests else completed(request.response([]))
+
+
+def _start(
+    request: _AckRequest | _AckBatchRequest, decision: Decision, reply: Reply
+) -> Awaitable[HotResponse] | None:
+    if decision is not Decision.EXECUTE:
+        return _defer(request)
+    reply.pending_request = request
+    request.acks.start(DEFAULT_SCOPE, request.requests, reply)
     return None
 
 
-async def _execute_batch(services: Services, batch: _AckBatch, decision: Decision) -> HotResponse:
-    if not batch.requests:
-        return batch.response([])
-    return batch.response(await services.broker.ack(DEFAULT_SCOPE, batch.requests, decision))
+async def _defer(request: _AckRequest | _AckBatchRequest) -> HotResponse:
+    return request.response(await request.acks.defer(request.requests))
 
 
-def _read_batch(raw: bytes) -> _AckBatch:
+def _read_batch(acks: Acks, raw: bytes) -> _AckBatchRequest:
     body: AckBatchBody = request_parsing.decode(ack_batch_decoder, raw)
-    batch = _AckBatch(body.acknowledgments, [], [], [None] * len(body.acknowledgments))
+    batch = _AckBatchRequest(acks, body.acknowledgments)
     for index, item in enumerate(body.acknowledgments):
         try:
             batch.requests.append(_ack_request(item, _parse_lease(item.leaseId)))
@@ -133,13 +131,13 @@ def _read_batch(raw: bytes) -> _AckBatch:
 
 
 async def _ack_route(request: Request) -> Response:
-    services = get_services(request)
-    return (await ack(services, await request_parsing.read_body(request))).to_response()
+    raw = await request_parsing.read_body(request)
+    return (await respond(get_services(request), ack, raw)).to_response()
 
 
 async def _ack_batch_route(request: Request) -> Response:
-    services = get_services(request)
-    return (await ack_batch(services, await request_parsing.read_body(request))).to_response()
+    raw = await request_parsing.read_body(request)
+    return (await respond(get_services(request), ack_batch, raw)).to_response()
 
 
 async def extend(request: Request) -> Response:

@@ -1,14 +1,14 @@
 """The hot routes push and pop.
 
-They bypass the framework's validation. The fast path of `penstock.api.http` calls their `start_*` functions.
+They bypass the framework's validation. The fast path of `penstock.api.http` calls the same handlers as the
+routes of the framework, which await their reply.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from penstock.api.http import request_parsing
 from penstock.api.http.disconnect import unless_disconnected
-from penstock.api.http.reply import Reply
+from penstock.api.http.reply import PendingRequest, Reply, completed, respond
 from penstock.api.http.response import NO_CONTENT, HotResponse, deferred_response
 from penstock.api.schemas.message_bodies import (
     PoppedMessage,
@@ -30,25 +30,43 @@ from penstock.api.schemas.message_bodies import (
     push_item_decoder,
 )
 from penstock.api.services import Services, get_services
+from penstock.broker.broker import Broker
+from penstock.broker.encryption import KeyMissing
 from penstock.broker.messages import NewMessage, PopResult, PushResult
-from penstock.broker.overload.load import Decision
 from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR
-from penstock.broker.queues.pop import PopOptions
+from penstock.broker.queues.pop import PendingPop, PopOptions
+from penstock.broker.queues.pop_rows import PopRow
+from penstock.broker.queues.push import PendingPush, Pushes
 from penstock.clock import iso_of
-from penstock.errors import GroupDeleted, InvalidRequest, QueueFull, WrongState
+from penstock.errors import DatabaseUnavailable, GroupDeleted, InvalidRequest, QueueFull, WrongState
 from penstock.model import DEFAULT_PARTITION, DEFAULT_SCOPE, QUEUE_MODE
 
 MAX_WAIT_MS = 300_000
 
 
-@dataclass(slots=True)
-class _PushRequest:
+class _PushRequest(PendingRequest):
     """The valid messages of a push, their indexes in the request, and why the other items are invalid."""
 
-    decision: Decision
-    messages: list[NewMessage]
-    indexes: list[int]
-    failed: dict[int, str]
+    __slots__ = ("failed", "indexes", "messages", "pending_push", "pushes")
+
+    def __init__(
+        self, pushes: Pushes, messages: list[NewMessage], indexes: list[int], failed: dict[int, str]
+    ) -> None:
+        self.pushes = pushes
+        self.messages = messages
+        self.indexes = indexes
+        self.failed = failed
+        self.pending_push: PendingPush
+
+    def finish(self, result: None) -> HotResponse | Awaitable[HotResponse]:
+        results = self.pushes.finish(self.pending_push)
+        return self.resume() if results is None else self.response(results)
+
+    def recover(self, error: Exception) -> Awaitable[HotResponse] | None:
+        return self.resume(error) if isinstance(error, DatabaseUnavailable) else None
+
+    async def resume(self, error: Exception | None = None) -> HotResponse:
+        return self.response(await self.pushes.resume(self.pending_push, error))
 
     def response(self, results: Sequence[PushResult]) -> HotResponse:
         if results and not self.failed and all(result.status == "failed" for result in results):
@@ -62,45 +80,18 @@ class _PushRequest:
         return deferred_response(deferrals, items) or HotResponse(201, encode(items))
 
 
-async def push(services: Services, raw: bytes) -> HotResponse:
-    return await _execute_push(services, _read_push(services, raw))
-
-
-def start_push(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
-    """Push without a task of its own if the push only has to join a batch; otherwise return an awaitable."""
-    push_request = _read_push(services, raw)
-    pushes = services.broker.pushes
-    if push_request.messages and push_request.decision is Decision.EXECUTE:
-        pending = pushes.start(DEFAULT_SCOPE, push_request.messages, reply)
-        if pending is not None:
-
-            def on_result(_: None) -> HotResponse | Awaitable[HotResponse]:
-                results = pushes.finish(pending)
-                if results is not None:
-                    return push_request.response(results)
-                return _await_results(push_request, pushes.resume(pending))
-
-            reply.on_result = on_result
-            reply.on_error = lambda error: _await_results(
-                push_request, pushes.fall_back_to_journal(pending, error)
-            )
-            return None
-    return _execute_push(services, push_request)
-
-
-async def _await_results(push_request: _PushRequest, results: Awaitable[list[PushResult]]) -> HotResponse:
-    return push_request.response(await results)
-
-
-async def _execute_push(services: Services, push_request: _PushRequest) -> HotResponse:
-    if not push_request.messages:
-        return push_request.response([])
-    results = await services.broker.push(DEFAULT_SCOPE, push_request.messages, push_request.decision)
-    return push_request.response(results)
-
-
-def _read_push(services: Services, raw: bytes) -> _PushRequest:
+def push(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
+    """Push messages. A push that only has to join a batch needs no task of its own."""
     decision = services.broker.admit("push")
+    request = _read_push(services.broker.pushes, raw)
+    if not request.messages:
+        return completed(request.response([]))
+    reply.pending_request = request
+    request.pending_push = request.pushes.start(DEFAULT_SCOPE, request.messages, reply, decision)
+    return None if request.pending_push.is_queued else request.resume()
+
+
+def _read_push(pushes: Pushes, raw: bytes) -> _PushRequest:
     items, failed = _decode_items(raw)
     messages: list[NewMessage] = []
     indexes: list[int] = []
@@ -113,7 +104,7 @@ def _read_push(services: Services, raw: bytes) -> _PushRequest:
     if failed and not messages:
         index, detail = next(iter(failed.items()))
         raise InvalidRequest(f"All items are invalid. items[{index}]: {detail}", failed=len(failed))
-    return _PushRequest(decision, messages, indexes, failed)
+    return _PushRequest(pushes, messages, indexes, failed)
 
 
 def _decode_items(raw: bytes) -> tuple[list[tuple[int, PushItem]], dict[int, str]]:
@@ -157,54 +148,70 @@ def _push_item_result(index: int, message: NewMessage, result: PushResult) -> Pu
     )
 
 
-async def pop(
-    services: Services,
-    queue: str,
-    group: str,
-    options: PopOptions,
-    client_disconnected: Callable[[], bool] = lambda: False,
-) -> HotResponse:
-    """Pop messages. Release their lease if the consumer has disconnected by then."""
-    services.broker.admit("pop")
-    return await _execute_pop(services, queue, group, options, client_disconnected)
+@dataclass(frozen=True, slots=True)
+class PopHandler:
+    """The pop that a URL asks for."""
+
+    queue: str
+    group: str
+    options: PopOptions
+
+    def __call__(self, services: Services, body: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
+        """Pop messages. A pop that only has to join a batch needs no task of its own."""
+        services.broker.admit("pop")
+        request = _PopRequest(services.broker, self, reply)
+        pops = services.broker.pops
+        pending_pop = pops.start(DEFAULT_SCOPE, self.queue, self.group, self.options, reply)
+        if pending_pop is None:
+            return request.pop()
+        request.pending_pop = pending_pop
+        reply.pending_request = request
+        return None
 
 
-async def _execute_pop(
-    services: Services, queue: str, group: str, options: PopOptions, client_disconnected: Callable[[], bool]
-) -> HotResponse:
-    popped = await services.broker.pop(DEFAULT_SCOPE, queue, group, options)
-    if popped.messages and client_disconnected():
-        # The server cancels the work for a client that has disconnected; the release must not be cancelled.
-        await asyncio.shield(services.broker.release_lease(DEFAULT_SCOPE, popped))
-        return NO_CONTENT
-    return _pop_response(popped)
+class _PopRequest(PendingRequest):
+    """A pop in its batch. A pop that waits, and one whose group was deleted, continues in a task."""
 
+    __slots__ = ("broker", "handler", "pending_pop", "reply")
 
-def start_pop(
-    services: Services, queue: str, group: str, options: PopOptions, reply: Reply
-) -> Awaitable[HotResponse] | None:
-    """Pop without a task of its own if the pop only has to join a batch; otherwise return an awaitable."""
-    services.broker.admit("pop")
-    pops = services.broker.pops
-    pending = pops.start(DEFAULT_SCOPE, queue, group, options, reply)
-    if pending is None:
-        return _execute_pop(services, queue, group, options, reply.client_disconnected)
+    def __init__(self, broker: Broker, handler: PopHandler, reply: Reply) -> None:
+        self.broker = broker
+        self.handler = handler
+        self.reply = reply
+        self.pending_pop: PendingPop
 
-    def on_result(rows: list[Any]) -> HotResponse | Awaitable[HotResponse]:
-        popped = pops.finish(DEFAULT_SCOPE, queue, group, options, pending, rows)
-        if options.wait_s and not popped.messages:
-            return _execute_pop(services, queue, group, options, reply.client_disconnected)
+    def finish(self, result: list[PopRow]) -> HotResponse | Awaitable[HotResponse]:
+        handler, pops = self.handler, self.broker.pops
+        try:
+            popped = pops.finish(
+                DEFAULT_SCOPE, handler.queue, handler.group, handler.options, self.pending_pop, result
+            )
+        except KeyMissing:
+            self.abandon(result)
+            raise
+        if handler.options.wait_s and not popped.messages:
+            return self.pop()
+        pops.count_request()
         return _pop_response(popped)
 
-    async def on_error(error: Exception) -> HotResponse:
+    def recover(self, error: Exception) -> Awaitable[HotResponse] | None:
         if not isinstance(error, GroupDeleted):
-            raise error
-        services.broker.id_cache.invalidate_queue(DEFAULT_SCOPE, queue)
-        return await _execute_pop(services, queue, group, options, reply.client_disconnected)
+            return None
+        self.broker.id_cache.invalidate_queue(DEFAULT_SCOPE, self.handler.queue)
+        return self.pop()
 
-    reply.on_result = on_result
-    reply.on_error = on_error
-    return None
+    def abandon(self, result: list[PopRow]) -> None:
+        self.broker.pops.abandon(self.pending_pop, result)
+
+    async def pop(self) -> HotResponse:
+        """Resolve names, wait for messages, and release the lease if the client has disconnected by then."""
+        handler = self.handler
+        popped = await self.broker.pop(DEFAULT_SCOPE, handler.queue, handler.group, handler.options)
+        if popped.messages and self.reply.client_disconnected():
+            # The server cancels the work for a client that has disconnected, but not this release.
+            await asyncio.shield(self.broker.release_lease(DEFAULT_SCOPE, popped))
+            return NO_CONTENT
+        return _pop_response(popped)
 
 
 def pop_options(parameters: Mapping[str, str], partition: str | None = None) -> tuple[str, PopOptions]:
@@ -261,8 +268,8 @@ def _pop_response(popped: PopResult) -> HotResponse:
 
 
 async def _push_route(request: Request) -> Response:
-    services = get_services(request)
-    return (await push(services, await request_parsing.read_body(request))).to_response()
+    raw = await request_parsing.read_body(request)
+    return (await respond(get_services(request), push, raw)).to_response()
 
 
 async def _pop_route(request: Request) -> Response:
@@ -270,8 +277,8 @@ async def _pop_route(request: Request) -> Response:
     partition = request.path_params.get("partition")
     if partition is not None:
         request_parsing.check_name("partition", partition)
-    group, options = pop_options(request.query_params, partition)
-    response = await unless_disconnected(request, pop(get_services(request), queue, group, options))
+    handler = PopHandler(queue, *pop_options(request.query_params, partition))
+    response = await unless_disconnected(request, respond(get_services(request), handler))
     return (response or NO_CONTENT).to_response()
 
 

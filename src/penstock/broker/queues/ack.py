@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from penstock.durable.log import Ack, AckReceipt, PartitionName, Segment, Transa
 from penstock.errors import TransactionFailed
 from penstock.ids import new_id_text
 from penstock.model import Scope
+
+__all__ = ["AckReceipt", "Acks", "TransactionResult"]
 
 REJECTED_OUTCOMES = ("lease_lost", "not_leased")
 
@@ -48,12 +51,11 @@ class Acks:
         self, scope: Scope, requests: Sequence[AckRequest], decision: Decision = Decision.EXECUTE
     ) -> list[AckOutcome]:
         """Ack messages, now or deferred; one outcome each, in order. A rejected ack changes nothing."""
-        acks = [_to_ack(request) for request in requests]
         if decision is Decision.DEFER:
-            outcomes = await self._defer(acks)
-            self._context.metrics.requests.ack += 1
-            return outcomes
-        return self.finish(await self.batcher.submit(scope, acks, items=len(acks)))
+            return await self.defer(requests)
+        results: asyncio.Future[list[AckReceipt]] = asyncio.get_running_loop().create_future()
+        self.start(scope, requests, results)
+        return self.finish(await results)
 
     def start(
         self, scope: Scope, requests: Sequence[AckRequest], receiver: Receiver[list[AckReceipt]]
@@ -67,7 +69,9 @@ class Acks:
         self._context.metrics.requests.ack += 1
         return [_to_outcome(result) for result in results]
 
-    async def _defer(self, acks: list[Ack]) -> list[AckOutcome]:
+    async def defer(self, requests: Sequence[AckRequest]) -> list[AckOutcome]:
+        """Accept acks as operations of their partitions' lanes; one outcome each, in order."""
+        acks = [_to_ack(request) for request in requests]
         indexes_by_partition: dict[int, list[int]] = {}
         for index, ack in enumerate(acks):
             indexes_by_partition.setdefault(ack.partition_id, []).append(index)
@@ -83,6 +87,7 @@ class Acks:
             for item, index in enumerate(indexes):
                 if item not in deferred_acks.rejected:
                     outcomes[index] = AckOutcome("accepted", None, None, False, deferred_acks.receipt)
+        self._context.metrics.requests.ack += 1
         return outcomes
 
     async def extend(self, lease: MessageLease, ms: int) -> datetime | None:

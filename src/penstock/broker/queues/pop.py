@@ -81,7 +81,7 @@ class Pops:
         else:
             ids = await self._context.id_cache.resolve_group(scope, queue, group, options.subscription)
             popped = await self._pop_waiting(scope, {ids.queue_id: queue}, group, options)
-        self._context.metrics.requests.pop += 1
+        self.count_request()
         return popped
 
     async def pop_any(
@@ -91,7 +91,7 @@ class Pops:
         queues = await self._context.id_cache.matching_queues(scope, namespace, task)
         pop_queues = self._pop_waiting if options.wait_s else self._pop_first
         popped = await pop_queues(scope, queues, group, options)
-        self._context.metrics.requests.pop += 1
+        self.count_request()
         return popped
 
     def start(
@@ -118,15 +118,25 @@ class Pops:
         pending: PendingPop,
         rows: list[PopRow],
     ) -> PopResult:
-        """Convert the rows into the result. Raises KeyMissing after releasing the lease."""
-        try:
-            messages = self._read_messages(pending.key, rows)
-        except KeyMissing:
-            self.batcher.abandon(pending.key, pending.request, rows)
-            raise
-        if messages or not options.wait_s:
-            self._context.metrics.requests.pop += 1
-        return self._result(scope, queue, group, options, pending, rows, messages)
+        """Convert the rows into the result and count its messages.
+
+        Raises KeyMissing if a payload cannot be decrypted. The caller then abandons the pop.
+        """
+        messages = self._read_messages(pending.key, rows)
+        self._count(scope, queue, group, pending.ids, rows, messages, options.auto_ack)
+        if not messages:
+            return PopResult(queue, "", group, messages, 0)
+        lease = "" if options.auto_ack else f"{pending.ids.group_id}.{pending.request.lease_id}"
+        partition_count = 1 if len(messages) == 1 else len({m.partition_id for m in messages})
+        return PopResult(queue, lease, group, messages, partition_count)
+
+    def abandon(self, pending: PendingPop, rows: list[PopRow]) -> None:
+        """Release the lease of a pop whose caller does not get its messages."""
+        self.batcher.abandon(pending.key, pending.request, rows)
+
+    def count_request(self) -> None:
+        """Count a pop that was answered, with messages or without."""
+        self._context.metrics.requests.pop += 1
 
     async def release_lease(self, scope: Scope, popped: PopResult) -> None:
         """Release the lease of a pop whose client disconnected. Auto-acked messages cannot be returned."""
@@ -214,11 +224,10 @@ class Pops:
                 self._context.id_cache.invalidate_queue(scope, queue)
                 continue
             try:
-                messages = self._read_messages(pending.key, rows)
+                return self.finish(scope, queue, group, options, pending, rows)
             except KeyMissing:
                 await self._release_abandoned(pending.key, pending.request, rows)
                 raise
-            return self._result(scope, queue, group, options, pending, rows, messages)
         return PopResult(queue, "", group, [], 0)
 
     def _prepare(self, ids: GroupId, partition_id: int | None, options: PopOptions) -> PendingPop:
@@ -227,23 +236,6 @@ class Pops:
         is_single = options.batch == width == 1 and partition_id is None and not options.auto_ack
         key = _BatchKey(ids.queue_id, ids.group_id, partition_id, lease_ms, options.auto_ack, is_single)
         return PendingPop(ids, key, PopRequest(new_id_text(), options.batch, width))
-
-    def _result(
-        self,
-        scope: Scope,
-        queue: str,
-        group: str,
-        options: PopOptions,
-        pending: PendingPop,
-        rows: list[PopRow],
-        messages: list[Message],
-    ) -> PopResult:
-        self._count(scope, queue, group, pending.ids, rows, messages, options.auto_ack)
-        if not messages:
-            return PopResult(queue, "", group, messages, 0)
-        lease = "" if options.auto_ack else f"{pending.ids.group_id}.{pending.request.lease_id}"
-        partition_count = 1 if len(messages) == 1 else len({m.partition_id for m in messages})
-        return PopResult(queue, lease, group, messages, partition_count)
 
     def _count(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,12 +65,16 @@ class _Request:
 
 @dataclass(slots=True)
 class PendingPush:
-    """A push in a batch, and afterwards the segments that have to join their lanes."""
+    """A push between `start` and its results."""
 
     request: _Request
-    partition_ids: Mapping[PartitionName, PartitionId]
-    partition_pushes: Mapping[PartitionName, PartitionPush]
+    decision: Decision
+    is_queued: bool = False
+    """The push waits for its batch. If not, `resume` executes it."""
+    partition_ids: Mapping[PartitionName, PartitionId] = field(default_factory=dict)
+    partition_pushes: Mapping[PartitionName, PartitionPush] = field(default_factory=dict)
     blocked_segments: Mapping[PartitionName, Segment] = field(default_factory=dict)
+    """Segments that have to join their lanes."""
 
 
 def _new_request(scope: Scope, messages: Sequence[NewMessage]) -> _Request:
@@ -99,57 +104,79 @@ class Pushes:
         While PostgreSQL is unavailable, messages go to the journal. Raises Overloaded if all of them failed
         because the broker is overloaded.
         """
-        request = _new_request(scope, messages)
-        if not self._deferred_writes.uses_journal or not await self._write_to_journal(request):
-            try:
-                await self._write_to_database(request, decision)
-            except DatabaseUnavailable as error:
-                await self._fall_back_to_journal(request, error)
-        return self._finish(request)
+        batch_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        push = self.start(scope, messages, batch_done, decision)
+        if not push.is_queued:
+            return await self.resume(push)
+        try:
+            await batch_done
+        except DatabaseUnavailable as error:
+            return await self.resume(push, error)
+        results = self.finish(push)
+        return await self.resume(push) if results is None else results
 
     def start(
-        self, scope: Scope, messages: Sequence[NewMessage], receiver: Receiver[None]
-    ) -> PendingPush | None:
-        """Queue messages for their batch, if all their partitions are cached and the journal is not in use.
+        self,
+        scope: Scope,
+        messages: Sequence[NewMessage],
+        receiver: Receiver[None],
+        decision: Decision = Decision.EXECUTE,
+    ) -> PendingPush:
+        """Queue messages for their batch, if all their partitions are cached and nothing has to be deferred.
 
-        The receiver learns of success, for `finish`, or of an error, for `fall_back_to_journal`. Returns None
-        if the messages need more than a batch; the caller then uses `push`.
+        The receiver learns of success, for `finish`, or of an error, for `resume`. A push that is not queued
+        (`is_queued`) is executed by `resume` alone.
         """
-        if self._deferred_writes.uses_journal:
-            return None
-        request = _new_request(scope, messages)
-        partition_ids = self._context.id_cache.cached_partitions(scope, request.pending)
-        if partition_ids is None:
-            return None
-        partition_pushes = self._partition_pushes(request, partition_ids)
-        request.awaits_database = True
-        items, size_bytes = _size(partition_pushes)
-        self.batcher.put(None, list(partition_pushes.values()), receiver, items=items, size=size_bytes)
-        return PendingPush(request, partition_ids, partition_pushes)
+        push = PendingPush(_new_request(scope, messages), decision)
+        if decision is Decision.EXECUTE and not self._deferred_writes.uses_journal:
+            partition_ids = self._context.id_cache.cached_partitions(scope, push.request.pending)
+            if partition_ids is not None:
+                self._queue(push, partition_ids, receiver)
+        return push
+
+    def _queue(
+        self,
+        push: PendingPush,
+        partition_ids: Mapping[PartitionName, PartitionId],
+        receiver: Receiver[None],
+    ) -> None:
+        push.partition_ids = partition_ids
+        push.partition_pushes = self._partition_pushes(push.request, partition_ids)
+        push.is_queued = push.request.awaits_database = True
+        items, size_bytes = _size(push.partition_pushes)
+        self.batcher.put(None, list(push.partition_pushes.values()), receiver, items=items, size=size_bytes)
 
     def finish(self, push: PendingPush) -> list[PushResult] | None:
         """Return one result per message; None if some are still pending, which `resume` stores."""
         push.blocked_segments = self._apply_outcomes(push.request, push.partition_ids, push.partition_pushes)
         return None if push.request.pending else self._finish(push.request)
 
-    async def resume(self, push: PendingPush) -> list[PushResult]:
-        """Store the pending messages: defer blocked ones, and resolve deleted partitions again."""
+    async def resume(self, push: PendingPush, error: Exception | None = None) -> list[PushResult]:
+        """Store the pending messages: defer, resolve partitions again, or write them to the journal.
+
+        `error` is the failure of the batch; it is raised again if the journal cannot take the messages.
+        """
         request = push.request
         try:
-            if push.blocked_segments:
-                await self._defer(request, push.partition_ids, push.blocked_segments, MAINTAINING_ORDER)
-            if request.pending:
-                await self._write_to_database(request, Decision.EXECUTE)
-        except DatabaseUnavailable as error:
-            await self._fall_back_to_journal(request, error)
+            if error is not None:
+                raise error
+            await self._store_pending(push)
+        except DatabaseUnavailable as unavailable:
+            await self._fall_back_to_journal(request, unavailable)
         return self._finish(request)
 
-    async def fall_back_to_journal(self, push: PendingPush, error: Exception) -> list[PushResult]:
-        """Write messages that PostgreSQL did not store to the journal, or raise the error."""
-        if not isinstance(error, DatabaseUnavailable):
-            raise error
-        await self._fall_back_to_journal(push.request, error)
-        return self._finish(push.request)
+    async def _store_pending(self, push: PendingPush) -> None:
+        request = push.request
+        if (
+            not push.is_queued
+            and self._deferred_writes.uses_journal
+            and await self._write_to_journal(request)
+        ):
+            return
+        if push.blocked_segments:
+            await self._defer(request, push.partition_ids, push.blocked_segments, MAINTAINING_ORDER)
+        if request.pending:
+            await self._write_to_database(push)
 
     async def _fall_back_to_journal(self, request: _Request, error: DatabaseUnavailable) -> None:
         if not await self._may_journal(request, error) or not await self._write_to_journal(request):
@@ -162,7 +189,8 @@ class Pushes:
         self._context.metrics.requests.push += 1
         return results
 
-    async def _write_to_database(self, request: _Request, decision: Decision) -> None:
+    async def _write_to_database(self, push: PendingPush) -> None:
+        request = push.request
         scope, pending = request.scope, request.pending
         for _ in range(RESOLVE_ATTEMPTS):
             partition_ids = await self._context.id_cache.resolve_partitions(scope, pending)
@@ -170,15 +198,16 @@ class Pushes:
                 request.fail(name, await self._context.id_cache.refusal_reason(scope, name))
             if not pending:
                 return
-            partition_pushes = self._partition_pushes(request, partition_ids)
-            to_defer = {name: push.segment for name, push in partition_pushes.items()}
-            reason = SYSTEM_BUSY
-            if decision is Decision.EXECUTE:
-                request.awaits_database = True
-                items, size_bytes = _size(partition_pushes)
-                await self.batcher.submit(None, list(partition_pushes.values()), items=items, size=size_bytes)
-                to_defer = self._apply_outcomes(request, partition_ids, partition_pushes)
+            if push.decision is Decision.EXECUTE:
+                batch_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._queue(push, partition_ids, batch_done)
+                await batch_done
+                to_defer = self._apply_outcomes(request, partition_ids, push.partition_pushes)
                 reason = MAINTAINING_ORDER
+            else:
+                pushes = self._partition_pushes(request, partition_ids)
+                to_defer = {name: partition_push.segment for name, partition_push in pushes.items()}
+                reason = SYSTEM_BUSY
             if to_defer:
                 await self._defer(request, partition_ids, to_defer, reason)
             if not pending:

@@ -308,7 +308,7 @@ async def test_an_unexpected_error_is_a_500_and_keeps_the_connection(
 
     connection = await RawConnection.open(server)
     broker = app_services(server.app).broker
-    monkeypatch.setattr(broker, "push", broken)
+    monkeypatch.setattr(broker.pushes, "resume", broken)
     connection.send(post("/api/v1/push", push_body("q", 1)))
     status, _, body = await connection.read_response()
     assert (status, body["code"]) == (500, "internal")

@@ -201,10 +201,10 @@ async def test_a_pending_push_falls_back_to_the_journal(database_url: str, tmp_p
         receiver: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         message = NewMessage("q", "Default", b"second", transaction_id="t-2")
         pending = broker.pushes.start(DEFAULT_SCOPE, [message], receiver)
-        assert pending is not None, "its partition is cached"
+        assert pending.is_queued, "its partition is cached"
         with pytest.raises(DatabaseUnavailable) as failure:
             await receiver
-        [result] = await broker.pushes.fall_back_to_journal(pending, failure.value)
+        [result] = await broker.pushes.resume(pending, failure.value)
         assert result.deferral is not None
         assert result.deferral.reason == "database_down"
         proxy.restore()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.api.http.fast_routes import dlq_status_handler, is_cacheable, pop_handler, post_handler
 from penstock.api.http.head_cache import MAX_HEAD_BYTES, RequestHeadCache
-from penstock.api.routes.push_pop import start_push
+from penstock.api.routes.push_pop import push
 
 URL = b"/api/v1/push"
 
@@ -16,11 +16,11 @@ def request(body: bytes, *headers: bytes) -> bytes:
 
 def test_only_an_identical_head_with_a_complete_body_is_found() -> None:
     cache = RequestHeadCache()
-    cache.add(request(b"ab\r\n\r\n"), start_push, URL, 6)
+    cache.add(request(b"ab\r\n\r\n"), push, URL, 6)
     cache_hit = cache.find(request(b"xy\r\n\r\n"))
     assert cache_hit is not None
     cached_head, body = cache_hit
-    assert (cached_head.handler, cached_head.url, body) == (start_push, URL, b"xy\r\n\r\n")
+    assert (cached_head.handler, cached_head.url, body) == (push, URL, b"xy\r\n\r\n")
     for data in (
         request(b"xy\r\n\r\n")[:-1],
         request(b"xy\r\n\r\n") + b"P",
@@ -37,8 +37,8 @@ def test_only_an_identical_head_with_a_complete_body_is_found() -> None:
 def test_two_requests_at_once_and_long_heads_are_not_cached() -> None:
     cache = RequestHeadCache()
     long_header = b"x: " + b"y" * MAX_HEAD_BYTES
-    cache.add(request(b"ab") + request(b"ab"), start_push, URL, 2)
-    cache.add(request(b"ab", long_header), start_push, URL, 2)
+    cache.add(request(b"ab") + request(b"ab"), push, URL, 2)
+    cache.add(request(b"ab", long_header), push, URL, 2)
     assert cache.find(request(b"ab")) is None
     assert cache.find(request(b"ab", long_header)) is None
 
@@ -46,7 +46,7 @@ def test_two_requests_at_once_and_long_heads_are_not_cached() -> None:
 def test_a_full_cache_is_emptied() -> None:
     cache = RequestHeadCache(max_heads=10)
     for number in range(11):
-        cache.add(request(b"ab", b"traceparent: %d" % number), start_push, URL, 2)
+        cache.add(request(b"ab", b"traceparent: %d" % number), push, URL, 2)
     assert cache.find(request(b"ab", b"traceparent: 0")) is None
     assert cache.find(request(b"ab", b"traceparent: 10")) is not None
 

@@ -179,6 +179,7 @@ async def test_an_unusable_directory_raises_a_config_error_with_the_setting(tmp_
 async def test_a_removed_journal_is_created_again(journal: Journal) -> None:
     await journal.append([b"removed"])
     journal._file.path.unlink()
+    assert not await journal.append([b"x"], unless_empty=True)
     assert not journal.has_records
     await journal.append([b"kept"])
     assert journal.has_records
