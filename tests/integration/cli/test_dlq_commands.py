@@ -109,8 +109,8 @@ async def test_errors_show_the_detail_of_the_broker(url: str) -> None:
     for arguments, token, detail in (
         (("ls",), "", "--token"),
         (("ls",), "wrong", "not one of those"),
-        (("purge", "--yes"), "s3cret", "name what is meant"),
-        (("show", "7"), "s3cret", "there is no dead letter 7"),
+        (("purge", "--yes"), "s3cret", "No dead letters are selected"),
+        (("show", "7"), "s3cret", "7"),
     ):
         result = await run(url, *arguments, token=token)
         assert isinstance(result.exception, PenstockError)

@@ -72,9 +72,9 @@ async def test_a_run_queue_is_paused_limited_and_resumed(url: str, prefix: str) 
 
 
 async def test_errors_show_the_detail_of_the_broker_or_of_the_command(url: str, prefix: str) -> None:
-    refused = await run(url, "limit", prefix, "many")
+    refused = await run(url, "limit", f"{prefix}-run", "many")
     assert isinstance(refused.exception, InvalidRequest)
-    refused = await run(url, "limit", prefix, "0")
+    refused = await run(url, "limit", f"{prefix}-run", "0")
     assert isinstance(refused.exception, PenstockError)
     assert "concurrency" in refused.exception.detail
     async with Client(url, QUICK) as client:
