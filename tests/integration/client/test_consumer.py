@@ -250,7 +250,7 @@ async def test_a_handler_that_does_not_finish_is_cancelled_and_its_message_given
 async def test_a_waiting_consumer_stops_at_once(client: Client, queue: str) -> None:
     consumer = client.consume(queue, print, concurrency=3, wait_s=120, grace_s=120)
     ending = asyncio.create_task(consumer.run())
-    await wait_until_async(lambda: _is(len(consumer._waiting_pops) == 3), 10, "all pops are under way")
+    await wait_until_async(lambda: _is(len(consumer._pending_pops) == 3), 10, "all pops are under way")
     consumer.stop()
     consumer.stop()
     await asyncio.wait_for(ending, 30)
