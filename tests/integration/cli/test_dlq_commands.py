@@ -14,14 +14,14 @@ from typer.testing import CliRunner, Result
 from penstock.cli.dlq_tables import draw_sparkline
 from penstock.cli.main import app
 from penstock.errors import ComponentFailed, PenstockError
-from tests.integration.client.served import serving
+from tests.integration.client.broker_server import run_broker
 
 WIDE = {"COLUMNS": "200"}
 
 
 @pytest_asyncio.fixture
 async def url(database_url: str) -> AsyncIterator[str]:
-    async with serving(database_url, dlq_tokens="ops=s3cret", metrics_enabled=False) as address:
+    async with run_broker(database_url, dlq_tokens="ops=s3cret", metrics_enabled=False) as address:
         yield address
 
 
