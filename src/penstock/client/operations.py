@@ -124,7 +124,7 @@ class Operations:
     ) -> Sequence[Operation | None]:
         """Return the operations that finished in time, in order; None for others.
 
-        `must_exist`: a broker returned these ids, so one that is not found is in the journal of another.
+        `must_exist`: a broker returned these ids, so an unknown id belongs to the journal of another broker.
         """
         deadline = time.monotonic() + timeout_s
         waits = [

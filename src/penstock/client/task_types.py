@@ -84,7 +84,7 @@ class Settled(Struct, frozen=True, rename="camel"):
 
 
 class TaskResult(Struct, frozen=True, rename="camel"):
-    """The result of one of many. If it was refused, `code` and `error` say why, and nothing changed."""
+    """The result of one task of a batch. A refused request changes nothing; `code` and `error` say why."""
 
     id: str
     success: bool

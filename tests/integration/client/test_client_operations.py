@@ -10,7 +10,6 @@ import pytest_asyncio
 from penstock.client import Client, ClientSettings, Message, NewMessage, Results, WrongState
 from penstock.client.messages import PushResult
 from tests.integration.client.broker_server import FAST_RETRIES, run_broker
-from tests.integration.databases import new_database
 from tests.waiting import wait_until_async
 
 MIN_THRESHOLD = 1e-9
@@ -19,14 +18,8 @@ POLL = ClientSettings(queued_operation_behavior="poll", queued_operation_timeout
 
 
 @pytest_asyncio.fixture
-async def database(postgres_url: str, template: str) -> AsyncIterator[str]:
-    async with new_database(postgres_url, template) as url:
-        yield url
-
-
-@pytest_asyncio.fixture
-async def overloaded_url(database: str) -> AsyncIterator[str]:
-    async with run_broker(database, load_push=MIN_THRESHOLD, load_ack=MIN_THRESHOLD) as url:
+async def overloaded_url(database_url: str) -> AsyncIterator[str]:
+    async with run_broker(database_url, load_push=MIN_THRESHOLD, load_ack=MIN_THRESHOLD) as url:
         yield url
 
 
@@ -45,7 +38,7 @@ async def push_until_deferred(client: Client, queue: str) -> tuple[list[int], Re
 
 
 async def test_deferred_pushes_keep_their_order_and_can_be_awaited(overloaded_url: str, queue: str) -> None:
-    async with Client(overloaded_url, FAST_RETRIES) as client, Client(overloaded_url, POLL) as polling:
+    async with Client(overloaded_url, FAST_RETRIES) as client, Client(overloaded_url, POLL) as polling_client:
         numbers, results = await push_until_deferred(client, queue)
         assert results.queued is not None
         assert results.queued.reason in ("system_busy", "maintaining_order")
@@ -55,7 +48,7 @@ async def test_deferred_pushes_keep_their_order_and_can_be_awaited(overloaded_ur
         [pushed] = operation.pushed
         assert pushed.message_id == results[0].message_id
 
-        executed = await polling.push_many(NewMessage(queue, n) for n in ("a", "b"))
+        executed = await polling_client.push_many(NewMessage(queue, n) for n in ("a", "b"))
         assert executed.queued is None
         messages = await client.pop(queue, batch=1000)
         assert [message.data for message in messages] == [*numbers, "a", "b"]
@@ -68,7 +61,7 @@ async def test_deferred_pushes_keep_their_order_and_can_be_awaited(overloaded_ur
 
         if not await is_ack_deferred():
             await wait_until_async(is_ack_deferred, 30, "an ack is deferred")
-        assert all(result.success for result in await polling.ack_many(messages))
+        assert all(result.success for result in await polling_client.ack_many(messages))
         assert await client.pop(queue) == []
 
 
@@ -90,7 +83,7 @@ async def test_consumers_and_buffers_work_with_an_overloaded_broker(overloaded_u
             async def is_complete() -> bool:
                 return len(handled) >= len(numbers)
 
-            await wait_until_async(is_complete, 60, "everything is handled")
+            await wait_until_async(is_complete, 60, "all messages are handled")
         assert handled == numbers
         assert lost == []
 

@@ -18,8 +18,8 @@ from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.supervision.component import running
 from tests.integration.client.broker_server import FAST_RETRIES, run_broker
 
-UNLIMITED_RETRIES = ClientSettings(retry_delay_s=0.05, max_retry_delay_s=0.3, retry_attempts=1000)
-POLL = replace(UNLIMITED_RETRIES, queued_operation_behavior="poll", queued_operation_timeout_s=60)
+MANY_RETRIES = ClientSettings(retry_delay_s=0.05, max_retry_delay_s=0.3, retry_attempts=1000)
+POLL = replace(MANY_RETRIES, queued_operation_behavior="poll", queued_operation_timeout_s=60)
 
 
 class StoppablePostgres:
@@ -57,7 +57,7 @@ async def test_pushes_and_consumers_survive_a_stop_of_postgresql(
         if len(set(handled)) == 4:
             complete.set()
 
-    async with run_broker(postgres.server.url) as url, Client(url, UNLIMITED_RETRIES) as client:
+    async with run_broker(postgres.server.url) as url, Client(url, MANY_RETRIES) as client:
         await client.push_many(NewMessage(queue, n) for n in range(2))
         async with client.consume(queue, handle, batch=10, wait_s=1):
             await postgres.stop()
@@ -84,7 +84,7 @@ async def test_without_a_journal_pushes_are_retried_until_postgresql_is_back(
 ) -> None:
     async with (
         run_broker(postgres.server.url, journal_mb=0) as url,
-        Client(url, UNLIMITED_RETRIES) as client,
+        Client(url, MANY_RETRIES) as client,
     ):
         await client.push(queue, 0)
         await postgres.stop()
@@ -99,12 +99,10 @@ async def test_without_a_journal_pushes_are_retried_until_postgresql_is_back(
         assert [message.data for message in await client.pop(queue, batch=9)] == [0, 1]
 
 
-async def test_clients_reconnect_to_a_restarted_broker(
-    postgres_url: str, database_url: str, queue: str
-) -> None:
+async def test_clients_reconnect_to_a_restarted_broker(database_url: str, queue: str) -> None:
     port = any_free_port()
     handled = asyncio.Event()
-    async with Client(f"http://127.0.0.1:{port}", UNLIMITED_RETRIES) as client:
+    async with Client(f"http://127.0.0.1:{port}", MANY_RETRIES) as client:
         async with run_broker(database_url, port):
             await client.push(queue, 1)
         with pytest.raises(NoAnswer):
