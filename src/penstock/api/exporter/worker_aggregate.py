@@ -2,8 +2,8 @@
 
 Every process writes its samples to its worker slot once a second, and always before it answers a scrape. The
 process that answers next therefore knows at least as much, so a counter never decreases from one scrape to
-the next. The counters of a killed process stay in its slot, and the process that takes over the slot continues
-from them; the gauges of a killed process are dropped. A single process writes nothing.
+the next. The counters of a killed process stay in its slot, and the process that takes over the slot
+continues from them; the gauges of a killed process are dropped. A single process writes nothing.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ async def test_a_push_in_reverse_order_locks_the_first_partition_first(
     async with database.connection() as connection, connection.transaction():
         await connection.execute(lock_position.replace("$1", "'first'"))
         if operation == "push":
-            work = asyncio.create_task(broker.push(DEFAULT_SCOPE, MESSAGES))
+            work: asyncio.Task[object] = asyncio.create_task(broker.push(DEFAULT_SCOPE, MESSAGES))
         else:
             work = asyncio.create_task(broker.transaction(DEFAULT_SCOPE, MESSAGES, []))
         await wait_until_async(lambda: is_waiting_for_lock(database), 20, "the push waits for the position")
