@@ -71,7 +71,8 @@ class ScriptBatcher(Generic[Item, Result]):
     async def drain(self) -> None:
         """Wait until no request waits or is in flight."""
         while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            # `gather` would return at once for tasks that are done but not removed yet (Python 3.12).
+            await asyncio.wait(self._tasks)
 
     async def _run(self, shard: int) -> None:
         pending = self._pending[shard]
