@@ -440,7 +440,10 @@ def main() -> None:
     if options.quick:
         options.rows, options.few, options.purge, options.deaths = 20_000, 1_000, 4_000, 1_600
         options.rounds, options.death_rounds, options.repeats, options.quiet_s = 1, 1, 10, 1
-    asyncio.run(run(options, Console()))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 120
+    asyncio.run(run(options, console))
 
 
 if __name__ == "__main__":
