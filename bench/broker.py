@@ -1,6 +1,6 @@
-"""`make bench-broker`: Penstock's broker beside its peers, on one PostgreSQL, with the same messages.
+"""`make bench-broker`: compare Penstock's broker with its peers on one PostgreSQL, with the same messages.
 
-Peers speak to PostgreSQL directly; Penstock is reached over HTTP, and its broker runs on the same machine.
+Peers call PostgreSQL directly. Penstock is called over HTTP, and its broker runs on the same machine.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import uvloop
 from rich.console import Console
 
-from bench import deep, harness, waiting
+from bench import delivery_latency, harness, large_log
 from bench.contestants.contestant import Contestant
-from bench.contestants.floor import Copy, Insert
 from bench.contestants.penstock import Penstock
+from bench.contestants.plain_table import CopyToTable, InsertIntoTable
 from bench.harness import Entry, Results
-from bench.payloads import payloads
-from bench.servers import RunningBroker, Servers, servers, wal_position
+from bench.payloads import generate_payloads
+from bench.servers import RunningBroker, Servers, run_servers, wal_position
 
 PARTITIONS = 64
 OURS = "penstock"
-COPY = "floor: COPY"
+COPY = CopyToTable.name
 CONTESTANTS = (OURS, "pgmq", "pgqueuer", "procrastinate", "floor")
-WARM_UP = 200
-CALM_S = 60
-"""A machine that stops for a second must not make the broker put pushes off, which would end the run."""
+RATIO_SUFFIXES = {"pgmq": "pgmq", COPY: "copy"}
+WARM_UP_MESSAGES = 200
+LOAD_WAIT_S = 60
+"""High enough that the broker defers no push when the machine stops for a second: a 202 would end the run."""
 SMALL_BYTES = 60
 
 
@@ -76,226 +76,239 @@ PACKAGES = (
 )
 
 
-class Bench:
-    def __init__(self, running: Servers, scale: float, cap_s: float) -> None:
-        self._servers = running
+class Benchmark:
+    """Measures contestants, with the CPU time and write-ahead log that they use."""
+
+    def __init__(self, servers: Servers, scale: float, max_turn_s: float) -> None:
+        self._servers = servers
         self._scale = scale
-        self._cap_s = cap_s
+        self._max_turn_s = max_turn_s
         self._observer: asyncpg.Connection | None = None
 
-    async def observe(self) -> None:
+    async def open(self) -> None:
+        """Connect to PostgreSQL to read its counters."""
         self._observer = await asyncpg.connect(self._servers.postgres.url)
 
     def entry(self, scenario: Scenario, contestant: Contestant) -> Entry:
         total = max(int(scenario.messages * self._scale), scenario.size * scenario.connections)
 
         async def measure(number: int) -> tuple[float, dict[str, float]]:
-            messages = payloads(total, seed=number)
+            messages = generate_payloads(total, seed=number)
             if scenario.consume:
                 await contestant.prepare_consume(scenario.size, messages)
             else:
                 await contestant.prepare_push(scenario.size, messages)
-            held = await contestant.held()
+            count_before = await contestant.count_messages()
             gc.collect()
-            gc.freeze()  # the collector must not walk what was prepared
-            before = await self._gauges(contestant)
+            gc.freeze()  # the garbage collector must not scan the prepared objects
+            before = await self._read_counters(contestant)
             started = time.perf_counter()
-            deadline = started + self._cap_s
+            deadline = started + self._max_turn_s
             if scenario.consume:
                 handled = await contestant.consume(scenario.size, scenario.connections, total, deadline)
             else:
                 handled = await contestant.push(scenario.connections, deadline)
             took_s = time.perf_counter() - started
-            after = await self._gauges(contestant)
+            after = await self._read_counters(contestant)
             gc.unfreeze()
-            really = abs(await contestant.held() - held)
-            if handled != really:
+            handled_in_database = abs(await contestant.count_messages() - count_before)
+            if handled != handled_in_database:
                 raise RuntimeError(
-                    f"{contestant.name}, {scenario.name}: counted {handled} messages, "
-                    f"but the database says {really}"
+                    f"{contestant.name}, {scenario.name}: the contestant counted {handled} messages, "
+                    f"the database {handled_in_database}."
                 )
             per_message = {name: (after[name] - before[name]) / handled for name in before}
             return handled / took_s, per_message | {"messages": handled, "seconds": round(took_s, 3)}
 
         return Entry(scenario.name, contestant.name, measure)
 
-    async def small_wal(self, contestant: Contestant) -> int:
-        """Bytes of write-ahead log per message of SMALL_BYTES bytes, pushed one by one.
+    async def small_message_wal_bytes(self, contestant: Contestant) -> int:
+        """Return the bytes of write-ahead log per message of SMALL_BYTES bytes, pushed one by one.
 
-        The least of three: right after a checkpoint the first touch of a page logs all of it.
+        This is the minimum of three runs: after a checkpoint, the first change of a page logs the whole page.
         """
-        return min([await self._small_wal(contestant) for _ in range(3)])
+        return min([await self._small_message_wal_bytes(contestant) for _ in range(3)])
 
-    async def _small_wal(self, contestant: Contestant) -> int:
+    async def _small_message_wal_bytes(self, contestant: Contestant) -> int:
         count = max(int(4_000 * self._scale), 200)
         await contestant.prepare_push(1, [f'{{"order":"{n:0{SMALL_BYTES - 12}}"}}' for n in range(count)])
-        before = await self._gauges(contestant)
-        sent = await contestant.push(50, time.perf_counter() + self._cap_s)
-        after = await self._gauges(contestant)
+        before = await self._read_counters(contestant)
+        sent = await contestant.push(50, time.perf_counter() + self._max_turn_s)
+        after = await self._read_counters(contestant)
         return round((after["wal_bytes"] - before["wal_bytes"]) / sent)
 
-    async def _gauges(self, contestant: Contestant) -> dict[str, float]:
+    async def _read_counters(self, contestant: Contestant) -> dict[str, float]:
         assert self._observer is not None
         assert self._servers.postgres_processes is not None
-        gauges = {
+        counters = {
             "client_cpu_us": time.process_time() * 1e6,
             "wal_bytes": float(await wal_position(self._observer)),
             "postgres_cpu_us": self._servers.postgres_processes.cpu_s() * 1e6,
         }
         if isinstance(contestant, Penstock):
-            gauges["broker_cpu_us"] = contestant.broker.processes.cpu_s() * 1e6
-        return gauges
+            counters["broker_cpu_us"] = contestant.broker.processes.cpu_s() * 1e6
+        return counters
 
 
-async def contestants(
-    running: Servers,
+async def create_contestants(
+    servers: Servers,
     broker: RunningBroker,
-    two: RunningBroker | None,
-    chosen: list[str],
+    two_worker_broker: RunningBroker | None,
+    names: list[str],
     console: Console,
 ) -> tuple[list[Contestant], list[Contestant]]:
-    """Who pushes and who consumes. A peer that is not installed is left out, visibly."""
-
-    def ours(name: str, on: RunningBroker = broker, partitions: int = PARTITIONS, **how: bool) -> Contestant:
-        return Penstock(name, on, partitions=partitions, **how)
-
-    plain = ours(OURS)
+    """Return the contestants that push and those that consume, and report peers that are not installed."""
+    penstock = Penstock(OURS, broker, partitions=PARTITIONS)
     pushing: list[Contestant] = [
-        plain,
-        ours(f"{OURS}, own ids", keyed=True),
-        ours(f"{OURS}, 1 partition", partitions=1),
+        penstock,
+        Penstock(f"{OURS}, own ids", broker, partitions=PARTITIONS, own_ids=True),
+        Penstock(f"{OURS}, 1 partition", broker, partitions=1),
     ]
-    consuming: list[Contestant] = [plain, ours(f"{OURS}, autoAck", auto_ack=True)]
-    if two is not None:
-        both = ours(f"{OURS}, 2 workers", two)
-        pushing.append(both)
-        consuming.append(both)
-    for name, find in (("pgmq", _pgmq), ("pgqueuer", _pgqueuer), ("procrastinate", _procrastinate)):
-        if name not in chosen:
+    consuming: list[Contestant] = [
+        penstock,
+        Penstock(f"{OURS}, autoAck", broker, partitions=PARTITIONS, auto_ack=True),
+    ]
+    if two_worker_broker is not None:
+        two_workers = Penstock(f"{OURS}, 2 workers", two_worker_broker, partitions=PARTITIONS)
+        pushing.append(two_workers)
+        consuming.append(two_workers)
+    for name, import_peer in (
+        ("pgmq", _import_pgmq),
+        ("pgqueuer", _import_pgqueuer),
+        ("procrastinate", _import_procrastinate),
+    ):
+        if name not in names:
             continue
         try:
-            kind = find()
+            create_peer = import_peer()
         except ImportError as error:
-            console.print(f"left out, not installed: {error.name} (make setup-bench brings it)")
+            console.print(f"Skipped: {error.name} is not installed. Install it with `make setup-bench`.")
             continue
-        peer = kind(await running.database(name))
+        peer = create_peer(await servers.create_database(name))
         pushing.append(peer)
         consuming.append(peer)
-    if "floor" in chosen:
-        floor = await running.database("floor")
-        pushing += [Copy(floor), Insert(floor)]
+    if "floor" in names:
+        url = await servers.create_database("floor")
+        pushing += [CopyToTable(url), InsertIntoTable(url)]
     return pushing, consuming
 
 
-def _pgmq() -> Callable[[str], Contestant]:
+def _import_pgmq() -> Callable[[str], Contestant]:
     from bench.contestants.pgmq import Pgmq
 
     return Pgmq
 
 
-def _pgqueuer() -> Callable[[str], Contestant]:
+def _import_pgqueuer() -> Callable[[str], Contestant]:
     from bench.contestants.pgqueuer import Pgqueuer
 
     return Pgqueuer
 
 
-def _procrastinate() -> Callable[[str], Contestant]:
+def _import_procrastinate() -> Callable[[str], Contestant]:
     from bench.contestants.procrastinate import Procrastinate
 
     return Procrastinate
 
 
-async def two_workers(running: Servers) -> RunningBroker | None:
-    """A broker of two processes, or None while `serve` runs only one."""
-    broker = await running.broker("penstock_two", workers=2, load_wait_s=CALM_S)
-    busy = [mb for mb in broker.processes.resident_mb() if mb > 40]
-    return broker if len(busy) >= 2 else None
+async def start_two_workers(servers: Servers) -> RunningBroker | None:
+    """Start a broker with two workers. Return None if it runs only one."""
+    broker = await servers.start_broker("penstock_two", workers=2, load_wait_s=LOAD_WAIT_S)
+    workers = [mb for mb in broker.processes.resident_mb() if mb > 40]
+    return broker if len(workers) >= 2 else None
 
 
 async def run(options: argparse.Namespace, console: Console) -> Results:
     results = Results()
-    with servers() as running:
-        broker = await running.broker("penstock_one", load_wait_s=CALM_S)
-        two = None if options.quick else await two_workers(running)
-        if two is None and not options.quick:
-            console.print("left out: two workers (this broker runs one process)")
-        pushing, consuming = await contestants(running, broker, two, options.contestants, console)
-        bench = Bench(running, options.scale, options.cap)
-        await bench.observe()
-        everyone = list(dict.fromkeys([*pushing, *consuming]))
+    with run_servers() as servers:
+        broker = await servers.start_broker("penstock_one", load_wait_s=LOAD_WAIT_S)
+        two_worker_broker = None if options.quick else await start_two_workers(servers)
+        if two_worker_broker is None and not options.quick:
+            console.print("Skipped: two workers, because this broker runs only one.")
+        pushing, consuming = await create_contestants(
+            servers, broker, two_worker_broker, options.contestants, console
+        )
+        benchmark = Benchmark(servers, options.scale, options.max_turn_s)
+        await benchmark.open()
+        contestants = list(dict.fromkeys([*pushing, *consuming]))
         connections = max(scenario.connections for scenario in SCENARIOS)
-        for contestant in everyone:
+        for contestant in contestants:
             await contestant.open(connections)
         await _warm_up(pushing, consuming)
         entries = [
-            bench.entry(scenario, contestant)
+            benchmark.entry(scenario, contestant)
             for scenario in SCENARIOS
             for contestant in (consuming if scenario.consume else pushing)
             if not scenario.consume or contestant.can_consume(scenario.size)
         ]
-        # Before the rounds: the log is the whole server's, and what is vacuumed after them goes there too.
+        # Before the rounds: the whole server shares one log, and vacuuming after the rounds writes to it too.
         results.extra["wal_bytes_small_message"] = {
-            contestant.name: await bench.small_wal(contestant)
+            contestant.name: await benchmark.small_message_wal_bytes(contestant)
             for contestant in pushing
             if contestant.name in (OURS, "pgmq")
         }
         with harness.progress_bar(console) as progress:
             await harness.interleave(entries, options.rounds, results, progress)
-        for contestant in everyone:
+        for contestant in contestants:
             await contestant.close()
         results.extra["broker_memory_mb"] = round(broker.processes.resident_mb()[0], 1)
-        if two is not None:
-            results.extra["broker_memory_mb_2_workers"] = [round(mb, 1) for mb in two.processes.resident_mb()]
-        console.print("latency of a push to a consumer that waits …")
-        results.extra["push_to_waiting_consumer_ms"] = await waiting.latencies(broker, options.latencies)
+        if two_worker_broker is not None:
+            results.extra["broker_memory_mb_2_workers"] = [
+                round(mb, 1) for mb in two_worker_broker.processes.resident_mb()
+            ]
+        console.print("Measuring the latency of a push to a waiting consumer …")
+        results.extra["push_to_waiting_consumer_ms"] = await delivery_latency.measure_latencies(
+            broker, options.latency_samples
+        )
         if options.rows:
-            console.print(f"loading {options.rows:,} messages into 10,000 partitions …")
-            results.extra["deep"] = await deep.compare(
-                running, options.rows, options.deep_rounds, options.deep_moved
+            console.print(f"Loading {options.rows:,} messages into {large_log.PARTITIONS:,} partitions …")
+            results.extra["deep"] = await large_log.compare(
+                servers, options.rows, options.large_log_rounds, options.large_log_messages
             )
     return results
 
 
 async def _warm_up(pushing: list[Contestant], consuming: list[Contestant]) -> None:
-    """Connections, caches and plans are there before the first round."""
-    messages = payloads(WARM_UP, seed=-1)
+    """Fill caches and prepare connections and plans before the first round."""
+    messages = generate_payloads(WARM_UP_MESSAGES, seed=-1)
     for contestant in pushing:
         for size in (1, 10):
             await contestant.prepare_push(size, messages)
             await contestant.push(50, time.perf_counter() + 5)
     for contestant in consuming:
         await contestant.prepare_consume(1, messages)
-        await contestant.consume(1, 16, WARM_UP, time.perf_counter() + 2)
+        await contestant.consume(1, 16, WARM_UP_MESSAGES, time.perf_counter() + 2)
 
 
-def spread(results: Results) -> dict[str, list[float]]:
-    """Each ratio in every round."""
-    found = {
-        f"{scenario.name}_vs_{short}": results.ratio_rounds(scenario.name, OURS, other)
+def ratio_rounds(results: Results) -> dict[str, list[float]]:
+    """Return each ratio in every round."""
+    rounds = {
+        f"{scenario.name}_vs_{suffix}": results.ratio_rounds(scenario.name, OURS, other)
         for scenario in SCENARIOS
-        for other, short in (("pgmq", "pgmq"), (COPY, "copy"))
+        for other, suffix in RATIO_SUFFIXES.items()
     }
-    return {name: [round(value, 3) for value in values] for name, values in found.items() if values}
+    return {name: [round(value, 3) for value in values] for name, values in rounds.items() if values}
 
 
 def ratios(results: Results) -> dict[str, float]:
-    found: dict[str, float | None] = {}
+    """Return the median of each ratio over the rounds."""
+    medians: dict[str, float | None] = {}
     for scenario in SCENARIOS:
-        for other, short in (("pgmq", "pgmq"), (COPY, "copy")):
-            found[f"{scenario.name}_vs_{short}"] = results.ratio(scenario.name, OURS, other)
-    found |= results.extra.get("deep", {}).get("ratios", {})
-    return {name: value for name, value in found.items() if value is not None}
+        for other, suffix in RATIO_SUFFIXES.items():
+            medians[f"{scenario.name}_vs_{suffix}"] = results.ratio(scenario.name, OURS, other)
+    medians |= results.extra.get("deep", {}).get("ratios", {})
+    return {name: value for name, value in medians.items() if value is not None}
 
 
-def show(results: Results, console: Console) -> None:
+def print_results(results: Results, console: Console) -> None:
     for scenario in SCENARIOS:
         rows = []
         for contestant in results.contestants():
             rate = results.rate(scenario.name, contestant)
             if rate is None:
                 continue
-            ours = results.ratio(scenario.name, contestant, "pgmq")
-            counts: list[Any] = [
+            ratio = results.ratio(scenario.name, contestant, "pgmq")
+            counts = [
                 results.count(scenario.name, contestant, name)
                 for name in ("wal_bytes", "postgres_cpu_us", "broker_cpu_us", "client_cpu_us")
             ]
@@ -303,12 +316,12 @@ def show(results: Results, console: Console) -> None:
                 [
                     contestant,
                     f"{rate:,.0f}",
-                    "" if ours is None else f"{ours:.2f}",
+                    "" if ratio is None else f"{ratio:.2f}",
                     *("" if count is None else f"{count:,.0f}" for count in counts),
                 ]
             )
         heads = ["", "messages/s", "× pgmq", "WAL B/msg", "postgres µs/msg", "broker µs/msg", "client µs/msg"]
-        console.print(harness.table(scenario.title, heads, rows))
+        console.print(harness.build_table(scenario.title, heads, rows))
     latency = results.extra["push_to_waiting_consumer_ms"]
     console.print(
         f"push → waiting consumer: p50 {latency['p50']:.1f} ms, p95 {latency['p95']:.1f} ms; "
@@ -319,7 +332,7 @@ def show(results: Results, console: Console) -> None:
     )
     console.print(f"write-ahead log per message of {SMALL_BYTES} bytes, pushed one by one: {small}")
     if "deep" in results.extra:
-        console.print(deep.table(results.extra["deep"]))
+        console.print(large_log.build_table(results.extra["deep"]))
 
 
 def plot(results: Results, path: Path) -> None:
@@ -327,50 +340,65 @@ def plot(results: Results, path: Path) -> None:
     for scenario in SCENARIOS:
         rates = {c: results.rate(scenario.name, c) for c in results.contestants()}
         panels[scenario.title] = {name: rate for name, rate in rates.items() if rate is not None}
-    harness.bars(path, "Penstock over HTTP beside direct SQL", panels, "messages per second", OURS)
+    title = "Penstock over HTTP, peers over direct SQL"
+    harness.plot_bars(path, title, panels, "messages per second", OURS)
 
 
-def parse() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke run: one short round, few messages")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=2_000_000, help="messages stored for the deep comparison")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages per turn")
     parser.add_argument(
-        "--cap", type=float, default=2.0, help="seconds after which a turn begins nothing new"
+        "--rows",
+        type=int,
+        default=2_000_000,
+        help="stored messages of the database that is compared with an empty one; 0: no comparison",
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the messages per turn")
+    parser.add_argument(
+        "--cap",
+        dest="max_turn_s",
+        metavar="SECONDS",
+        type=float,
+        default=2.0,
+        help="seconds after which a turn starts no more requests",
     )
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
-    parser.add_argument("--results", type=Path, default=harness.RESULTS, help="where JSON and plot go")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=harness.RESULTS_DIRECTORY,
+        help="directory of the JSON file and the plot",
+    )
     options = parser.parse_args()
-    options.latencies, options.deep_rounds, options.deep_moved = 200, 5, 20_000
+    options.latency_samples, options.large_log_rounds, options.large_log_messages = 200, 5, 20_000
     if options.quick:
-        options.rounds, options.scale, options.cap = 1, 0.05, 1.0
+        options.rounds, options.scale, options.max_turn_s = 1, 0.05, 1.0
         options.rows = min(options.rows, 20_000)
-        options.latencies, options.deep_rounds, options.deep_moved = 20, 1, 1_000
+        options.latency_samples, options.large_log_rounds, options.large_log_messages = 20, 1, 1_000
     return options
 
 
 def main() -> None:
-    options = parse()
+    options = parse_arguments()
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 120
-    environment = harness.environment(PACKAGES)
+    environment = harness.describe_environment(PACKAGES)
     started = time.perf_counter()
     results = uvloop.run(run(options, console))
     results.extra["wal_bytes_per_message"] = {
-        scenario.name: round(statistics.median(m.counts["wal_bytes"] for m in found), 1)
+        scenario.name: round(statistics.median(m.counts["wal_bytes"] for m in measurements), 1)
         for scenario in SCENARIOS
-        if (found := results.of(scenario.name, OURS))
+        if (measurements := results.select(scenario.name, OURS))
     }
-    results.extra["ratio_rounds"] = spread(results)
-    found = ratios(results)
-    path = harness.write_json(options.results, "broker", results, found, UNITS, environment)
+    rounds = results.extra["ratio_rounds"] = ratio_rounds(results)
+    medians = ratios(results)
+    path = harness.write_json(options.results, "broker", results, medians, UNITS, environment)
     plot(results, path.with_suffix(".png"))
-    show(results, console)
-    rounds = results.extra["ratio_rounds"]
-    rows = [[n, f"{v:.2f}", " ".join(f"{r:.2f}" for r in rounds.get(n, ()))] for n, v in found.items()]
-    console.print(harness.table("ratios", ["", "median", "in each round"], rows))
+    print_results(results, console)
+    rows = [[n, f"{v:.2f}", " ".join(f"{r:.2f}" for r in rounds.get(n, ()))] for n, v in medians.items()]
+    console.print(harness.build_table("ratios", ["", "median", "in each round"], rows))
     console.print(f"{path.name} and its plot are in {options.results}; {time.perf_counter() - started:.0f} s")
 
 

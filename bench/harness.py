@@ -1,7 +1,7 @@
-"""What every benchmark needs: interleaved rounds, medians, a table, a JSON file and a plot.
+"""Shared parts of the benchmarks: interleaved rounds, medians, tables, the JSON file and the plot.
 
-Contestants take turns within a round (A B C, A B C, …), so that whatever else the machine does hits all of
-them alike; a ratio is taken inside each round and its median over the rounds is what is reported.
+Contestants take turns within a round (A B C, A B C, …), so that other load on the machine slows all of them
+alike. A ratio is computed within each round, and its median over the rounds is reported.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS_DIRECTORY = Path(__file__).parent / "results"
 
 
 @dataclass(slots=True)
 class Measurement:
-    """One contestant in one scenario in one round. `rate` is per second; the rest is whatever was counted."""
+    """The result of one contestant in one scenario and round: a rate per second and further counts."""
 
     scenario: str
     contestant: str
@@ -38,7 +38,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A contestant's turn in a scenario: what to prepare, untimed, and what to measure."""
+    """A contestant in a scenario. `measure` takes the round's number and returns a rate and counts."""
 
     scenario: str
     contestant: str
@@ -46,32 +46,35 @@ class Entry:
 
 
 class Results:
-    """Everything measured so far, and the medians of it."""
+    """All measurements of a run and their medians. `extra` holds further sections of the JSON file."""
 
     def __init__(self) -> None:
         self.measurements: list[Measurement] = []
         self.extra: dict[str, Any] = {}
 
-    def of(self, scenario: str, contestant: str) -> list[Measurement]:
+    def select(self, scenario: str, contestant: str) -> list[Measurement]:
+        """Return the measurements of a contestant in a scenario, in the order of the rounds."""
         return [m for m in self.measurements if (m.scenario, m.contestant) == (scenario, contestant)]
 
     def rate(self, scenario: str, contestant: str) -> float | None:
-        found = [m.rate for m in self.of(scenario, contestant)]
-        return statistics.median(found) if found else None
+        """Return the median rate, or None if the contestant did not take part."""
+        rates = [m.rate for m in self.select(scenario, contestant)]
+        return statistics.median(rates) if rates else None
 
     def count(self, scenario: str, contestant: str, name: str) -> float | None:
-        found = [m.counts[name] for m in self.of(scenario, contestant) if name in m.counts]
-        return statistics.median(found) if found else None
+        """Return the median of a count, or None if it was not measured."""
+        values = [m.counts[name] for m in self.select(scenario, contestant) if name in m.counts]
+        return statistics.median(values) if values else None
 
     def ratio(self, scenario: str, contestant: str, other: str) -> float | None:
-        """The median over the rounds of contestant ÷ other within the round."""
-        found = self.ratio_rounds(scenario, contestant, other)
-        return statistics.median(found) if found else None
+        """Return the median over the rounds of contestant ÷ other within the round."""
+        rounds = self.ratio_rounds(scenario, contestant, other)
+        return statistics.median(rounds) if rounds else None
 
     def ratio_rounds(self, scenario: str, contestant: str, other: str) -> list[float]:
-        """The ratio of every round: how far apart they are tells how much the median is worth."""
-        others = {m.round: m.rate for m in self.of(scenario, other)}
-        return [m.rate / others[m.round] for m in self.of(scenario, contestant) if others.get(m.round)]
+        """Return the ratio of every round. Their spread shows how reliable the median is."""
+        others = {m.round: m.rate for m in self.select(scenario, other)}
+        return [m.rate / others[m.round] for m in self.select(scenario, contestant) if others.get(m.round)]
 
     def scenarios(self) -> list[str]:
         return list(dict.fromkeys(m.scenario for m in self.measurements))
@@ -90,13 +93,13 @@ async def interleave(
     total = rounds * sum(map(len, by_scenario.values()))
     task = progress.add_task("measuring", total=total) if progress else None
     for number in range(rounds):
-        for scenario, turns in by_scenario.items():
-            # The first place goes round, so that nobody always comes after the same neighbour.
-            shift = number % len(turns)
-            for entry in turns[shift:] + turns[:shift]:
+        for scenario, scenario_entries in by_scenario.items():
+            # Each round starts with another entry, so that no entry always follows the same neighbour.
+            shift = number % len(scenario_entries)
+            for entry in scenario_entries[shift:] + scenario_entries[:shift]:
                 if progress and task is not None:
-                    words = f"round {number + 1}/{rounds}  {scenario}  {entry.contestant}"
-                    progress.update(task, description=words, refresh=True)
+                    description = f"round {number + 1}/{rounds}  {scenario}  {entry.contestant}"
+                    progress.update(task, description=description, refresh=True)
                 rate, counts = await entry.measure(number)
                 results.measurements.append(Measurement(scenario, entry.contestant, number, rate, counts))
                 if progress and task is not None:
@@ -104,7 +107,7 @@ async def interleave(
 
 
 def progress_bar(console: Console) -> Progress:
-    """A bar that draws only when told to, so that drawing takes nothing from what is measured."""
+    """Return a bar that draws only on request, so that drawing takes no time from a measurement."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -116,8 +119,8 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def environment(packages: Iterable[str] = ()) -> dict[str, Any]:
-    """The machine and the versions, without anything that names it."""
+def describe_environment(packages: Iterable[str] = ()) -> dict[str, Any]:
+    """Describe the machine and the package versions, without anything that identifies the machine."""
     versions = {}
     for package in packages:
         try:
@@ -143,65 +146,69 @@ def write_json(
     units: dict[str, str],
     environment: dict[str, Any],
 ) -> Path:
+    """Write ratios, medians and every round to `directory`/`name`.json and return the path."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.json"
     medians: dict[str, dict[str, dict[str, float]]] = {}
     for scenario in results.scenarios():
         for contestant in results.contestants():
-            found = results.of(scenario, contestant)
-            if found:
-                names = dict.fromkeys(name for m in found for name in m.counts)
+            measurements = results.select(scenario, contestant)
+            if measurements:
+                count_names = dict.fromkeys(count_name for m in measurements for count_name in m.counts)
                 medians.setdefault(scenario, {})[contestant] = {
-                    "rate": _rounded(results.rate(scenario, contestant)),
-                    **{n: _rounded(results.count(scenario, contestant, n)) for n in names},
+                    "rate": _round_to_4_digits(results.rate(scenario, contestant)),
+                    **{n: _round_to_4_digits(results.count(scenario, contestant, n)) for n in count_names},
                 }
     document = {
-        "ratios": {name: _rounded(value) for name, value in ratios.items()},
+        "ratios": {ratio_name: _round_to_4_digits(value) for ratio_name, value in ratios.items()},
         "units": units,
         "medians": medians,
         **results.extra,
         "environment": environment,
-        "rounds": [asdict(m) | {"rate": _rounded(m.rate)} for m in results.measurements],
+        "rounds": [asdict(m) | {"rate": _round_to_4_digits(m.rate)} for m in results.measurements],
     }
     path.write_text(json.dumps(document, indent=1) + "\n")
     return path
 
 
-def table(title: str, heads: list[str], rows: Iterable[list[str]]) -> Table:
-    """The first column to the left, numbers to the right."""
-    made = Table(title=title, title_justify="left")
-    for place, head in enumerate(heads):
-        made.add_column(head, justify="right" if place else "left", no_wrap=True)
+def build_table(title: str, heads: list[str], rows: Iterable[list[str]]) -> Table:
+    """Build a table whose first column is left-aligned and whose other columns are right-aligned."""
+    table = Table(title=title, title_justify="left")
+    for index, head in enumerate(heads):
+        table.add_column(head, justify="right" if index else "left", no_wrap=True)
     for row in rows:
-        made.add_row(*row)
-    return made
+        table.add_row(*row)
+    return table
 
 
-def bars(
+def plot_bars(
     path: Path, title: str, panels: dict[str, dict[str, float]], unit: str, ours: str, columns: int = 3
 ) -> None:
-    """One panel of horizontal bars per scenario, each bar with its value; ours in colour."""
+    """Draw one panel of labelled horizontal bars per scenario.
+
+    Bars whose name starts with `ours` are blue, the others grey.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot
 
     rows = -(-len(panels) // columns)
-    tallest = max(map(len, panels.values()))
-    figure, axes = pyplot.subplots(rows, columns, figsize=(5.2 * columns, (0.9 + 0.32 * tallest) * rows))
-    flat = list(axes.flat) if hasattr(axes, "flat") else [axes]
-    for axis, (scenario, values) in zip(flat, panels.items(), strict=False):
+    max_bars = max(map(len, panels.values()))
+    figure, axes = pyplot.subplots(rows, columns, figsize=(5.2 * columns, (0.9 + 0.32 * max_bars) * rows))
+    flat_axes = list(axes.flat) if hasattr(axes, "flat") else [axes]
+    for axis, (scenario, values) in zip(flat_axes, panels.items(), strict=False):
         names = list(values)[::-1]
-        heights = [values[name] for name in names]
+        lengths = [values[name] for name in names]
         colours = ["#1f6fb4" if name.startswith(ours) else "#b8bec6" for name in names]
-        drawn = axis.barh(names, heights, color=colours)
-        axis.bar_label(drawn, [_short(value) for value in heights], padding=3, fontsize=8)
+        bars = axis.barh(names, lengths, color=colours)
+        axis.bar_label(bars, [_format_value(value) for value in lengths], padding=3, fontsize=8)
         axis.set_title(scenario, fontsize=10, loc="left")
         axis.set_xlabel(unit, fontsize=8)
         axis.tick_params(labelsize=8)
-        axis.set_xlim(0, max(heights) * 1.18)
+        axis.set_xlim(0, max(lengths) * 1.18)
         axis.spines[["top", "right"]].set_visible(False)
-    for axis in flat[len(panels) :]:
+    for axis in flat_axes[len(panels) :]:
         axis.set_visible(False)
     figure.suptitle(title, fontsize=12, x=0.01, ha="left")
     figure.tight_layout()
@@ -209,9 +216,9 @@ def bars(
     pyplot.close(figure)
 
 
-def _short(value: float) -> str:
+def _format_value(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _rounded(value: float | None) -> float:
+def _round_to_4_digits(value: float | None) -> float:
     return float(f"{value or 0.0:.4g}")

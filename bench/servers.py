@@ -1,6 +1,6 @@
 """The servers of a benchmark: one PostgreSQL for all, Valkey for Penstock's metric events, and brokers.
 
-Everything runs on loopback out of a temporary directory and is gone at the end.
+All servers listen on loopback and keep their data in a temporary directory, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -29,41 +29,34 @@ from penstock.embedded.supervision.platform import build_environment
 from penstock.embedded.supervision.process import Command
 from penstock.embedded.supervision.service_components import BrokerService
 
-NOWHERE = "http://127.0.0.1:9"
-"""ClickHouse is only read by the metrics routes, which no benchmark of the broker asks."""
+UNREACHABLE_URL = "http://127.0.0.1:9"
+"""The ClickHouse URL of the brokers. Only the metrics routes read ClickHouse, and no benchmark calls them."""
 
 
-class RoomyPostgres(Postgres):
-    """The embedded PostgreSQL as it is shipped, with room for every contestant's connections at once."""
+class BenchmarkPostgres(Postgres):
+    """The embedded PostgreSQL as shipped, with enough connections for all contestants at once."""
 
-    extra: tuple[str, ...] = ("max_connections=400",)
+    extra_settings: tuple[str, ...] = ("max_connections=400",)
 
     def command(self) -> Command:
         command = super().command()
-        flags = tuple(word for setting in self.extra for word in ("-c", setting))
+        flags = tuple(argument for setting in self.extra_settings for argument in ("-c", setting))
         return replace(command, argv=(*command.argv, *flags))
 
 
 @dataclass(frozen=True, slots=True)
-class RunningBroker:
-    port: int
-    database_url: str
-    processes: Processes
-
-
-@dataclass(frozen=True, slots=True)
-class Processes:
-    """A process and all it started."""
+class ProcessTree:
+    """A process and all its descendants."""
 
     leader: psutil.Process
 
-    def all(self) -> list[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
         return [self.leader, *self.leader.children(recursive=True)]
 
     def cpu_s(self) -> float:
-        """CPU seconds used so far, including what ended children had used."""
+        """Return the CPU seconds used so far, including those of children that ended."""
         total = 0.0
-        for process in self.all():
+        for process in self.processes():
             try:
                 times = process.cpu_times()
             except psutil.NoSuchProcess:
@@ -74,32 +67,39 @@ class Processes:
         return total
 
     def resident_mb(self) -> list[float]:
-        """Resident memory of each process, largest first."""
-        return sorted((process.memory_info().rss / 2**20 for process in self.all()), reverse=True)
+        """Return the resident memory of each process, largest first."""
+        return sorted((process.memory_info().rss / 2**20 for process in self.processes()), reverse=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBroker:
+    port: int
+    database_url: str
+    processes: ProcessTree
 
 
 class Servers:
-    """What is running; `database` and `broker` add to it. Ends with the `with` block of `servers()`."""
+    """The running servers. The end of the `with` block of `run_servers()` stops them."""
 
     def __init__(self, home: Path, stack: ExitStack, postgres_settings: tuple[str, ...] = ()) -> None:
         self._home = home
         self._stack = stack
-        self.postgres = RoomyPostgres(home, any_free_port())
-        self.postgres.extra = (*RoomyPostgres.extra, *postgres_settings)
-        self.postgres_processes: Processes | None = None
+        self.postgres = BenchmarkPostgres(home, any_free_port())
+        self.postgres.extra_settings = (*BenchmarkPostgres.extra_settings, *postgres_settings)
+        self.postgres_processes: ProcessTree | None = None
         self._valkey = Valkey(home, any_free_port())
 
     def start(self) -> None:
         child = self._stack.enter_context(running(self.postgres))
-        self.postgres_processes = Processes(psutil.Process(child.process.pid))
+        self.postgres_processes = ProcessTree(psutil.Process(child.process.pid))
         self._stack.enter_context(running(self._valkey))
 
     @property
     def redis_url(self) -> str:
         return self._valkey.url
 
-    async def database(self, name: str) -> str:
-        """The URL of a new database."""
+    async def create_database(self, name: str) -> str:
+        """Create a database and return its URL."""
         connection = await asyncpg.connect(self.postgres.url)
         try:
             await connection.execute(f"CREATE DATABASE {name}")
@@ -107,59 +107,61 @@ class Servers:
             await connection.close()
         return urlunsplit(urlsplit(self.postgres.url)._replace(path=f"/{name}"))
 
-    async def broker(
-        self, name: str, workers: int = 1, *, distance_ms: float = 0, **more: Any
+    async def start_broker(
+        self, name: str, workers: int = 1, *, database_delay_ms: float = 0, **overrides: Any
     ) -> RunningBroker:
-        """A broker on a new database of that name, listening on a port of its own.
+        """Start a broker on a new database of that name, with a port of its own.
 
-        With `distance_ms` every word between the two takes that long.
+        `database_delay_ms` delays all data between broker and database, in each direction. `overrides` are
+        further settings of the broker.
         """
         home = self._home / name
         home.mkdir()
-        url = await self.database(name)
+        url = await self.create_database(name)
         settings = Settings(
             home=home,
             port=any_free_port(),
             workers=workers,
             postgres_url=url,
             redis_url=self._valkey.url,
-            clickhouse_url=NOWHERE,
+            clickhouse_url=UNREACHABLE_URL,
             log_level="warning",
-            **more,
+            **overrides,
         )
         await migrate(settings.model_copy(update={"clickhouse_url": ""}))
-        if distance_ms:
-            settings = settings.model_copy(update={"postgres_url": self._line(url, distance_ms)})
+        if database_delay_ms:
+            proxy_url = self._start_delay_proxy(url, database_delay_ms)
+            settings = settings.model_copy(update={"postgres_url": proxy_url})
         child = self._stack.enter_context(running(BrokerService(settings, build_environment(settings))))
-        processes = Processes(psutil.Process(child.process.pid))
+        processes = ProcessTree(psutil.Process(child.process.pid))
         return RunningBroker(settings.port, url, processes)
 
-    def _line(self, url: str, distance_ms: float) -> str:
-        """The URL of the same database at the end of a long line."""
+    def _start_delay_proxy(self, url: str, delay_ms: float) -> str:
+        """Return the URL of the same database through a proxy that delays all data."""
         parts = urlsplit(url)
         port = any_free_port()
-        command = [sys.executable, "-m", "bench.distance", str(port), str(parts.port), str(distance_ms)]
-        line = subprocess.Popen(command)
-        self._stack.callback(line.wait)
-        self._stack.callback(line.kill)
+        command = [sys.executable, "-m", "bench.delay_proxy", str(port), str(parts.port), str(delay_ms)]
+        proxy = subprocess.Popen(command)
+        self._stack.callback(proxy.wait)
+        self._stack.callback(proxy.kill)
         user = parts.netloc.rpartition("@")[0]
         return urlunsplit(parts._replace(netloc=f"{user}@127.0.0.1:{port}"))
 
 
 @contextmanager
-def servers(*postgres_settings: str) -> Iterator[Servers]:
-    """PostgreSQL and Valkey, started; all that was added is stopped at the end and its data removed."""
+def run_servers(*postgres_settings: str) -> Iterator[Servers]:
+    """Run PostgreSQL and Valkey. At the end, stop them and all brokers and remove their data."""
     home = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
-    home.chmod(0o755)  # as root, PostgreSQL runs as another user and must pass through
+    home.chmod(0o755)  # as root, PostgreSQL runs as another user and must enter it
     try:
         with ExitStack() as stack:
-            made = Servers(home, stack, postgres_settings)
-            made.start()
-            yield made
+            servers = Servers(home, stack, postgres_settings)
+            servers.start()
+            yield servers
     finally:
         shutil.rmtree(home)
 
 
 async def wal_position(connection: asyncpg.Connection) -> int:
-    """Bytes of write-ahead log written so far by the whole server."""
-    return await connection.fetchval("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+    """Return the bytes of write-ahead log written so far by the whole server."""
+    return int(await connection.fetchval("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))

@@ -18,7 +18,7 @@ from redis import Redis
 from redis.typing import EncodableT, FieldT
 
 from bench.backlog import generate_events
-from bench.servers import Processes
+from bench.servers import ProcessTree
 from penstock.definitions import QUEUE
 
 TIMEOUT_S = 600
@@ -40,7 +40,7 @@ class SparkConsumer:
 
     def drain(self, redis_url: str, clickhouse_url: str) -> dict[str, float]:
         """Count all entries of the streams; returns durations, CPU time, and peak memory by process."""
-        processes = Processes(psutil.Process(self._process.pid))
+        processes = ProcessTree(psutil.Process(self._process.pid))
         before = processes.cpu_s()
         self._pipe.send(("drain", redis_url, clickhouse_url))
         with _MemoryMonitor(processes.leader) as monitor:

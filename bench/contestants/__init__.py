@@ -1,1 +1,1 @@
-"""The systems that are compared: each pushes and consumes the same messages in its own best way."""
+"""The message queues that are compared. Each pushes and consumes the same messages in its own best way."""

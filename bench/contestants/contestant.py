@@ -1,4 +1,4 @@
-"""What a contestant must be able to do, and a loop that peers on PostgreSQL connections share."""
+"""The interface of a contestant, and the loops that contestants on PostgreSQL connections share."""
 
 from __future__ import annotations
 
@@ -6,59 +6,70 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TypeVar
+
+C = TypeVar("C")
+T = TypeVar("T")
+
+EMPTY_PAUSE_S = 0.002
 
 
 class Contestant(ABC):
-    """Pushes and consumes. Each method that is timed returns the messages it handled."""
+    """A message queue. Each method that is timed returns the number of messages it handled."""
 
     name: str
     consumes: bool = True
 
     @abstractmethod
     async def open(self, connections: int) -> None:
-        """Make tables and connections; untimed."""
+        """Create tables and connections. Not timed."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of connections; may be called twice."""
+        """Close the connections. May be called twice."""
 
     @abstractmethod
     async def prepare_push(self, size: int, messages: list[str]) -> None:
-        """An empty queue, and `messages` in batches of `size` ready to be sent; untimed."""
+        """Create an empty queue and prepare `messages` in batches of `size`. Not timed."""
 
     @abstractmethod
     async def push(self, connections: int, deadline: float) -> int:
-        """Send what was prepared; begin nothing after the deadline (of time.perf_counter)."""
+        """Send the prepared batches. Start none after the deadline (of time.perf_counter)."""
 
     async def prepare_consume(self, size: int, messages: list[str]) -> None:
-        """A new queue that holds `messages`; untimed."""
+        """Create a queue that holds `messages`. Not timed."""
         raise NotImplementedError
 
     async def consume(self, size: int, connections: int, total: int, deadline: float) -> int:
-        """Take `total` messages in batches of `size`, each batch acknowledged before the next."""
+        """Consume `total` messages in batches of `size` and ack each batch before the next."""
         raise NotImplementedError
 
     @abstractmethod
-    async def held(self) -> int:
-        """How many messages its queue holds, as the database tells; what it claims is checked with it."""
+    async def count_messages(self) -> int:
+        """Return how many messages the queue holds by a query, to verify the contestant's own counts."""
 
     def can_consume(self, size: int) -> bool:
         return self.consumes
 
 
-async def share(
-    connections: list[Any], work: list[Any], do: Callable[[Any, Any], Awaitable[int]], deadline: float
+async def push_batches(
+    connections: list[C],
+    batches: list[list[T]],
+    send: Callable[[C, list[T]], Awaitable[int]],
+    deadline: float,
 ) -> int:
-    """Every connection takes the next piece of work as soon as it is free; the messages handled."""
-    pieces = iter(work)
+    """Send all batches and return the messages handled.
+
+    Each connection takes the next batch as soon as it is free.
+    """
+    remaining = iter(batches)
     handled = 0
 
-    async def loop(connection: Any) -> None:
+    async def loop(connection: C) -> None:
         nonlocal handled
-        for piece in pieces:
-            count = await do(connection, piece)
-            handled += count  # not in one statement with the await: it would read the sum before it waits
+        for batch in remaining:
+            count = await send(connection, batch)
+            handled += count  # `handled += await …` would read the sum before it waits
             if time.perf_counter() > deadline:
                 return
 
@@ -66,23 +77,23 @@ async def share(
     return handled
 
 
-async def drain(
-    connections: list[Any], take: Callable[[Any], Awaitable[int]], total: int, deadline: float
+async def consume_batches(
+    connections: list[C], consume: Callable[[C], Awaitable[int]], total: int, deadline: float
 ) -> int:
-    """Every connection takes and acknowledges until `total` messages are through."""
+    """Consume and ack on every connection until `total` messages are handled or the deadline passes."""
     handled = 0
 
-    async def loop(connection: Any) -> None:
+    async def loop(connection: C) -> None:
         nonlocal handled
         while handled < total and time.perf_counter() < deadline:
-            count = await take(connection)
+            count = await consume(connection)
             handled += count
             if not count:
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(EMPTY_PAUSE_S)
 
     await asyncio.gather(*(loop(connection) for connection in connections))
     return handled
 
 
-def batches(messages: list[Any], size: int) -> list[list[Any]]:
+def split_batches(messages: list[T], size: int) -> list[list[T]]:
     return [messages[start : start + size] for start in range(0, len(messages), size)]

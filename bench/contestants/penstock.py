@@ -9,10 +9,10 @@ import asyncpg
 import msgspec
 
 from bench import http_load
-from bench.contestants.contestant import Contestant, batches
+from bench.contestants.contestant import Contestant, split_batches
 from bench.servers import RunningBroker
 
-LARGEST_FILL = 100
+MAX_PREPARE_BATCH = 100
 
 
 class _Message(msgspec.Struct):
@@ -21,7 +21,7 @@ class _Message(msgspec.Struct):
     leaseId: str | None
 
 
-class _Popped(msgspec.Struct):
+class _PopResponse(msgspec.Struct):
     messages: list[_Message]
 
 
@@ -32,16 +32,19 @@ class _Ack(msgspec.Struct):
     status: str = "completed"
 
 
-class _Acks(msgspec.Struct):
+class _AckBatch(msgspec.Struct):
     acknowledgments: list[_Ack]
 
 
-_decode = msgspec.json.Decoder(_Popped).decode
+_decode = msgspec.json.Decoder(_PopResponse).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class Penstock(Contestant):
-    """Batches go round over `partitions` partitions of one queue; `keyed` sends transaction ids along."""
+    """Batches rotate over `partitions` partitions of one queue.
+
+    With `own_ids` the client chooses the transaction ids.
+    """
 
     def __init__(
         self,
@@ -49,60 +52,59 @@ class Penstock(Contestant):
         broker: RunningBroker,
         *,
         partitions: int,
-        keyed: bool = False,
+        own_ids: bool = False,
         auto_ack: bool = False,
         queue: str = "",
     ) -> None:
-        """With `queue` that one is used throughout, otherwise a new one for every turn."""
+        """With `queue`, all turns use that queue, otherwise each turn creates a new one."""
         self.name = name
         self.broker = broker
         self._partitions = partitions
-        self._keyed = keyed
+        self._own_ids = own_ids
         self._auto_ack = auto_ack
         self._connections: list[http_load.Connection] = []
-        self._count = 1
+        self._connection_count = 1
         self._requests: list[tuple[bytes, int]] = []
         self._queue = queue
-        self._fixed = bool(queue)
-        self._number = 0
+        self._has_fixed_queue = bool(queue)
+        self._turn = 0
 
     async def open(self, connections: int) -> None:
-        self._count = connections
+        self._connection_count = connections
 
     async def close(self) -> None:
         for connection in self._connections:
-            assert connection.transport is not None
-            connection.transport.close()
+            connection.close()
         self._connections = []
 
-    async def _new_queue(self) -> None:
-        # The broker closes connections that were idle for a while, as between turns: begin with new ones.
+    async def _start_turn(self) -> None:
+        # The broker closes connections that are idle for a while, as between turns. Each turn opens new ones.
         await self.close()
-        self._connections = await http_load.connect(self.broker.port, self._count)
-        self._number += 1
-        if self._fixed:
+        self._connections = await http_load.connect(self.broker.port, self._connection_count)
+        self._turn += 1
+        if self._has_fixed_queue:
             return
-        self._queue = f"{self.name.replace(' ', '-').replace(',', '')}-{self._number}"
+        self._queue = f"{self.name.replace(' ', '-').replace(',', '')}-{self._turn}"
 
-    def _request(self, batch: list[str], number: int) -> bytes:
-        where = f'"queue":"{self._queue}","partition":"p{number % self._partitions}"'
-        if self._keyed:
+    def _push_request(self, batch: list[str], number: int) -> bytes:
+        target = f'"queue":"{self._queue}","partition":"p{number % self._partitions}"'
+        if self._own_ids:
             items = (
-                f'{{{where},"transactionId":"{self._queue}-{number}-{at}","payload":{payload}}}'
-                for at, payload in enumerate(batch)
+                f'{{{target},"transactionId":"{self._queue}-{number}-{index}","payload":{payload}}}'
+                for index, payload in enumerate(batch)
             )
         else:
-            items = (f'{{{where},"payload":{payload}}}' for payload in batch)
+            items = (f'{{{target},"payload":{payload}}}' for payload in batch)
         return http_load.post("/api/v1/push", f'{{"items":[{",".join(items)}]}}'.encode())
 
     async def prepare_push(self, size: int, messages: list[str]) -> None:
-        await self._new_queue()
-        # One push to every partition, so that making them is not what is measured.
-        make = [self._request(['"first"'], number) for number in range(self._partitions)]
-        await http_load.send_all(self._connections[:1], iter(make), 201)
+        await self._start_turn()
+        # One push to every partition creates it, so that the measurement does not include that.
+        first_pushes = [self._push_request(['"first"'], number) for number in range(self._partitions)]
+        await http_load.send_all(self._connections[:1], iter(first_pushes), 201)
         self._requests = [
-            (self._request(batch, number + self._partitions), len(batch))
-            for number, batch in enumerate(batches(messages, size))
+            (self._push_request(batch, number + self._partitions), len(batch))
+            for number, batch in enumerate(split_batches(messages, size))
         ]
 
     async def push(self, connections: int, deadline: float) -> int:
@@ -120,35 +122,36 @@ class Penstock(Contestant):
         return sent
 
     async def prepare_consume(self, size: int, messages: list[str]) -> None:
-        await self._new_queue()
-        # What is consumed in batches of a size was pushed in such batches, going round over the partitions.
+        await self._start_turn()
+        # Messages are pushed in batches of the size in which they are consumed. The batches rotate over the
+        # partitions.
         items = [
-            f'{{"queue":"{self._queue}","partition":"p{at // size % self._partitions}","payload":{payload}}}'
-            for at, payload in enumerate(messages)
+            f'{{"queue":"{self._queue}","partition":"p{n // size % self._partitions}","payload":{payload}}}'
+            for n, payload in enumerate(messages)
         ]
-        fill = [
-            http_load.post("/api/v1/push", f'{{"items":[{",".join(some)}]}}'.encode())
-            for some in batches(items, LARGEST_FILL)
+        pushes = [
+            http_load.post("/api/v1/push", f'{{"items":[{",".join(batch)}]}}'.encode())
+            for batch in split_batches(items, MAX_PREPARE_BATCH)
         ]
-        await http_load.send_all(self._connections[:1], iter(fill), 201)
+        await http_load.send_all(self._connections[:1], iter(pushes), 201)
 
-    async def held(self) -> int:
+    async def count_messages(self) -> int:
         url = self.broker.database_url
         connection = await asyncpg.connect(url, server_settings={"search_path": "penstock"})
         try:
-            find = "SELECT queue_size_v1(id) FROM queues WHERE name = $1"
-            return await connection.fetchval(find, self._queue)
+            query = "SELECT queue_size_v1(id) FROM queues WHERE name = $1"
+            return int(await connection.fetchval(query, self._queue))
         finally:
             await connection.close()
 
     async def consume(self, size: int, connections: int, total: int, deadline: float) -> int:
-        loop = _Consumers(self._queue, size, total, deadline, self._auto_ack)
-        await loop.run(self._connections[:connections])
-        return loop.handled
+        consumers = _Consumers(self._queue, size, total, deadline, self._auto_ack)
+        await consumers.run(self._connections[:connections])
+        return consumers.handled
 
 
 class _Consumers:
-    """Every connection pops a batch, acknowledges all of it in one request, and pops again."""
+    """Consumers, one per connection. Each pops a batch, acks it in one request, and pops again."""
 
     def __init__(self, queue: str, size: int, total: int, deadline: float, auto_ack: bool) -> None:
         suffix = "&autoAck=true" if auto_ack else ""
@@ -160,38 +163,38 @@ class _Consumers:
         self.handled = 0
 
     async def run(self, connections: list[http_load.Connection]) -> None:
-        running = [c.start(self._pop, self._next(c)) for c in connections]
-        for one in running:
-            await one
+        loops = [c.start(self._pop, self._response_handler(c)) for c in connections]
+        for loop in loops:
+            await loop
 
-    def _next(self, connection: http_load.Connection) -> http_load.Next:
-        acking = 0
+    def _response_handler(self, connection: http_load.Connection) -> http_load.ResponseHandler:
+        acks_in_flight = 0
 
         def next_request(status: int, body: bytes) -> bytes | None:
-            nonlocal acking
+            nonlocal acks_in_flight
             if status == 204:
-                if self._over():
+                if self._is_finished():
                     return None
-                connection.later(self._pop)
+                connection.send_after_pause(self._pop)
                 return b""
             if status != 200:
-                raise RuntimeError(f"answered {status}: {body[:300].decode(errors='replace')}")
-            if acking:
-                if body.count(b'"success":true') != acking:
-                    raise RuntimeError(f"an ack was refused: {body[:300].decode(errors='replace')}")
-                self.handled += acking
-                acking = 0
-                return None if self._over() else self._pop
+                raise http_load.unexpected_response(status, body)
+            if acks_in_flight:
+                if body.count(b'"success":true') != acks_in_flight:
+                    raise RuntimeError(f"The broker refused an ack: {body[:300].decode(errors='replace')}")
+                self.handled += acks_in_flight
+                acks_in_flight = 0
+                return None if self._is_finished() else self._pop
             messages = _decode(body).messages
             if self._auto_ack:
                 self.handled += len(messages)
-                return None if self._over() else self._pop
-            acking = len(messages)
+                return None if self._is_finished() else self._pop
+            acks_in_flight = len(messages)
             return _ack_request(messages)
 
         return next_request
 
-    def _over(self) -> bool:
+    def _is_finished(self) -> bool:
         return self.handled >= self._total or time.perf_counter() > self._deadline
 
 
@@ -199,4 +202,4 @@ def _ack_request(messages: list[_Message]) -> bytes:
     acks = [_Ack(m.transactionId, m.partitionId, m.leaseId) for m in messages]
     if len(acks) == 1:
         return http_load.post("/api/v1/ack", _encode(acks[0]))
-    return http_load.post("/api/v1/ack/batch", _encode(_Acks(acks)))
+    return http_load.post("/api/v1/ack/batch", _encode(_AckBatch(acks)))

@@ -1,16 +1,15 @@
-"""pgqueuer: its query layer over asyncpg; jobs are taken in batches and logged as successful in batches."""
+"""pgqueuer: its query layer over asyncpg, which dequeues jobs and logs them as successful in batches."""
 
 from __future__ import annotations
 
 import uuid
 from datetime import timedelta
-from typing import Any
 
 import asyncpg
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.queries import EntrypointExecutionParameter, Queries
 
-from bench.contestants.contestant import Contestant, batches, drain, share
+from bench.contestants.contestant import Contestant, consume_batches, push_batches, split_batches
 
 ENTRYPOINT = "work"
 
@@ -22,8 +21,8 @@ class Pgqueuer(Contestant):
         self._url = url
         self._connections: list[asyncpg.Connection] = []
         self._queries: list[Queries] = []
-        self._work: list[list[bytes]] = []
-        self._manager: Any = uuid.uuid4()
+        self._batches: list[list[bytes]] = []
+        self._manager_id = uuid.uuid4()
 
     async def open(self, connections: int) -> None:
         self._connections = [await asyncpg.connect(self._url) for _ in range(connections)]
@@ -37,10 +36,10 @@ class Pgqueuer(Contestant):
 
     async def prepare_push(self, size: int, messages: list[str]) -> None:
         await self._connections[0].execute("TRUNCATE pgqueuer, pgqueuer_log")
-        self._work = batches([message.encode() for message in messages], size)
+        self._batches = split_batches([message.encode() for message in messages], size)
 
     async def push(self, connections: int, deadline: float) -> int:
-        return await share(self._queries[:connections], self._work, self._send, deadline)
+        return await push_batches(self._queries[:connections], self._batches, self._send, deadline)
 
     @staticmethod
     async def _send(queries: Queries, batch: list[bytes]) -> int:
@@ -50,8 +49,8 @@ class Pgqueuer(Contestant):
             await queries.enqueue([ENTRYPOINT] * len(batch), list(batch), [0] * len(batch))
         return len(batch)
 
-    async def held(self) -> int:
-        return await self._connections[0].fetchval("SELECT count(*) FROM pgqueuer")
+    async def count_messages(self) -> int:
+        return int(await self._connections[0].fetchval("SELECT count(*) FROM pgqueuer"))
 
     async def prepare_consume(self, size: int, messages: list[str]) -> None:
         await self.prepare_push(1000, messages)
@@ -59,12 +58,12 @@ class Pgqueuer(Contestant):
         await self._connections[0].execute("ANALYZE pgqueuer")
 
     async def consume(self, size: int, connections: int, total: int, deadline: float) -> int:
-        wanted = {ENTRYPOINT: EntrypointExecutionParameter(0)}
+        entrypoints = {ENTRYPOINT: EntrypointExecutionParameter(0)}
 
-        async def take(queries: Queries) -> int:
-            jobs = await queries.dequeue(size, wanted, self._manager, None, timedelta(seconds=60))
+        async def dequeue_and_log(queries: Queries) -> int:
+            jobs = await queries.dequeue(size, entrypoints, self._manager_id, None, timedelta(seconds=60))
             if jobs:
                 await queries.log_jobs([(job, "successful", None) for job in jobs])
             return len(jobs)
 
-        return await drain(self._queries[:connections], take, total, deadline)
+        return await consume_batches(self._queries[:connections], dequeue_and_log, total, deadline)

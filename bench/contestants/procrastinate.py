@@ -1,4 +1,4 @@
-"""procrastinate: jobs deferred through its app; fetched and finished one by one, as its workers do."""
+"""procrastinate: its app defers jobs; they are fetched and finished one by one, as its workers do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psycopg
 from procrastinate import App, PsycopgConnector
 from procrastinate.jobs import Status
 
-from bench.contestants.contestant import Contestant, batches, drain, share
+from bench.contestants.contestant import Contestant, consume_batches, push_batches, split_batches
 
 
 class Procrastinate(Contestant):
@@ -19,8 +19,7 @@ class Procrastinate(Contestant):
         self._url = url
         self._connector: PsycopgConnector | None = None
         self._app: App | None = None
-        self._work: list[list[dict[str, Any]]] = []
-        self._worker = 0
+        self._batches: list[list[dict[str, Any]]] = []
 
     async def open(self, connections: int) -> None:
         self._connector = PsycopgConnector(conninfo=self._url, min_size=connections, max_size=connections)
@@ -37,7 +36,7 @@ class Procrastinate(Contestant):
     async def prepare_push(self, size: int, messages: list[str]) -> None:
         async with await psycopg.AsyncConnection.connect(self._url, autocommit=True) as connection:
             await connection.execute("TRUNCATE procrastinate_jobs CASCADE")
-        self._work = batches([{"order": json.loads(message)} for message in messages], size)
+        self._batches = split_batches([{"order": json.loads(message)} for message in messages], size)
 
     async def push(self, connections: int, deadline: float) -> int:
         async def send(_: int, batch: list[dict[str, Any]]) -> int:
@@ -47,13 +46,13 @@ class Procrastinate(Contestant):
                 await self._task.batch_defer_async(*batch)
             return len(batch)
 
-        return await share(list(range(connections)), self._work, send, deadline)
+        return await push_batches(list(range(connections)), self._batches, send, deadline)
 
-    async def held(self) -> int:
+    async def count_messages(self) -> int:
         async with await psycopg.AsyncConnection.connect(self._url) as connection:
             cursor = await connection.execute("SELECT count(*) FROM procrastinate_jobs")
             row = await cursor.fetchone()
-            return row[0] if row else 0
+            return int(row[0]) if row else 0
 
     async def prepare_consume(self, size: int, messages: list[str]) -> None:
         await self.prepare_push(1000, messages)
@@ -69,17 +68,17 @@ class Procrastinate(Contestant):
         manager = self._app.job_manager
         worker = await manager.register_worker()
 
-        async def take(_: int) -> int:
+        async def fetch_and_finish(_: int) -> int:
             job = await manager.fetch_job(["bench"], worker)
             if job is None:
                 return 0
             await manager.finish_job(job, Status.SUCCEEDED, delete_job=True)
             return 1
 
-        handled = await drain(list(range(connections)), take, total, deadline)
+        handled = await consume_batches(list(range(connections)), fetch_and_finish, total, deadline)
         await manager.unregister_worker(worker)
         return handled
 
 
 async def _work(order: dict[str, Any]) -> None:
-    """Never runs: jobs are fetched and finished without it."""
+    """The task of the jobs. It never runs: the benchmark fetches and finishes jobs without it."""

@@ -1,1 +1,1 @@
-"""Who takes part in the benchmark of run queues."""
+"""The task queues that the benchmark of run queues compares."""

@@ -1,19 +1,19 @@
-"""dramatiq on Redis, with as many threads as serve it best; it has no asynchronous face and no batches.
+"""dramatiq on Redis, with the number of threads that is fastest for it: it has no async API and no batches.
 
-Below its actors and their middleware, which would only add to its time: a task is acked as soon as it is
-fetched. A consumer fetches ahead, as its workers do.
+The benchmark works below dramatiq's actors and middleware, which would only add to its time, and acks a task
+as soon as it is fetched. A consumer prefetches, as dramatiq's workers do.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from dramatiq import Message
 from dramatiq.brokers.redis import RedisBroker
 
-from bench.task_queues.contestant import TaskQueue
+from bench.task_queues.task_queue import TaskQueue
 
 THREADS = 4
 PREFETCH = 100
@@ -40,35 +40,35 @@ class DramatiqRedis(TaskQueue):
         ]
 
     async def fill(self) -> None:
-        left = iter(self._messages)
-        await _in_threads(lambda: self._enqueue(left))
+        remaining = iter(self._messages)
+        await _run_in_threads(lambda: self._enqueue(remaining))
 
-    def _enqueue(self, left: Iterator[Message[object]]) -> None:
+    def _enqueue(self, remaining: Iterator[Message[object]]) -> None:
         assert self._broker is not None
-        for message in left:
+        for message in remaining:
             self._broker.enqueue(message)
 
     async def drain(self) -> None:
-        shares = iter(self._shares())
-        await _in_threads(lambda: self._consume(next(shares)))
+        counts = iter(self._counts_per_thread())
+        await _run_in_threads(lambda: self._consume(next(counts)))
 
-    def _shares(self) -> list[int]:
-        whole, rest = divmod(len(self._messages), THREADS)
-        return [whole + (number < rest) for number in range(THREADS)]
+    def _counts_per_thread(self) -> list[int]:
+        quotient, remainder = divmod(len(self._messages), THREADS)
+        return [quotient + (number < remainder) for number in range(THREADS)]
 
-    def _consume(self, share: int) -> None:
-        """Acks `share` tasks. It takes no more ahead than it will ack, so that nobody waits for another's."""
+    def _consume(self, count: int) -> None:
+        """Ack `count` tasks. Prefetch no more than that, so that no thread waits for another's tasks."""
         assert self._broker is not None
-        while share:
-            consumer = self._broker.consume(self._queue, prefetch=min(PREFETCH, share), timeout=100)
-            for _ in range(min(PREFETCH, share)):
+        while count:
+            consumer = self._broker.consume(self._queue, prefetch=min(PREFETCH, count), timeout=100)
+            for _ in range(min(PREFETCH, count)):
                 message = next(consumer)
                 if message is None:
                     break
                 consumer.ack(message)
-                share -= 1
+                count -= 1
 
-    async def held(self) -> int:
+    async def count_tasks(self) -> int:
         assert self._broker is not None
         return int(self._broker.do_qsize(self._queue))
 
@@ -78,8 +78,7 @@ class DramatiqRedis(TaskQueue):
             self._broker.client.connection_pool.disconnect()
 
 
-async def _in_threads(work: object) -> None:
-    assert callable(work)
+async def _run_in_threads(work: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(THREADS) as pool:
         await asyncio.gather(*(loop.run_in_executor(pool, work) for _ in range(THREADS)))

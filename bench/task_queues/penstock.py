@@ -1,25 +1,27 @@
-"""Penstock's run queues: in the process, as the peers are used, and over HTTP with the client.
+"""Penstock's run queues: in this process, as the peers are used, and over HTTP with the client.
 
-One task per call, as for the peers; `batches` has a hundred per call, which they cannot do.
+Each call has one task, as for the peers. With `batches` a call has a hundred, which the peers cannot do.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
-from bench.task_queues.contestant import IN_FLIGHT, TaskQueue, at_once
+from bench.task_queues.task_queue import IN_FLIGHT, TaskQueue, run_concurrently
 from penstock.client import Client, ClientSettings
 from penstock.client import NewTask as ClientTask
 from penstock.model import DEFAULT_SCOPE
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import NewTask, RunningTask
 
+T = TypeVar("T")
+
 BATCH = 100
 WORKERS = 4
-"""How many take tasks at once: while one has its tasks acked, another dequeues."""
+"""Concurrent dequeues: while one worker's tasks are acked, another worker dequeues."""
 
 
-class Penstock(TaskQueue):
+class PenstockInProcess(TaskQueue):
     def __init__(self, name: str, url: str, *, metrics_enabled: bool = True, batches: bool = False) -> None:
         self.name = name
         self._url = url
@@ -36,41 +38,43 @@ class Penstock(TaskQueue):
         self._tasks = [NewTask(payload) for payload in payloads]
 
     async def fill(self) -> None:
-        queues = self._opened()
+        queues = self._open_queues()
         size = BATCH if self._batches else 1
-        batches = _split(self._tasks, size)
-        await at_once(batches, lambda batch: queues.enqueue(DEFAULT_SCOPE, self._queue, batch), IN_FLIGHT)
+        batches = _split_batches(self._tasks, size)
+        await run_concurrently(
+            batches, lambda batch: queues.enqueue(DEFAULT_SCOPE, self._queue, batch), IN_FLIGHT
+        )
 
     async def drain(self) -> None:
-        queues = self._opened()
+        queues = self._open_queues()
 
         async def ack(task: RunningTask) -> None:
             await queues.ack(DEFAULT_SCOPE, task.lease)
 
-        async def take(number: int) -> None:
+        async def dequeue_and_ack(number: int) -> None:
             tasks = await queues.dequeue(DEFAULT_SCOPE, self._queue, limit=BATCH)
             if self._batches:
                 await queues.ack_many(DEFAULT_SCOPE, [task.lease for task in tasks])
             else:
-                await at_once(tasks, ack)
+                await run_concurrently(tasks, ack)
 
-        await at_once(range(-(-len(self._tasks) // BATCH)), take, WORKERS)
+        await run_concurrently(range(-(-len(self._tasks) // BATCH)), dequeue_and_ack, WORKERS)
 
-    async def held(self) -> int:
-        state = await self._opened().get_queue(DEFAULT_SCOPE, self._queue)
+    async def count_tasks(self) -> int:
+        state = await self._open_queues().get_queue(DEFAULT_SCOPE, self._queue)
         return state.eligible + state.delayed + state.running
 
     async def close(self) -> None:
         if self._queues is not None:
             await self._queues.stop()
 
-    def _opened(self) -> RunQueues:
+    def _open_queues(self) -> RunQueues:
         assert self._queues is not None
         return self._queues
 
 
 class PenstockOverHttp(TaskQueue):
-    """The broker is a process of its own; without keys of the client's, as the peers have none either."""
+    """The broker is a separate process. The client sends no transaction ids, because the peers have none."""
 
     def __init__(self, name: str, port: int, *, batches: bool = False) -> None:
         self.name = name
@@ -78,7 +82,7 @@ class PenstockOverHttp(TaskQueue):
         self._batches = batches
         self._client: Client | None = None
         self._queue = ""
-        self._payloads: list[Any] = []
+        self._payloads: list[str] = []
 
     async def open(self, round_number: int, payloads: list[bytes]) -> None:
         settings = ClientSettings(make_transaction_ids=False)
@@ -87,37 +91,37 @@ class PenstockOverHttp(TaskQueue):
         self._payloads = [payload.decode() for payload in payloads]
 
     async def fill(self) -> None:
-        tasks = self._opened().tasks
+        tasks = self._open_client().tasks
         if self._batches:
-            batches = _split([ClientTask(payload) for payload in self._payloads], BATCH)
-            await at_once(batches, lambda batch: tasks.enqueue_many(self._queue, batch), 4)
+            batches = _split_batches([ClientTask(payload) for payload in self._payloads], BATCH)
+            await run_concurrently(batches, lambda batch: tasks.enqueue_many(self._queue, batch), 4)
         else:
-            await at_once(self._payloads, lambda payload: tasks.enqueue(self._queue, payload))
+            await run_concurrently(self._payloads, lambda payload: tasks.enqueue(self._queue, payload))
 
     async def drain(self) -> None:
-        tasks = self._opened().tasks
+        tasks = self._open_client().tasks
 
-        async def take(number: int) -> None:
-            taken = await tasks.dequeue(self._queue, limit=BATCH)
+        async def dequeue_and_ack(number: int) -> None:
+            dequeued = await tasks.dequeue(self._queue, limit=BATCH)
             if self._batches:
-                await tasks.ack_many(taken)
+                await tasks.ack_many(dequeued)
             else:
-                await at_once(taken, tasks.ack)
+                await run_concurrently(dequeued, tasks.ack)
 
-        await at_once(range(-(-len(self._payloads) // BATCH)), take, WORKERS)
+        await run_concurrently(range(-(-len(self._payloads) // BATCH)), dequeue_and_ack, WORKERS)
 
-    async def held(self) -> int:
-        state = await self._opened().tasks.queue(self._queue)
+    async def count_tasks(self) -> int:
+        state = await self._open_client().tasks.queue(self._queue)
         return state.depth + state.delayed + state.running
 
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()
 
-    def _opened(self) -> Client:
+    def _open_client(self) -> Client:
         assert self._client is not None
         return self._client
 
 
-def _split(tasks: list[Any], size: int) -> list[list[Any]]:
+def _split_batches(tasks: list[T], size: int) -> list[list[T]]:
     return [tasks[start : start + size] for start in range(0, len(tasks), size)]

@@ -1,8 +1,8 @@
-"""taskiq on Redis Streams, the broker of its own that acknowledges.
+"""taskiq on Redis Streams, which is its own broker with acks.
 
-Below its decorators and its executor, which would only add to its time: messages are ready bytes, and a task
-is acked as soon as it is fetched. Messages are fetched 100 at a time, which is its default, and acked as many
-at once as its workers run.
+The benchmark works below taskiq's decorators and executor, which would only add to its time: messages are
+prepared as bytes, and a task is acked as soon as it is fetched. Messages are fetched 100 at a time, which is
+taskiq's default, and as many acks are in flight as its workers run tasks.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from taskiq import AckableMessage
 from taskiq.message import BrokerMessage
 from taskiq_redis import RedisStreamBroker
 
-from bench.task_queues.contestant import IN_FLIGHT, TaskQueue, at_once
+from bench.task_queues.task_queue import IN_FLIGHT, TaskQueue, run_concurrently
 
 CONNECTIONS = 20
-"""More are slower: they are taken from a pool for every call."""
+"""More connections are slower: every call acquires one from a pool."""
 
 
 class TaskiqStreams(TaskQueue):
@@ -43,28 +43,28 @@ class TaskiqStreams(TaskQueue):
 
     async def fill(self) -> None:
         assert self._broker is not None
-        await at_once(self._messages, self._broker.kick)
+        await run_concurrently(self._messages, self._broker.kick)
 
     async def drain(self) -> None:
         assert self._broker is not None
-        left = len(self._messages)
-        places = asyncio.Semaphore(IN_FLIGHT)
+        remaining = len(self._messages)
+        ack_slots = asyncio.Semaphore(IN_FLIGHT)
 
         async def ack(message: AckableMessage) -> None:
             await message.ack()
-            places.release()
+            ack_slots.release()
 
         tasks = self._broker.listen()
         async with asyncio.TaskGroup() as group:
             async for message in tasks:
-                await places.acquire()
+                await ack_slots.acquire()
                 group.create_task(ack(message))
-                left -= 1
-                if not left:
+                remaining -= 1
+                if not remaining:
                     break
         await tasks.aclose()
 
-    async def held(self) -> int:
+    async def count_tasks(self) -> int:
         assert self._broker is not None
         async with Redis.from_url(self._url, decode_responses=True) as redis:
             [group] = await redis.xinfo_groups(self._broker.queue_name)

@@ -180,8 +180,9 @@ class Batcher(Generic[Item, Result]):
 
     async def drain(self) -> None:
         """Wait until no request is pending, in flight or being abandoned."""
-        while self._tasks or self._abandon_tasks:
-            await asyncio.gather(*self._tasks, *self._abandon_tasks, return_exceptions=True)
+        while tasks := self._tasks | self._abandon_tasks:
+            # `gather` would return at once for tasks that are done but not removed yet (Python 3.12).
+            await asyncio.wait(tasks)
 
     def _start(self, key: Hashable, queue: _KeyQueue[Item, Result]) -> None:
         queue.in_flight += 1

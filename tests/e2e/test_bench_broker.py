@@ -1,4 +1,4 @@
-"""The broker's benchmark runs, checks its own counts, and writes what it promises."""
+"""A quick run of the broker benchmark checks its own counts and writes its results."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_quick_run_writes_the_ratios_and_a_plot(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.broker", "--quick", "--results", str(tmp_path)]
-    peers = ["pgmq"] if importlib.util.find_spec("pgmq") else []  # which `make setup-bench` brings
+    peers = ["pgmq"] if importlib.util.find_spec("pgmq") else []  # `make setup-bench` installs it
     command += ["--contestants", "penstock", *peers, "floor", "--rows", "0"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
     written = json.loads((tmp_path / "broker.json").read_text())
     expected = {"push_single_vs_copy", "push_batch100_vs_copy"}

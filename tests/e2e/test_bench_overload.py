@@ -1,4 +1,4 @@
-"""The overload benchmark runs, finds everything that was accepted, and writes what it promises."""
+"""A quick run of the overload benchmark finds all accepted messages and writes its results."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.ledger import Verdict, compare
-from bench.open_load import Lane
+from bench.log_audit import AuditResult, compare
+from bench.open_loop_load import Producer
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_quick_run_loses_nothing_and_keeps_order(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.overload", "--quick", "--results", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
     written = json.loads((tmp_path / "overload.json").read_text())
     ratios = written["ratios"]
@@ -31,14 +31,14 @@ def test_a_quick_run_loses_nothing_and_keeps_order(tmp_path: Path) -> None:
     assert (tmp_path / "overload.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_is_missing_doubled_or_out_of_order_is_found() -> None:
-    first, second = Lane(0, 0, sent=3, accepted=[1, 2]), Lane(1, 0, sent=1, accepted=[1])
-    good = {0: [(1, 0), (1, 1), (2, 0), (2, 1)], 1: [(1, 0), (1, 1)]}
-    assert compare(good, [first, second], 2) == Verdict(0, 0, 0, 0)
-    assert compare({0: good[0]}, [first, second], 2).lost == 2
-    turned = {**good, 0: [(2, 0), (2, 1), (1, 0), (1, 1)]}
-    assert compare(turned, [first, second], 2).order_violations == 1
-    twice = {**good, 1: [(1, 0), (1, 1), (1, 1)]}
-    assert compare(twice, [first, second], 2).doubled == 1
-    given_up = {**good, 0: [*good[0], (3, 0), (3, 1)]}
-    assert compare(given_up, [first, second], 2) == Verdict(0, 0, 0, untold=2)
+def test_the_audit_counts_lost_duplicate_misordered_and_unconfirmed_messages() -> None:
+    producers = [Producer(0, 0, sent=3, accepted=[1, 2]), Producer(1, 0, sent=1, accepted=[1])]
+    correct = {0: [(1, 0), (1, 1), (2, 0), (2, 1)], 1: [(1, 0), (1, 1)]}
+    assert compare(correct, producers, 2) == AuditResult(0, 0, 0, 0)
+    assert compare({0: correct[0]}, producers, 2).lost == 2
+    misordered = {**correct, 0: [(2, 0), (2, 1), (1, 0), (1, 1)]}
+    assert compare(misordered, producers, 2).order_violations == 1
+    duplicated = {**correct, 1: [(1, 0), (1, 1), (1, 1)]}
+    assert compare(duplicated, producers, 2).duplicates == 1
+    given_up = {**correct, 0: [*correct[0], (3, 0), (3, 1)]}
+    assert compare(given_up, producers, 2) == AuditResult(0, 0, 0, unconfirmed=2)

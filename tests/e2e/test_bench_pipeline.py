@@ -1,4 +1,4 @@
-"""The pipeline's benchmark runs, checks its own counts, and writes what it promises."""
+"""A quick run of the pipeline benchmark checks its own totals and writes its results."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.timeout(600)
 def test_a_quick_run_writes_the_ratios_and_a_plot(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.pipeline", "--quick", "--results", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=540)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=540)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
     written = json.loads((tmp_path / "pipeline.json").read_text())
     expected = {"packed_vs_plain_consumer", "single_vs_plain_consumer", "packed_vs_redis_read"}

@@ -1,4 +1,4 @@
-"""The run queues' benchmark runs, checks its own counts, and writes what it promises."""
+"""A quick run of the run queue benchmark checks its own counts and writes its results."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_quick_run_writes_the_ratios_and_a_plot(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.runqueue", "--quick", "--results", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
     written = json.loads((tmp_path / "runqueue.json").read_text())
     peers = [name for name in ("dramatiq", "taskiq") if importlib.util.find_spec(name)]

@@ -1,4 +1,4 @@
-"""The benchmark of series runs and writes what it promises."""
+"""A small run of the series benchmark writes its results."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 def test_a_small_run_writes_every_row_of_the_routing_table_and_a_plot(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.series", "--rows", "35000", "--repeats", "1"]
     command += ["--results", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
     written = json.loads((tmp_path / "series.json").read_text())
     assert (written["queues"], written["rows_5s"], written["goal_ms"]) == (1, 34_560, 50)

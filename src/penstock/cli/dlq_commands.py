@@ -34,6 +34,7 @@ from penstock.cli.options import (
     connect_to_broker,
     print_json,
 )
+from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from penstock.cli.broker_client import BrokerClient, JobDocument
@@ -217,6 +218,8 @@ def _build_job_command(kind: str) -> Callable[..., None]:
             "letterIds": dead_letter_ids or None,
         }
         selection = {name: value for name, value in selection.items() if value is not None}
+        if not selection:
+            raise InvalidRequest("No dead letters are selected. Give ids, filter options, or --all.")
         _run_job(kind, selection, rate, dry_run, yes, detach, as_json, url, token)
 
     return command

@@ -20,7 +20,7 @@ class Buffer:
     """Messages for one queue, pushed in order: when the buffer is full, after an interval, and at the end.
 
     Until they are pushed they are only in this process's memory. A push that fails after all attempts stops
-    the buffer: nothing behind it is sent. The next `push`, `flush` or `close` raises FlushFailed with every
+    the buffer: it sends no later message. The next `push`, `flush` or `close` raises FlushFailed with every
     unsent message, in order; then the buffer is empty and can be used again. A push into a full buffer waits
     until it is sent, so memory stays bounded.
     """
@@ -37,15 +37,15 @@ class Buffer:
         self._size = size
         self._interval_s = interval_s
         self._registry = registry
-        self._waiting: list[tuple[NewMessage, PushItem]] = []
-        self._sending = asyncio.Lock()
+        self._unsent: list[tuple[NewMessage, PushItem]] = []
+        self._send_lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._interval_flush: asyncio.Task[None] | None = None
         self._failure: tuple[str, bool] | None = None
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._unsent)
 
     async def __aenter__(self) -> Self:
         return self
@@ -72,16 +72,16 @@ class Buffer:
         message = NewMessage(self._queue, payload, partition, transaction_id, trace_id)
         item = push_item(message)
         self._api.assign_transaction_ids([item])
-        self._waiting.append((replace(message, transaction_id=item.transaction_id), item))
+        self._unsent.append((replace(message, transaction_id=item.transaction_id), item))
         self._raise_failure()
-        if len(self._waiting) >= self._size:
+        if len(self._unsent) >= self._size:
             await self.flush()
         elif self._timer is None:
             self._start_timer()
 
     async def flush(self) -> None:
         """Send all buffered messages. Raises FlushFailed with those that could not be sent."""
-        await self._send_all(len(self._waiting))
+        await self._send_all(len(self._unsent))
         self._raise_failure()
 
     async def close(self) -> None:
@@ -97,24 +97,24 @@ class Buffer:
         if self._failure is None:
             return
         reason, uncertain = self._failure
-        unsent = [message for message, _ in self._waiting]
+        unsent = [message for message, _ in self._unsent]
         self._failure = None
-        self._waiting.clear()
+        self._unsent.clear()
         raise FlushFailed(unsent, reason, uncertain=uncertain)
 
     async def _send_all(self, count: int) -> None:
         """Send the first `count` messages in order, one buffer size at a time."""
-        async with self._sending:
+        async with self._send_lock:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
             try:
-                while count > 0 and self._waiting and self._failure is None:
+                while count > 0 and self._unsent and self._failure is None:
                     batch_size = min(count, self._size)
                     await self._send_batch(batch_size)
                     count -= batch_size
             finally:
-                if self._waiting and self._timer is None and self._failure is None and not self._closed:
+                if self._unsent and self._timer is None and self._failure is None and not self._closed:
                     self._start_timer()
 
     async def _send_batch(self, count: int) -> None:
@@ -125,7 +125,7 @@ class Buffer:
         Messages that fail while others succeed are sent again alone. The response to that gives the reason: a
         full queue is retried like any push; an invalid message ends the flush.
         """
-        while batch := self._waiting[:count]:
+        while batch := self._unsent[:count]:
             count = len(batch)  # there may be fewer by now; later messages do not belong to this batch
             try:
                 results = await self._api.push([item for _, item in batch], set())
@@ -133,7 +133,7 @@ class Buffer:
                 self._failure = (error.detail, error.uncertain)
                 return
             failed = [result for result in results if result.status == "failed"]
-            self._waiting[:count] = [batch[result.index] for result in failed]
+            self._unsent[:count] = [batch[result.index] for result in failed]
             if len(failed) == count:
                 self._failure = (failed[0].error or "refused", False)
                 return
@@ -147,6 +147,6 @@ class Buffer:
         self._interval_flush = asyncio.create_task(self._flush_after_interval())
 
     async def _flush_after_interval(self) -> None:
-        await self._send_all(len(self._waiting))
+        await self._send_all(len(self._unsent))
         if self._failure is not None:
             logger.error("Pushes to %s failed and stay in the buffer: %s", self._queue, self._failure[0])

@@ -60,11 +60,11 @@ class Client:
         """
         failures: list[FlushFailed] = []
         try:
-            consumers: list[Consumer | Worker] = [*self._consumers, *self._workers]
-            for consumer in consumers:
-                consumer.stop()
-            for consumer in consumers:
-                await consumer.ended.wait()
+            runners: list[Consumer | Worker] = [*self._consumers, *self._workers]
+            for runner in runners:
+                runner.stop()
+            for runner in runners:
+                await runner.ended.wait()
             for buffer in list(self._buffers):
                 try:
                     await buffer.close()
@@ -89,8 +89,10 @@ class Client:
         transaction_id: str | None = None,
         trace_id: UUID | str | None = None,
     ) -> PushResult:
-        """Append a message. When this returns, the message is durable: stored, or, if the result has an
-        `operation_id`, deferred and stored later in order."""
+        """Append a message, which is durable when this returns.
+
+        It is stored, or, if the result has an `operation_id`, deferred and stored later in order.
+        """
         [result] = await self.push_many([NewMessage(queue, payload, partition, transaction_id, trace_id)])
         return result
 
@@ -190,7 +192,7 @@ class Client:
             on_lease_lost=on_lease_lost,
         )
 
-    # TaskAcks
+    # Ack
 
     async def ack(self, message: Message) -> AckResult:
         """Mark a message as completed. Raises LeaseLost if its lease is lost."""
@@ -213,15 +215,15 @@ class Client:
         return await self._ack_many([ack_item(message, "completed") for message in messages])
 
     async def nack_many(self, messages: Iterable[Message], error: str = "") -> Results[AckResult]:
-        """`nack` of many messages with one request, as `ack_many`."""
+        """Nack messages with one request, like `ack_many`."""
         return await self._ack_many([ack_item(message, "failed", error) for message in messages])
 
     async def retry_many(self, messages: Iterable[Message]) -> Results[AckResult]:
-        """`retry` of many messages with one request, as `ack_many`."""
+        """Return messages without counting an attempt, with one request, like `ack_many`."""
         return await self._ack_many([ack_item(message, "retry") for message in messages])
 
     async def dead_letter_many(self, messages: Iterable[Message], error: str = "") -> Results[AckResult]:
-        """`dead_letter` of many messages with one request, as `ack_many`."""
+        """Declare messages dead with one request, like `ack_many`."""
         return await self._ack_many([ack_item(message, "dlq", error) for message in messages])
 
     async def _ack_one(self, item: AckItem) -> AckResult:

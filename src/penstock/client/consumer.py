@@ -87,14 +87,14 @@ class Consumer(Runner):
             handler, ordered, ack_interval_s, on_lease_lost, lambda: self.stopping
         )
         self._stop_event = asyncio.Event()
-        self._waiting_pops: dict[asyncio.Task[list[Message]], RequestCancellation] = {}
+        self._pending_pops: dict[asyncio.Task[list[Message]], RequestCancellation] = {}
         self._lease_times: dict[str, tuple[float, float]] = {}
 
     async def _run(self) -> None:
         threads = self._options.threads = ThreadPoolExecutor(self._concurrency, "penstock-handler")
         workers = [asyncio.create_task(self._consume()) for _ in range(self._concurrency)]
         try:
-            await self._until_stopped(workers)
+            await self._wait_until_stopped(workers)
         finally:
             for worker in workers:
                 worker.cancel()
@@ -104,7 +104,7 @@ class Consumer(Runner):
             if isinstance(result, Exception):
                 raise result
 
-    async def _until_stopped(self, workers: list[asyncio.Task[None]]) -> None:
+    async def _wait_until_stopped(self, workers: list[asyncio.Task[None]]) -> None:
         """Return after a stop request or a failed worker, when the grace period is over or not needed."""
         stopping = asyncio.create_task(self._stop_event.wait())
         try:
@@ -117,31 +117,31 @@ class Consumer(Runner):
     def _start_stopping(self) -> None:
         self._stop_requested = True
         self._stop_event.set()
-        for pop in self._waiting_pops:
-            cancel_gracefully(pop, self._waiting_pops[pop])
+        for pop, cancellation in self._pending_pops.items():
+            cancel_gracefully(pop, cancellation)
 
     async def _consume(self) -> None:
         while not self._stop_requested:
-            messages = await self._next()
+            messages = await self._pop_next()
             if messages:
                 await self._deliver(messages)
 
-    async def _next(self) -> list[Message]:
+    async def _pop_next(self) -> list[Message]:
         """Pop the next messages; an empty list if none arrived in time or the consumer stops."""
         cancellation = RequestCancellation()
         pop = asyncio.create_task(self._pop(cancellation))
-        self._waiting_pops[pop] = cancellation
+        self._pending_pops[pop] = cancellation
         try:
             await asyncio.wait({pop})
             return [] if pop.cancelled() else pop.result()
         except asyncio.CancelledError:
-            cancel_gracefully(pop, self._waiting_pops[pop])
+            cancel_gracefully(pop, cancellation)
             await asyncio.wait({pop})
             if not pop.cancelled() and pop.exception() is None and pop.result():
                 await self._release(Delivery(self._api, self._options, pop.result()))
             raise
         finally:
-            del self._waiting_pops[pop]
+            del self._pending_pops[pop]
 
     async def _pop(self, cancellation: RequestCancellation) -> list[Message]:
         attempt = 1
@@ -189,7 +189,7 @@ class Consumer(Runner):
             try:
                 await self._api.extend(first.lease_id, lease_s)
             except ClientError as error:
-                delivery.renewal_failed(error)
+                delivery.on_renewal_failed(error)
 
     async def _lease_time_s(self, queue: str) -> float:
         cached = self._lease_times.get(queue)

@@ -113,7 +113,7 @@ async def finish_acks(api: BrokerApi, results: Results[AckResult]) -> Results[Ac
 
 
 async def finish_ack(api: BrokerApi, result: AckResult) -> AckResult:
-    """Do the same for one ack. Raises LeaseLost if its execution was refused."""
+    """Replace the deferred result of one ack likewise. Raises LeaseLost if its execution was refused."""
     if result.operation_id is None:
         return result
     [finished] = await finish_acks(api, Results([result]))

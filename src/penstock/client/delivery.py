@@ -62,13 +62,12 @@ class Delivery:
     unacked: list[Message] = field(default_factory=list)
     """Leased messages without an ack."""
     _outcomes: list[tuple[Message, AckItem]] = field(default_factory=list)
-    _last_sent: float = 0.0
-    _sending: asyncio.Task[None] | None = None
-    """Acks in flight."""
+    _last_sent_time: float = 0.0
+    _acks_in_flight: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         self.unacked = list(self.messages)
-        self._last_sent = time.monotonic()
+        self._last_sent_time = time.monotonic()
 
     async def handle(self) -> None:
         """Call the handler with all messages, until the lease is lost or the consumer stops."""
@@ -80,7 +79,7 @@ class Delivery:
 
     async def release(self) -> None:
         """Send the remaining acks and return the messages that were not handled."""
-        if self._sending is not None:
+        if self._acks_in_flight is not None:
             await self._send_pending_acks()
         handled = {id(message) for message, _ in self._outcomes}
         for message in self.unacked:
@@ -90,13 +89,14 @@ class Delivery:
 
     def abandon(self) -> None:
         """Stop waiting for acks in flight."""
-        if self._sending is not None:
-            self._sending.cancel()
+        if self._acks_in_flight is not None:
+            self._acks_in_flight.cancel()
 
-    def renewal_failed(self, error: ClientError) -> None:
+    def on_renewal_failed(self, error: ClientError) -> None:
+        """Log the error, or report the lease as lost if that is the reason."""
         if not isinstance(error, LeaseLost):
             logger.warning("Cannot renew the lease of %s: %s", self.messages[0].queue, error)
-        elif self.unacked and self._sending is None:
+        elif self.unacked and self._acks_in_flight is None:
             self._on_lease_lost(self.unacked)
 
     def _handler_batches(self) -> list[list[Message]]:
@@ -117,22 +117,22 @@ class Delivery:
             if self.options.is_stopping() or self.lease_lost:
                 return
             try:
-                await self._call(handler, message, [message])
+                await self._call_handler(handler, message, [message])
             except Exception as error:  # noqa: BLE001 - any error of a handler fails its message
-                self._failed(message, error)
+                self._fail_message(message, error)
                 if self.options.ordered:
                     # Later messages must not overtake it: they are returned in the same request.
-                    for following in messages[index + 1 :]:
-                        self._set_outcome(following, "retry")
+                    for later_message in messages[index + 1 :]:
+                        self._set_outcome(later_message, "retry")
                     return
             else:
                 self._set_outcome(message, "completed")
-            if time.monotonic() - self._last_sent >= self.options.ack_interval_s:
+            if time.monotonic() - self._last_sent_time >= self.options.ack_interval_s:
                 await self._send_pending_acks()
 
     async def _handle_batch(self, batches: Batches, messages: list[Message]) -> None:
         try:
-            await self._call(batches.handler, list(messages), messages)
+            await self._call_handler(batches.handler, list(messages), messages)
         except PartlyFailed as failure:
             failed = {id(message): error for message, error in failure.failures}
             for message in messages:
@@ -142,12 +142,12 @@ class Delivery:
                     self._set_outcome(message, "completed")
         except Exception as error:  # noqa: BLE001 - any error of a handler fails its batch
             for message in messages:
-                self._failed(message, error)
+                self._fail_message(message, error)
         else:
             for message in messages:
                 self._set_outcome(message, "completed")
 
-    async def _call(
+    async def _call_handler(
         self, handler: Callable[[Any], object], argument: object, messages: list[Message]
     ) -> None:
         try:
@@ -155,8 +155,8 @@ class Delivery:
                 result = handler(argument)
             else:
                 assert self.options.threads is not None
-                running = self.options.threads.submit(handler, argument)
-                result = await self._await_thread(running, messages)
+                future = self.options.threads.submit(handler, argument)
+                result = await self._await_thread(future, messages)
             if inspect.isawaitable(result):
                 await result
         except asyncio.CancelledError:
@@ -164,11 +164,11 @@ class Delivery:
                 raise
             raise RuntimeError("The handler cancelled itself.") from None
 
-    async def _await_thread(self, running: Future[object], messages: list[Message]) -> object:
+    async def _await_thread(self, future: Future[object], messages: list[Message]) -> object:
         try:
-            return await asyncio.wrap_future(running)
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            if not running.cancel() and not running.done():
+            if not future.cancel() and not future.done():
                 logger.warning(
                     "A handler of %s did not end in time. Its thread continues, and its lease will expire.",
                     messages[0].queue,
@@ -176,7 +176,7 @@ class Delivery:
                 self.unacked = [message for message in self.unacked if message not in messages]
             raise
 
-    def _failed(self, message: Message, error: Exception) -> None:
+    def _fail_message(self, message: Message, error: Exception) -> None:
         logger.warning(
             "Handling of %s from %s/%s failed: %s",
             *(message.transaction_id, message.queue, message.partition, error_text(error)),
@@ -188,16 +188,18 @@ class Delivery:
         self._outcomes.append((message, ack_item(message, status, error)))
 
     async def _send_pending_acks(self) -> None:
-        """Ack the handled messages in one request. Cancelling the caller does not interrupt it: the next call
-        waits for its result."""
-        if self._sending is None:
+        """Ack the handled messages in one request.
+
+        Cancelling the caller does not interrupt the request: the next call waits for its result.
+        """
+        if self._acks_in_flight is None:
             if not self._outcomes:
                 return
             outcomes, self._outcomes = self._outcomes, []
-            self._sending = asyncio.create_task(self._send_acks(outcomes))
-        await asyncio.shield(self._sending)
-        self._sending = None
-        self._last_sent = time.monotonic()
+            self._acks_in_flight = asyncio.create_task(self._send_acks(outcomes))
+        await asyncio.shield(self._acks_in_flight)
+        self._acks_in_flight = None
+        self._last_sent_time = time.monotonic()
 
     async def _send_acks(self, outcomes: list[tuple[Message, AckItem]]) -> None:
         """Send acks to the broker. Messages whose acks fail are delivered again after the lease."""
@@ -211,8 +213,10 @@ class Delivery:
         self._check_results(outcomes, results)
 
     async def _ack_with_retries(self, items: list[AckItem]) -> Sequence[AckResult]:
-        """Ack with retries without end: handled messages should not be handled again because brokers were
-        busy. Give up when the consumer stops or the lease is lost."""
+        """Ack, and retry until the consumer stops or the lease is lost.
+
+        There is no other limit: a busy broker is no reason to handle messages again.
+        """
         attempt, uncertain = 1, False
         while True:
             try:

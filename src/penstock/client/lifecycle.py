@@ -23,8 +23,10 @@ T = TypeVar("T")
 
 
 class Runner(ABC):
-    """An object that runs once, until it is stopped. `registry` holds the running ones of a client, so that
-    closing the client can stop them."""
+    """A consumer or a worker: it runs once, until it is stopped.
+
+    `registry` holds the running consumers or workers of a client, so that closing the client stops them.
+    """
 
     def __init__(self, registry: set[Any]) -> None:
         self._registry = registry
@@ -88,8 +90,8 @@ class Runner(ABC):
 def cancel_gracefully(call: asyncio.Task[T], cancellation: RequestCancellation) -> None:
     """End a waiting call soon, without losing messages or tasks that the broker is sending.
 
-    A call that the broker is answering may finish. A call that waits longer is half-closed, so a response can
-    hardly cross with the cancellation, and one that does is still read.
+    A call that the broker is answering may finish. Then the client half-closes the connection: the broker
+    rarely sends a response after that, and the client still reads it.
     """
     if cancellation.is_final_attempt:
         return

@@ -124,13 +124,17 @@ class Operations:
     ) -> Sequence[Operation | None]:
         """Return the operations that finished in time, in order; None for others.
 
-        `must_exist`: a broker returned these ids, so one that is not found is in the journal of another.
+        `must_exist`: a broker returned these ids, so an unknown id belongs to the journal of another broker.
         """
         deadline = time.monotonic() + timeout_s
-        waits = [self._until_finished(operation_id, deadline, must_exist) for operation_id in operation_ids]
+        waits = [
+            self._wait_until_finished(operation_id, deadline, must_exist) for operation_id in operation_ids
+        ]
         return await asyncio.gather(*waits)
 
-    async def _until_finished(self, operation_id: str, deadline: float, must_exist: bool) -> Operation | None:
+    async def _wait_until_finished(
+        self, operation_id: str, deadline: float, must_exist: bool
+    ) -> Operation | None:
         poll_s = MIN_POLL_S
         while True:
             try:

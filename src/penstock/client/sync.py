@@ -41,20 +41,20 @@ class EventLoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-client", daemon=True)
         self._thread.start()
 
-    def start(self, work: Coroutine[Any, Any, R]) -> Future[R]:
+    def start(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
         if threading.current_thread() is self._thread:
-            work.close()
+            coroutine.close()
             raise RuntimeError(
                 "This code runs on the client's own event loop. Use the asynchronous client here."
             )
         if self._loop.is_closed():
-            work.close()
+            coroutine.close()
             raise RuntimeError("The client is closed.")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    def wait(self, work: Coroutine[Any, Any, R]) -> R:
+    def wait(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Return the result of the coroutine. An interrupted caller cancels it."""
-        future = self.start(work)
+        future = self.start(coroutine)
         try:
             return future.result()
         except BaseException:
@@ -62,7 +62,7 @@ class EventLoopThread:
             raise
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         return self._loop.is_closed()
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ def blocking(
 
 
 def wrapping(
-    method: Callable[Concatenate[B, P], A], kind: Callable[[EventLoopThread, A], F]
+    method: Callable[Concatenate[B, P], A], wrapper_type: Callable[[EventLoopThread, A], F]
 ) -> Callable[Concatenate[SyncWrapper[B], P], F]:
     """Turn a method into one whose result is wrapped too."""
 
@@ -102,7 +102,7 @@ def wrapping(
         async def create() -> A:
             return method(wrapper._wrapped, *args, **kwargs)
 
-        return kind(wrapper._loop_thread, wrapper._loop_thread.wait(create()))
+        return wrapper_type(wrapper._loop_thread, wrapper._loop_thread.wait(create()))
 
     return call
 
@@ -285,7 +285,7 @@ class SyncClient(SyncWrapper[Client]):
 
         May be called twice. Raises FlushFailed with the messages that could not be pushed.
         """
-        if self._loop_thread.closed:
+        if self._loop_thread.is_closed:
             return
         try:
             self._loop_thread.wait(self._wrapped.close())

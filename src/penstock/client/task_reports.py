@@ -1,4 +1,4 @@
-"""Report the outcomes of tasks to the broker, one request at a time for all that have collected."""
+"""Report the outcomes of tasks to the broker: one request at a time, with all outcomes since the last one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TaskReporter:
         self._tasks = tasks
         self._on_lease_lost = on_lease_lost
         self._reports: list[TaskReport] = []
-        self._sending: asyncio.Task[None] | None = None
+        self._send_task: asyncio.Task[None] | None = None
 
     async def report(self, running: RunningTask, verb: Verb, error: str = "") -> None:
         """Report an outcome. If that fails, the task is delivered again after its lease.
@@ -56,8 +56,8 @@ class TaskReporter:
         running.is_reporting = True
         report = TaskReport(running, verb, error, asyncio.get_running_loop().create_future())
         self._reports.append(report)
-        if self._sending is None:
-            self._sending = asyncio.create_task(self._send())
+        if self._send_task is None:
+            self._send_task = asyncio.create_task(self._send())
         await asyncio.shield(report.sent)
 
     async def _send(self) -> None:
@@ -68,7 +68,7 @@ class TaskReporter:
                     if same_verb := [report for report in reports if report.verb == verb]:
                         await self._send_batch(same_verb)
         finally:
-            self._sending = None
+            self._send_task = None
 
     async def _send_batch(self, reports: list[TaskReport]) -> None:
         try:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
-State = Literal["delayed", "eligible", "running", "dead"]
+TaskState = Literal["delayed", "eligible", "running", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class TaskStatus(Struct, frozen=True, rename="camel"):
 
     id: str
     queue: str
-    state: State
+    state: TaskState
     priority: int
     attempts: int
     max_attempts: int
@@ -79,16 +79,16 @@ class Settled(Struct, frozen=True, rename="camel"):
     """The new state of a task; None if it is finished and deleted."""
 
     id: str
-    state: State | None = None
+    state: TaskState | None = None
     due_at: datetime | None = None
 
 
 class TaskResult(Struct, frozen=True, rename="camel"):
-    """The result of one of many. If it was refused, `code` and `error` say why, and nothing changed."""
+    """The result of one task of a batch. A refused request changes nothing; `code` and `error` say why."""
 
     id: str
     success: bool
-    state: State | None = None
+    state: TaskState | None = None
     due_at: datetime | None = None
     code: str | None = None
     error: str | None = None

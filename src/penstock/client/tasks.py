@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.client.worker import LostCallback, TaskHandler, Worker
 
 
-class _NewTask(Struct, omit_defaults=True, rename="camel"):
+class _TaskItem(Struct, omit_defaults=True, rename="camel"):
     """A task in an enqueue request."""
 
     payload: msgspec.Raw
@@ -39,7 +39,7 @@ class _NewTask(Struct, omit_defaults=True, rename="camel"):
     max_attempts: int | None = None
 
 
-class _Nack(Struct, omit_defaults=True, rename="camel"):
+class _NackItem(Struct, omit_defaults=True, rename="camel"):
     id: str
     token: int
     error: str = ""
@@ -47,38 +47,38 @@ class _Nack(Struct, omit_defaults=True, rename="camel"):
     delay_ms: int | None = None
 
 
-class _Enqueued(Struct):
+class _EnqueueResponse(Struct):
     tasks: list[EnqueuedTask]
 
 
-class _Dequeued(Struct):
+class _DequeueResponse(Struct):
     tasks: list[Task]
 
 
-class _Results(Struct):
+class _ResultsResponse(Struct):
     results: list[TaskResult]
 
 
-class _Queues(Struct):
+class _QueuesResponse(Struct):
     queues: list[RunQueue]
 
 
-class _Count(Struct):
+class _CountResponse(Struct):
     redriven: int = 0
     deleted: int = 0
 
 
 _encode = msgspec.json.encode
-_enqueued = msgspec.json.Decoder(_Enqueued)
-_dequeued = msgspec.json.Decoder(_Dequeued)
-_settled = msgspec.json.Decoder(Settled)
-_results = msgspec.json.Decoder(_Results)
-_status = msgspec.json.Decoder(TaskStatus)
-_queue = msgspec.json.Decoder(RunQueue)
-_queues = msgspec.json.Decoder(_Queues)
-_environment = msgspec.json.Decoder(EnvironmentLimits)
-_dead = msgspec.json.Decoder(DeadTasks)
-_count = msgspec.json.Decoder(_Count)
+_enqueue_response = msgspec.json.Decoder(_EnqueueResponse)
+_dequeue_response = msgspec.json.Decoder(_DequeueResponse)
+_task_state = msgspec.json.Decoder(Settled)
+_results_response = msgspec.json.Decoder(_ResultsResponse)
+_task_status = msgspec.json.Decoder(TaskStatus)
+_run_queue = msgspec.json.Decoder(RunQueue)
+_queues_response = msgspec.json.Decoder(_QueuesResponse)
+_environment_limits = msgspec.json.Decoder(EnvironmentLimits)
+_dead_tasks = msgspec.json.Decoder(DeadTasks)
+_count_response = msgspec.json.Decoder(_CountResponse)
 
 
 class Tasks:
@@ -126,7 +126,7 @@ class Tasks:
         response = await self._api.send(
             "POST", f"{_path(queue)}/tasks", _encode({"tasks": items}), repeatable
         )
-        results = response.read(_enqueued).tasks
+        results = response.read(_enqueue_response).tasks
         if response.uncertain:
             # No other call uses these keys, so the original is the first attempt, whose response was lost.
             for index in generated:
@@ -168,7 +168,7 @@ class Tasks:
             body["waitMs"] = _ms(wait_s)
         path = "/api/v1/run-queues/dequeue" if queue is None else f"{_path(queue)}/dequeue"
         response = await self._api.send("POST", path, _encode(body), wait_s=wait_s, cancellation=cancellation)
-        return response.read(_dequeued).tasks
+        return response.read(_dequeue_response).tasks
 
     async def ack(self, task: Task) -> Settled:
         """Mark a task as done. Raises LeaseLost if its lease is lost, NotFound if it does not exist."""
@@ -177,8 +177,11 @@ class Tasks:
     async def nack(
         self, task: Task, error: str = "", *, retry: bool = True, delay_s: float | None = None
     ) -> Settled:
-        """Fail the attempt: the task is retried with backoff, or after `delay_s`; it is dead after its last
-        attempt, or at once without `retry`."""
+        """Fail the attempt of a task.
+
+        The task is retried with backoff, or after `delay_s`. It is dead after its last attempt, or at once
+        without `retry`.
+        """
         body: dict[str, object] = {"token": task.token, "error": error, "retry": retry}
         if delay_s is not None:
             body["delayMs"] = _ms(delay_s)
@@ -197,22 +200,22 @@ class Tasks:
 
     async def ack_many(self, tasks: Iterable[Task]) -> list[TaskResult]:
         """Ack tasks with one request; one result each, in order. A refused ack changes nothing."""
-        return await self._report_many("ack", [_lease(task) for task in tasks])
+        return await self._report_many("ack", [_lease_item(task) for task in tasks])
 
     async def nack_many(self, failures: Iterable[tuple[Task, str]]) -> list[TaskResult]:
         """Nack tasks with their errors, with one request, like `ack_many`."""
-        return await self._report_many("nack", [_Nack(task.id, task.token, e) for task, e in failures])
+        return await self._report_many("nack", [_NackItem(task.id, task.token, e) for task, e in failures])
 
     async def heartbeat_many(
         self, tasks: Iterable[Task], visibility_s: float | None = None
     ) -> list[TaskResult]:
         """Extend the leases of tasks with one request, like `ack_many`."""
         options = {} if visibility_s is None else {"visibilityMs": _ms(visibility_s)}
-        return await self._report_many("heartbeat", [_lease(task) for task in tasks], **options)
+        return await self._report_many("heartbeat", [_lease_item(task) for task in tasks], **options)
 
     async def give_back_many(self, tasks: Iterable[Task]) -> list[TaskResult]:
         """Return tasks without counting an attempt, with one request, like `ack_many`."""
-        return await self._report_many("give-back", [_lease(task) for task in tasks])
+        return await self._report_many("give-back", [_lease_item(task) for task in tasks])
 
     def worker(
         self,
@@ -251,18 +254,20 @@ class Tasks:
 
     async def get(self, task_id: str) -> TaskStatus:
         """Return the state of a task. Raises NotFound once it is finished or expired."""
-        return (await self._api.send("GET", f"/api/v1/tasks/{_quote(task_id)}")).read(_status)
+        return (await self._api.send("GET", f"/api/v1/tasks/{_quote(task_id)}")).read(_task_status)
 
     async def queues(self, *, search: str = "", limit: int = 100, offset: int = 0) -> list[RunQueue]:
         """Return a page of run queues by name."""
         parameters = {"limit": str(limit), "offset": str(offset)} | ({"search": search} if search else {})
         return (
-            (await self._api.send("GET", f"/api/v1/run-queues?{urlencode(parameters)}")).read(_queues).queues
+            (await self._api.send("GET", f"/api/v1/run-queues?{urlencode(parameters)}"))
+            .read(_queues_response)
+            .queues
         )
 
     async def queue(self, queue: str) -> RunQueue:
         """Return the state of a run queue. Raises NotFound if it does not exist."""
-        return (await self._api.send("GET", _path(queue))).read(_queue)
+        return (await self._api.send("GET", _path(queue))).read(_run_queue)
 
     async def delete_queue(self, queue: str) -> None:
         """Delete an empty queue and free its name. Raises WrongState if it has tasks."""
@@ -271,19 +276,19 @@ class Tasks:
     async def set_limit(self, queue: str, concurrency: int | None) -> RunQueue:
         """Set how many tasks of the queue may run at once, 1 or more; None removes the limit."""
         body = _encode({"concurrency": concurrency})
-        return (await self._api.send("PUT", f"{_path(queue)}/limits", body)).read(_queue)
+        return (await self._api.send("PUT", f"{_path(queue)}/limits", body)).read(_run_queue)
 
     async def pause(self, queue: str) -> RunQueue:
         """Start no more tasks of the queue. Running tasks continue."""
-        return (await self._api.send("POST", f"{_path(queue)}/pause", b"")).read(_queue)
+        return (await self._api.send("POST", f"{_path(queue)}/pause", b"")).read(_run_queue)
 
     async def resume(self, queue: str) -> RunQueue:
-        return (await self._api.send("POST", f"{_path(queue)}/resume", b"")).read(_queue)
+        return (await self._api.send("POST", f"{_path(queue)}/resume", b"")).read(_run_queue)
 
     async def limits(self, environment: str = "default") -> EnvironmentLimits:
         """Return the limit of an environment and the totals of its run queues."""
         path = f"/api/v1/environments/{_quote(environment)}/run-limits"
-        return (await self._api.send("GET", path)).read(_environment)
+        return (await self._api.send("GET", path)).read(_environment_limits)
 
     async def set_limits(
         self, concurrency: int | None, *, burst: float = 1.0, environment: str = "default"
@@ -291,44 +296,44 @@ class Tasks:
         """Set how many tasks may run at once in all queues together: `concurrency` × `burst`."""
         path = f"/api/v1/environments/{_quote(environment)}/run-limits"
         body = _encode({"concurrency": concurrency, "burst": burst})
-        return (await self._api.send("PUT", path, body)).read(_environment)
+        return (await self._api.send("PUT", path, body)).read(_environment_limits)
 
     async def dead_letters(self, queue: str, *, limit: int = 100, after: str | None = None) -> DeadTasks:
         """Return a page of dead tasks, oldest first."""
         parameters = {"limit": str(limit)} | ({} if after is None else {"after": after})
         return (await self._api.send("GET", f"{_path(queue)}/dead-letters?{urlencode(parameters)}")).read(
-            _dead
+            _dead_tasks
         )
 
     async def redrive(self, queue: str, task_ids: Sequence[str] | None = None) -> int:
         """Run dead tasks again with all their attempts, these or all; return their number."""
         path = f"{_path(queue)}/dead-letters/redrive"
-        return (await self._api.send("POST", path, _selection(task_ids))).read(_count).redriven
+        return (await self._api.send("POST", path, _selection(task_ids))).read(_count_response).redriven
 
     async def delete_dead(self, queue: str, task_ids: Sequence[str] | None = None) -> int:
         """Delete dead tasks, these or all; return their number."""
         response = await self._api.send("DELETE", f"{_path(queue)}/dead-letters", _selection(task_ids))
-        return response.read(_count).deleted
+        return response.read(_count_response).deleted
 
     async def _report(self, task: Task, verb: str, body: dict[str, object]) -> Settled:
         path = f"/api/v1/tasks/{_quote(task.id)}/{verb}"
-        return (await self._api.send("POST", path, _encode(body))).read(_settled)
+        return (await self._api.send("POST", path, _encode(body))).read(_task_state)
 
     async def _report_many(self, verb: str, items: Sequence[object], **options: int) -> list[TaskResult]:
         if not items:
             return []
         body = _encode({"tasks": items, **options})
         response = await self._api.send("POST", f"/api/v1/tasks/{verb}", body)
-        results = response.read(_results).results
+        results = response.read(_results_response).results
         if response.uncertain:
             for result in results:
                 msgspec.structs.force_setattr(result, "uncertain", not result.success)
         return results
 
 
-def _task_item(task: NewTask) -> _NewTask:
+def _task_item(task: NewTask) -> _TaskItem:
     """Convert a task to a request item. Raises TypeError if the payload cannot be encoded as JSON."""
-    return _NewTask(
+    return _TaskItem(
         msgspec.Raw(_encode(task.payload)),
         task.priority,
         _ms(task.delay_s),
@@ -338,7 +343,7 @@ def _task_item(task: NewTask) -> _NewTask:
     )
 
 
-def _lease(task: Task) -> dict[str, object]:
+def _lease_item(task: Task) -> dict[str, object]:
     return {"id": task.id, "token": task.token}
 
 
@@ -350,8 +355,8 @@ def _path(queue: str) -> str:
     return f"/api/v1/run-queues/{_quote(queue)}"
 
 
-def _quote(part: str) -> str:
-    return quote(part, safe="")
+def _quote(segment: str) -> str:
+    return quote(segment, safe="")
 
 
 def _ms(seconds: float) -> int:

@@ -78,7 +78,7 @@ class Worker(Runner):
         self._running: dict[int, RunningTask] = {}
         self._reporter = TaskReporter(tasks, self._on_lease_lost)
         self._capacity_freed = asyncio.Event()
-        self._waiting: tuple[asyncio.Task[list[Task]], RequestCancellation] | None = None
+        self._pending_dequeue: tuple[asyncio.Task[list[Task]], RequestCancellation] | None = None
         self._threads: ThreadPoolExecutor | None = None
 
     async def _run(self) -> None:
@@ -113,8 +113,8 @@ class Worker(Runner):
 
     def _start_stopping(self) -> None:
         self._capacity_freed.set()
-        if self._waiting is not None:
-            cancel_gracefully(*self._waiting)
+        if self._pending_dequeue is not None:
+            cancel_gracefully(*self._pending_dequeue)
 
     async def _fetch(self) -> None:
         while not self._stop_requested:
@@ -123,15 +123,15 @@ class Worker(Runner):
                 self._capacity_freed.clear()
                 await self._capacity_freed.wait()
                 continue
-            for task in await self._next(free_slots):
+            for task in await self._dequeue_next(free_slots):
                 running = self._running[id(task)] = RunningTask(task)
-                running.handler = asyncio.create_task(self._work(running))
+                running.handler = asyncio.create_task(self._run_task(running))
 
-    async def _next(self, limit: int) -> list[Task]:
+    async def _dequeue_next(self, limit: int) -> list[Task]:
         """Dequeue the next tasks; an empty list if none arrived in time or the worker stops."""
         cancellation = RequestCancellation()
         call = asyncio.create_task(self._dequeue(limit, cancellation))
-        self._waiting = (call, cancellation)
+        self._pending_dequeue = (call, cancellation)
         try:
             await asyncio.wait({call})
             return [] if call.cancelled() else call.result()
@@ -143,7 +143,7 @@ class Worker(Runner):
                     await self._reporter.report(RunningTask(task), "give-back")
             raise
         finally:
-            self._waiting = None
+            self._pending_dequeue = None
 
     async def _dequeue(self, limit: int, cancellation: RequestCancellation) -> list[Task]:
         attempt = 1
@@ -163,10 +163,10 @@ class Worker(Runner):
                 logger.warning("Cannot dequeue: %s Retrying in %.1f s.", error, delay_s)
                 await asyncio.sleep(delay_s)
 
-    async def _work(self, running: RunningTask) -> None:
+    async def _run_task(self, running: RunningTask) -> None:
         task = running.task
         try:
-            await self._call(running)
+            await self._call_handler(running)
         except asyncio.CancelledError:
             # Cancelled by a stop without grace, or because the lease is lost.
             if not running.lease_lost and not running.thread_continues:
@@ -181,12 +181,12 @@ class Worker(Runner):
             del self._running[id(task)]
             self._capacity_freed.set()
 
-    async def _call(self, running: RunningTask) -> None:
+    async def _call_handler(self, running: RunningTask) -> None:
         try:
             if is_async(self._handler):
                 result = self._handler(running.task)
             else:
-                result = await self._in_thread(running)
+                result = await self._run_in_thread(running)
             if inspect.isawaitable(result):
                 await result
         except asyncio.CancelledError:
@@ -194,7 +194,7 @@ class Worker(Runner):
                 raise
             raise RuntimeError("The handler cancelled itself.") from None
 
-    async def _in_thread(self, running: RunningTask) -> object:
+    async def _run_in_thread(self, running: RunningTask) -> object:
         assert self._threads is not None
         future = self._threads.submit(self._handler, running.task)
         try:
@@ -211,15 +211,15 @@ class Worker(Runner):
     async def _send_heartbeats(self) -> None:
         while True:
             await asyncio.sleep(self._visibility_s / 3)
-            tasks = [task for task in self._running.values() if not task.is_reporting and not task.lease_lost]
+            running_tasks = [r for r in self._running.values() if not r.is_reporting and not r.lease_lost]
             try:
                 results = await self._tasks.heartbeat_many(
-                    [running.task for running in tasks], self._visibility_s
+                    [running.task for running in running_tasks], self._visibility_s
                 )
             except ClientError as error:
-                logger.warning("Cannot extend the leases of %d tasks: %s", len(tasks), error)
+                logger.warning("Cannot extend the leases of %d tasks: %s", len(running_tasks), error)
                 continue
-            for running, result in zip(tasks, results, strict=True):
+            for running, result in zip(running_tasks, results, strict=True):
                 if not result.success and not running.is_reporting and id(running.task) in self._running:
                     self._on_lease_lost(running)
 

@@ -1,7 +1,7 @@
-"""The dashboard: static pages that the broker serves.
+"""The console: static pages that the broker serves.
 
-It is plain HTML, CSS and ES modules, with a vendored charting library. It needs no build step and loads nothing
-from other hosts. It uses the public API only, without privileged access.
+It is plain HTML, CSS and ES modules, with a vendored charting library. It needs no build step and loads
+nothing from other hosts. It uses the public API only, without privileged access.
 """
 
 from __future__ import annotations

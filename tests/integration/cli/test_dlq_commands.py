@@ -14,14 +14,14 @@ from typer.testing import CliRunner, Result
 from penstock.cli.dlq_tables import draw_sparkline
 from penstock.cli.main import app
 from penstock.errors import ComponentFailed, PenstockError
-from tests.integration.client.served import serving
+from tests.integration.client.broker_server import run_broker
 
 WIDE = {"COLUMNS": "200"}
 
 
 @pytest_asyncio.fixture
 async def url(database_url: str) -> AsyncIterator[str]:
-    async with serving(database_url, dlq_tokens="ops=s3cret", metrics_enabled=False) as address:
+    async with run_broker(database_url, dlq_tokens="ops=s3cret", metrics_enabled=False) as address:
         yield address
 
 
@@ -109,7 +109,7 @@ async def test_errors_show_the_detail_of_the_broker(url: str) -> None:
     for arguments, token, detail in (
         (("ls",), "", "--token"),
         (("ls",), "wrong", "not one of those"),
-        (("purge", "--yes"), "s3cret", "Send letterIds, or a filter"),
+        (("purge", "--yes"), "s3cret", "No dead letters are selected"),
         (("show", "7"), "s3cret", "Dead letter 7 does not exist"),
     ):
         result = await run(url, *arguments, token=token)

@@ -15,14 +15,14 @@ from typer.testing import CliRunner, Result
 from penstock.cli.main import app
 from penstock.client import Client, NewTask
 from penstock.errors import InvalidRequest, PenstockError
-from tests.integration.client.served import QUICK, serving
+from tests.integration.client.broker_server import FAST_RETRIES, run_broker
 
 WIDE = {"COLUMNS": "200"}
 
 
 @pytest_asyncio.fixture
 async def url(database_url: str, redis_url: str) -> AsyncIterator[str]:
-    async with serving(database_url, redis_url=redis_url) as address:
+    async with run_broker(database_url, redis_url=redis_url) as address:
         yield address
 
 
@@ -44,7 +44,7 @@ async def run_json(url: str, *arguments: str) -> Any:
 
 
 async def test_both_kinds_of_queues_are_listed_by_name(url: str, prefix: str) -> None:
-    async with Client(url, QUICK) as client:
+    async with Client(url, FAST_RETRIES) as client:
         await client.push(f"{prefix}-b", 1)
         await client.tasks.enqueue_many(f"{prefix}-a", [NewTask(1), NewTask(2, delay_s=60)])
     page = await run_json(url, "ls", "--search", prefix)
@@ -59,7 +59,7 @@ async def test_both_kinds_of_queues_are_listed_by_name(url: str, prefix: str) ->
 
 
 async def test_a_run_queue_is_paused_limited_and_resumed(url: str, prefix: str) -> None:
-    async with Client(url, QUICK) as client:
+    async with Client(url, FAST_RETRIES) as client:
         await client.tasks.enqueue(prefix, 1)
         assert "paused: 1 waiting" in (await run(url, "pause", prefix)).stdout
         assert (await client.tasks.queue(prefix)).paused
@@ -72,12 +72,12 @@ async def test_a_run_queue_is_paused_limited_and_resumed(url: str, prefix: str) 
 
 
 async def test_errors_show_the_detail_of_the_broker_or_of_the_command(url: str, prefix: str) -> None:
-    refused = await run(url, "limit", prefix, "many")
+    refused = await run(url, "limit", f"{prefix}-run", "many")
     assert isinstance(refused.exception, InvalidRequest)
-    refused = await run(url, "limit", prefix, "0")
+    refused = await run(url, "limit", f"{prefix}-run", "0")
     assert isinstance(refused.exception, PenstockError)
     assert "concurrency" in refused.exception.detail
-    async with Client(url, QUICK) as client:
+    async with Client(url, FAST_RETRIES) as client:
         await client.push(prefix, 1)
     refused = await run(url, "pause", prefix)
     assert isinstance(refused.exception, PenstockError)

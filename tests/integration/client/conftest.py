@@ -1,4 +1,4 @@
-"""One broker on a real socket and a real PostgreSQL for all tests of the client, and a queue for each."""
+"""One broker, on a socket and on PostgreSQL, for all tests of the client; one queue name per test."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pytest
 import pytest_asyncio
 
 from penstock.client import Client
-from tests.integration.client.served import QUICK, serving
+from tests.integration.client.broker_server import FAST_RETRIES, run_broker
 from tests.integration.databases import new_database
 
 
 @pytest_asyncio.fixture(scope="session")
 async def broker_url(postgres_url: str, template: str) -> AsyncIterator[str]:
-    async with new_database(postgres_url, template) as database, serving(database) as url:
+    async with new_database(postgres_url, template) as database, run_broker(database) as url:
         yield url
 
 
 @pytest_asyncio.fixture
 async def client(broker_url: str) -> AsyncIterator[Client]:
-    async with Client(broker_url, QUICK) as opened:
-        yield opened
+    async with Client(broker_url, FAST_RETRIES) as client:
+        yield client
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The same from plain threads."""
+"""The synchronous client: threads, consumers, signals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from penstock.client import Client, ClientSettings, FlushFailed, LeaseLost, Message, SyncClient
 from penstock.embedded.servers.ports import any_free_port
 
-HERE = Path(__file__).parent
+PROGRAM = Path(__file__).parent / "client_only_consumer.py"
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def sync_client(broker_url: str) -> Iterator[SyncClient]:
         yield client
 
 
-async def test_push_pop_and_settle(sync_client: SyncClient, queue: str) -> None:
+async def test_push_pop_and_ack(sync_client: SyncClient, queue: str) -> None:
     def work() -> None:
         assert sync_client.push(queue, {"n": 1}).status == "queued"
         [message] = sync_client.pop(queue, wait=True, timeout_s=10)
@@ -52,8 +52,8 @@ async def test_many_threads_share_a_client_and_a_buffer(
                 for n in range(10):
                     buffer.push(n, partition=partition)
 
-            for done in [threads.submit(produce, f"p{n}") for n in range(4)]:
-                done.result()
+            for future in [threads.submit(produce, f"p{n}") for n in range(4)]:
+                future.result()
         assert len(buffer) == 0
 
     await asyncio.to_thread(work)
@@ -62,7 +62,7 @@ async def test_many_threads_share_a_client_and_a_buffer(
         assert [message.data for message in popped] == list(range(10))
 
 
-async def test_a_failed_flush_is_raised_in_the_thread_that_closes(queue: str) -> None:
+async def test_close_raises_a_failed_flush_in_the_calling_thread(queue: str) -> None:
     def work() -> None:
         client = SyncClient(f"http://127.0.0.1:{any_free_port()}", ClientSettings(retry_attempts=1))
         client.buffered(queue, interval_s=600).push(1)
@@ -76,7 +76,7 @@ async def test_a_failed_flush_is_raised_in_the_thread_that_closes(queue: str) ->
     await asyncio.to_thread(work)
 
 
-async def test_a_handler_may_use_the_client_it_is_called_by(sync_client: SyncClient, queue: str) -> None:
+async def test_a_handler_may_use_the_client_of_its_consumer(sync_client: SyncClient, queue: str) -> None:
     out = f"{queue}-out"
 
     def work() -> list[int]:
@@ -97,10 +97,10 @@ async def test_a_handler_may_use_the_client_it_is_called_by(sync_client: SyncCli
     assert await asyncio.to_thread(work) == [0, 10, 20]
 
 
-async def test_a_handler_on_the_client_s_own_loop_is_told_to_use_the_other_one(
+async def test_an_asynchronous_handler_cannot_use_the_synchronous_client(
     sync_client: SyncClient, queue: str
 ) -> None:
-    told: list[str] = []
+    errors: list[str] = []
 
     def work() -> None:
         sync_client.push(queue, 1)
@@ -109,41 +109,41 @@ async def test_a_handler_on_the_client_s_own_loop_is_told_to_use_the_other_one(
             try:
                 sync_client.push(queue, 2)
             except RuntimeError as error:
-                told.append(str(error))
+                errors.append(str(error))
             consumer.stop()
 
         consumer = sync_client.consume(queue, handle)
         consumer.run()
 
     await asyncio.wait_for(asyncio.to_thread(work), 30)
-    assert "asynchronous client" in told[0]
+    assert "asynchronous client" in errors[0]
 
 
-@pytest.mark.parametrize("face", ["sync", "async"])
-async def test_sigterm_lets_the_handler_finish_and_gives_back_the_rest(
-    client: Client, broker_url: str, queue: str, face: str
+@pytest.mark.parametrize("mode", ["sync", "async"])
+async def test_sigterm_finishes_the_running_handler_and_returns_the_rest(
+    client: Client, broker_url: str, queue: str, mode: str
 ) -> None:
-    """As a program of its own, in which nothing but the client can be imported."""
+    """The consumer is a separate program that can import nothing but the client."""
     for n in range(3):
         await client.push(queue, n)
-    worker = await asyncio.create_subprocess_exec(
+    process = await asyncio.create_subprocess_exec(
         sys.executable,
-        str(HERE / "alone.py"),
-        face,
+        str(PROGRAM),
+        mode,
         broker_url,
         queue,
         env={"PATH": os.environ["PATH"]},
         stdout=subprocess.PIPE,
     )
-    assert worker.stdout is not None
+    assert process.stdout is not None
     try:
-        assert await asyncio.wait_for(worker.stdout.readline(), 60) == b"handling 0\n"
-        worker.send_signal(signal.SIGTERM)
-        rest = await asyncio.wait_for(worker.stdout.read(), 60)
-        assert await worker.wait() == 0
+        assert await asyncio.wait_for(process.stdout.readline(), 60) == b"handling 0\n"
+        process.send_signal(signal.SIGTERM)
+        output = await asyncio.wait_for(process.stdout.read(), 60)
+        assert await process.wait() == 0
     finally:
-        if worker.returncode is None:
-            worker.kill()
-    assert rest == b"finished 0\nstopped\n"
-    left = await client.pop(queue, batch=9)
-    assert [(message.data, message.retry_count) for message in left] == [(1, 0), (2, 0)]
+        if process.returncode is None:
+            process.kill()
+    assert output == b"finished 0\nstopped\n"
+    returned = await client.pop(queue, batch=9)
+    assert [(message.data, message.retry_count) for message in returned] == [(1, 0), (2, 0)]

@@ -1,4 +1,4 @@
-"""Run queues through the client: every verb, on a real broker and a real Redis."""
+"""Run queues through the client: every method, on a broker with Redis."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from penstock.client import (
     Unavailable,
     WrongState,
 )
-from tests.integration.client.served import QUICK, Line, serving
+from tests.integration.client.broker_server import FAST_RETRIES, LossyProxy, run_broker
 from tests.integration.databases import new_database
+from tests.waiting import wait_until
 
 
 @pytest_asyncio.fixture(scope="module")
 async def broker_url(postgres_url: str, redis_url: str, template: str) -> AsyncIterator[str]:
     async with (
         new_database(postgres_url, template) as database,
-        serving(database, redis_url=redis_url) as url,
+        run_broker(database, redis_url=redis_url) as url,
     ):
         yield url
 
@@ -37,46 +38,49 @@ class Order:
     id: int
 
 
-async def test_a_task_goes_its_way(client: Client, queue: str) -> None:
-    made = await client.tasks.enqueue(queue, Order(7), priority=2, max_attempts=5)
-    assert made.status == "queued"
-    assert (await client.tasks.get(made.id)).state == "eligible"
+async def test_a_task_is_enqueued_dequeued_and_acked(client: Client, queue: str) -> None:
+    enqueued = await client.tasks.enqueue(queue, Order(7), priority=2, max_attempts=5)
+    assert enqueued.status == "queued"
+    assert (await client.tasks.get(enqueued.id)).state == "eligible"
     [task] = await client.tasks.dequeue(queue, visibility_s=60)
     assert task.into(Order) == Order(7)
     assert (task.attempt, task.max_attempts, task.priority, task.queue) == (1, 5, 2, queue)
     assert (task.held_until - task.started_at).total_seconds() == pytest.approx(60, abs=0.1)
     assert (await client.tasks.ack(task)).state is None
     with pytest.raises(NotFound):
-        await client.tasks.get(made.id)
+        await client.tasks.get(enqueued.id)
     with pytest.raises((LeaseLost, NotFound)):
         await client.tasks.ack(task)
     assert await client.tasks.dequeue(queue) == []
 
 
-async def test_many_travel_together_and_each_has_its_result(client: Client, queue: str) -> None:
-    new = [NewTask({"n": n}, idempotency_key="same" if n < 2 else None) for n in range(5)]
-    results = await client.tasks.enqueue_many(queue, new)
+async def test_batches_of_tasks_have_one_result_per_task(client: Client, queue: str) -> None:
+    new_tasks = [NewTask({"n": n}, idempotency_key="same" if n < 2 else None) for n in range(5)]
+    results = await client.tasks.enqueue_many(queue, new_tasks)
     assert [result.status for result in results] == ["queued", "duplicate", "queued", "queued", "queued"]
     assert results[0].id == results[1].id
-    one, two, three, four = await client.tasks.dequeue(queue, limit=10)
-    held = await client.tasks.heartbeat_many([one, two, three, four], 120)
-    assert all(result.success and result.due_at > one.held_until for result in held if result.due_at)
-    assert [r.success for r in await client.tasks.ack_many([one, two])] == [True, True]
-    again = await client.tasks.ack_many([one, three])
-    assert [result.success for result in again] == [False, True]
-    assert again[0].error
-    [failed] = await client.tasks.nack_many([(four, "no")])
+    first, second, third, fourth = await client.tasks.dequeue(queue, limit=10)
+    extended = await client.tasks.heartbeat_many([first, second, third, fourth], 120)
+    assert all(result.success and result.due_at > first.held_until for result in extended if result.due_at)
+    assert [r.success for r in await client.tasks.ack_many([first, second])] == [True, True]
+    partly_refused = await client.tasks.ack_many([first, third])
+    assert [result.success for result in partly_refused] == [False, True]
+    assert partly_refused[0].error
+    [failed] = await client.tasks.nack_many([(fourth, "no")])
     assert failed.state in ("delayed", "eligible")
     state = await client.tasks.queue(queue)
     assert (state.depth + state.delayed, state.running) == (1, 0)
 
 
-async def test_a_failed_task_dies_is_looked_at_and_redriven(client: Client, queue: str) -> None:
+async def test_a_dead_task_is_listed_redriven_and_deleted(client: Client, queue: str) -> None:
     await client.tasks.enqueue(queue, "x", max_attempts=1)
     [task] = await client.tasks.dequeue(queue)
     assert (await client.tasks.nack(task, "broken")).state == "dead"
     dead = await client.tasks.dead_letters(queue)
-    assert (dead.total, [(letter.id, letter.error) for letter in dead.tasks]) == (1, [(task.id, "broken")])
+    assert (dead.total, [(dead_task.id, dead_task.error) for dead_task in dead.tasks]) == (
+        1,
+        [(task.id, "broken")],
+    )
     assert await client.tasks.redrive(queue, [task.id]) == 1
     [task] = await client.tasks.dequeue(queue)
     await client.tasks.nack(task, retry=False)
@@ -96,7 +100,7 @@ async def test_delays_and_expiry_are_given_in_seconds(client: Client, queue: str
     assert (await client.tasks.give_back(task)).state == "eligible"
 
 
-async def test_limits_and_pauses(client: Client, queue: str) -> None:
+async def test_limits_and_pauses_of_a_run_queue(client: Client, queue: str) -> None:
     await client.tasks.enqueue_many(queue, [NewTask(n) for n in range(3)])
     assert (await client.tasks.set_limit(queue, 1)).concurrency == 1
     assert len(await client.tasks.dequeue(queue, limit=3)) == 1
@@ -113,7 +117,7 @@ async def test_limits_and_pauses(client: Client, queue: str) -> None:
     assert (await client.tasks.limits(environment)).concurrency == 5
 
 
-async def test_what_cannot_be_is_told(client: Client, queue: str) -> None:
+async def test_invalid_requests_are_refused(client: Client, queue: str) -> None:
     with pytest.raises(InvalidRequest, match="priority"):
         await client.tasks.enqueue(queue, 1, priority=10)
     with pytest.raises(NotFound):
@@ -123,25 +127,23 @@ async def test_what_cannot_be_is_told(client: Client, queue: str) -> None:
         await client.tasks.enqueue(f"{queue}-durable", 1)
 
 
-async def test_a_lost_answer_does_not_double_a_task(broker_url: str, queue: str) -> None:
-    async with Line(broker_url) as line, Client(line.url, QUICK) as client:
-        line.lose_answers()
-        made = await client.tasks.enqueue(queue, 1)
-        assert (line.lost, made.status) == (1, "queued")
+async def test_a_lost_response_does_not_duplicate_a_task(broker_url: str, queue: str) -> None:
+    async with LossyProxy(broker_url) as proxy, Client(proxy.url, FAST_RETRIES) as client:
+        proxy.drop_responses()
+        enqueued = await client.tasks.enqueue(queue, 1)
+        assert (proxy.dropped, enqueued.status) == (1, "queued")
         assert (await client.tasks.queue(queue)).depth == 1
         [task] = await client.tasks.dequeue(queue)
-        line.lose_answers()
+        proxy.drop_responses()
         [result] = await client.tasks.ack_many([task])
         assert (result.success, result.uncertain) == (False, True)
         assert (await client.tasks.queue(queue)).running == 0
 
 
-async def test_a_worker_that_leaves_while_it_waits_takes_nothing_with_it(
-    broker_url: str, client: Client, queue: str
-) -> None:
-    async with Client(broker_url, QUICK) as leaving:
-        waiting = asyncio.create_task(leaving.tasks.dequeue(queue, wait_s=30))
-        await client.tasks.enqueue(f"{queue}-other", 1)  # by now it has been sent, and most likely waits
+async def test_a_cancelled_dequeue_takes_no_task(broker_url: str, client: Client, queue: str) -> None:
+    async with Client(broker_url, FAST_RETRIES) as cancelling_client:
+        waiting = asyncio.create_task(cancelling_client.tasks.dequeue(queue, wait_s=30))
+        await client.tasks.enqueue(f"{queue}-other", 1)  # by now the dequeue is sent, and most likely waits
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
     await client.tasks.enqueue(queue, "kept")
@@ -149,28 +151,29 @@ async def test_a_worker_that_leaves_while_it_waits_takes_nothing_with_it(
     assert (task.payload, task.attempt) == ("kept", 1)
 
 
-async def test_the_same_from_plain_threads(broker_url: str, queue: str) -> None:
+async def test_the_synchronous_client_has_tasks_and_workers(broker_url: str, queue: str) -> None:
     def work() -> list[object]:
-        with SyncClient(broker_url, QUICK) as client:
+        with SyncClient(broker_url, FAST_RETRIES) as client:
             client.tasks.enqueue(queue, 1)
             [task] = client.tasks.dequeue(queue)
             client.tasks.ack(task)
             client.tasks.enqueue_many(queue, [NewTask(2), NewTask(3)])
-            seen: list[object] = []
-            worker = client.tasks.worker(queue, lambda task: seen.append(task.payload))
+            handled: list[object] = []
+            worker = client.tasks.worker(queue, lambda task: handled.append(task.payload))
             with worker:
-                while len(seen) < 2 or client.tasks.queue(queue).running:
-                    pass
-            return sorted([task.payload, *seen])
+                wait_until(
+                    lambda: len(handled) == 2 and not client.tasks.queue(queue).running,
+                    15,
+                    "both tasks are acked",
+                )
+            return sorted([task.payload, *handled])
 
     assert await asyncio.wait_for(asyncio.to_thread(work), 20) == [1, 2, 3]
 
 
-async def test_a_broker_that_stops_lets_waiting_dequeues_go(
-    database_url: str, redis_url: str, queue: str
-) -> None:
-    async with serving(database_url, redis_url=redis_url) as url:
-        client = Client(url, QUICK)
+async def test_a_stopping_broker_ends_waiting_dequeues(database_url: str, redis_url: str, queue: str) -> None:
+    async with run_broker(database_url, redis_url=redis_url) as url:
+        client = Client(url, FAST_RETRIES)
         await client.tasks.enqueue(queue, 1)
         [task] = await client.tasks.dequeue(queue)
         waiting = asyncio.create_task(client.tasks.dequeue(queue, wait_s=60))
@@ -180,6 +183,6 @@ async def test_a_broker_that_stops_lets_waiting_dequeues_go(
 
 
 async def test_without_redis_tasks_are_unavailable(database_url: str, queue: str) -> None:
-    async with serving(database_url) as url, Client(url, QUICK) as client:
+    async with run_broker(database_url) as url, Client(url, FAST_RETRIES) as client:
         with pytest.raises(Unavailable, match="Redis"):
             await client.tasks.enqueue(queue, 1)

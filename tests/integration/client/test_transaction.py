@@ -1,4 +1,4 @@
-"""Transactions: all or nothing, and which step it was."""
+"""Transactions: all steps or none, and the step that failed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_pushes_and_acks_take_effect_together(client: Client, queue: str) 
     ]
     assert await client.pop(queue) == []
     assert [m.data for m in await client.pop(out, batch=9)] == [1, 2]
-    with pytest.raises(RuntimeError, match="sent already"):
+    with pytest.raises(RuntimeError, match="already sent"):
         await transaction.commit()
 
 
@@ -35,9 +35,9 @@ async def test_a_block_commits_at_its_end_unless_it_raises(client: Client, queue
     await client.push(queue, "in")
     message = await pop_one(client, queue)
     with suppress(KeyError):
-        async with client.transaction() as given_up:
-            given_up.ack(message).push(queue, "never")
-            raise KeyError("changed my mind")
+        async with client.transaction() as abandoned:
+            abandoned.ack(message).push(queue, "never")
+            raise KeyError("abort")
     async with client.transaction() as transaction:
         transaction.dead_letter(message, "bad").push(queue, "after")
     async with client.transaction():
@@ -45,10 +45,10 @@ async def test_a_block_commits_at_its_end_unless_it_raises(client: Client, queue
     assert (await pop_one(client, queue)).data == "after"
 
 
-async def test_the_step_that_failed_is_named_and_nothing_has_changed(client: Client, queue: str) -> None:
+async def test_the_error_has_the_failed_step_and_nothing_changes(client: Client, queue: str) -> None:
     await client.push(queue, "in")
     message = await pop_one(client, queue)
-    await client.retry(message)  # so that its ack must fail
+    await client.retry(message)  # its ack must fail now
     transaction = client.transaction().push(f"{queue}-out", 1).ack(message).push(f"{queue}-out", 2)
     with pytest.raises(TransactionFailed) as failed:
         await transaction.commit()
@@ -60,7 +60,7 @@ async def test_the_step_that_failed_is_named_and_nothing_has_changed(client: Cli
     assert await client.pop(f"{queue}-out") == []
 
 
-async def test_a_duplicate_in_a_transaction_is_told(client: Client, queue: str) -> None:
+async def test_the_result_marks_a_duplicate_push(client: Client, queue: str) -> None:
     await client.push(queue, 1, transaction_id="same")
     result = await client.transaction().push(queue, 1, transaction_id="same").push(queue, 2).commit()
     assert [step.duplicate for step in result.results] == [True, False]

@@ -21,6 +21,7 @@ from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
+from penstock.runqueue.limits import check_concurrency_limit
 from penstock.runqueue.task_model import EnvironmentState, QueueState
 
 router = APIRouter(prefix="/api/v1", tags=["run queues"])
@@ -133,6 +134,7 @@ async def set_limits(request: Request, queue: Queue) -> dict[str, object]:
     """
     services = get_services(request)
     body = await read_json(request, task_bodies.limits_decoder)
+    check_concurrency_limit(body.concurrency)
     await services.queue_names.ensure_not_durable_queue(DEFAULT_SCOPE, queue)
     state = await services.run_queues.set_queue_limit(DEFAULT_SCOPE, queue, body.concurrency)
     return queue_state_to_dict(state)

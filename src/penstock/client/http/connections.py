@@ -34,7 +34,7 @@ class HttpResponse:
     headers: Mapping[bytes, bytes]
     """By name in lower case."""
     body: bytes
-    reusable: bool
+    is_reusable: bool
 
 
 class RequestCancellation:
@@ -67,7 +67,7 @@ class BrokerEndpoint:
         self.url = url
         self.host = parts.hostname
         self.port = parts.port or DEFAULT_PORTS[parts.scheme]
-        self.prefix = parts.path.rstrip("/")
+        self.path_prefix = parts.path.rstrip("/")
         self.tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._host_header = parts.netloc.rpartition("@")[2].encode()
         self._idle: list[Connection] = []
@@ -88,7 +88,7 @@ class BrokerEndpoint:
             cancellation.connection = connection
         try:
             async with asyncio.timeout(response_timeout_s):
-                response = await connection.exchange(self._head(method, path, body), body or b"")
+                response = await connection.exchange(self._build_head(method, path, body), body or b"")
         except TimeoutError:
             raise ConnectionLost(f"no response within {response_timeout_s:g} s") from None
         except (OSError, EOFError, ValueError, IndexError, asyncio.LimitOverrunError) as error:
@@ -98,7 +98,7 @@ class BrokerEndpoint:
                 cancellation.connection = None
             if (
                 response is not None
-                and response.reusable
+                and response.is_reusable
                 and not (cancellation and cancellation.is_half_closed)
             ):
                 connection.idle_since = time.monotonic()
@@ -131,8 +131,8 @@ class BrokerEndpoint:
         except OSError as error:
             raise Unreachable(str(error) or type(error).__name__) from error
 
-    def _head(self, method: str, path: str, body: bytes | None) -> bytes:
-        line = f"{method} {self.prefix}{path} HTTP/1.1\r\n".encode("ascii")
+    def _build_head(self, method: str, path: str, body: bytes | None) -> bytes:
+        line = f"{method} {self.path_prefix}{path} HTTP/1.1\r\n".encode("ascii")
         head = line + b"Host: " + self._host_header + b"\r\nUser-Agent: penstock-client\r\n"
         if body is None:
             return head + b"\r\n"
@@ -167,14 +167,14 @@ class Connection:
         status = 100
         while status < 200:  # such as 103, which precedes the response
             version, status, headers = _parse_head(await self._reader.readuntil(b"\r\n\r\n"))
-        reusable = version == b"HTTP/1.1" and headers.get(b"connection", b"").lower() != b"close"
+        is_reusable = version == b"HTTP/1.1" and headers.get(b"connection", b"").lower() != b"close"
         if status in (204, 304):
-            return HttpResponse(status, headers, b"", reusable)
+            return HttpResponse(status, headers, b"", is_reusable)
         if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
-            return HttpResponse(status, headers, await self._read_chunks(), reusable)
+            return HttpResponse(status, headers, await self._read_chunks(), is_reusable)
         if b"content-length" in headers:
             content = await self._reader.readexactly(int(headers[b"content-length"]))
-            return HttpResponse(status, headers, content, reusable)
+            return HttpResponse(status, headers, content, is_reusable)
         return HttpResponse(status, headers, await self._reader.read(), False)
 
     async def _read_chunks(self) -> bytes:

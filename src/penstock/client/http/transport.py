@@ -33,7 +33,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger("penstock.client")
 
-
 MAX_BACKOFF_EXPONENT = 60
 """A consumer may retry for days; this keeps the backoff within the range of a float."""
 
@@ -128,7 +127,7 @@ class Transport:
             outcome_unknown = error.uncertain
             uncertain = error.uncertain = uncertain or error.uncertain
             is_final = cancellation is not None and cancellation.is_final_attempt
-            if is_final or not self._is_retried(error) or (outcome_unknown and not repeatable):
+            if is_final or not self._should_retry(error) or (outcome_unknown and not repeatable):
                 raise error
             retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
             attempt += 1
@@ -141,7 +140,7 @@ class Transport:
             logger.info("%s %s failed: %s Retrying in %.1f s.", method, path, error, delay_s)
             await asyncio.sleep(delay_s)
 
-    def _is_retried(self, error: ClientError) -> bool:
+    def _should_retry(self, error: ClientError) -> bool:
         if isinstance(error, Overloaded):
             return self.settings.retry_on_429
         return isinstance(error, NoAnswer | Unavailable)

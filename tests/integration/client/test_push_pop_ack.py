@@ -1,4 +1,4 @@
-"""Push, pop, and every way to settle a message."""
+"""Push, pop, and the outcomes of a message: ack, nack, retry, dead letter."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ async def pop_one(client: Client, queue: str) -> Message:
 
 
 async def dead_letters(broker_url: str, queue: str) -> list[tuple[object, str]]:
-    async with httpx.AsyncClient() as plain:
-        answer = (await plain.get(f"{broker_url}/api/v1/dlq", params={"queue": queue})).json()
-    return [(letter["data"], letter["errorMessage"]) for letter in answer["messages"]]
+    async with httpx.AsyncClient() as http:
+        page = (await http.get(f"{broker_url}/api/v1/dlq", params={"queue": queue})).json()
+    return [(dead_letter["data"], dead_letter["errorMessage"]) for dead_letter in page["messages"]]
 
 
-async def test_a_message_comes_back_as_it_was_pushed(client: Client, queue: str) -> None:
+async def test_a_popped_message_equals_the_pushed_one(client: Client, queue: str) -> None:
     trace, order = uuid4(), Order(7, datetime(2026, 1, 2, tzinfo=UTC))
     pushed = await client.push(queue, order, partition="eu", transaction_id="order-7", trace_id=trace)
     assert (pushed.status, pushed.transaction_id, pushed.queue) == ("queued", "order-7", queue)
@@ -78,25 +78,25 @@ async def test_each_of_many_pushed_messages_has_its_own_result(client: Client, q
     assert [message.data for message in await client.pop(queue, batch=10)] == [1, 4]
 
 
-async def test_without_made_ids_the_broker_makes_them(broker_url: str, queue: str) -> None:
+async def test_the_broker_generates_ids_if_the_client_does_not(broker_url: str, queue: str) -> None:
     async with Client(broker_url, ClientSettings(make_transaction_ids=False)) as client:
         pushed = await client.push(queue, 1)
     assert pushed.transaction_id == pushed.message_id
 
 
-async def test_a_failed_message_comes_again_and_then_is_dead(
+async def test_a_failed_message_is_redelivered_and_then_dead(
     client: Client, broker_url: str, queue: str
 ) -> None:
     await client.configure(queue, {"retryLimit": 1})
     await client.push(queue, "poison")
     assert not (await client.nack(await pop_one(client, queue), "first")).dead
-    again = await pop_one(client, queue)
-    assert again.retry_count == 1
-    assert (await client.nack(again, "second")).dead
+    redelivered = await pop_one(client, queue)
+    assert redelivered.retry_count == 1
+    assert (await client.nack(redelivered, "second")).dead
     assert await dead_letters(broker_url, queue) == [("poison", "second")]
 
 
-async def test_a_message_given_back_has_no_failed_attempt(client: Client, queue: str) -> None:
+async def test_retry_returns_a_message_without_counting_an_attempt(client: Client, queue: str) -> None:
     await client.push(queue, "x")
     await client.retry(await pop_one(client, queue))
     assert (await pop_one(client, queue)).retry_count == 0
@@ -108,30 +108,34 @@ async def test_a_message_can_be_declared_dead(client: Client, broker_url: str, q
     assert await dead_letters(broker_url, queue) == [("wrong", "no such customer")]
 
 
-async def test_many_are_settled_with_one_request_and_refused_one_by_one(
+async def test_batches_of_acks_have_one_result_per_message(
     client: Client, broker_url: str, queue: str
 ) -> None:
     await client.push_many(NewMessage(queue, n) for n in range(5))
-    held = await client.pop(queue, batch=5)
-    assert [r.success for r in await client.ack_many(held[:2])] == [True, True]
-    assert [r.success for r in await client.ack_many([held[0], held[2]])] == [False, True]
-    assert [r.dead for r in await client.dead_letter_many([held[3]], "bad")] == [True]
-    assert [r.lease_released for r in await client.retry_many([held[4]])] == [True]
-    [last] = held = await client.pop(queue, batch=5)
+    messages = await client.pop(queue, batch=5)
+    assert [r.success for r in await client.ack_many(messages[:2])] == [True, True]
+    assert [r.success for r in await client.ack_many([messages[0], messages[2]])] == [False, True]
+    assert [r.dead for r in await client.dead_letter_many([messages[3]], "bad")] == [True]
+    assert [r.lease_released for r in await client.retry_many([messages[4]])] == [True]
+    [last] = messages = await client.pop(queue, batch=5)
     assert last.data == 4
-    assert [r.success for r in await client.nack_many(held, "again")] == [True]
+    assert [r.success for r in await client.nack_many(messages, "again")] == [True]
     assert await dead_letters(broker_url, queue) == [(3, "bad")]
     assert await client.ack_many([]) == []
 
 
-async def test_settling_twice_says_that_the_lease_is_lost(client: Client, queue: str) -> None:
+async def test_a_second_ack_raises_lease_lost(client: Client, queue: str) -> None:
     await client.push(queue, 1)
     message = await pop_one(client, queue)
     await client.ack(message)
-    with pytest.raises(LeaseLost) as caught:
+    with pytest.raises(LeaseLost) as lease_lost:
         await client.ack(message)
-    assert (caught.value.status, caught.value.code, caught.value.uncertain) == (409, "lease_lost", False)
-    assert caught.value.fields == {"transactionId": message.transaction_id}
+    assert (lease_lost.value.status, lease_lost.value.code, lease_lost.value.uncertain) == (
+        409,
+        "lease_lost",
+        False,
+    )
+    assert lease_lost.value.fields == {"transactionId": message.transaction_id}
     with pytest.raises(LeaseLost):
         await client.extend(message)
 
@@ -139,34 +143,34 @@ async def test_settling_twice_says_that_the_lease_is_lost(client: Client, queue:
 async def test_a_lease_is_extended(client: Client, queue: str) -> None:
     await client.push(queue, 1)
     message = await pop_one(client, queue)
-    end = await client.extend(message, 3600)
-    assert end - datetime.now(UTC) > timedelta(seconds=3000)
+    expires_at = await client.extend(message, 3600)
+    assert expires_at - datetime.now(UTC) > timedelta(seconds=3000)
 
 
-async def test_what_is_taken_for_good_needs_no_ack(client: Client, queue: str) -> None:
+async def test_a_message_popped_with_auto_ack_cannot_be_acked(client: Client, queue: str) -> None:
     await client.push(queue, 1)
     [message] = await client.pop(queue, auto_ack=True)
-    with pytest.raises(ValueError, match="nothing to settle"):
+    with pytest.raises(ValueError, match="no lease to ack"):
         await client.ack(message)
-    with pytest.raises(ValueError, match="no lease"):
+    with pytest.raises(ValueError, match="no lease to extend"):
         await client.extend(message)
     assert await client.pop(queue) == []
 
 
-async def test_a_pop_asks_for_a_partition_a_group_and_a_beginning(client: Client, queue: str) -> None:
+async def test_a_pop_selects_partition_group_and_subscription(client: Client, queue: str) -> None:
     for n, partition in enumerate(["a/b", "ü", "a/b"]):
         await client.push(queue, n, partition=partition)
     popped = await client.pop(queue, partition="a/b", group="g", batch=9)
     assert [message.data for message in popped] == [0, 2]
     assert {message.group for message in popped} == {"g"}
-    everything = await client.pop(queue, group="h", batch=9, partitions=9)
-    assert sorted(message.data for message in everything) == [0, 1, 2]
+    all_messages = await client.pop(queue, group="h", batch=9, partitions=9)
+    assert sorted(message.data for message in all_messages) == [0, 1, 2]
     assert await client.pop(queue, group="new", subscription="new") == []
     long_ago = datetime(2020, 1, 1, tzinfo=UTC)
     assert len(await client.pop(queue, group="old", partition="a/b", batch=9, subscription=long_ago)) == 2
 
 
-async def test_whichever_queue_of_a_namespace_or_task_is_popped(client: Client, queue: str) -> None:
+async def test_a_pop_of_any_queue_of_a_namespace_or_task(client: Client, queue: str) -> None:
     name = f"{queue}.charge"
     await client.push(name, 1)
     await client.push(name, 2)
@@ -177,7 +181,7 @@ async def test_whichever_queue_of_a_namespace_or_task_is_popped(client: Client, 
     assert message.data == 2
 
 
-async def test_errors_carry_what_the_broker_says(client: Client, queue: str) -> None:
+async def test_errors_have_the_code_fields_and_detail_of_the_broker(client: Client, queue: str) -> None:
     with pytest.raises(NotFound) as missing:
         await client.options_of(queue)
     assert (missing.value.status, missing.value.code) == (404, "unknown_queue")
@@ -189,11 +193,9 @@ async def test_errors_carry_what_the_broker_says(client: Client, queue: str) -> 
     assert isinstance(refused.value, ClientError)
 
 
-async def test_a_full_queue_is_tried_again_until_the_attempts_are_used_up(
-    broker_url: str, queue: str
-) -> None:
-    quick = ClientSettings(retry_attempts=2, retry_delay_s=0.01, honor_retry_after=False)
-    async with Client(broker_url, quick) as client:
+async def test_a_push_to_a_full_queue_is_retried_up_to_the_attempt_limit(broker_url: str, queue: str) -> None:
+    settings = ClientSettings(retry_attempts=2, retry_delay_s=0.01, honor_retry_after=False)
+    async with Client(broker_url, settings) as client:
         await client.configure(queue, {"maxSize": 1})
         await client.push(queue, 1)
         with pytest.raises(Overloaded) as full:
@@ -203,19 +205,19 @@ async def test_a_full_queue_is_tried_again_until_the_attempts_are_used_up(
         assert (await client.push(queue, 2)).status == "queued"
 
 
-async def test_another_broker_answers_where_one_is_away(broker_url: str, queue: str) -> None:
-    nobody = f"http://127.0.0.1:{any_free_port()}"
-    quick = ClientSettings(retry_delay_s=0.01)
-    for _ in range(4):  # whichever it begins with
-        async with Client([nobody, broker_url], quick) as client:
+async def test_the_client_switches_to_the_next_broker(broker_url: str, queue: str) -> None:
+    closed_url = f"http://127.0.0.1:{any_free_port()}"
+    settings = ClientSettings(retry_delay_s=0.01)
+    for _ in range(4):  # the client starts with a random one
+        async with Client([closed_url, broker_url], settings) as client:
             assert (await client.push(queue, 1)).status == "queued"
-    async with Client(nobody, ClientSettings(retry_attempts=2, retry_delay_s=0.01)) as client:
-        with pytest.raises(NoAnswer) as silent:
+    async with Client(closed_url, ClientSettings(retry_attempts=2, retry_delay_s=0.01)) as client:
+        with pytest.raises(NoAnswer) as no_answer:
             await client.push(queue, 1)
-        assert (silent.value.status, silent.value.uncertain) == (0, False)
+        assert (no_answer.value.status, no_answer.value.uncertain) == (0, False)
 
 
-async def test_a_payload_of_another_shape_is_noticed(client: Client, queue: str) -> None:
+async def test_a_payload_of_another_type_raises_a_validation_error(client: Client, queue: str) -> None:
     await client.push(queue, {"id": "seven"})
     with pytest.raises(msgspec.ValidationError):
         (await pop_one(client, queue)).into(Order)

@@ -1,23 +1,24 @@
-"""The floor: the same bytes into a plain table (id bigserial, payload bytea), and nothing else done.
+"""Writes of the same bytes to a plain table (id bigserial, payload bytea), without any queue.
 
-No queue can be quicker on the same server with one transaction per batch; the distance to it is what a
-queue's order, leases and bookkeeping cost.
+No queue can be faster on the same server with one transaction per batch. The difference is the cost of a
+queue's order, leases and bookkeeping. The results call these contestants the floor.
 """
 
 from __future__ import annotations
 
 import asyncpg
 
-from bench.contestants.contestant import Contestant, batches, share
+from bench.contestants.contestant import Contestant, push_batches, split_batches
 
 
-class Floor(Contestant):
+class PlainTable(Contestant):
     consumes = False
+    table: str
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._connections: list[asyncpg.Connection] = []
-        self._work: list[list[bytes]] = []
+        self._batches: list[list[bytes]] = []
 
     async def open(self, connections: int) -> None:
         self._connections = [await asyncpg.connect(self._url) for _ in range(connections)]
@@ -32,21 +33,19 @@ class Floor(Contestant):
 
     async def prepare_push(self, size: int, messages: list[str]) -> None:
         await self._connections[0].execute(f"TRUNCATE {self.table}")
-        self._work = batches([message.encode() for message in messages], size)
+        self._batches = split_batches([message.encode() for message in messages], size)
 
     async def push(self, connections: int, deadline: float) -> int:
-        return await share(self._connections[:connections], self._work, self.write, deadline)
+        return await push_batches(self._connections[:connections], self._batches, self.write, deadline)
 
-    async def held(self) -> int:
-        return await self._connections[0].fetchval(f"SELECT count(*) FROM {self.table}")
-
-    table: str
+    async def count_messages(self) -> int:
+        return int(await self._connections[0].fetchval(f"SELECT count(*) FROM {self.table}"))
 
     async def write(self, connection: asyncpg.Connection, batch: list[bytes]) -> int:
         raise NotImplementedError
 
 
-class Copy(Floor):
+class CopyToTable(PlainTable):
     name = "floor: COPY"
     table = "floor_copy"
 
@@ -56,7 +55,7 @@ class Copy(Floor):
         return len(batch)
 
 
-class Insert(Floor):
+class InsertIntoTable(PlainTable):
     name = "floor: INSERT"
     table = "floor_insert"
 
