@@ -9,6 +9,9 @@ from typing import ClassVar
 
 logger = logging.getLogger(__name__)
 
+CANCEL_AGAIN_S = 5.0
+"""How long a cancelled task may take to end before it is cancelled again."""
+
 
 class BackgroundTask(ABC):
     """An object with a loop in the background.
@@ -47,10 +50,15 @@ class BackgroundTask(ABC):
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[None]) -> None:
-    """Cancel tasks and wait until all have ended, whatever their results are."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    """Cancel tasks and wait until all have ended, whatever their results are.
+
+    A task that swallowed its cancellation, as a client library may do, is cancelled again.
+    """
+    running = {task for task in tasks if not task.done()}
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
 
 
 def _log_error(task: asyncio.Task[None]) -> None:
