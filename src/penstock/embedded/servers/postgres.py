@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -135,7 +136,7 @@ class Postgres(Program):
             layout,
             (
                 *(str(layout.programs / "initdb"), "-D", str(cluster), "-U", USER, "-E", "UTF8"),
-                *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
+                *_locale_options(_major_version(layout)),
                 *("--auth=scram-sha-256", f"--pwfile={password_file}", "--no-instructions"),
             ),
         )
@@ -174,15 +175,8 @@ class Postgres(Program):
 
     def _check_version(self, layout: PostgresLayout) -> None:
         data_version = (layout.data / "PG_VERSION").read_text().strip()
-        result = subprocess.run(
-            (str(layout.programs / "postgres"), "--version"),
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd="/",
-        )
-        program_version = result.stdout.split()[-1].split(".")[0]
-        if data_version != program_version:
+        program_version = _major_version(layout)
+        if data_version != str(program_version):
             raise ComponentFailed(
                 f"The data in {layout.data} was created by PostgreSQL {data_version}, but this is PostgreSQL "
                 f"{program_version}. Convert it with pg_upgrade or pg_dump, or move the directory away to "
@@ -218,6 +212,24 @@ class Postgres(Program):
                 "Stop it, or set another PENSTOCK_HOME."
             )
         lock.unlink(missing_ok=True)
+
+
+def _major_version(layout: PostgresLayout) -> int:
+    command = (str(layout.programs / "postgres"), "--version")
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
+    match = re.search(r"PostgreSQL\) (\d+)", result.stdout)
+    if match is None:
+        raise ComponentFailed(
+            f"{command[0]} does not report a PostgreSQL version: {result.stdout.strip()!r}."
+        )
+    return int(match[1])
+
+
+def _locale_options(version: int) -> tuple[str, ...]:
+    """Return the options of initdb. The builtin provider, which depends on no system locale, came with 17."""
+    if version >= 17:
+        return "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"
+    return ("--locale=C",)
 
 
 def probe_postgres(host: str, port: int, user: str = USER, timeout_s: float = 2.0) -> Health:
