@@ -49,7 +49,7 @@ class BackgroundTask(ABC):
             self._task = None
 
 
-async def cancel_and_wait(*tasks: asyncio.Task[None]) -> None:
+async def cancel_and_wait(*tasks: asyncio.Task[None], again_s: float = CANCEL_AGAIN_S) -> None:
     """Cancel tasks and wait until all have ended, whatever their results are.
 
     A task that swallowed its cancellation, as a client library may do, is cancelled again.
@@ -58,7 +58,7 @@ async def cancel_and_wait(*tasks: asyncio.Task[None]) -> None:
     while running:
         for task in running:
             task.cancel()
-        _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
+        _, running = await asyncio.wait(running, timeout=again_s)
 
 
 def _log_error(task: asyncio.Task[None]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 import pytest
 
-from penstock.background import BackgroundTask
+from penstock.background import BackgroundTask, cancel_and_wait
 from tests.waiting import wait_until_async
 
 
@@ -95,6 +96,19 @@ async def test_a_loop_that_swallows_the_cancellation_ends_too() -> None:
         await run_event_loop()
         async with asyncio.timeout(5):
             await task.stop()
+
+
+async def test_a_task_that_lost_its_cancellation_is_cancelled_again() -> None:
+    async def lose_first_cancellation() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(lose_first_cancellation())
+    await run_event_loop()
+    async with asyncio.timeout(5):
+        await cancel_and_wait(task, again_s=0.01)
+    assert task.cancelled()
 
 
 async def test_an_error_that_ends_the_loop_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
