@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
 
 import asyncpg
 import httpx
@@ -25,10 +26,11 @@ ENCRYPTION_KEY = "k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 
 
 async def create_database(url: str) -> str:
+    name = f"queen_client_{uuid4().hex}"  # the files of the package may run in turn with other packages
     admin = await asyncpg.connect(url)
-    await admin.execute("CREATE DATABASE queen_client")
+    await admin.execute(f"CREATE DATABASE {name}")
     await admin.close()
-    database_url = urlunsplit(urlsplit(url)._replace(path="/queen_client"))
+    database_url = urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
     async with migrations.migration_lock(database_url) as connection:
         await migrations.apply(connection)
     return database_url

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from penstock.batching import Batcher, BatchStats, Receiver
+from penstock.batching import Batcher, BatchStats, Receiver, split_results
 from penstock.broker.context import BrokerContext
 from penstock.broker.messages import AckOutcome, AckRequest, MessageLease, NewMessage, PushResult
 from penstock.broker.overload.deferred import DeferredWrites
@@ -207,12 +207,7 @@ class Acks:
         acks = [ack for request in requests for ack in request]
         results = await self._ack(acks)
         self._count(scope, acks, results)
-        results_by_request: list[list[AckReceipt]] = []
-        first = 0
-        for request in requests:
-            results_by_request.append(results[first : first + len(request)])
-            first += len(request)
-        return results_by_request
+        return split_results(requests, results)
 
     async def _ack(self, acks: list[Ack]) -> list[AckReceipt]:
         # `ack_completed` handles one completed message per partition; everything else goes through `ack`.
