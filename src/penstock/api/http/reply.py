@@ -7,6 +7,7 @@ A handler starts the request and either returns an awaitable of the response, or
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -14,20 +15,20 @@ from penstock.api.http.response import HotResponse
 from penstock.api.services import Services
 
 
-class PendingRequest:
+class PendingRequest(ABC):
     """A request that waits for its batch: how it becomes a response."""
 
     __slots__ = ()
 
+    @abstractmethod
     def finish(self, result: Any) -> HotResponse | Awaitable[HotResponse]:
         """Build the response from the result of the batch."""
-        raise NotImplementedError
 
     def recover(self, error: Exception) -> Awaitable[HotResponse] | None:
         """Continue after the batch has failed. None: the error is the response."""
         return None
 
-    def abandon(self, result: Any) -> None:
+    def abandon(self, result: Any) -> None:  # noqa: B027 - most results need no undoing
         """Undo a result whose client has disconnected."""
 
 
