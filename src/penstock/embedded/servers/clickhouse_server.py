@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -165,8 +165,8 @@ class ChdbEngine:
 
 
 def _connect(path: str) -> ChdbConnection:
-    connection: ChdbConnection = chdb.connect(path)
-    return connection
+    connect: Callable[[str], ChdbConnection] = chdb.connect  # chdb has no types
+    return connect(path)
 
 
 def _build_summary(
