@@ -82,7 +82,7 @@ class DeadLetterService:
         except (RedisUnavailable, TimeoutError):
             if for_change:
                 raise RedisUnavailable(
-                    f"{queue!r} is not a durable queue, and Redis cannot be asked whether it is a run queue. "
+                    f"{queue!r} is not a durable queue, and Redis does not answer whether it is a run queue. "
                     "Retry when Redis is reachable."
                 ) from None
             return self.messages
