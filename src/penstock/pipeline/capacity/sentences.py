@@ -28,7 +28,7 @@ def label(row: Row) -> str:
         case "bursts":
             return "catches up later"
         case "unknown":
-            return "too few days"
+            return "not enough data"
         case _:
             return "has capacity" if row["limit"] else "keeps up"
 
@@ -47,6 +47,8 @@ def sentence(row: Row) -> str:
                 f"{row['limit']} on {day(row['saturates_on'])}{_date_range(row)}."
             )
         case "behind":
+            if row["busy_ratio"] is None:
+                return f"It finished {percent(row['overall_ratio'])} of its arrivals: its backlog grows."
             return (
                 f"In its busiest hours it finished {percent(row['busy_ratio'])} of the arrivals, and over "
                 f"the whole period {percent(row['overall_ratio'])}: its backlog grows."
@@ -58,6 +60,8 @@ def sentence(row: Row) -> str:
                 f"In its busiest hours it finished {percent(row['busy_ratio'])} of the arrivals; it caught "
                 f"up later ({percent(row['overall_ratio'])} over the whole period)."
             )
+        case "unknown" if row["limit"] is None:
+            return _missing_evidence(row)
         case "unknown":
             days = row["trend_days"] or 0
             text = f"It has {days} complete days of measurements, and a trend needs {MIN_DAYS}."
@@ -149,11 +153,15 @@ def _free_capacity(row: Row) -> str:
         }
         peak = _peak(row) if row["peak_running"] is not None else f"Its limit is {row['limit']}."
         return peak + trend.get(row["saturation"], "")
-    if row["kind"] == "environment":
-        return "The environment has no limit."
     if row["busy_ratio"] is None:
-        return "It has no limit, and too few arrivals to tell whether it keeps up."
+        return f"It has no limit. It finished {percent(row['overall_ratio'])} of its arrivals."
     return (
         f"It has no limit. In its busiest hours it finished {percent(row['busy_ratio'])} of the arrivals, "
         f"which were {number(row['busy_enqueued_per_s'])} a second; its maximum throughput is unknown."
     )
+
+
+def _missing_evidence(row: Row) -> str:
+    if row["kind"] == "environment":
+        return "The environment has no limit. Whether its consumers keep up is only known per queue."
+    return "It has no limit, and too few arrivals to tell whether it keeps up."

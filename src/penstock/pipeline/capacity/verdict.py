@@ -8,6 +8,8 @@
 | `never` | the trend is flat or falling |
 | `no_limit` | the subject has no limit |
 | `not_enough_data` | fewer than two weeks of complete days |
+
+A subject without a limit keeps up only if a ratio says so. Without a ratio its verdict is `unknown`.
 """
 
 from __future__ import annotations
@@ -91,17 +93,23 @@ def add_saturation(frame: DataFrame, end_s: int) -> DataFrame:
 
 
 def _verdict(end_s: int) -> Column:
-    saturation, is_slow = F.col("saturation"), F.col("busy_ratio") < MIN_BUSY_RATIO
+    saturation, busy_ratio = F.col("saturation"), F.col("busy_ratio")
+    is_slow = busy_ratio < MIN_BUSY_RATIO
     return (
         F.when(saturation == "reached", "at_limit")
         .when(F.col("saturates_on_s") <= end_s + SOON_DAYS * DAY_S, "soon")
-        .when(is_slow & (F.col("overall_ratio") < MIN_OVERALL_RATIO), "behind")
+        .when((is_slow | busy_ratio.isNull()) & (F.col("overall_ratio") < MIN_OVERALL_RATIO), "behind")
         .when(saturation == "date", "later")
         .when(F.col("utilisation") >= TIGHT_UTILISATION, "tight")
         .when(is_slow, "bursts")
-        .when(saturation == "not_enough_data", "unknown")
+        .when((saturation == "not_enough_data") | (saturation == "no_limit") & _has_no_ratio(), "unknown")
         .otherwise("fine")
     )
+
+
+def _has_no_ratio() -> Column:
+    """Return whether nothing shows how many of its arrivals the subject finishes."""
+    return F.col("busy_ratio").isNull() & F.col("overall_ratio").isNull()
 
 
 def to_report_rows(decided: DataFrame) -> DataFrame:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.pipeline.capacity import sentences
 from penstock.pipeline.capacity.hours import HOUR_SCHEMA, SUBJECT, WAIT_SCHEMA
 from penstock.pipeline.capacity.period import DAY_S, HOUR_S, Period
 from penstock.pipeline.capacity.trend import TREND_SCHEMA, compute_trends
@@ -213,6 +214,25 @@ def test_verdicts_say_when_the_limit_is_reached_and_are_sorted_by_urgency(spark:
     assert order.index("grows") == 1
     assert order.index("behind") == 2
     assert order.index("tight") < order.index("young") < order.index("flat")
+
+
+def test_there_is_no_verdict_without_evidence(spark: SparkSession) -> None:
+    by_name = verdicts(
+        spark,
+        21,
+        **{"": lambda day: {"enqueued": 5_000, "finished": 850, "served": None}},
+        rare=lambda day: {"enqueued": 2, "served": 2.0},
+        trickle=lambda day: {"enqueued": 10, "served": 1.7},
+        steady=lambda day: {"enqueued": 10, "served": 10.0},
+    )
+    assert {name: (row["busy_ratio"], row["verdict"]) for name, row in by_name.items()} == {
+        "trickle": (None, "behind"),
+        "": (None, "unknown"),
+        "rare": (None, "unknown"),
+        "steady": (None, "fine"),
+    }
+    assert sentences.label(by_name[""]) == "not enough data"
+    assert "17%" in sentences.sentence(by_name["trickle"])
 
 
 def test_no_days_give_no_trend_lines(spark: SparkSession) -> None:

@@ -50,7 +50,21 @@ def test_a_date_is_shown_with_its_range() -> None:
 def test_without_a_limit_the_sentence_does_not_mention_free_capacity() -> None:
     sentence = sentences.sentence(row(busy_ratio=0.99, busy_enqueued_per_s=12.0))
     assert sentence.startswith("It has no limit. In its busiest hours it finished 99% of the arrivals")
-    assert sentences.sentence(row()) == "It has no limit, and too few arrivals to tell whether it keeps up."
+    assert sentences.sentence(row(overall_ratio=0.97)) == "It has no limit. It finished 97% of its arrivals."
+
+
+def test_without_evidence_no_sentence_says_that_it_keeps_up() -> None:
+    unknown = row(verdict="unknown")
+    assert sentences.label(unknown) == "not enough data"
+    assert sentences.sentence(unknown) == "It has no limit, and too few arrivals to tell whether it keeps up."
+    assert sentences.sentence(unknown | {"kind": "environment"}) == (
+        "The environment has no limit. Whether its consumers keep up is only known per queue."
+    )
+
+
+def test_a_queue_without_busy_hours_falls_behind_by_its_whole_period() -> None:
+    behind = row(verdict="behind", overall_ratio=0.17)
+    assert sentences.sentence(behind) == "It finished 17% of its arrivals: its backlog grows."
 
 
 def test_growth_is_relative_to_the_level() -> None:

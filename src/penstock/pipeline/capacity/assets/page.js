@@ -11,7 +11,7 @@
     ["later", "warn", "reach the limit later"],
     ["tight", "warn", "near the limit"],
     ["bursts", "note", "catch up later"],
-    ["unknown", "blank", "too few days"],
+    ["unknown", "blank", "not enough data"],
     ["fine", "ok", "fine"],
   ];
   const TONE = Object.fromEntries(VERDICTS.map(([name, tone]) => [name, tone]));
