@@ -14,12 +14,15 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Mount
+from starlette.types import Scope
 
 from penstock.errors import InvalidRequest, PenstockError
 
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 
 def problem_response(
@@ -62,9 +65,26 @@ async def handle_http_exception(request: Request, error: Exception) -> Response:
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     title = {404: "Not found", 405: "Method not allowed"}.get(error.status_code, "Request rejected")
     detail = error.detail
+    headers = dict(error.headers or {})
     if error.status_code == 404:
         detail = f"No route matches {request.method} {request.url.path}. /docs lists the routes."
-    return problem_response(error.status_code, title, detail, code, dict(error.headers or {}))
+    elif error.status_code == 405:
+        headers = {"Allow": ", ".join(_supported_methods(request))}
+        detail = f"{request.url.path} does not support {request.method}. Use {headers['Allow']}."
+    return problem_response(error.status_code, title, detail, code, headers)
+
+
+def _supported_methods(request: Request) -> list[str]:
+    """The methods of all routes of the request's path. Starlette names those of the first route only."""
+    scope: Scope = {**request.scope, "root_path": request.scope.get("app_root_path", "")}
+    methods = []
+    for method in METHODS:
+        for route in request.app.routes:
+            match, _ = route.matches({**scope, "method": method})
+            if match is Match.FULL and (method in ("GET", "HEAD") or not isinstance(route, Mount)):
+                methods.append(method)
+                break
+    return methods
 
 
 async def handle_unexpected_error(request: Request, error: Exception) -> Response:

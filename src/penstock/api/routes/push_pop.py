@@ -7,7 +7,7 @@ routes of the framework, which await their reply.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -296,9 +296,17 @@ async def _pop_any_route(request: Request) -> Response:
     return (_pop_response(popped) if popped else NO_CONTENT).to_response()
 
 
+class _PopRoute(Route):
+    """A route of a pop. Starlette adds HEAD to every GET, but a HEAD must not lease messages."""
+
+    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> None:
+        super().__init__(path, endpoint)
+        self.methods = {"GET"}
+
+
 ROUTES = [
     Route("/api/v1/push", _push_route, methods=["POST"]),
-    Route("/api/v1/pop", _pop_any_route, methods=["GET"]),
-    Route("/api/v1/pop/queue/{queue}", _pop_route, methods=["GET"]),
-    Route("/api/v1/pop/queue/{queue}/partition/{partition:path}", _pop_route, methods=["GET"]),
+    _PopRoute("/api/v1/pop", _pop_any_route),
+    _PopRoute("/api/v1/pop/queue/{queue}", _pop_route),
+    _PopRoute("/api/v1/pop/queue/{queue}/partition/{partition:path}", _pop_route),
 ]
