@@ -11,7 +11,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
   echo "Penstock needs Python 3.11 or newer, but '$python' is $("$python" -V 2>&1 || echo missing). Choose another one: make PYTHON=python3.11 …" >&2
   exit 1
 fi
-checksum=$(cat requirements.txt "$requirements" pyproject.toml | cksum)
+checksum=$(cat requirements.txt "$requirements" requirements-queen-2.txt pyproject.toml | cksum)
 [ -f "$stamp_file" ] && [ "$(cat "$stamp_file")" = "$checksum" ] && exit 0
 
 if [ ! -x $venv/bin/python ]; then
@@ -26,5 +26,9 @@ if [ -x $venv/bin/uv ] && $uv -r "$requirements"; then :; else
   $venv/bin/python -m pip install --disable-pip-version-check -r "$requirements"
 fi
 $venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+if [ "$requirements" = requirements-dev.txt ]; then
+  rm -rf "$venv/queen-mq-2"
+  $venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target "$venv/queen-mq-2" -r requirements-queen-2.txt
+fi
 echo "$checksum" > "$stamp_file"
 echo "Setup: done"

@@ -1,4 +1,7 @@
-"""Two broker processes on one port, and the published client of the wire contract, unchanged."""
+"""Two broker processes on one port, and the published clients of the wire contract, unchanged.
+
+Every test runs with each version of the client.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from queen import Queen
 
 from penstock.durable import migrations
 from penstock.embedded.servers.ports import any_free_port
+from tests.e2e.queen_client.client_versions import VERSIONS, load_client
 from tests.waiting import wait_until
 
 START_TIMEOUT_S = 60
@@ -66,11 +70,16 @@ def url(postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFact
         process.wait(30)
 
 
+@pytest.fixture(params=VERSIONS)
+def client_version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest_asyncio.fixture
-async def queen(url: str) -> AsyncIterator[Queen]:
+async def queen(url: str, client_version: str) -> AsyncIterator[Queen]:
     # The client replaces the signal handlers of the process; restore them afterwards.
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    async with Queen(url=url, retry_attempts=1) as client:
+    async with load_client(client_version).Queen(url=url, retry_attempts=1) as client:
         yield client
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from queen import Queen
 
+from tests.e2e.queen_client.client_versions import INSTALLED
 from tests.e2e.queen_client.queen_messages import payloads
 
 
@@ -35,15 +36,19 @@ async def test_consumer_groups_are_managed(queen: Queen, queue: str) -> None:
         await queen.admin.get_consumer_group(group)
 
 
-async def test_single_messages_are_managed(queen: Queen, queue: str) -> None:
+async def test_single_messages_are_managed(queen: Queen, queue: str, client_version: str) -> None:
     items = [{"data": key, "transactionId": key} for key in ("keep", "kill", "drop")]
     pushed = await queen.queue(queue).push(items)
     partition = pushed[0]["partition_id"]
     listed = (await queen.admin.list_messages(queue=queue, limit=2))["messages"]
     assert payloads(listed) == ["drop", "kill"]
     assert (await queen.admin.get_message(partition, "kill"))["payload"] == "kill"
-    await queen.queue(queue).wait(False).pop()
-    assert (await queen.admin.move_message_to_dlq(partition, "kill"))["success"] is True
+    _, message = await queen.queue(queue).batch(2).wait(False).pop()
+    if client_version == INSTALLED:
+        moved = await queen.admin.move_message_to_dlq(partition, "kill")
+    else:  # a later client moves only messages that its consumer holds
+        moved = await queen.ack(message, "dlq")
+    assert moved["success"] is True
     assert (await queen.admin.delete_message(partition, "drop"))["success"] is True
     with pytest.raises(httpx.HTTPStatusError, match="keeps no message"):
         await queen.admin.get_message(partition, "drop")
