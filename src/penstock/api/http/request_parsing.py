@@ -15,6 +15,9 @@ from penstock.errors import InvalidRequest, MalformedBody, PayloadTooLarge
 T = TypeVar("T")
 MAX_NAME_LENGTH = 255
 
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for a body that is invalid, not UTF-8, or nested too deeply."""
+
 
 async def read_body(request: Request) -> bytes:
     """The whole body. Raises PayloadTooLarge as soon as it exceeds the setting `max_body_bytes`."""
@@ -55,8 +58,29 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
         raise InvalidRequest(str(error)) from None
-    except msgspec.DecodeError as error:
-        raise MalformedBody(f"The body is not valid JSON: {error}") from None
+    except DECODE_ERRORS as error:
+        raise MalformedBody(f"The body is not valid JSON: {decode_error_text(error)}") from None
+
+
+def decode_error_text(error: Exception) -> str:
+    """Why a decoder refused a body or an item."""
+    if isinstance(error, RecursionError):
+        return "It is nested too deeply."
+    return f"It is not UTF-8: {error}" if isinstance(error, UnicodeDecodeError) else str(error)
+
+
+def check_payload(payload: bytes) -> bytes:
+    """Return the payload if it is valid UTF-8. Otherwise no consumer could decode a response that has it."""
+    if not payload.isascii():
+        try:
+            payload.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(
+                f"The payload is not valid UTF-8 at byte {error.start}. Encode binary data, for example as "
+                "base64.",
+                field="payload",
+            ) from None
+    return payload
 
 
 def request_body_schema(body_type: type[msgspec.Struct], *, required: bool = True) -> dict[str, object]:
@@ -84,11 +108,10 @@ def check_name(field: str, name: str) -> str:
     """
     is_path_segment = field in ("queue", "consumerGroup")
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable() or (is_path_segment and "/" in name):
-        shown = name if len(name) <= 40 else name[:40] + "…"
         rule = f"Use 1 to {MAX_NAME_LENGTH} printable characters" + (
             " without a slash." if is_path_segment else "."
         )
-        raise InvalidRequest(f"{field} {shown!r} is not a valid name. {rule}", field=field)
+        raise InvalidRequest(f"{field} {shorten(name)!r} is not a valid name. {rule}", field=field)
     return name
 
 
@@ -96,9 +119,39 @@ def parse_integer(parameters: Mapping[str, str], name: str, default: int, low: i
     text = parameters.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
-        raise InvalidRequest(f"{name} must be a whole number from {low} to {high}, not {text!r}.", field=name)
+    if not (is_decimal(text) and low <= int(text) <= high):
+        raise InvalidRequest(
+            f"{name} must be a whole number from {low} to {high}, not {shorten(text)!r}.", field=name
+        )
     return int(text)
+
+
+def is_decimal(text: str) -> bool:
+    """Whether a text is a number of ASCII digits that fits into 64 bits. `int` refuses very long ones."""
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def shorten(text: str) -> str:
+    """The text as an error message shows it."""
+    return text if len(text) <= 40 else text[:40] + "…"
+
+
+def as_utc(time: datetime) -> datetime:
+    """The time in UTC. A time without a zone is taken as UTC. Raises ValueError past the calendar's ends."""
+    try:
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("The time is outside the years 1 to 9999 in UTC.") from None
+
+
+def parse_time(field: str, text: object, forms: str = "a time in ISO 8601") -> datetime:
+    """The ISO 8601 time in a field; InvalidRequest, which names the valid `forms`, if it is not one."""
+    try:
+        if isinstance(text, str):
+            return as_utc(datetime.fromisoformat(text))
+    except ValueError:
+        pass  # reported below
+    raise InvalidRequest(f"{field} must be {forms}, not {shorten(str(text))!r}.", field=field)
 
 
 def parse_boolean(parameters: Mapping[str, str], name: str, default: bool = False) -> bool:
@@ -116,14 +169,7 @@ def parse_subscription(parameters: Mapping[str, str]) -> str:
     if start_time == "now":
         return "new"
     if start_time:
-        try:
-            parsed = datetime.fromisoformat(start_time)
-            return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
-        except ValueError:
-            raise InvalidRequest(
-                f"subscriptionFrom must be now or an ISO 8601 time, not {start_time!r}.",
-                field="subscriptionFrom",
-            ) from None
+        return parse_time("subscriptionFrom", start_time, "now or a time in ISO 8601").isoformat()
     mode = parameters.get("subscriptionMode") or "all"
     if mode not in ("all", "from_beginning", "new", "new-only"):
         raise InvalidRequest(f"subscriptionMode must be all or new, not {mode!r}.", field="subscriptionMode")

@@ -244,18 +244,21 @@ def _parse_lease(text: str | None) -> MessageLease:
         )
     lease = MessageLease.parse(text)
     if lease is None:
-        raise InvalidRequest(
-            f"leaseId {text!r} is not valid. Send the leaseId that came with the message.", field="leaseId"
-        )
+        raise _not_from_a_message("leaseId", text)
     return lease
 
 
 def _parse_id(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise InvalidRequest(
-            f"{name} {text!r} is not valid. Send the {name} that came with the message.", field=name
-        )
+    if not request_parsing.is_decimal(text):
+        raise _not_from_a_message(name, text)
     return int(text)
+
+
+def _not_from_a_message(name: str, text: str) -> InvalidRequest:
+    shown = request_parsing.shorten(text)
+    return InvalidRequest(
+        f"{name} {shown!r} is not valid. Send the {name} that came with the message.", field=name
+    )
 
 
 def _ack_result(index: int, body: AckBody, outcome: AckOutcome) -> AckResult:

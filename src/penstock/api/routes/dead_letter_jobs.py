@@ -14,8 +14,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.auth import get_guards
-from penstock.api.http.parameters import MAX_ID, Limit, Offset, parse_time
-from penstock.api.http.request_parsing import check_name, read_json, request_body_schema
+from penstock.api.http.parameters import Limit, Offset
+from penstock.api.http.request_parsing import (
+    check_name,
+    is_decimal,
+    parse_time,
+    read_json,
+    request_body_schema,
+    shorten,
+)
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import get_services
@@ -219,10 +226,10 @@ def _check_letter_ids(texts: list[str]) -> list[str]:
     if not 1 <= len(letter_ids) <= MAX_IDS:
         raise InvalidRequest(f"letterIds must have 1 to {MAX_IDS} ids.", field="letterIds")
     for text in () if are_tasks else letter_ids:
-        if not (text.isascii() and text.isdigit() and len(text) < 20 and 0 < int(text) <= MAX_ID):
+        if not (is_decimal(text) and int(text) > 0):
             raise InvalidRequest(
                 "letterIds must be ids of dead letters of durable queues, or of one run queue, "
-                f"not {text[:40]!r}.",
+                f"not {shorten(text)!r}.",
                 field="letterIds",
             )
     return letter_ids

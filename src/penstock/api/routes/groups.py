@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, parse_time
-from penstock.api.http.request_parsing import read_json, request_body_schema
+from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue
+from penstock.api.http.request_parsing import parse_time, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.services import get_services
 from penstock.broker.durable_store import GroupPosition, GroupSummary, LaggingPosition, SeekResult

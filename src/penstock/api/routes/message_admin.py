@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, PartitionId, Queue, TransactionId
-from penstock.api.http.request_parsing import check_name, read_json, request_body_schema
+from penstock.api.http.request_parsing import check_name, is_decimal, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response, payload_fields
 from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
@@ -273,8 +273,6 @@ def _parse_cursor(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     partition_id, _, offset = text.partition(":")
-    if not all(
-        number.isascii() and number.isdigit() and len(number) < 19 for number in (partition_id, offset)
-    ):
+    if not (is_decimal(partition_id) and is_decimal(offset)):
         raise InvalidRequest(f"cursor {text!r} is not valid. Use the nextCursor of a page.", field="cursor")
     return int(partition_id), int(offset)

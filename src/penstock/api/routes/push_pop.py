@@ -111,14 +111,14 @@ def _decode_items(raw: bytes) -> tuple[list[tuple[int, PushItem]], dict[int, str
     """The valid items with their indexes, and why the others are invalid."""
     try:
         return list(enumerate(push_decoder.decode(raw).items)), {}
-    except msgspec.DecodeError:
+    except request_parsing.DECODE_ERRORS:
         items: list[tuple[int, PushItem]] = []
         failed: dict[int, str] = {}
         for index, item in enumerate(request_parsing.decode(lenient_push_decoder, raw).items):
             try:
                 items.append((index, push_item_decoder.decode(item)))
-            except msgspec.DecodeError as error:
-                failed[index] = str(error)
+            except request_parsing.DECODE_ERRORS as error:
+                failed[index] = request_parsing.decode_error_text(error)
         return items, failed
 
 
@@ -130,7 +130,9 @@ def new_message(item: PushItem) -> NewMessage:
         partition = request_parsing.check_name("partition", item.partition)
     if item.transactionId is not None:
         request_parsing.check_name("transactionId", item.transactionId)
-    return NewMessage(queue, partition, bytes(item.payload), item.transactionId, item.traceId)
+    return NewMessage(
+        queue, partition, request_parsing.check_payload(bytes(item.payload)), item.transactionId, item.traceId
+    )
 
 
 def _push_item_result(index: int, message: NewMessage, result: PushResult) -> PushItemResult:

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.http.parameters import Group, Label, Queue
+from penstock.api.http.parameters import Group, Label, Queue, Timestamp
 from penstock.api.services import Services, get_services
 from penstock.definitions import QUEUE, WORKER, MetricDefinition
 from penstock.errors import RedisUnavailable, UnknownEnvironment, UnknownQueue, WarehouseUnavailable
@@ -41,9 +41,9 @@ Period = Annotated[
     str | None, Query(description="length of the window until now: 30m (default), 2h, 24h, 7d, 30d")
 ]
 Start = Annotated[
-    datetime | None, Query(alias="from", description="start of the window, instead of a period")
+    Timestamp | None, Query(alias="from", description="start of the window, instead of a period")
 ]
-End = Annotated[datetime | None, Query(alias="to", description="end of the window; default: now")]
+End = Annotated[Timestamp | None, Query(alias="to", description="end of the window; default: now")]
 Resolution = Annotated[
     str | None, Query(description="width of a point: 5s, 1m, 1h or a multiple; default: by the period")
 ]

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.http.parameters import (
-    MAX_ID,
     Label,
     Limit,
     Offset,
@@ -20,7 +19,7 @@ from penstock.api.http.parameters import (
     Timestamp,
     TransactionId,
 )
-from penstock.api.http.request_parsing import check_name, read_json
+from penstock.api.http.request_parsing import check_name, check_payload, is_decimal, read_json, shorten
 from penstock.api.http.response import json_response, payload_fields
 from penstock.api.services import Services, get_services
 from penstock.broker.durable_store import MAX_TRACE_COUNT, MessageTrace, NamedTrace, Trace
@@ -158,9 +157,10 @@ async def list_of_message(
 def _parse_trace(body: TraceBody) -> Trace:
     """Check the body and return the trace to record."""
     check_name("transactionId", body.transactionId)
-    if not (body.partitionId.isascii() and body.partitionId.isdigit() and int(body.partitionId) <= MAX_ID):
+    if not is_decimal(body.partitionId):
         raise InvalidRequest(
-            f"partitionId {body.partitionId!r} is not valid. Use the partitionId of a popped message.",
+            f"partitionId {shorten(body.partitionId)!r} is not valid. "
+            "Use the partitionId of a popped message.",
             field="partitionId",
         )
     if isinstance(body.data, UnsetType):
@@ -182,7 +182,7 @@ def _parse_trace(body: TraceBody) -> Trace:
         check_name("consumerGroup", body.consumerGroup or QUEUE_MODE),
         check_name("eventType", body.eventType or "info"),
         list(dict.fromkeys(names)),
-        bytes(body.data),
+        check_payload(bytes(body.data)),
     )
 
 

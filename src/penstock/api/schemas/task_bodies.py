@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from penstock.api.http.request_parsing import check_payload
 from penstock.clock import iso, to_utc
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.runqueue.limits import (
@@ -224,7 +225,12 @@ def to_new_tasks(body: EnqueueBody) -> list[NewTask]:
 
 def _to_new_task(body: TaskBody) -> NewTask:
     return NewTask(
-        bytes(body.payload), body.priority, body.delayMs, body.ttlMs, body.idempotencyKey, body.maxAttempts
+        check_payload(bytes(body.payload)),
+        body.priority,
+        body.delayMs,
+        body.ttlMs,
+        body.idempotencyKey,
+        body.maxAttempts,
     )
 
 
