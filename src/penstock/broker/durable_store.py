@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from penstock.config import Settings
 from penstock.durable.catalog import (
-    EnvironmentTotals,
     LabelTotals,
+    MessageTotals,
     PartitionSummary,
     QueueCatalog,
     QueueHoldings,
+    QueueSummary,
 )
 from penstock.durable.consumer_groups import (
     ConsumerGroups,
@@ -43,6 +44,7 @@ from penstock.durable.worker_minutes import (
     LagDigest,
     QueueBucket,
     QueueLagDigest,
+    QueueWindow,
     ThroughputBucket,
     WorkerHealthBucket,
     WorkerMinutes,
@@ -53,7 +55,6 @@ __all__ = [
     "DeadLetterFilter",
     "DeadLetterJob",
     "DurableStore",
-    "EnvironmentTotals",
     "GroupPosition",
     "GroupSummary",
     "LabelTotals",
@@ -61,6 +62,7 @@ __all__ = [
     "LaggingPosition",
     "ListedMessage",
     "MessageQuery",
+    "MessageTotals",
     "MessageTrace",
     "NamedQueueGauge",
     "NamedTrace",
@@ -70,6 +72,8 @@ __all__ = [
     "QueueBucket",
     "QueueHoldings",
     "QueueLagDigest",
+    "QueueSummary",
+    "QueueWindow",
     "SeekResult",
     "ThroughputBucket",
     "Trace",

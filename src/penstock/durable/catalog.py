@@ -50,15 +50,10 @@ class QueueSummary(NamedTuple):
     total: int
 
 
-class QueueHoldings(NamedTuple):
-    """A row of `queue_totals_page_v1`: a queue and the number of messages in each state."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageTotals:
+    """The partitions, the groups, and the number of messages in each state, of one queue or of several."""
 
-    id: int
-    name: str
-    namespace: str
-    task: str
-    created_at: datetime
-    total: int
     partitions: int
     groups: int
     pushed: int
@@ -66,6 +61,18 @@ class QueueHoldings(NamedTuple):
     depth: int
     running: int
     dead: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueHoldings(MessageTotals):
+    """A row of `queue_totals_page_v1`: a queue with its totals. `total` counts the queues of all pages."""
+
+    id: int
+    name: str
+    namespace: str
+    task: str
+    created_at: datetime
+    total: int
 
 
 class LabelTotals(NamedTuple):
@@ -79,19 +86,13 @@ class LabelTotals(NamedTuple):
     running: int
 
 
-class EnvironmentTotals(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentTotals(MessageTotals):
     """The row of `environment_totals_v1`: sums over the queues of an environment."""
 
     queues: int
     namespaces: int
     tasks: int
-    partitions: int
-    groups: int
-    pushed: int
-    kept: int
-    depth: int
-    running: int
-    dead: int
 
 
 class PartitionSummary(NamedTuple):

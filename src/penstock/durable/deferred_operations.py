@@ -67,7 +67,8 @@ class LaneDepth(NamedTuple):
     finished: int
 
 
-class OperationSummary(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationSummary:
     """A row of `operations_v1`."""
 
     id: uuid.UUID
@@ -85,23 +86,11 @@ class OperationSummary(NamedTuple):
     error: str | None
 
 
-class OperationRecord(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationRecord(OperationSummary):
     """A row of `operation_v1`: an operation with its items, its result and the operations ahead of it."""
 
-    id: uuid.UUID
     sequence: int
-    kind: str
-    status: str
-    reason: str
-    priority: int
-    queue: str
-    partition: str
-    partition_id: int
-    items: int
-    accepted_at: datetime
-    finished_at: datetime | None
-    attempts: int
-    error: str | None
     transaction_ids: list[str | None]
     message_ids: list[uuid.UUID] | None
     trace_ids: list[uuid.UUID | None] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
@@ -20,8 +21,9 @@ DIGESTS_PER_PAGE = 500
 DigestT = TypeVar("DigestT")
 
 
-class ThroughputBucket(NamedTuple):
-    """A row of `get_throughput`: what all brokers did in one bucket that at least one of them covers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerActivity:
+    """What broker processes did in one bucket that at least one of them covers."""
 
     bucket_at: datetime
     workers: int
@@ -36,6 +38,12 @@ class ThroughputBucket(NamedTuple):
     transaction_messages: int
     database_errors: int
     dead_letters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputBucket(BrokerActivity):
+    """A row of `get_throughput`: all brokers together."""
+
     push_per_s: float | None
     pop_per_s: float | None
     ack_per_s: float | None
@@ -46,31 +54,19 @@ class ThroughputBucket(NamedTuple):
     max_lag_ms: int | None
 
 
-class WorkerHealthBucket(NamedTuple):
-    """A row of `worker_health_v1`: all brokers together, or one process, in one bucket.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerHealthBucket(BrokerActivity):
+    """A row of `worker_health_v1`: all brokers together, or one process.
 
     `hostname`, `worker`, `pid` and `started_at` are None in a row of all brokers.
     """
 
-    bucket_at: datetime
     hostname: str | None
     worker: int | None
     pid: int | None
     started_at: datetime | None
-    workers: int
-    covered_s: float
     process_s: float
     samples: int
-    push_requests: int
-    push_messages: int
-    pop_requests: int
-    pop_messages: int
-    ack_requests: int
-    ack_messages: int
-    transaction_requests: int
-    transaction_messages: int
-    database_errors: int
-    dead_letters: int
     cpu_s: float
     late_count: int
     late_sum_ms: float
@@ -91,6 +87,16 @@ class WorkerHealthBucket(NamedTuple):
     resident_bytes_max: int
     pending: str | None
     """JSON: kind of batch to sum and maximum of waiting requests."""
+
+
+class QueueWindow(NamedTuple):
+    """The minute rows of queues to read: a time range in buckets, and one queue or group unless None."""
+
+    start: datetime
+    end: datetime
+    width: timedelta
+    queue: str | None = None
+    group: str | None = None
 
 
 class QueueBucket(NamedTuple):
@@ -174,51 +180,27 @@ class WorkerMinutes:
             worker,
         )
 
-    async def read_queues(
-        self,
-        scope: Scope,
-        start: datetime,
-        end: datetime,
-        width: timedelta,
-        queue: str | None,
-        group: str | None,
-    ) -> list[QueueBucket]:
+    async def read_queues(self, scope: Scope, window: QueueWindow) -> list[QueueBucket]:
         """Return what happened to the messages of queues, per bucket, queue and group."""
         return await fetch_all(
             self._database,
             QueueBucket,
             "SELECT * FROM queue_minute_metrics_v1($1, $2, $3, $4, $5, $6, $7, $8)",
             *scope,
-            start,
-            end,
-            width,
-            queue,
-            group,
+            *window,
         )
 
     def lag_digests(self, start: datetime, end: datetime, width: timedelta) -> AsyncIterator[list[LagDigest]]:
         """Iterate over the lag digests of all queues by bucket, in pages of bounded size."""
         return self._pages(LagDigest, "SELECT * FROM lag_digests_v1($1, $2, $3)", start, end, width)
 
-    def queue_lag_digests(
-        self,
-        scope: Scope,
-        start: datetime,
-        end: datetime,
-        width: timedelta,
-        queue: str | None,
-        group: str | None,
-    ) -> AsyncIterator[list[QueueLagDigest]]:
+    def queue_lag_digests(self, scope: Scope, window: QueueWindow) -> AsyncIterator[list[QueueLagDigest]]:
         """Iterate over the lag digests by bucket, queue and group, in pages of bounded size."""
         return self._pages(
             QueueLagDigest,
             "SELECT * FROM queue_lag_digests_v1($1, $2, $3, $4, $5, $6, $7, $8)",
             *scope,
-            start,
-            end,
-            width,
-            queue,
-            group,
+            *window,
         )
 
     async def _pages(

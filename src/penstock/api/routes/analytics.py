@@ -12,14 +12,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 
 from penstock.api.http.parameters import Group, Queue
 from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.time_window import TimeWindow, WindowParameter, ratio
 from penstock.api.services import Services, get_services
-from penstock.broker.durable_store import LagDigest, QueueBucket, QueueLagDigest, ThroughputBucket
+from penstock.broker.durable_store import (
+    LagDigest,
+    QueueBucket,
+    QueueLagDigest,
+    QueueWindow,
+    ThroughputBucket,
+)
 from penstock.broker.self_metrics.lag import QUANTILES, LagPercentiles
 from penstock.clock import iso
 from penstock.errors import InvalidRequest
@@ -28,10 +34,6 @@ from penstock.model import DEFAULT_SCOPE
 router = APIRouter(prefix="/api/v1/analytics", tags=["analytics"])
 
 MAX_POINTS_OF_ALL_QUEUES = 20_000
-QueueName = Annotated[Queue | None, Query(description="one queue; default: every queue on its own")]
-GroupName = Annotated[
-    Group | None, Query(alias="consumerGroup", description="one consumer group; default: all together")
-]
 COUNTERS = {
     "pushRequests": "push_requests",
     "pushMessages": "push_messages",
@@ -46,7 +48,33 @@ COUNTERS = {
 }
 """JSON fields and the columns they show."""
 
+QueueName = Annotated[Queue | None, Query(description="one queue; default: every queue on its own")]
+GroupName = Annotated[
+    Group | None, Query(alias="consumerGroup", description="one consumer group; default: all together")
+]
 DigestT = TypeVar("DigestT", LagDigest, QueueLagDigest)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSelection:
+    """The window of a request for minute rows of queues, and one queue or group unless None."""
+
+    window: TimeWindow
+    queue: str | None
+    group: str | None
+
+    @property
+    def rows(self) -> QueueWindow:
+        return QueueWindow(self.window.start, self.window.end, self.window.width, self.queue, self.group)
+
+
+def parse_queue_selection(
+    window: WindowParameter, queue: QueueName = None, group: GroupName = None
+) -> QueueSelection:
+    return QueueSelection(window, queue, group)
+
+
+QueueSelectionParameter = Annotated[QueueSelection, Depends(parse_queue_selection)]
 
 
 @dataclass(slots=True)
@@ -99,19 +127,12 @@ async def throughput(request: Request, window: WindowParameter) -> dict[str, obj
 
 
 @router.get("/queue-lag")
-async def queue_lag(
-    request: Request,
-    window: WindowParameter,
-    queue: QueueName = None,
-    group: GroupName = None,
-) -> dict[str, object]:
+async def queue_lag(request: Request, selection: QueueSelectionParameter) -> dict[str, object]:
     """Measure how long messages waited before a pop, over time."""
     services = get_services(request)
-    sums = await _read_queue_sums(services, window, queue, group)
+    sums = await _read_queue_sums(services, selection)
     percentiles = await _merge_digests(
-        services.broker.store.worker_minutes.queue_lag_digests(
-            DEFAULT_SCOPE, window.start, window.end, window.width, queue, group
-        ),
+        services.broker.store.worker_minutes.queue_lag_digests(DEFAULT_SCOPE, selection.rows),
         lambda digest: (digest.bucket_at, digest.queue),
     )
 
@@ -124,19 +145,14 @@ async def queue_lag(
             **_lag_percentiles(percentiles, key),
         }
 
-    return await _queue_response(services, window, queue, group, sums, build_point)
+    return await _queue_response(services, selection, sums, build_point)
 
 
 @router.get("/queue-ops")
-async def queue_ops(
-    request: Request,
-    window: WindowParameter,
-    queue: QueueName = None,
-    group: GroupName = None,
-) -> dict[str, object]:
+async def queue_ops(request: Request, selection: QueueSelectionParameter) -> dict[str, object]:
     """Count what happened to messages, over time."""
     services = get_services(request)
-    sums = await _read_queue_sums(services, window, queue, group)
+    sums = await _read_queue_sums(services, selection)
 
     def build_point(key: BucketKey, bucket: QueueSums) -> dict[str, object]:
         return {
@@ -149,17 +165,13 @@ async def queue_ops(
             "expired": bucket.expired,
         }
 
-    return await _queue_response(services, window, queue, group, sums, build_point)
+    return await _queue_response(services, selection, sums, build_point)
 
 
-async def _read_queue_sums(
-    services: Services, window: TimeWindow, queue: str | None, group: str | None
-) -> dict[BucketKey, QueueSums]:
+async def _read_queue_sums(services: Services, selection: QueueSelection) -> dict[BucketKey, QueueSums]:
     """Sum minute rows by bucket and queue. Raises UnknownQueue for a queue that never existed."""
-    store = services.broker.store
-    buckets = await store.worker_minutes.read_queues(
-        DEFAULT_SCOPE, window.start, window.end, window.width, queue, group
-    )
+    store, queue = services.broker.store, selection.queue
+    buckets = await store.worker_minutes.read_queues(DEFAULT_SCOPE, selection.rows)
     if queue is not None and not buckets and not await store.catalog.has_queue(DEFAULT_SCOPE, queue):
         raise unknown_queue(queue)
     sums: dict[BucketKey, QueueSums] = {}
@@ -175,9 +187,7 @@ async def _read_queue_sums(
 
 async def _queue_response(
     services: Services,
-    window: TimeWindow,
-    queue: str | None,
-    group: str | None,
+    selection: QueueSelection,
     sums: dict[BucketKey, QueueSums],
     build_point: PointBuilder,
 ) -> dict[str, object]:
@@ -186,6 +196,7 @@ async def _queue_response(
     One queue has a point per bucket: zeros where nothing happened, a gap where no broker covers it. All
     queues have the points in which something happened.
     """
+    window, queue = selection.window, selection.queue
     series: list[dict[str, object]] = [
         {"bucket": iso(key[0]), "timestamp": iso(key[0]), **build_point(key, bucket)}
         for key, bucket in sums.items()
@@ -203,7 +214,7 @@ async def _queue_response(
         }
         empty = dict.fromkeys(build_point((window.start, queue), QueueSums()))
         series = window.points(points, {"coveredSeconds": 0, **empty, "queueName": queue})
-    return {"queue": queue, "consumerGroup": group, **window.to_dict(), "series": series}
+    return {"queue": queue, "consumerGroup": selection.group, **window.to_dict(), "series": series}
 
 
 async def _merge_digests(

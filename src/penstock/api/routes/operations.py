@@ -104,7 +104,7 @@ def journal_depth_to_dict(journal: Journal | None) -> dict[str, object] | None:
     }
 
 
-def _operation_to_dict(operation: OperationSummary | OperationRecord) -> dict[str, object]:
+def _operation_to_dict(operation: OperationSummary) -> dict[str, object]:
     return {
         "operationId": str(operation.id),
         "type": operation.kind,

@@ -12,7 +12,13 @@ from penstock.api.http.response import iso_or_none
 from penstock.api.routes.groups import group_to_dict
 from penstock.api.schemas.time_window import ratio
 from penstock.api.services import Services, get_services
-from penstock.broker.durable_store import EnvironmentTotals, LabelTotals, PartitionSummary, QueueHoldings
+from penstock.broker.durable_store import (
+    LabelTotals,
+    MessageTotals,
+    PartitionSummary,
+    QueueHoldings,
+    QueueSummary,
+)
 from penstock.broker.queues.queue_options import columns_to_options
 from penstock.clock import iso, system_clock, to_utc
 from penstock.errors import UnknownQueue
@@ -34,16 +40,10 @@ async def list_queues(
     return {
         "queues": [
             {
-                "id": str(queue.id),
-                "name": queue.name,
-                "namespace": queue.namespace,
-                "task": queue.task,
-                "partitions": queue.partitions,
-                "consumerGroups": queue.groups,
+                **queue_fields(queue),
                 "depth": queue.depth or 0,
                 "running": queue.running or 0,
                 "messages": {"pending": queue.depth or 0, "processing": queue.running or 0},
-                "createdAt": iso(queue.created_at),
             }
             for queue in queues
         ],
@@ -174,7 +174,20 @@ async def _describe_throughput(services: Services) -> dict[str, object]:
     }
 
 
-def message_totals(totals: QueueHoldings | EnvironmentTotals) -> dict[str, int]:
+def queue_fields(queue: QueueSummary | QueueHoldings) -> dict[str, object]:
+    """Return the fields that every list of queues has."""
+    return {
+        "id": str(queue.id),
+        "name": queue.name,
+        "namespace": queue.namespace,
+        "task": queue.task,
+        "createdAt": iso(queue.created_at),
+        "partitions": queue.partitions,
+        "consumerGroups": queue.groups,
+    }
+
+
+def message_totals(totals: MessageTotals) -> dict[str, int]:
     """Return the messages kept, ever pushed, waiting for the slowest group and leased, and the dead
     letters."""
     return {

@@ -14,7 +14,13 @@ from starlette.responses import Response
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, Text, Timestamp
 from penstock.api.http.response import json_response
 from penstock.api.routes.message_admin import MessageSelection, MessageStatus, read_message_page
-from penstock.api.routes.queues import describe_queue, describe_totals, message_totals, unknown_queue
+from penstock.api.routes.queues import (
+    describe_queue,
+    describe_totals,
+    message_totals,
+    queue_fields,
+    unknown_queue,
+)
 from penstock.api.schemas.time_window import parse_window
 from penstock.api.services import get_services
 from penstock.clock import iso
@@ -70,19 +76,7 @@ async def list_queues(
         DEFAULT_SCOPE, namespace=namespace or None, task=task or None, limit=limit, offset=offset
     )
     return {
-        "queues": [
-            {
-                "id": str(queue.id),
-                "name": queue.name,
-                "namespace": queue.namespace,
-                "task": queue.task,
-                "createdAt": iso(queue.created_at),
-                "partitions": queue.partitions,
-                "consumerGroups": queue.groups,
-                "messages": message_totals(queue),
-            }
-            for queue in queues
-        ],
+        "queues": [{**queue_fields(queue), "messages": message_totals(queue)} for queue in queues],
         "total": queues[0].total if queues else 0,
         "pagination": {"limit": limit, "offset": offset},
     }

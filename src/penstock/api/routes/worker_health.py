@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 
 from penstock.api.http.parameters import Text
@@ -33,57 +34,58 @@ ProcessKey = tuple[str | None, int | None, int | None, datetime | None]
 """Hostname, worker slot, pid and start time; all None for all brokers together."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessSelection:
+    """The window of a request for the health of broker processes, and the processes it is about."""
+
+    window: TimeWindow
+    hostname: str | None
+    worker: int | None
+    per_process: bool
+
+
+def parse_process_selection(
+    window: WindowParameter, hostname: Hostname = None, worker: Worker = None, per_process: PerProcess = False
+) -> ProcessSelection:
+    return ProcessSelection(window, hostname or None, worker, per_process)
+
+
+ProcessSelectionParameter = Annotated[ProcessSelection, Depends(parse_process_selection)]
+
+
 @router.get("/worker-metrics")
-async def worker_series(
-    request: Request,
-    window: WindowParameter,
-    hostname: Hostname = None,
-    worker: Worker = None,
-    per_process: PerProcess = False,
-) -> dict[str, object]:
+async def worker_series(request: Request, selection: ProcessSelectionParameter) -> dict[str, object]:
     """Report what broker processes did and how loaded they were. Averages are per process."""
-    return await _read_series(
-        get_services(request), window, hostname, worker, per_process, _worker_point, WORKER_FIELDS
-    )
+    return await _read_series(get_services(request), selection, _worker_point, WORKER_FIELDS)
 
 
 @router.get("/system-metrics")
-async def system_series(
-    request: Request,
-    window: WindowParameter,
-    hostname: Hostname = None,
-    worker: Worker = None,
-    per_process: PerProcess = False,
-) -> dict[str, object]:
+async def system_series(request: Request, selection: ProcessSelectionParameter) -> dict[str, object]:
     """Report what broker processes used of their machines: CPU, memory, database connections."""
-    return await _read_series(
-        get_services(request), window, hostname, worker, per_process, _system_point, SYSTEM_FIELDS
-    )
+    return await _read_series(get_services(request), selection, _system_point, SYSTEM_FIELDS)
 
 
 async def _read_series(
     services: Services,
-    window: TimeWindow,
-    hostname: str | None,
-    worker: int | None,
-    per_process: bool,
+    selection: ProcessSelection,
     build_point: Callable[[WorkerHealthBucket], Point],
     fields: tuple[str, ...],
 ) -> dict[str, object]:
+    window = selection.window
     buckets = await services.broker.store.worker_minutes.read_health(
         window.start,
         window.end,
         window.width,
-        per_process=per_process,
-        hostname=hostname or None,
-        worker=worker,
+        per_process=selection.per_process,
+        hostname=selection.hostname,
+        worker=selection.worker,
     )
     processes: dict[ProcessKey, dict[datetime, Point]] = {}
     for bucket in buckets:
         key = (bucket.hostname, bucket.worker, bucket.pid, bucket.started_at)
         covered: Point = {"coveredSeconds": round(bucket.covered_s, 3), "workers": bucket.workers}
         processes.setdefault(key, {})[bucket.bucket_at] = covered | build_point(bucket)
-    if not per_process:
+    if not selection.per_process:
         gap: Point = {**dict.fromkeys(fields), "coveredSeconds": 0, "workers": 0}
         points = next(iter(processes.values()), {})
         return {**window.to_dict(), "series": window.points(points, gap)}

@@ -54,23 +54,30 @@ class DeadLetterCursor(NamedTuple):
     dead_letter_id: int
 
 
-class DeadLetter(NamedTuple):
-    """A row of `dead_letters_v1` or `find_dead_letter_v1`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadMessage:
+    """A message and how a group gave up on it."""
 
     id: int
-    queue: str
-    partition_id: int
-    partition: str | None
     group_name: str | None
     message_offset: int
     message_id: uuid.UUID
-    transaction_id: str
     trace_id: uuid.UUID | None
     payload: bytes
     error: str | None
     attempts: int
     created_at: datetime
     failed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter(DeadMessage):
+    """A row of `dead_letters_v1` or `find_dead_letter_v1`: with its queue and its earlier deaths."""
+
+    queue: str
+    partition_id: int
+    partition: str | None
+    transaction_id: str
     error_key: uuid.UUID | None
     deaths: int
     earlier_attempts: int
@@ -87,20 +94,11 @@ class DeadLetterPage:
     scanned_to: DeadLetterCursor | None
 
 
-class GroupDeadLetter(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDeadLetter(DeadMessage):
     """A row of `message_dead_letters_v1`: the dead letter of one message for one group."""
 
-    id: int
     group_id: int
-    group_name: str | None
-    message_offset: int
-    message_id: uuid.UUID
-    trace_id: uuid.UUID | None
-    payload: bytes
-    error: str | None
-    attempts: int
-    created_at: datetime
-    failed_at: datetime
 
 
 class DeadLetterCount(NamedTuple):

@@ -5,27 +5,21 @@ from __future__ import annotations
 import http.client
 import importlib.util
 import sys
-from pathlib import Path
-from typing import ClassVar
 from urllib.parse import urlsplit
 
+from penstock.embedded.servers.data_server import DataServer
 from penstock.embedded.servers.home_secrets import PASSWORD_FILE, ensure_password
 from penstock.embedded.servers.ports import LOOPBACK
-from penstock.embedded.supervision.component import HEALTHY, Health, Program
+from penstock.embedded.supervision.component import HEALTHY, Health
 from penstock.embedded.supervision.failures import explain_missing_package, explain_os_error
 from penstock.embedded.supervision.process import Command
 from penstock.errors import ComponentFailed
 
 
-class ClickHouse(Program):
+class ClickHouse(DataServer):
     """The embedded ClickHouse engine behind an HTTP server, with its data in `<home>/clickhouse`."""
 
     name = "clickhouse"
-    start_timeout_s: ClassVar[float] = 120.0
-
-    def __init__(self, home: Path, port: int) -> None:
-        super().__init__(home)
-        self.port = port
 
     @property
     def address(self) -> str:
@@ -35,19 +29,15 @@ class ClickHouse(Program):
     def url(self) -> str:
         return f"http://penstock:{ensure_password(self.home)}@{LOOPBACK}:{self.port}/default"
 
-    @property
-    def _data_directory(self) -> Path:
-        return self.home / "clickhouse"
-
     def prepare(self) -> str | None:
         if importlib.util.find_spec("chdb") is None:
             raise ComponentFailed(explain_missing_package("ClickHouse", "chdb", "PENSTOCK_CLICKHOUSE_URL"))
         ensure_password(self.home)
         try:
-            self._data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ComponentFailed(
-                explain_os_error("prepare ClickHouse", error, self._data_directory)
+                explain_os_error("prepare ClickHouse", error, self.data_directory)
             ) from error
         return None
 
@@ -55,10 +45,10 @@ class ClickHouse(Program):
         return Command(
             argv=(
                 *(sys.executable, "-m", "penstock.embedded.servers.clickhouse_server"),
-                *("--path", str(self._data_directory), "--port", str(self.port)),
+                *("--path", str(self.data_directory), "--port", str(self.port)),
                 *("--password-file", str(self.home / PASSWORD_FILE)),
             ),
-            cwd=self._data_directory,
+            cwd=self.data_directory,
         )
 
     def probe(self) -> Health:

@@ -6,29 +6,24 @@ import importlib.util
 import os
 import platform
 from pathlib import Path
-from typing import ClassVar
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from penstock.embedded.servers.data_server import DataServer
 from penstock.embedded.servers.home_secrets import ensure_password
 from penstock.embedded.servers.ports import LOOPBACK
-from penstock.embedded.supervision.component import HEALTHY, Health, Program
+from penstock.embedded.supervision.component import HEALTHY, Health
 from penstock.embedded.supervision.failures import explain_missing_package, explain_os_error
 from penstock.embedded.supervision.process import Command
 from penstock.errors import ComponentFailed
 
 
-class Valkey(Program):
+class Valkey(DataServer):
     """Valkey from the Python package, with its data in `<home>/valkey`."""
 
     name = "valkey"
-    start_timeout_s: ClassVar[float] = 120.0
-
-    def __init__(self, home: Path, port: int) -> None:
-        super().__init__(home)
-        self.port = port
 
     @property
     def address(self) -> str:
@@ -38,10 +33,6 @@ class Valkey(Program):
     def url(self) -> str:
         return f"redis://:{ensure_password(self.home)}@{LOOPBACK}:{self.port}/0"
 
-    @property
-    def _data_directory(self) -> Path:
-        return self.home / "valkey"
-
     def prepare(self) -> str | None:
         """Write its configuration to a file, because every user can read the arguments of a process."""
         find_valkey_server()
@@ -50,7 +41,7 @@ class Valkey(Program):
             "port": self.port,
             "protected-mode": "yes",
             "requirepass": ensure_password(self.home),
-            "dir": f'"{self._data_directory}"',
+            "dir": f'"{self.data_directory}"',
             "appendonly": "yes",
             # Run queues promise that an acknowledged write is durable. One fsync serves all pending clients.
             "appendfsync": "always",
@@ -60,18 +51,18 @@ class Valkey(Program):
             "loglevel": "notice",
         }
         try:
-            self._data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = self._data_directory / "valkey.conf"
+            self.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = self.data_directory / "valkey.conf"
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.writelines(f"{key} {value}\n" for key, value in settings.items())
         except OSError as error:
-            raise ComponentFailed(explain_os_error("prepare Valkey", error, self._data_directory)) from error
+            raise ComponentFailed(explain_os_error("prepare Valkey", error, self.data_directory)) from error
         return None
 
     def command(self) -> Command:
         return Command(
-            argv=(str(find_valkey_server()), str(self._data_directory / "valkey.conf")),
-            cwd=self._data_directory,
+            argv=(str(find_valkey_server()), str(self.data_directory / "valkey.conf")),
+            cwd=self.data_directory,
         )
 
     def probe(self) -> Health:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
 from datetime import timedelta
 
 import asyncpg
@@ -17,7 +18,7 @@ from penstock.broker.self_metrics.worker_events import WorkerEvents
 from penstock.broker.self_metrics.worker_metrics import MAX_UNWRITTEN_MINUTES, WorkerMetrics
 from penstock.clock import to_utc
 from penstock.durable.pool import Database
-from penstock.durable.worker_minutes import WorkerMinutes
+from penstock.durable.worker_minutes import QueueWindow, WorkerMinutes
 from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE
 from penstock.streams.emitter import Emitter
@@ -67,7 +68,7 @@ async def worker(broker: Broker, clock: FixedClock) -> AsyncIterator[WorkerMetri
 async def read_throughput(database: Database, width: timedelta = MINUTE) -> list[dict[str, object]]:
     start = to_utc(START_S) - timedelta(hours=2)
     rows = await WorkerMinutes(database).read_throughput(start, to_utc(START_S) + timedelta(hours=2), width)
-    return [row._asdict() for row in rows]
+    return [asdict(row) for row in rows]
 
 
 async def test_requests_and_messages_are_counted_separately(
@@ -269,9 +270,9 @@ async def test_lag_percentiles_match_the_wait_times(
     [bucket] = await read_throughput(database)
     assert bucket["avg_lag_ms"] == pytest.approx(6_000, rel=0.01)
     assert bucket["max_lag_ms"] == pytest.approx(10_000, rel=0.01)
-    window = (to_utc(START_S) - MINUTE, to_utc(START_S) + MINUTE, MINUTE)
+    window = QueueWindow(to_utc(START_S) - MINUTE, to_utc(START_S) + MINUTE, MINUTE, group="g")
     percentiles = LagPercentiles()
-    async for rows in WorkerMinutes(database).queue_lag_digests(DEFAULT_SCOPE, *window, None, "g"):
+    async for rows in WorkerMinutes(database).queue_lag_digests(DEFAULT_SCOPE, window):
         for digest in rows:
             percentiles.add(digest.queue, [digest.lag_digest])
             percentiles.add("all", [digest.lag_digest])
@@ -288,8 +289,8 @@ async def test_queues_beyond_the_limit_share_a_row(
         metrics.count_pushed(DEFAULT_SCOPE, number, f"q{number}", 1)
     worker.sample()
     await worker.write_minutes()
-    window = (to_utc(START_S) - MINUTE, to_utc(START_S) + MINUTE, MINUTE)
-    rows = await WorkerMinutes(database).read_queues(DEFAULT_SCOPE, *window, None, None)
+    window = QueueWindow(to_utc(START_S) - MINUTE, to_utc(START_S) + MINUTE, MINUTE)
+    rows = await WorkerMinutes(database).read_queues(DEFAULT_SCOPE, window)
     assert len(rows) == MAX_QUEUES + 1
     assert {row.queue: row.push_messages for row in rows}[OVERFLOW] == 20
     assert worker.queues.totals[(OVERFLOW, "")].counts["push_messages"] == 20
