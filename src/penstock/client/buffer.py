@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
-from uuid import UUID
+from typing import Unpack
 
 from penstock.client.errors import ClientError, FlushFailed
 from penstock.client.http.broker_api import BrokerApi
-from penstock.client.messages import NewMessage, PushItem, push_item
+from penstock.client.lifecycle import AsyncClosable
+from penstock.client.messages import MessageOptions, NewMessage, PushItem, push_item
 
 logger = logging.getLogger("penstock.client")
 
 
-class Buffer:
+class Buffer(AsyncClosable):
     """Messages for one queue, pushed in order: when the buffer is full, after an interval, and at the end.
 
     Until they are pushed they are only in this process's memory. A push that fails after all attempts stops
@@ -47,29 +46,14 @@ class Buffer:
     def __len__(self) -> int:
         return len(self._unsent)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def push(
-        self,
-        payload: Any,
-        *,
-        partition: str | None = None,
-        transaction_id: str | None = None,
-        trace_id: UUID | str | None = None,
-    ) -> None:
+    async def push(self, payload: object, **options: Unpack[MessageOptions]) -> None:
         """Add a message; send the buffer when it is full.
 
         If this raises FlushFailed, the message is among the unsent ones.
         """
         if self._closed:
             raise RuntimeError("The buffer is closed. Create another one with buffered().")
-        message = NewMessage(self._queue, payload, partition, transaction_id, trace_id)
+        message = NewMessage(self._queue, payload, **options)
         item = push_item(message)
         self._api.assign_transaction_ids([item])
         self._unsent.append((replace(message, transaction_id=item.transaction_id), item))

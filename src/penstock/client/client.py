@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self
-from uuid import UUID
+from typing import Any, Unpack
 
 from penstock.client.buffer import Buffer
 from penstock.client.consumer import Consumer, Handler, LeaseLostCallback
 from penstock.client.deferred import Results, finish_ack, finish_acks, finish_pushes
 from penstock.client.errors import FlushFailed
 from penstock.client.http.broker_api import BrokerApi
+from penstock.client.lifecycle import AsyncClosable
 from penstock.client.messages import (
     AckItem,
     AckResult,
     Message,
+    MessageOptions,
     NewMessage,
     PushResult,
     ack_item,
     push_item,
 )
 from penstock.client.operations import Operations
-from penstock.client.pop_request import AnyQueue, PopRequest, Subscription
+from penstock.client.pop_request import AnyQueue, PopOptions, PopRequest
 from penstock.client.settings import ClientSettings
 from penstock.client.tasks import Tasks
 from penstock.client.transaction import Transaction
 from penstock.client.worker import Worker
 
 
-class Client:
+class Client(AsyncClosable):
     """A client of one broker, or of several that share a database: it uses one until that fails.
 
     Use it with `async with`, or call `close()` at the end. Many tasks of one event loop may share it. The
@@ -42,16 +42,8 @@ class Client:
         self._buffers: list[Buffer] = []
         self._consumers: set[Consumer] = set()
         self._workers: set[Worker] = set()
-        self.tasks = Tasks(self._api, self._workers)
+        self.tasks = Tasks(self._api.transport, self._workers)
         """Run queues: enqueue, dequeue, workers, limits."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Stop consumers and workers gracefully, push buffered messages, close the connections.
@@ -80,20 +72,12 @@ class Client:
 
     # Push
 
-    async def push(
-        self,
-        queue: str,
-        payload: object,
-        *,
-        partition: str | None = None,
-        transaction_id: str | None = None,
-        trace_id: UUID | str | None = None,
-    ) -> PushResult:
+    async def push(self, queue: str, payload: object, **options: Unpack[MessageOptions]) -> PushResult:
         """Append a message, which is durable when this returns.
 
         It is stored, or, if the result has an `operation_id`, deferred and stored later in order.
         """
-        [result] = await self.push_many([NewMessage(queue, payload, partition, transaction_id, trace_id)])
+        [result] = await self.push_many([NewMessage(queue, payload, **options)])
         return result
 
     async def push_many(self, messages: Iterable[NewMessage]) -> Results[PushResult]:
@@ -118,14 +102,10 @@ class Client:
         self,
         queue: str | AnyQueue,
         *,
-        batch: int = 1,
-        partition: str | None = None,
-        partitions: int = 1,
-        group: str | None = None,
         wait: bool = False,
         timeout_s: float = 30.0,
         auto_ack: bool = False,
-        subscription: Subscription | None = None,
+        **options: Unpack[PopOptions],
     ) -> list[Message]:
         """Pop up to `batch` messages from up to `partitions` partitions; an empty list if there are none.
 
@@ -133,18 +113,7 @@ class Client:
         the call waits up to `timeout_s` for the first message.
         """
         wait_s = timeout_s if wait else 0.0
-        return await self._api.pop(
-            PopRequest(
-                source=queue,
-                batch=batch,
-                partition=partition,
-                partitions=partitions,
-                group=group,
-                wait_s=wait_s,
-                auto_ack=auto_ack,
-                subscription=subscription,
-            )
-        )
+        return await self._api.pop(PopRequest(queue, wait_s=wait_s, auto_ack=auto_ack, **options))
 
     def consume(
         self,
@@ -152,36 +121,22 @@ class Client:
         handler: Handler,
         *,
         concurrency: int = 1,
-        batch: int = 1,
-        partition: str | None = None,
-        partitions: int = 1,
-        group: str | None = None,
-        subscription: Subscription | None = None,
         auto_renew: bool = True,
         ordered: bool = True,
         wait_s: float = 30.0,
         grace_s: float = 30.0,
         ack_interval_s: float = 1.0,
         on_lease_lost: LeaseLostCallback | None = None,
+        **options: Unpack[PopOptions],
     ) -> Consumer:
         """Return a consumer that calls the handler with each message, or with each batch (`Batches`).
 
         Await it to run it. A message is acked when its handler returns, and failed with the error's text when
         it raises. `Consumer` describes the guarantees.
         """
-        pop_request = PopRequest(
-            source=queue,
-            batch=batch,
-            partition=partition,
-            partitions=partitions,
-            group=group,
-            wait_s=wait_s,
-            auto_ack=False,
-            subscription=subscription,
-        )
         return Consumer(
             self._api,
-            pop_request,
+            PopRequest(queue, wait_s=wait_s, **options),
             handler,
             registry=self._consumers,
             concurrency=concurrency,

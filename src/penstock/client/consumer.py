@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from penstock.client.delivery import (
-    Batches,
-    Delivery,
-    DeliveryOptions,
-    Handler,
-    LeaseLostCallback,
-    is_being_cancelled,
-)
-from penstock.client.errors import ApiError, ClientError
+from penstock.client.delivery import Batches, Delivery, DeliveryOptions, Handler, LeaseLostCallback
+from penstock.client.errors import ClientError
+from penstock.client.handlers import is_being_cancelled
 from penstock.client.http.broker_api import BrokerApi
-from penstock.client.http.connections import RequestCancellation
-from penstock.client.http.transport import retry_delay_s
-from penstock.client.lifecycle import Runner, cancel_gracefully, is_temporary
+from penstock.client.lifecycle import Runner
 from penstock.client.messages import Message
 from penstock.client.pop_request import PopRequest
+from penstock.client.work_fetcher import WorkFetcher
 
 __all__ = ["Batches", "Consumer", "Handler", "LeaseLostCallback"]
 
@@ -87,7 +80,7 @@ class Consumer(Runner):
             handler, ordered, ack_interval_s, on_lease_lost, lambda: self.stopping
         )
         self._stop_event = asyncio.Event()
-        self._pending_pops: dict[asyncio.Task[list[Message]], RequestCancellation] = {}
+        self._pops = WorkFetcher[Message]("pop", api.settings, self._return_messages)
         self._lease_times: dict[str, tuple[float, float]] = {}
 
     async def _run(self) -> None:
@@ -117,47 +110,16 @@ class Consumer(Runner):
     def _start_stopping(self) -> None:
         self._stop_requested = True
         self._stop_event.set()
-        for pop, cancellation in self._pending_pops.items():
-            cancel_gracefully(pop, cancellation)
+        self._pops.stop()
 
     async def _consume(self) -> None:
         while not self._stop_requested:
-            messages = await self._pop_next()
+            messages = await self._pops.fetch(partial(self._api.pop, self._pop_request))
             if messages:
                 await self._deliver(messages)
 
-    async def _pop_next(self) -> list[Message]:
-        """Pop the next messages; an empty list if none arrived in time or the consumer stops."""
-        cancellation = RequestCancellation()
-        pop = asyncio.create_task(self._pop(cancellation))
-        self._pending_pops[pop] = cancellation
-        try:
-            await asyncio.wait({pop})
-            return [] if pop.cancelled() else pop.result()
-        except asyncio.CancelledError:
-            cancel_gracefully(pop, cancellation)
-            await asyncio.wait({pop})
-            if not pop.cancelled() and pop.exception() is None and pop.result():
-                await self._release(Delivery(self._api, self._options, pop.result()))
-            raise
-        finally:
-            del self._pending_pops[pop]
-
-    async def _pop(self, cancellation: RequestCancellation) -> list[Message]:
-        attempt = 1
-        while True:
-            try:
-                return await self._api.pop(self._pop_request, cancellation)
-            except ClientError as error:
-                if cancellation.is_final_attempt:
-                    return []
-                if not is_temporary(error):
-                    raise
-                attempt += 1
-                retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
-                delay_s = retry_delay_s(attempt, self._api.settings, retry_after_s, random.random())
-                logger.warning("Cannot pop: %s Retrying in %.1f s.", error, delay_s)
-                await asyncio.sleep(delay_s)
+    async def _return_messages(self, messages: list[Message]) -> None:
+        await self._release(Delivery(self._api, self._options, messages))
 
     async def _deliver(self, messages: list[Message]) -> None:
         delivery = Delivery(self._api, self._options, messages)

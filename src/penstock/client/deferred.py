@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct, field
@@ -69,47 +69,31 @@ async def finish_pushes(
     `generated` holds the indexes of messages whose ids the client generated. Raises OperationFailed if no
     message was stored.
     """
-    operations = await _finished_operations(api, results)
+    finished, operations = await _finish(
+        api, results, lambda operation: operation.pushed, lambda result: replace(result, status="failed")
+    )
     if not operations:
-        return results
-    executed = _results_of(operations, lambda operation: operation.pushed)
-
-    def finish(result: PushResult) -> PushResult:
-        operation = operations.get(result.operation_id or "")
-        if operation is None:
-            return result
-        if operation.status == "failed":
-            return replace(result, status="failed", error=operation.error)
-        finished = replace(next(executed[operation.operation_id]), index=result.index)
-        # The id was generated here, so a duplicate is this push itself, sent twice.
-        if finished.status == "duplicate" and finished.index in generated:
-            return replace(finished, status="queued")
         return finished
+    failed = next((operation for operation in operations.values() if operation.status == "failed"), None)
+    if failed is not None and all(result.status == "failed" for result in finished):
+        raise OperationFailed(failed.operation_id, failed.error or "")
+    own_ids = {result.index for result in results if result.operation_id in operations} & generated
+    renumbered = (replace(push, index=result.index) for push, result in zip(finished, results, strict=True))
+    return Results((_stored_once(push, own_ids) for push in renumbered), finished.queued)
 
-    finished = Results(map(finish, results))
-    if all(result.status == "failed" for result in finished):
-        failed = next((operation for operation in operations.values() if operation.status == "failed"), None)
-        if failed is not None:
-            raise OperationFailed(failed.operation_id, failed.error or "")
-    return _keep_pending(finished, results)
+
+def _stored_once(result: PushResult, own_ids: set[int]) -> PushResult:
+    """No other call uses the ids in `own_ids`, so a duplicate of one is this push itself, sent twice."""
+    is_own_duplicate = result.status == "duplicate" and result.index in own_ids
+    return replace(result, status="queued") if is_own_duplicate else result
 
 
 async def finish_acks(api: BrokerApi, results: Results[AckResult]) -> Results[AckResult]:
     """Replace deferred results by executed ones if the settings say to poll."""
-    operations = await _finished_operations(api, results)
-    if not operations:
-        return results
-    executed = _results_of(operations, lambda operation: operation.settled)
-
-    def finish(result: AckResult) -> AckResult:
-        operation = operations.get(result.operation_id or "")
-        if operation is None:
-            return result
-        if operation.status == "failed":
-            return replace(result, success=False, error=operation.error)
-        return next(executed[operation.operation_id])
-
-    return _keep_pending(Results(map(finish, results)), results)
+    finished, _ = await _finish(
+        api, results, lambda operation: operation.settled, lambda result: replace(result, success=False)
+    )
+    return finished
 
 
 async def finish_ack(api: BrokerApi, result: AckResult) -> AckResult:
@@ -123,23 +107,29 @@ async def finish_ack(api: BrokerApi, result: AckResult) -> AckResult:
     return finished
 
 
-async def _finished_operations(api: BrokerApi, results: Results[ItemResult]) -> dict[str, Operation]:
-    """Wait for the operations of the results and return those that finished in time."""
+async def _finish(
+    api: BrokerApi,
+    results: Results[ItemResult],
+    read_results: Callable[[Operation], list[ItemResult]],
+    fail: Callable[[ItemResult], ItemResult],
+) -> tuple[Results[ItemResult], dict[str, Operation]]:
+    """Wait for the operations of the results; return those that finished in time, and what they did."""
     settings = api.settings
-    operation_ids = results.operation_ids
-    if settings.queued_operation_behavior != "poll" or not operation_ids:
-        return {}
+    if settings.queued_operation_behavior != "poll" or not results.operation_ids:
+        return results, {}
     timeout_s = settings.queued_operation_timeout_s
-    operations = await api.operations.wait_for(operation_ids, timeout_s, must_exist=True)
-    return {operation.operation_id: operation for operation in operations if operation is not None}
+    found = await api.operations.wait_for(results.operation_ids, timeout_s, must_exist=True)
+    operations = {operation.operation_id: operation for operation in found if operation is not None}
+    executed = {operation_id: iter(read_results(operation)) for operation_id, operation in operations.items()}
 
+    def finish(result: ItemResult) -> ItemResult:
+        operation = operations.get(result.operation_id or "")
+        if operation is None:
+            return result
+        if operation.status == "failed":
+            return replace(fail(result), error=operation.error)
+        return next(executed[operation.operation_id])
 
-def _results_of(
-    operations: dict[str, Operation], read: Callable[[Operation], list[ItemResult]]
-) -> dict[str, Iterator[ItemResult]]:
-    return {operation_id: iter(read(operation)) for operation_id, operation in operations.items()}
-
-
-def _keep_pending(finished: Results[ItemResult], deferred: Results[ItemResult]) -> Results[ItemResult]:
-    finished.queued = deferred.queued if finished.operation_ids else None
-    return finished
+    finished = Results(map(finish, results))
+    finished.queued = results.queued if finished.operation_ids else None
+    return finished, operations

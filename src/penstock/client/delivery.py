@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.client.errors import ApiError, ClientError, LeaseLost, PartlyFailed, error_text
+from penstock.client.errors import ClientError, LeaseLost, PartlyFailed, error_text
+from penstock.client.handlers import call_handler
 from penstock.client.http.broker_api import BrokerApi
-from penstock.client.http.transport import retry_delay_s
-from penstock.client.lifecycle import is_temporary
 from penstock.client.messages import AckItem, AckResult, AckStatus, Message, ack_item
+from penstock.client.work_fetcher import is_temporary, wait_before_retry
 
 logger = logging.getLogger("penstock.client")
 
@@ -150,31 +148,15 @@ class Delivery:
     async def _call_handler(
         self, handler: Callable[[Any], object], argument: object, messages: list[Message]
     ) -> None:
-        try:
-            if is_async(handler):
-                result = handler(argument)
-            else:
-                assert self.options.threads is not None
-                future = self.options.threads.submit(handler, argument)
-                result = await self._await_thread(future, messages)
-            if inspect.isawaitable(result):
-                await result
-        except asyncio.CancelledError:
-            if is_being_cancelled():
-                raise
-            raise RuntimeError("The handler cancelled itself.") from None
+        def leave_to_lease() -> None:
+            logger.warning(
+                "A handler of %s did not end in time. Its thread continues, and its lease will expire.",
+                messages[0].queue,
+            )
+            self.unacked = [message for message in self.unacked if message not in messages]
 
-    async def _await_thread(self, future: Future[object], messages: list[Message]) -> object:
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            if not future.cancel() and not future.done():
-                logger.warning(
-                    "A handler of %s did not end in time. Its thread continues, and its lease will expire.",
-                    messages[0].queue,
-                )
-                self.unacked = [message for message in self.unacked if message not in messages]
-            raise
+        assert self.options.threads is not None
+        await call_handler(handler, argument, self.options.threads, leave_to_lease)
 
     def _fail_message(self, message: Message, error: Exception) -> None:
         logger.warning(
@@ -225,10 +207,7 @@ class Delivery:
                 if not is_temporary(error) or self.lease_lost or self.options.is_stopping():
                     raise
                 attempt, uncertain = attempt + 1, uncertain or error.uncertain
-                retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
-                delay_s = retry_delay_s(attempt, self.api.settings, retry_after_s, random.random())
-                logger.warning("Cannot ack: %s Retrying in %.1f s.", error, delay_s)
-                await asyncio.sleep(delay_s)
+                await wait_before_retry("ack", error, attempt, self.api.settings)
             else:
                 if not uncertain:
                     return results
@@ -263,15 +242,3 @@ class Delivery:
                 self.options.on_lease_lost(list(messages))
             except Exception:
                 logger.exception("The callback on_lease_lost failed.")
-
-
-def is_being_cancelled() -> bool:
-    """Whether the current task is being cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def is_async(handler: Callable[..., object]) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004 - an object may have an asynchronous __call__
-    )

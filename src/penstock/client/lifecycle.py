@@ -1,4 +1,4 @@
-"""The lifecycle that consumers and workers share: run, stop, and wait out temporary errors."""
+"""How objects of the client begin and end: `async with`, run, and stop."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from penstock.client.errors import ClientError, NoAnswer, Overloaded, Unavailable
-from penstock.client.http.connections import RequestCancellation
 
-RESPONSE_GRACE_S = 0.2
-"""How long a waiting call may still get a response when its caller stops."""
+class AsyncClosable(ABC):
+    """An object that `async with` closes at its end."""
 
-CLOSE_TIMEOUT_S = 2.0
-"""How long the broker may take to close its side of a connection that was half-closed."""
+    async def __aenter__(self) -> Self:
+        return self
 
-T = TypeVar("T")
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @abstractmethod
+    async def close(self) -> None: ...
 
 
 class Runner(ABC):
@@ -85,34 +89,6 @@ class Runner(ABC):
     @abstractmethod
     def _start_stopping(self) -> None:
         """Called on the event loop after `stop()`."""
-
-
-def cancel_gracefully(call: asyncio.Task[T], cancellation: RequestCancellation) -> None:
-    """End a waiting call soon, without losing messages or tasks that the broker is sending.
-
-    A call that the broker is answering may finish. Then the client half-closes the connection: the broker
-    rarely sends a response after that, and the client still reads it.
-    """
-    if cancellation.is_final_attempt:
-        return
-    cancellation.is_final_attempt = True
-    call_later = asyncio.get_running_loop().call_later
-
-    def half_close() -> None:
-        if cancellation.half_close():
-            call_later(CLOSE_TIMEOUT_S, call.cancel)
-        else:
-            call.cancel()
-
-    if cancellation.connection is None:
-        call.cancel()
-    else:
-        call_later(RESPONSE_GRACE_S, half_close)
-
-
-def is_temporary(error: ClientError) -> bool:
-    """Whether a consumer or worker waits until the error is over, however long it takes."""
-    return isinstance(error, NoAnswer | Overloaded | Unavailable) or error.status == 500
 
 
 @contextmanager

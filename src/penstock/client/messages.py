@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -25,6 +25,16 @@ class NewMessage:
     partition: str | None = None
     transaction_id: str | None = None
     trace_id: UUID | str | None = None
+
+
+class MessageOptions(TypedDict, total=False):
+    """The optional fields of a message, as keyword arguments of `push`."""
+
+    partition: str | None
+    """Messages of one partition are delivered in order. Default: the partition `Default`."""
+    transaction_id: str | None
+    """A second message with this id in the partition is a duplicate. Default: the client generates one."""
+    trace_id: UUID | str | None
 
 
 class PushResult(Struct, frozen=True, kw_only=True):

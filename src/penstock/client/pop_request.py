@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypedDict
 from urllib.parse import quote, urlencode
 
 Subscription = Literal["all", "new"] | datetime
@@ -23,17 +23,32 @@ class AnyQueue:
             raise ValueError("AnyQueue needs a namespace, a task, or both.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class PopOptions(TypedDict, total=False):
+    """What to pop, as keyword arguments of `pop` and `consume`. `PopRequest` has the defaults."""
+
+    batch: int
+    """Maximum number of messages."""
+    partition: str | None
+    """Only this partition."""
+    partitions: int
+    """Maximum number of partitions that the messages come from."""
+    group: str | None
+    """Consumer group. Default: queue mode."""
+    subscription: Subscription | None
+
+
+@dataclass(frozen=True, slots=True)
 class PopRequest:
     source: str | AnyQueue
-    batch: int
-    partition: str | None
-    partitions: int
-    group: str | None
-    wait_s: float
+    _: KW_ONLY
+    batch: int = 1
+    partition: str | None = None
+    partitions: int = 1
+    group: str | None = None
+    subscription: Subscription | None = None
+    wait_s: float = 0.0
     """Time to wait for the first message; 0: do not wait."""
-    auto_ack: bool
-    subscription: Subscription | None
+    auto_ack: bool = False
 
     @property
     def path(self) -> str:

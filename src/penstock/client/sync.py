@@ -120,15 +120,8 @@ def chaining(
     return call
 
 
-class SyncBuffer(SyncWrapper[Buffer]):
-    """`Buffer` for threads; several may push at once."""
-
-    push = blocking(Buffer.push)
-    flush = blocking(Buffer.flush)
-    close = blocking(Buffer.close)
-
-    def __len__(self) -> int:
-        return len(self._wrapped)
+class SyncClosable(SyncWrapper[A]):
+    """A wrapper that `with` closes at its end."""
 
     def __enter__(self) -> Self:
         return self
@@ -137,6 +130,20 @@ class SyncBuffer(SyncWrapper[Buffer]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class SyncBuffer(SyncClosable[Buffer]):
+    """`Buffer` for threads; several may push at once."""
+
+    push = blocking(Buffer.push)
+    flush = blocking(Buffer.flush)
+    close = blocking(Buffer.close)
+
+    def __len__(self) -> int:
+        return len(self._wrapped)
 
 
 class SyncTransaction(SyncWrapper[Transaction]):
@@ -243,7 +250,7 @@ class SyncOperations(SyncWrapper[Operations]):
     wait = blocking(Operations.wait)
 
 
-class SyncClient(SyncWrapper[Client]):
+class SyncClient(SyncClosable[Client]):
     """`Client` for threads; any number of them may share it. Close it, or use `with`."""
 
     def __init__(self, urls: str | Sequence[str], settings: ClientSettings | None = None) -> None:
@@ -291,14 +298,6 @@ class SyncClient(SyncWrapper[Client]):
             self._loop_thread.wait(self._wrapped.close())
         finally:
             self._loop_thread.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @contextmanager

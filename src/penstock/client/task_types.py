@@ -35,18 +35,23 @@ class EnqueuedTask(Struct, frozen=True):
     """`duplicate`: the queue already has a task with this idempotency key; this is its id."""
 
 
-class Task(Struct, frozen=True, eq=False, rename="camel"):
-    """A dequeued task. Two are equal only if they are the same delivery."""
+class StoredTask(Struct, frozen=True, rename="camel"):
+    """What a task has in every state."""
 
     id: str
     queue: str
+    payload: Any
+    priority: int
+    max_attempts: int
+    enqueued_at: datetime
+
+
+class Task(StoredTask, frozen=True, eq=False, rename="camel"):
+    """A dequeued task. Two are equal only if they are the same delivery."""
+
     token: int
     """Proof of the lease: every delivery of a task has another token."""
-    payload: Any
     attempt: int
-    max_attempts: int
-    priority: int
-    enqueued_at: datetime
     started_at: datetime
     held_until: datetime
 
@@ -55,16 +60,11 @@ class Task(Struct, frozen=True, eq=False, rename="camel"):
         return msgspec.convert(self.payload, kind)
 
 
-class TaskStatus(Struct, frozen=True, rename="camel"):
+class TaskStatus(StoredTask, frozen=True, rename="camel"):
     """The state of a task in the broker. `due_at`: when it changes without a request."""
 
-    id: str
-    queue: str
     state: TaskState
-    priority: int
     attempts: int
-    max_attempts: int
-    enqueued_at: datetime
     eligible_at: datetime
     started_at: datetime | None
     due_at: datetime | None
@@ -72,7 +72,6 @@ class TaskStatus(Struct, frozen=True, rename="camel"):
     worker: str
     error: str
     dead_at: datetime | None
-    payload: Any
 
 
 class Settled(Struct, frozen=True, rename="camel"):

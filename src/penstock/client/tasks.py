@@ -24,7 +24,7 @@ from penstock.client.task_types import (
 )
 
 if TYPE_CHECKING:
-    from penstock.client.http.broker_api import BrokerApi
+    from penstock.client.http.transport import Transport
     from penstock.client.worker import LostCallback, TaskHandler, Worker
 
 
@@ -84,8 +84,8 @@ _count_response = msgspec.json.Decoder(_CountResponse)
 class Tasks:
     """Enqueue, dequeue and ack tasks; read and control run queues. Available as `client.tasks`."""
 
-    def __init__(self, api: BrokerApi, workers: set[Worker]) -> None:
-        self._api = api
+    def __init__(self, transport: Transport, workers: set[Worker]) -> None:
+        self._transport = transport
         self._workers = workers
 
     # Enqueue
@@ -116,15 +116,15 @@ class Tasks:
         if not items:
             return []
         generated = set()
-        if self._api.settings.make_transaction_ids:
+        if self._transport.settings.make_transaction_ids:
             prefix = uuid4().hex
             for index, item in enumerate(items):
                 if item.idempotency_key is None:
                     item.idempotency_key = f"{prefix}.{index}"
                     generated.add(index)
         repeatable = all(item.idempotency_key is not None for item in items)
-        response = await self._api.send(
-            "POST", f"{_path(queue)}/tasks", _encode({"tasks": items}), repeatable
+        response = await self._transport.send(
+            "POST", f"{_path(queue)}/tasks", _encode({"tasks": items}), repeatable=repeatable
         )
         results = response.read(_enqueue_response).tasks
         if response.uncertain:
@@ -167,7 +167,9 @@ class Tasks:
         if wait_s > 0:
             body["waitMs"] = _ms(wait_s)
         path = "/api/v1/run-queues/dequeue" if queue is None else f"{_path(queue)}/dequeue"
-        response = await self._api.send("POST", path, _encode(body), wait_s=wait_s, cancellation=cancellation)
+        response = await self._transport.send(
+            "POST", path, _encode(body), wait_s=wait_s, cancellation=cancellation
+        )
         return response.read(_dequeue_response).tasks
 
     async def ack(self, task: Task) -> Settled:
@@ -241,7 +243,7 @@ class Tasks:
             queue,
             handler,
             registry=self._workers,
-            settings=self._api.settings,
+            settings=self._transport.settings,
             concurrency=concurrency,
             visibility_s=visibility_s,
             wait_s=wait_s,
@@ -254,41 +256,41 @@ class Tasks:
 
     async def get(self, task_id: str) -> TaskStatus:
         """Return the state of a task. Raises NotFound once it is finished or expired."""
-        return (await self._api.send("GET", f"/api/v1/tasks/{_quote(task_id)}")).read(_task_status)
+        return (await self._transport.send("GET", f"/api/v1/tasks/{_quote(task_id)}")).read(_task_status)
 
     async def queues(self, *, search: str = "", limit: int = 100, offset: int = 0) -> list[RunQueue]:
         """Return a page of run queues by name."""
         parameters = {"limit": str(limit), "offset": str(offset)} | ({"search": search} if search else {})
         return (
-            (await self._api.send("GET", f"/api/v1/run-queues?{urlencode(parameters)}"))
+            (await self._transport.send("GET", f"/api/v1/run-queues?{urlencode(parameters)}"))
             .read(_queues_response)
             .queues
         )
 
     async def queue(self, queue: str) -> RunQueue:
         """Return the state of a run queue. Raises NotFound if it does not exist."""
-        return (await self._api.send("GET", _path(queue))).read(_run_queue)
+        return (await self._transport.send("GET", _path(queue))).read(_run_queue)
 
     async def delete_queue(self, queue: str) -> None:
         """Delete an empty queue and free its name. Raises WrongState if it has tasks."""
-        await self._api.send("DELETE", _path(queue))
+        await self._transport.send("DELETE", _path(queue))
 
     async def set_limit(self, queue: str, concurrency: int | None) -> RunQueue:
         """Set how many tasks of the queue may run at once, 1 or more; None removes the limit."""
         body = _encode({"concurrency": concurrency})
-        return (await self._api.send("PUT", f"{_path(queue)}/limits", body)).read(_run_queue)
+        return (await self._transport.send("PUT", f"{_path(queue)}/limits", body)).read(_run_queue)
 
     async def pause(self, queue: str) -> RunQueue:
         """Start no more tasks of the queue. Running tasks continue."""
-        return (await self._api.send("POST", f"{_path(queue)}/pause", b"")).read(_run_queue)
+        return (await self._transport.send("POST", f"{_path(queue)}/pause", b"")).read(_run_queue)
 
     async def resume(self, queue: str) -> RunQueue:
-        return (await self._api.send("POST", f"{_path(queue)}/resume", b"")).read(_run_queue)
+        return (await self._transport.send("POST", f"{_path(queue)}/resume", b"")).read(_run_queue)
 
     async def limits(self, environment: str = "default") -> EnvironmentLimits:
         """Return the limit of an environment and the totals of its run queues."""
         path = f"/api/v1/environments/{_quote(environment)}/run-limits"
-        return (await self._api.send("GET", path)).read(_environment_limits)
+        return (await self._transport.send("GET", path)).read(_environment_limits)
 
     async def set_limits(
         self, concurrency: int | None, *, burst: float = 1.0, environment: str = "default"
@@ -296,34 +298,34 @@ class Tasks:
         """Set how many tasks may run at once in all queues together: `concurrency` × `burst`."""
         path = f"/api/v1/environments/{_quote(environment)}/run-limits"
         body = _encode({"concurrency": concurrency, "burst": burst})
-        return (await self._api.send("PUT", path, body)).read(_environment_limits)
+        return (await self._transport.send("PUT", path, body)).read(_environment_limits)
 
     async def dead_letters(self, queue: str, *, limit: int = 100, after: str | None = None) -> DeadTasks:
         """Return a page of dead tasks, oldest first."""
         parameters = {"limit": str(limit)} | ({} if after is None else {"after": after})
-        return (await self._api.send("GET", f"{_path(queue)}/dead-letters?{urlencode(parameters)}")).read(
-            _dead_tasks
-        )
+        return (
+            await self._transport.send("GET", f"{_path(queue)}/dead-letters?{urlencode(parameters)}")
+        ).read(_dead_tasks)
 
     async def redrive(self, queue: str, task_ids: Sequence[str] | None = None) -> int:
         """Run dead tasks again with all their attempts, these or all; return their number."""
         path = f"{_path(queue)}/dead-letters/redrive"
-        return (await self._api.send("POST", path, _selection(task_ids))).read(_count_response).redriven
+        return (await self._transport.send("POST", path, _selection(task_ids))).read(_count_response).redriven
 
     async def delete_dead(self, queue: str, task_ids: Sequence[str] | None = None) -> int:
         """Delete dead tasks, these or all; return their number."""
-        response = await self._api.send("DELETE", f"{_path(queue)}/dead-letters", _selection(task_ids))
+        response = await self._transport.send("DELETE", f"{_path(queue)}/dead-letters", _selection(task_ids))
         return response.read(_count_response).deleted
 
     async def _report(self, task: Task, verb: str, body: dict[str, object]) -> Settled:
         path = f"/api/v1/tasks/{_quote(task.id)}/{verb}"
-        return (await self._api.send("POST", path, _encode(body))).read(_task_state)
+        return (await self._transport.send("POST", path, _encode(body))).read(_task_state)
 
     async def _report_many(self, verb: str, items: Sequence[object], **options: int) -> list[TaskResult]:
         if not items:
             return []
         body = _encode({"tasks": items, **options})
-        response = await self._api.send("POST", f"/api/v1/tasks/{verb}", body)
+        response = await self._transport.send("POST", f"/api/v1/tasks/{verb}", body)
         results = response.read(_results_response).results
         if response.uncertain:
             for result in results:

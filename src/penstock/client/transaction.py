@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
-from uuid import UUID
+from typing import Self, Unpack
 
 import msgspec
 
@@ -14,6 +13,7 @@ from penstock.client.messages import (
     AckItem,
     AckStatus,
     Message,
+    MessageOptions,
     NewMessage,
     PushItem,
     TransactionResult,
@@ -46,16 +46,8 @@ class Transaction:
         if kind is None and not self._sent and self._steps:
             await self.commit()
 
-    def push(
-        self,
-        queue: str,
-        payload: object,
-        *,
-        partition: str | None = None,
-        transaction_id: str | None = None,
-        trace_id: UUID | str | None = None,
-    ) -> Self:
-        return self._add(push_item(NewMessage(queue, payload, partition, transaction_id, trace_id)))
+    def push(self, queue: str, payload: object, **options: Unpack[MessageOptions]) -> Self:
+        return self._add(push_item(NewMessage(queue, payload, **options)))
 
     def ack(self, message: Message) -> Self:
         return self._ack(message, "completed")

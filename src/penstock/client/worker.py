@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from penstock.client.delivery import is_async, is_being_cancelled
-from penstock.client.errors import ApiError, ClientError, error_text
-from penstock.client.http.connections import RequestCancellation
-from penstock.client.http.transport import retry_delay_s
-from penstock.client.lifecycle import Runner, cancel_gracefully, is_temporary
+from penstock.client.errors import ClientError, error_text
+from penstock.client.handlers import call_handler
+from penstock.client.lifecycle import Runner
 from penstock.client.settings import ClientSettings
 from penstock.client.task_reports import RunningTask, TaskReporter
 from penstock.client.task_types import Task
 from penstock.client.tasks import Tasks
+from penstock.client.work_fetcher import WorkFetcher
 
 logger = logging.getLogger("penstock.client")
 
@@ -68,7 +65,6 @@ class Worker(Runner):
         self._tasks = tasks
         self._queue = queue
         self._handler = handler
-        self._settings = settings
         self._concurrency = concurrency
         self._visibility_s = visibility_s
         self._wait_s = wait_s
@@ -78,7 +74,7 @@ class Worker(Runner):
         self._running: dict[int, RunningTask] = {}
         self._reporter = TaskReporter(tasks, self._on_lease_lost)
         self._capacity_freed = asyncio.Event()
-        self._pending_dequeue: tuple[asyncio.Task[list[Task]], RequestCancellation] | None = None
+        self._dequeues = WorkFetcher[Task]("dequeue", settings, self._return_tasks)
         self._threads: ThreadPoolExecutor | None = None
 
     async def _run(self) -> None:
@@ -113,8 +109,7 @@ class Worker(Runner):
 
     def _start_stopping(self) -> None:
         self._capacity_freed.set()
-        if self._pending_dequeue is not None:
-            cancel_gracefully(*self._pending_dequeue)
+        self._dequeues.stop()
 
     async def _fetch(self) -> None:
         while not self._stop_requested:
@@ -129,39 +124,15 @@ class Worker(Runner):
 
     async def _dequeue_next(self, limit: int) -> list[Task]:
         """Dequeue the next tasks; an empty list if none arrived in time or the worker stops."""
-        cancellation = RequestCancellation()
-        call = asyncio.create_task(self._dequeue(limit, cancellation))
-        self._pending_dequeue = (call, cancellation)
-        try:
-            await asyncio.wait({call})
-            return [] if call.cancelled() else call.result()
-        except asyncio.CancelledError:
-            cancel_gracefully(call, cancellation)
-            await asyncio.wait({call})
-            if not call.cancelled() and call.exception() is None:
-                for task in call.result():
-                    await self._reporter.report(RunningTask(task), "give-back")
-            raise
-        finally:
-            self._pending_dequeue = None
+        return await self._dequeues.fetch(
+            lambda cancellation: self._tasks.dequeue_cancellable(
+                self._queue, limit, self._visibility_s, self._wait_s, self._name, cancellation
+            )
+        )
 
-    async def _dequeue(self, limit: int, cancellation: RequestCancellation) -> list[Task]:
-        attempt = 1
-        while True:
-            try:
-                return await self._tasks.dequeue_cancellable(
-                    self._queue, limit, self._visibility_s, self._wait_s, self._name, cancellation
-                )
-            except ClientError as error:
-                if cancellation.is_final_attempt:
-                    return []
-                if not is_temporary(error):
-                    raise
-                attempt += 1
-                retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
-                delay_s = retry_delay_s(attempt, self._settings, retry_after_s, random.random())
-                logger.warning("Cannot dequeue: %s Retrying in %.1f s.", error, delay_s)
-                await asyncio.sleep(delay_s)
+    async def _return_tasks(self, tasks: list[Task]) -> None:
+        for task in tasks:
+            await self._reporter.report(RunningTask(task), "give-back")
 
     async def _run_task(self, running: RunningTask) -> None:
         task = running.task
@@ -182,31 +153,15 @@ class Worker(Runner):
             self._capacity_freed.set()
 
     async def _call_handler(self, running: RunningTask) -> None:
-        try:
-            if is_async(self._handler):
-                result = self._handler(running.task)
-            else:
-                result = await self._run_in_thread(running)
-            if inspect.isawaitable(result):
-                await result
-        except asyncio.CancelledError:
-            if is_being_cancelled():
-                raise
-            raise RuntimeError("The handler cancelled itself.") from None
+        def leave_to_lease() -> None:
+            running.thread_continues = True
+            logger.warning(
+                "A handler did not end in time. Its thread continues; task %s is delivered again.",
+                running.task.id,
+            )
 
-    async def _run_in_thread(self, running: RunningTask) -> object:
         assert self._threads is not None
-        future = self._threads.submit(self._handler, running.task)
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            if not future.cancel() and not future.done():
-                running.thread_continues = True
-                logger.warning(
-                    "A handler did not end in time. Its thread continues; task %s is delivered again.",
-                    running.task.id,
-                )
-            raise
+        await call_handler(self._handler, running.task, self._threads, leave_to_lease)
 
     async def _send_heartbeats(self) -> None:
         while True:

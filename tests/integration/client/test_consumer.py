@@ -258,7 +258,7 @@ async def test_a_waiting_consumer_stops_at_once(client: Client, queue: str) -> N
     run_task = asyncio.create_task(consumer.run())
 
     async def all_pops_wait() -> bool:
-        return len(consumer._pending_pops) == 3
+        return len(consumer._pops.pending) == 3
 
     await wait_until_async(all_pops_wait, 10, "all pops wait")
     consumer.stop()

@@ -1,39 +1,51 @@
-"""The client guide lists all settings and all options of a consumer."""
+"""The client guide lists all settings, and all options of consumers and workers, with their defaults."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
-from penstock.client import Client, ClientSettings
+from penstock.client import Client, ClientSettings, Tasks
+from penstock.client.pop_request import PopOptions, PopRequest
 
 GUIDE = Path(__file__).parents[3] / "docs" / "client.md"
 
 
-def table_rows(heading: str) -> list[list[str]]:
-    """Return the cells of the first table after a heading of the guide."""
-    lines = GUIDE.read_text().split(f"## {heading}\n", 1)[1].splitlines()
+def documented_defaults(text_before: str) -> dict[str, str]:
+    """Return the first two columns of the first table after a text of the guide."""
+    lines = GUIDE.read_text().split(text_before, 1)[1].splitlines()
     separator_index = next(index for index, line in enumerate(lines) if line.startswith("|---"))
-    rows = []
+    defaults = {}
     for line in lines[separator_index + 1 :]:
         if not line.startswith("|"):
             break
-        rows.append([cell.strip().strip("`") for cell in line.strip("|").split("|")])
-    return rows
+        name, default = (cell.strip().strip("`") for cell in line.split("|")[1:3])
+        defaults[name] = default
+    return defaults
+
+
+def keyword_defaults(method: Callable[..., object]) -> dict[str, str]:
+    return {
+        name: '""' if parameter.default == "" else str(parameter.default)
+        for name, parameter in inspect.signature(method).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
 
 
 def test_the_guide_lists_every_setting_with_its_default() -> None:
-    documented = {row[0]: row[1] for row in table_rows("Settings")}
-    fields = ClientSettings.__dataclass_fields__
-    assert documented == {name: str(field.default) for name, field in fields.items()}
+    defaults = {field.name: str(field.default) for field in fields(ClientSettings)}
+    assert documented_defaults("## Settings\n") == defaults
 
 
 def test_the_guide_lists_every_option_of_a_consumer_with_its_default() -> None:
-    documented = {row[0]: row[1] for row in table_rows("Consumer options")}
-    parameters = inspect.signature(Client.consume).parameters
-    expected = {
-        name: str(parameter.default)
-        for name, parameter in parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
+    pop_defaults = {field.name: str(field.default) for field in fields(PopRequest)}
+    defaults = keyword_defaults(Client.consume) | {
+        name: pop_defaults[name] for name in PopOptions.__annotations__
     }
-    assert documented == expected
+    assert documented_defaults("## Consumer options\n") == defaults
+
+
+def test_the_guide_lists_every_option_of_a_worker_with_its_default() -> None:
+    assert documented_defaults("\n| Worker option") == keyword_defaults(Tasks.worker)

@@ -12,10 +12,7 @@ from penstock.client.pop_request import PopRequest
 
 
 def pop_path(source: str | AnyQueue, **parameters: Any) -> str:
-    """Return the URL of a pop with these parameters and the defaults of the others."""
-    defaults = {"batch": 1, "partition": None, "partitions": 1, "group": None, "wait_s": 0.0}
-    defaults |= {"auto_ack": False, "subscription": None}
-    return PopRequest(source=source, **{**defaults, **parameters}).path
+    return PopRequest(source, **parameters).path
 
 
 def test_default_parameters_are_left_out() -> None:

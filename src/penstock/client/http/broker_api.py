@@ -43,26 +43,11 @@ class BrokerApi:
 
     def __init__(self, urls: str | Sequence[str], settings: ClientSettings) -> None:
         self.settings = settings
-        self._transport = Transport(urls, settings)
-        self.operations = Operations(self._transport, settings.queued_operation_timeout_s)
+        self.transport = Transport(urls, settings)
+        self.operations = Operations(self.transport, settings.queued_operation_timeout_s)
 
     def close(self) -> None:
-        self._transport.close()
-
-    async def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        repeatable: bool = True,
-        *,
-        wait_s: float = 0.0,
-        cancellation: RequestCancellation | None = None,
-    ) -> BrokerResponse:
-        """Send any request through the transport."""
-        return await self._transport.send(
-            method, path, body, repeatable=repeatable, wait_s=wait_s, cancellation=cancellation
-        )
+        self.transport.close()
 
     def assign_transaction_ids(self, items: Iterable[PushItem]) -> set[int]:
         """Generate missing transaction ids, if the settings say so; return the indexes of those items."""
@@ -82,7 +67,7 @@ class BrokerApi:
             return Results([])
         repeatable = all(item.transaction_id is not None for item in items)
         body = _encode({"items": items})
-        response = await self._transport.send("POST", "/api/v1/push", body, repeatable=repeatable)
+        response = await self.transport.send("POST", "/api/v1/push", body, repeatable=repeatable)
         results = _results(response, _push_results, _push_deferred)
         if response.uncertain:
             # No other call uses these ids, so the original is the first attempt, whose response was lost.
@@ -96,7 +81,7 @@ class BrokerApi:
     ) -> list[Message]:
         """Pop messages. A pop with auto_ack is not repeated: the first one may have taken messages."""
         repeatable = not pop_request.auto_ack
-        response = await self._transport.send(
+        response = await self.transport.send(
             "GET",
             pop_request.path,
             repeatable=repeatable,
@@ -112,7 +97,7 @@ class BrokerApi:
 
     async def ack_one(self, item: AckItem) -> AckResult:
         """Ack a message. Repeating is safe: under a lease, a message is acked once."""
-        response = await self._transport.send("POST", "/api/v1/ack", _encode(item))
+        response = await self.transport.send("POST", "/api/v1/ack", _encode(item))
         [result] = _results(response, _ack_results, _ack_deferred)
         return result
 
@@ -120,7 +105,7 @@ class BrokerApi:
         if not items:
             return Results([])
         body = _encode({"acknowledgments": items})
-        response = await self._transport.send("POST", "/api/v1/ack/batch", body)
+        response = await self.transport.send("POST", "/api/v1/ack/batch", body)
         results = _results(response, _ack_results, _ack_deferred)
         if response.uncertain:
             for result in results:
@@ -129,26 +114,24 @@ class BrokerApi:
 
     async def extend(self, lease_id: str, seconds: float) -> datetime:
         body = _encode({"seconds": max(1, math.ceil(seconds))})
-        response = await self._transport.send(
-            "POST", f"/api/v1/lease/{quote(lease_id, safe='')}/extend", body
-        )
+        response = await self.transport.send("POST", f"/api/v1/lease/{quote(lease_id, safe='')}/extend", body)
         return response.read(_extend_response).newExpiresAt
 
     async def transaction(
         self, operations: Sequence[object], repeatable: bool, accept: Callable[[int], bool]
     ) -> BrokerResponse:
         body = _encode({"operations": operations})
-        return await self._transport.send(
+        return await self.transport.send(
             "POST", "/api/v1/transaction", body, repeatable=repeatable, accept=accept
         )
 
     async def configure(self, body: Mapping[str, object]) -> dict[str, Any]:
-        response = await self._transport.send("POST", "/api/v1/configure", _encode(body))
+        response = await self.transport.send("POST", "/api/v1/configure", _encode(body))
         return response.read(_queue_description).options
 
     async def options_of(self, queue: str) -> dict[str, Any]:
         path = f"/api/v1/resources/queues/{quote(queue, safe='')}?limit=1"
-        return (await self._transport.send("GET", path)).read(_queue_description).options
+        return (await self.transport.send("GET", path)).read(_queue_description).options
 
 
 def _results(
