@@ -29,6 +29,7 @@ from penstock.api.routes import (
     operations,
     prometheus,
     push_pop,
+    queen_compatibility,
     queues,
     run_queues,
     series,
@@ -64,7 +65,7 @@ def create_app(settings: Settings) -> FastAPI:
         *(configure, queues, groups, message_admin, traces, operations),
         *(dead_letters, dead_letter_jobs, webhook_broker),
         *(run_queues, tasks, status, diagnostics, series, prometheus, health),
-        *(analytics, worker_health),
+        *(analytics, worker_health, queen_compatibility),
     ):
         app.include_router(module.router)
     app.add_route("/", _console_page, include_in_schema=False)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import NamedTuple
 
-from penstock.durable.pool import Database
+from penstock.durable.pool import Database, fetch_value
 from penstock.durable.storage.vacuum_horizon import HorizonHolder, find_horizon_holders
 
 
@@ -43,3 +44,9 @@ class DatabaseDiagnostics:
     async def vacuum_horizon_holders(self, longer_than_s: float) -> list[HorizonHolder]:
         """Return what has kept PostgreSQL from removing dead rows for longer than this, the oldest first."""
         return await find_horizon_holders(self._database, timedelta(seconds=longer_than_s))
+
+    async def postgres_statistics(self) -> dict[str, object]:
+        """Return PostgreSQL's own statistics of this database, with the field names of Queen 0.15."""
+        text = await fetch_value(self._database, str, "SELECT postgres_statistics_v1()")
+        statistics: dict[str, object] = json.loads(text)
+        return statistics

@@ -73,3 +73,15 @@ async def test_the_admin_calls_are_answered(queen: Queen, queue: str) -> None:
     assert (await admin.refresh_consumer_stats())["success"] is True
     for call in (admin.get_analytics, admin.get_system_metrics, admin.get_worker_metrics):
         assert isinstance(await call(), dict)
+
+
+@pytest.mark.parametrize("client_version", [INSTALLED], indirect=True)
+async def test_calls_that_only_the_older_client_has_are_answered(queen: Queen) -> None:
+    admin = queen.admin
+    assert (await admin.get_maintenance_mode())["maintenanceMode"] is False
+    assert (await admin.set_maintenance_mode(False))["maintenanceMode"] is False
+    assert (await admin.get_pop_maintenance_mode())["popMaintenanceMode"] is False
+    for switch_on in (admin.set_maintenance_mode, admin.set_pop_maintenance_mode):
+        with pytest.raises(httpx.HTTPStatusError, match="no maintenance mode"):
+            await switch_on(True)
+    assert (await admin.get_postgres_stats())["tableSizes"]

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock.api.services import Services
+from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
 
 
 async def push(
@@ -68,6 +69,12 @@ async def scrape_metrics(client: httpx.AsyncClient) -> dict[str, dict[tuple[str,
     assert response.headers["content-type"].startswith("application/openmetrics-text")
     families = text_string_to_metric_families(response.text)  # type: ignore[no-untyped-call]
     return {f.name: {tuple(s.labels.values()): s.value for s in f.samples} for f in families}
+
+
+async def write_minutes(worker: WorkerMetrics) -> None:
+    """Write everything that happened so far to the minute rows."""
+    worker.sample()
+    await worker.write_minutes()
 
 
 def app_services(app: FastAPI) -> Services:

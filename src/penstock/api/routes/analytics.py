@@ -130,7 +130,7 @@ async def throughput(request: Request, window: WindowParameter) -> dict[str, obj
 async def queue_lag(request: Request, selection: QueueSelectionParameter) -> dict[str, object]:
     """Measure how long messages waited before a pop, over time."""
     services = get_services(request)
-    sums = await _read_queue_sums(services, selection)
+    sums = await read_queue_sums(services, selection)
     percentiles = await _merge_digests(
         services.broker.store.worker_minutes.queue_lag_digests(DEFAULT_SCOPE, selection.rows),
         lambda digest: (digest.bucket_at, digest.queue),
@@ -152,7 +152,7 @@ async def queue_lag(request: Request, selection: QueueSelectionParameter) -> dic
 async def queue_ops(request: Request, selection: QueueSelectionParameter) -> dict[str, object]:
     """Count what happened to messages, over time."""
     services = get_services(request)
-    sums = await _read_queue_sums(services, selection)
+    sums = await read_queue_sums(services, selection)
 
     def build_point(key: BucketKey, bucket: QueueSums) -> dict[str, object]:
         return {
@@ -168,7 +168,7 @@ async def queue_ops(request: Request, selection: QueueSelectionParameter) -> dic
     return await _queue_response(services, selection, sums, build_point)
 
 
-async def _read_queue_sums(services: Services, selection: QueueSelection) -> dict[BucketKey, QueueSums]:
+async def read_queue_sums(services: Services, selection: QueueSelection) -> dict[BucketKey, QueueSums]:
     """Sum minute rows by bucket and queue. Raises UnknownQueue for a queue that never existed."""
     store, queue = services.broker.store, selection.queue
     buckets = await store.worker_minutes.read_queues(DEFAULT_SCOPE, selection.rows)

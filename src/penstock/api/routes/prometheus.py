@@ -75,7 +75,25 @@ DESCRIPTION = "\n".join(
 
 @router.get("/metrics", response_class=Response, description=DESCRIPTION)
 async def prometheus(request: Request) -> Response:
-    services = get_services(request)
+    collector = await _collect_samples(get_services(request))
+    accept = request.headers.get("accept", "")
+    if "text/plain" in accept and "openmetrics" not in accept:
+        return _text_response(collector)
+    body: bytes = generate_latest(collector)  # type: ignore[no-untyped-call]
+    return Response(body, media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/metrics/prometheus", response_class=Response)
+async def prometheus_text(request: Request) -> Response:
+    """The metrics of `/metrics` in the older text format: the path at which Queen 0.15 has its own."""
+    return _text_response(await _collect_samples(get_services(request)))
+
+
+def _text_response(collector: _SampleCollector) -> Response:
+    return Response(text_format.generate_latest(collector), media_type=text_format.CONTENT_TYPE_LATEST)
+
+
+async def _collect_samples(services: Services) -> _SampleCollector:
     queues, vacuum_horizon, progress, dead_letters, reconciliation = await asyncio.gather(
         queue_samples(services),
         _vacuum_horizon_samples(services),
@@ -90,12 +108,7 @@ async def prometheus(request: Request) -> Response:
         telemetry.JOURNAL_BYTES: {(): depth.bytes} if depth else {},
     }
     samples |= services.worker_aggregate.samples()
-    collector = _SampleCollector(samples)
-    accept = request.headers.get("accept", "")
-    if "text/plain" in accept and "openmetrics" not in accept:
-        return Response(text_format.generate_latest(collector), media_type=text_format.CONTENT_TYPE_LATEST)
-    body: bytes = generate_latest(collector)  # type: ignore[no-untyped-call]
-    return Response(body, media_type=CONTENT_TYPE_LATEST)
+    return _SampleCollector(samples)
 
 
 async def _reconciliation_samples(services: Services) -> SampleTable:

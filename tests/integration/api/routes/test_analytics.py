@@ -14,18 +14,12 @@ from penstock.clock import to_utc
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse.series.window import MAX_POINTS
-from tests.integration.api.calls import ack, app_services, assert_problem, get, pop, push
+from tests.integration.api.calls import ack, app_services, assert_problem, get, pop, push, write_minutes
 
 
 @pytest.fixture
 def worker(app: FastAPI) -> WorkerMetrics:
     return app_services(app).worker_metrics
-
-
-async def write_minutes(worker: WorkerMetrics) -> None:
-    """Write everything that happened so far to the minute rows."""
-    worker.sample()
-    await worker.write_minutes()
 
 
 async def test_throughput_has_rates_lags_and_gaps(client: httpx.AsyncClient, worker: WorkerMetrics) -> None:
