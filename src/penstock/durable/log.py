@@ -54,9 +54,9 @@ BLOCKED_BY_LANE = -1
 class PushReceipt:
     """The result of a push.
 
-    `first_offsets` has one entry per segment: BLOCKED_BY_LANE where the segment must join the lane, None
-    where the partition was deleted. `duplicates` maps items (from 0) to the ids of the originals. `refused`
-    holds the items whose queue is full.
+    `first_offsets` has one entry per segment: the first offset of its partition's messages, BLOCKED_BY_LANE
+    where the segment must join the lane, or None where the partition was deleted. `duplicates` maps items
+    (from 0) to the ids of the originals. `refused` holds the items whose queue is full.
     """
 
     first_offsets: list[int | None]
@@ -163,14 +163,18 @@ async def ensure_group(
 
 
 def _push_arguments(segments: Sequence[Segment]) -> list[object]:
-    keyed = any(t is not None for s in segments for t in s.transaction_ids)
-    traced = any(t is not None for s in segments for t in s.trace_ids)
+    """The columns of the segments: one length per partition, then one entry per message."""
+    lengths: dict[int, int] = {}
+    for s in segments:
+        lengths[s.partition_id] = lengths.get(s.partition_id, 0) + len(s.message_ids)
+    transaction_ids = [t for s in segments for t in s.transaction_ids]
+    trace_ids = [t for s in segments for t in s.trace_ids]
     return [
-        [s.partition_id for s in segments],
-        [len(s.message_ids) for s in segments],
+        list(lengths),
+        list(lengths.values()),
         [m for s in segments for m in s.message_ids],
-        [t for s in segments for t in s.transaction_ids] if keyed else None,
-        [t for s in segments for t in s.trace_ids] if traced else None,
+        None if transaction_ids.count(None) == len(transaction_ids) else transaction_ids,
+        None if trace_ids.count(None) == len(trace_ids) else trace_ids,
         [p for s in segments for p in s.payloads],
     ]
 
@@ -192,7 +196,7 @@ def _duplicates(row: Row) -> dict[int, uuid.UUID]:
 
 
 async def push(database: Database, segments: Sequence[Segment], now: datetime | None = None) -> PushReceipt:
-    """Append the segments, all or none. A partition may appear once.
+    """Append the segments, all or none. Segments of one partition become one.
 
     Segments must be in the order of partition ids: pushes and acks lock positions in that order.
     """
@@ -200,8 +204,12 @@ async def push(database: Database, segments: Sequence[Segment], now: datetime | 
         "SELECT * FROM push_v1($1, $2, $3, $4, $5, $6, $7)", *_push_arguments(segments), now
     )
     assert row is not None
-    refused = frozenset(item - 1 for item in row["refused_items"] or ())
-    return PushReceipt(row["first_offsets"], _duplicates(row), refused)
+    first_offsets = row["first_offsets"]
+    if len(first_offsets) < len(segments):
+        offsets = dict(zip(dict.fromkeys([s.partition_id for s in segments]), first_offsets, strict=True))
+        first_offsets = [offsets[s.partition_id] for s in segments]
+    refused = frozenset([item - 1 for item in row["refused_items"] or ()])
+    return PushReceipt(first_offsets, _duplicates(row), refused)
 
 
 async def transaction(

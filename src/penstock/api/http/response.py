@@ -42,13 +42,9 @@ class DeferredBody(msgspec.Struct):
     """One result per item, in the order of the request."""
 
 
-def deferred_response(
-    accepted: Sequence[DeferralReceipt | None], items: Sequence[msgspec.Struct]
-) -> HotResponse | None:
-    """Return a 202 if the broker deferred any item; None if it executed all of them."""
-    if accepted.count(None) == len(accepted):
-        return None
-    last = max((operation for operation in accepted if operation is not None), key=lambda o: o.lane_position)
+def deferred_response(deferrals: Sequence[DeferralReceipt], items: Sequence[msgspec.Struct]) -> HotResponse:
+    """Return a 202, for a request of which the broker deferred at least one item."""
+    last = max(deferrals, key=lambda deferral: deferral.lane_position)
     body = DeferredBody(
         "queued", last.operation_id, last.lane_position, last.reason, last.estimated_wait_s, items
     )

@@ -62,7 +62,8 @@ class _AckRequest(PendingRequest):
         if not outcome.success:
             raise LeaseLost(ERROR_TEXTS[outcome.outcome], transactionId=self.body.transactionId)
         results = [_ack_result(0, self.body, outcome)]
-        return deferred_response([outcome.deferral], results) or HotResponse(200, encode(results))
+        deferrals = [outcome.deferral] if outcome.deferral else []
+        return deferred_response(deferrals, results) if deferrals else HotResponse(200, encode(results))
 
 
 class _AckBatchRequest(PendingRequest):
@@ -84,8 +85,8 @@ class _AckBatchRequest(PendingRequest):
         for index, outcome in zip(self.indexes, outcomes, strict=True):
             self.results[index] = _ack_result(index, self.bodies[index], outcome)
         results = [result for result in self.results if result is not None]
-        deferrals = [outcome.deferral for outcome in outcomes]
-        return deferred_response(deferrals, results) or HotResponse(200, encode(results))
+        deferrals = [outcome.deferral for outcome in outcomes if outcome.deferral]
+        return deferred_response(deferrals, results) if deferrals else HotResponse(200, encode(results))
 
 
 def ack(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:

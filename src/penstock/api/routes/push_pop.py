@@ -7,8 +7,8 @@ routes of the framework, which await their reply.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 from starlette.requests import Request
@@ -36,7 +36,7 @@ from penstock.broker.messages import NewMessage, PopResult, PushResult
 from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR
 from penstock.broker.queues.pop import PendingPop, PopOptions
 from penstock.broker.queues.pop_rows import PopRow
-from penstock.broker.queues.push import PendingPush, Pushes
+from penstock.broker.queues.push import PendingPush, Pushes, SegmentReceipt
 from penstock.clock import iso_of
 from penstock.errors import DatabaseUnavailable, GroupDeleted, InvalidRequest, QueueFull, WrongState
 from penstock.model import DEFAULT_PARTITION, DEFAULT_SCOPE, QUEUE_MODE
@@ -44,22 +44,18 @@ from penstock.model import DEFAULT_PARTITION, DEFAULT_SCOPE, QUEUE_MODE
 MAX_WAIT_MS = 300_000
 
 
+@dataclass(slots=True)
 class _PushRequest(PendingRequest):
     """The valid messages of a push, their indexes in the request, and why the other items are invalid."""
 
-    __slots__ = ("failed", "indexes", "messages", "pending_push", "pushes")
+    pushes: Pushes
+    messages: list[NewMessage]
+    indexes: list[int]
+    failed: dict[int, str]
+    pending_push: PendingPush = field(init=False)
 
-    def __init__(
-        self, pushes: Pushes, messages: list[NewMessage], indexes: list[int], failed: dict[int, str]
-    ) -> None:
-        self.pushes = pushes
-        self.messages = messages
-        self.indexes = indexes
-        self.failed = failed
-        self.pending_push: PendingPush
-
-    def finish(self, result: None) -> HotResponse | Awaitable[HotResponse]:
-        results = self.pushes.finish(self.pending_push)
+    def finish(self, result: list[SegmentReceipt]) -> HotResponse | Awaitable[HotResponse]:
+        results = self.pushes.finish(self.pending_push, result)
         return self.resume() if results is None else self.response(results)
 
     def recover(self, error: Exception) -> Awaitable[HotResponse] | None:
@@ -69,15 +65,29 @@ class _PushRequest(PendingRequest):
         return self.response(await self.pushes.resume(self.pending_push, error))
 
     def response(self, results: Sequence[PushResult]) -> HotResponse:
-        if results and not self.failed and all(result.status == "failed" for result in results):
-            error_type = WrongState if results[0].error == RUN_QUEUE_ERROR else QueueFull
-            raise error_type(results[0].error or "", queue=self.messages[0].queue)
         items = [PushItemResult(index, "failed", error=detail) for index, detail in self.failed.items()]
-        items += map(_push_item_result, self.indexes, self.messages, results)
+        for index, message, result in zip(self.indexes, self.messages, results, strict=True):
+            items.append(
+                PushItemResult(
+                    index,
+                    result.status,
+                    result.transaction_id,
+                    result.message_id,
+                    None if result.partition_id is None else str(result.partition_id),
+                    message.trace_id,
+                    message.queue,
+                    result.error,
+                    result.deferral.operation_id if result.deferral else None,
+                    result.deferral.reason if result.deferral else None,
+                )
+            )
         if self.failed:
             items.sort(key=lambda item: item.index)
-        deferrals = [result.deferral for result in results]
-        return deferred_response(deferrals, items) or HotResponse(201, encode(items))
+        elif items and [item.status for item in items].count("failed") == len(items):
+            error_type = WrongState if items[0].error == RUN_QUEUE_ERROR else QueueFull
+            raise error_type(items[0].error or "", queue=items[0].queueName)
+        deferrals = [result.deferral for result in results if result.deferral is not None]
+        return deferred_response(deferrals, items) if deferrals else HotResponse(201, encode(items))
 
 
 def push(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
@@ -92,34 +102,33 @@ def push(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse]
 
 
 def _read_push(pushes: Pushes, raw: bytes) -> _PushRequest:
-    items, failed = _decode_items(raw)
-    messages: list[NewMessage] = []
-    indexes: list[int] = []
+    request = _PushRequest(pushes, [], [], {})
+    items: Iterable[tuple[int, PushItem]]
+    try:
+        items = enumerate(push_decoder.decode(raw).items)
+    except request_parsing.DECODE_ERRORS:
+        items = _decode_each(raw, request.failed)
     for index, item in items:
         try:
-            messages.append(new_message(item))
-            indexes.append(index)
+            request.messages.append(new_message(item))
+            request.indexes.append(index)
         except InvalidRequest as error:
-            failed[index] = error.detail
-    if failed and not messages:
-        index, detail = next(iter(failed.items()))
-        raise InvalidRequest(f"All items are invalid. items[{index}]: {detail}", failed=len(failed))
-    return _PushRequest(pushes, messages, indexes, failed)
+            request.failed[index] = error.detail
+    if request.failed and not request.messages:
+        index, detail = next(iter(request.failed.items()))
+        raise InvalidRequest(f"All items are invalid. items[{index}]: {detail}", failed=len(request.failed))
+    return request
 
 
-def _decode_items(raw: bytes) -> tuple[list[tuple[int, PushItem]], dict[int, str]]:
-    """The valid items with their indexes, and why the others are invalid."""
-    try:
-        return list(enumerate(push_decoder.decode(raw).items)), {}
-    except request_parsing.DECODE_ERRORS:
-        items: list[tuple[int, PushItem]] = []
-        failed: dict[int, str] = {}
-        for index, item in enumerate(request_parsing.decode(lenient_push_decoder, raw).items):
-            try:
-                items.append((index, push_item_decoder.decode(item)))
-            except request_parsing.DECODE_ERRORS as error:
-                failed[index] = request_parsing.decode_error_text(error)
-        return items, failed
+def _decode_each(raw: bytes, failed: dict[int, str]) -> list[tuple[int, PushItem]]:
+    """The valid items with their indexes; `failed` gets the reasons why the others are invalid."""
+    items: list[tuple[int, PushItem]] = []
+    for index, item in enumerate(request_parsing.decode(lenient_push_decoder, raw).items):
+        try:
+            items.append((index, push_item_decoder.decode(item)))
+        except request_parsing.DECODE_ERRORS as error:
+            failed[index] = request_parsing.decode_error_text(error)
+    return items
 
 
 def new_message(item: PushItem) -> NewMessage:
@@ -132,21 +141,6 @@ def new_message(item: PushItem) -> NewMessage:
         request_parsing.check_name("transactionId", item.transactionId)
     return NewMessage(
         queue, partition, request_parsing.check_payload(bytes(item.payload)), item.transactionId, item.traceId
-    )
-
-
-def _push_item_result(index: int, message: NewMessage, result: PushResult) -> PushItemResult:
-    return PushItemResult(
-        index,
-        result.status,
-        result.transaction_id,
-        result.message_id,
-        None if result.partition_id is None else str(result.partition_id),
-        message.trace_id,
-        message.queue,
-        result.error,
-        result.deferral.operation_id if result.deferral else None,
-        result.deferral.reason if result.deferral else None,
     )
 
 

@@ -74,13 +74,11 @@ class DeferredWrites:
             return False
         return self._context.database.outage.is_active or self.journal.has_records
 
-    async def defer_pushes(
-        self, segments: Mapping[PartitionName, Segment], reason: str
-    ) -> list[DeferralReceipt | None]:
-        """Append one operation per partition to its lane; None where the partition was deleted."""
-        operations = [LanePush(new_id(), segment) for segment in segments.values()]
-        items = sum(len(segment.payloads) for segment in segments.values())
-        size_bytes = sum(sum(map(len, segment.payloads)) for segment in segments.values())
+    async def defer_pushes(self, segments: Sequence[Segment], reason: str) -> list[DeferralReceipt | None]:
+        """Append one operation per segment to its lane; None where the partition was deleted."""
+        operations = [LanePush(new_id(), segment) for segment in segments]
+        items = sum(len(segment.payloads) for segment in segments)
+        size_bytes = sum(sum(map(len, segment.payloads)) for segment in segments)
         positions = await self.pushes.submit(reason, operations, items=items, size=size_bytes)
         self._load.add_deferred(PUSH, len(operations))
         self.notify_work()

@@ -15,11 +15,10 @@ from penstock.broker.overload.deferred import DeferredWrites
 from penstock.broker.overload.lane_wait import execute_after_lanes
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.id_cache import AckLabelCache
-from penstock.broker.queues.push import PartitionPush, Pushes, failed_push, push_result
+from penstock.broker.queues.push import PendingPush, Pushes, segment_receipts
 from penstock.durable import log
-from penstock.durable.log import Ack, AckReceipt, PartitionName, Segment, TransactionReceipt
+from penstock.durable.log import Ack, AckReceipt, PushReceipt, Segment, TransactionReceipt
 from penstock.errors import TransactionFailed
-from penstock.ids import new_id_text
 from penstock.model import Scope
 
 __all__ = ["AckReceipt", "Acks", "TransactionResult"]
@@ -101,24 +100,18 @@ class Acks:
         ack_requests: Sequence[AckRequest],
     ) -> TransactionResult:
         """Push and ack atomically. If it raises TransactionFailed, nothing has changed."""
-        indexes_by_partition: dict[PartitionName, list[int]] = {}
-        for index, message in enumerate(messages):
-            name = PartitionName(message.queue, message.partition)
-            indexes_by_partition.setdefault(name, []).append(index)
-        partition_ids = await self._context.id_cache.resolve_partitions(scope, indexes_by_partition)
-        for name, indexes in indexes_by_partition.items():
+        push = PendingPush(scope, messages)
+        id_cache = self._context.id_cache
+        partition_ids = await id_cache.resolve_partitions(scope, push.pending)
+        for name, indexes in push.pending.items():
             if name not in partition_ids:
-                reason = await self._context.id_cache.refusal_reason(scope, name)
-                raise TransactionFailed("push", indexes[0], reason)
+                raise TransactionFailed("push", indexes[0], await id_cache.refusal_reason(scope, name))
         # Partitions by id: that is the order in which pushes and acks lock positions.
-        names = sorted(indexes_by_partition, key=lambda name: partition_ids[name].partition_id)
-        indexes_by_partition = {name: indexes_by_partition[name] for name in names}
-        message_ids = [new_id_text() for _ in messages]
-        segments = [
-            self._pushes.segment(partition_ids[name], messages, message_ids, indexes)
-            for name, indexes in indexes_by_partition.items()
-        ]
-        indexes_in_segments = [index for indexes in indexes_by_partition.values() for index in indexes]
+        names = sorted(push.pending, key=lambda name: partition_ids[name].partition_id)
+        push.pending = {name: push.pending[name] for name in names}
+        self._pushes.build_segments(push, partition_ids)
+        segments = list(push.segments.values())
+        indexes_in_segments = [index for name in names for index in push.pending[name]]
         acks = [_to_ack(request) for request in ack_requests]
         started = time.perf_counter()
         try:
@@ -126,28 +119,17 @@ class Acks:
         except TransactionFailed as failure:
             self.transaction_stats.failures += 1
             if failure.kind == "push":
-                for name in indexes_by_partition:
-                    self._context.id_cache.invalidate_queue(scope, name.queue)
+                for name in names:
+                    id_cache.invalidate_queue(scope, name.queue)
                 raise TransactionFailed("push", indexes_in_segments[failure.item], failure.reason) from None
             raise
         self.transaction_stats.add(1, len(messages) + len(acks), time.perf_counter() - started)
         self._context.metrics.requests.transaction += 1
         self._context.metrics.requests.transaction_messages += len(messages) + len(acks)
-        push_results = [failed_push(message, "") for message in messages]
-        first = 0
-        for (name, indexes), segment in zip(indexes_by_partition.items(), segments, strict=True):
-            items = range(first, first + len(indexes))
-            push = PartitionPush(
-                segment, duplicates={i - first: done.duplicates[i] for i in items if i in done.duplicates}
-            )
-            ids = partition_ids[name]
-            for item, index in enumerate(indexes):
-                push_results[index] = push_result(
-                    push, item, messages[index], message_ids[index], ids.partition_id
-                )
-            self._pushes.count(scope, name, ids, len(indexes) - len(push.duplicates))
-            first += len(indexes)
+        batch = PushReceipt([0] * len(segments), done.duplicates, frozenset())
+        self._pushes.set_results(push, segment_receipts(segments, batch))
         self._count(scope, acks, done.acks, all_released=True)
+        push_results = [result for result in push.results if result is not None]
         return TransactionResult(push_results, [_to_outcome(result) for result in done.acks])
 
     async def _execute_after_lanes(self, segments: list[Segment], acks: list[Ack]) -> TransactionReceipt:

@@ -1,19 +1,19 @@
-"""Push messages: resolve names, encrypt payloads, and merge requests into one segment per partition."""
+"""Push messages: resolve names, encrypt payloads, and write the segments of many requests in one call."""
 
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
 
-from penstock.batching import Batcher, Receiver
+from penstock.batching import Batcher, Receiver, split_results
 from penstock.broker.context import BrokerContext
 from penstock.broker.messages import DeferralReceipt, NewMessage, PushResult
 from penstock.broker.overload.deferred import MAINTAINING_ORDER, SYSTEM_BUSY, DeferredWrites
 from penstock.broker.overload.load import Decision, LoadMonitor
 from penstock.durable import log
-from penstock.durable.log import BLOCKED_BY_LANE, PartitionId, PartitionName, Segment
+from penstock.durable.log import BLOCKED_BY_LANE, PartitionId, PartitionName, PushReceipt, Segment
 from penstock.errors import DatabaseUnavailable, OutcomeUnknown, Overloaded
 from penstock.ids import new_id_text
 from penstock.model import Scope
@@ -21,67 +21,67 @@ from penstock.model import Scope
 RESOLVE_ATTEMPTS = 5
 
 
-@dataclass(slots=True)
-class PartitionPush:
-    """The messages of one request for one partition, and after execution their outcome."""
+class SegmentReceipt(NamedTuple):
+    """The result of one segment: its first offset, and where its messages are in the receipt of the batch."""
 
-    segment: Segment
-    partition_deleted: bool = False
-    blocked_by_lane: bool = False
-    """Deferred operations of the partition come first; nothing was appended."""
-    duplicates: dict[int, uuid.UUID] = field(default_factory=dict)
-    rejected: set[int] = field(default_factory=set)
-    """Messages that exceed the queue's maxSize."""
+    first_offset: int | None
+    first_item: int
+    batch: PushReceipt
 
 
-@dataclass(slots=True)
-class _Request:
-    """A push in progress: the messages still to store, by partition, and the results of the others."""
+class PendingPush:
+    """A push between `start` and its results: the messages still to store, and the results of the others."""
 
-    scope: Scope
-    messages: Sequence[NewMessage]
-    message_ids: list[str]
-    results: list[PushResult | None]
-    pending: dict[PartitionName, list[int]]
-    awaits_database: bool = False
-    """PostgreSQL is executing a write of this request and has not answered yet."""
-    overloaded: bool = False
+    __slots__ = (
+        "awaits_database",
+        "blocked",
+        "decision",
+        "is_queued",
+        "message_ids",
+        "messages",
+        "overloaded",
+        "partition_ids",
+        "pending",
+        "results",
+        "scope",
+        "segments",
+    )
+
+    def __init__(
+        self, scope: Scope, messages: Sequence[NewMessage], decision: Decision = Decision.EXECUTE
+    ) -> None:
+        self.scope = scope
+        self.messages = messages
+        self.decision = decision
+        self.message_ids = [new_id_text() for _ in messages]
+        self.results: list[PushResult | None] = [None] * len(messages)
+        self.pending: dict[PartitionName, list[int]] = {}
+        """The indexes of the messages still to store, by partition."""
+        self.partition_ids: Mapping[PartitionName, PartitionId]
+        self.segments: Mapping[PartitionName, Segment]
+        """The pending messages, once their partitions are resolved."""
+        self.blocked: list[PartitionName] = []
+        """Partitions whose deferred operations come first: nothing was appended to them."""
+        self.is_queued = False
+        """The push waits for its batch. If not, `resume` executes it."""
+        self.awaits_database = False
+        """PostgreSQL is executing a write of this push and has not answered yet."""
+        self.overloaded = False
+        for index, message in enumerate(messages):
+            self.pending.setdefault(PartitionName(message.queue, message.partition), []).append(index)
 
     def fail(self, name: PartitionName, error: str) -> None:
         for index in self.pending.pop(name):
-            self.results[index] = failed_push(self.messages[index], error)
+            transaction_id = self.messages[index].transaction_id
+            self.results[index] = PushResult("failed", transaction_id, None, None, error)
 
     def defer(self, name: PartitionName, receipt: DeferralReceipt, partition_id: int | None) -> None:
         for index in self.pending.pop(name):
             message_id = self.message_ids[index]
+            transaction_id = self.messages[index].transaction_id or message_id
             self.results[index] = PushResult(
-                "queued",
-                self.messages[index].transaction_id or message_id,
-                message_id,
-                partition_id,
-                deferral=receipt,
+                "queued", transaction_id, message_id, partition_id, deferral=receipt
             )
-
-
-@dataclass(slots=True)
-class PendingPush:
-    """A push between `start` and its results."""
-
-    request: _Request
-    decision: Decision
-    is_queued: bool = False
-    """The push waits for its batch. If not, `resume` executes it."""
-    partition_ids: Mapping[PartitionName, PartitionId] = field(default_factory=dict)
-    partition_pushes: Mapping[PartitionName, PartitionPush] = field(default_factory=dict)
-    blocked_segments: Mapping[PartitionName, Segment] = field(default_factory=dict)
-    """Segments that have to join their lanes."""
-
-
-def _new_request(scope: Scope, messages: Sequence[NewMessage]) -> _Request:
-    pending: dict[PartitionName, list[int]] = {}
-    for index, message in enumerate(messages):
-        pending.setdefault(PartitionName(message.queue, message.partition), []).append(index)
-    return _Request(scope, messages, [new_id_text() for _ in messages], [None] * len(messages), pending)
 
 
 class Pushes:
@@ -91,7 +91,7 @@ class Pushes:
         self._context = context
         self._load = load
         self._deferred_writes = deferred_writes
-        self.batcher: Batcher[list[PartitionPush], None] = Batcher(
+        self.batcher: Batcher[list[Segment], list[SegmentReceipt]] = Batcher(
             self._execute, max_in_flight=2, queue_timeout=load.queue_timeout("push")
         )
 
@@ -104,32 +104,32 @@ class Pushes:
         While PostgreSQL is unavailable, messages go to the journal. Raises Overloaded if all of them failed
         because the broker is overloaded.
         """
-        batch_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        batch_done: asyncio.Future[list[SegmentReceipt]] = asyncio.get_running_loop().create_future()
         push = self.start(scope, messages, batch_done, decision)
         if not push.is_queued:
             return await self.resume(push)
         try:
-            await batch_done
+            receipts = await batch_done
         except DatabaseUnavailable as error:
             return await self.resume(push, error)
-        results = self.finish(push)
+        results = self.finish(push, receipts)
         return await self.resume(push) if results is None else results
 
     def start(
         self,
         scope: Scope,
         messages: Sequence[NewMessage],
-        receiver: Receiver[None],
+        receiver: Receiver[list[SegmentReceipt]],
         decision: Decision = Decision.EXECUTE,
     ) -> PendingPush:
         """Queue messages for their batch, if all their partitions are cached and nothing has to be deferred.
 
-        The receiver learns of success, for `finish`, or of an error, for `resume`. A push that is not queued
+        The receiver gets the receipts, for `finish`, or an error, for `resume`. A push that is not queued
         (`is_queued`) is executed by `resume` alone.
         """
-        push = PendingPush(_new_request(scope, messages), decision)
+        push = PendingPush(scope, messages, decision)
         if decision is Decision.EXECUTE and not self._deferred_writes.uses_journal:
-            partition_ids = self._context.id_cache.cached_partitions(scope, push.request.pending)
+            partition_ids = self._context.id_cache.cached_partitions(scope, push.pending)
             if partition_ids is not None:
                 self._queue(push, partition_ids, receiver)
         return push
@@ -138,143 +138,141 @@ class Pushes:
         self,
         push: PendingPush,
         partition_ids: Mapping[PartitionName, PartitionId],
-        receiver: Receiver[None],
+        receiver: Receiver[list[SegmentReceipt]],
     ) -> None:
-        push.partition_ids = partition_ids
-        push.partition_pushes = self._partition_pushes(push.request, partition_ids)
-        push.is_queued = push.request.awaits_database = True
-        items, size_bytes = _size(push.partition_pushes)
-        self.batcher.put(None, list(push.partition_pushes.values()), receiver, items=items, size=size_bytes)
+        self.build_segments(push, partition_ids)
+        push.is_queued = push.awaits_database = True
+        segments = list(push.segments.values())
+        payloads = [payload for segment in segments for payload in segment.payloads]
+        self.batcher.put(None, segments, receiver, items=len(payloads), size=sum(map(len, payloads)))
 
-    def finish(self, push: PendingPush) -> list[PushResult] | None:
+    def build_segments(self, push: PendingPush, partition_ids: Mapping[PartitionName, PartitionId]) -> None:
+        """Build one segment for each partition with pending messages, encrypted if the queue is."""
+        messages, message_ids = push.messages, push.message_ids
+        segments: dict[PartitionName, Segment] = {}
+        for name, indexes in push.pending.items():
+            ids = partition_ids[name]
+            payloads = [messages[i].payload for i in indexes]
+            if ids.encrypted:
+                payloads = [self._context.cipher.encrypt(payload) for payload in payloads]
+            segments[name] = Segment(
+                ids.partition_id,
+                [message_ids[i] for i in indexes],
+                [messages[i].transaction_id for i in indexes],
+                [messages[i].trace_id for i in indexes],
+                payloads,
+            )
+        push.partition_ids, push.segments = partition_ids, segments
+
+    def finish(self, push: PendingPush, receipts: Sequence[SegmentReceipt]) -> list[PushResult] | None:
         """Return one result per message; None if some are still pending, which `resume` stores."""
-        push.blocked_segments = self._apply_outcomes(push.request, push.partition_ids, push.partition_pushes)
-        return None if push.request.pending else self._finish(push.request)
+        self.set_results(push, receipts)
+        return None if push.pending else self._finish(push)
+
+    def set_results(self, push: PendingPush, receipts: Sequence[SegmentReceipt]) -> None:
+        """Set the results of appended messages, count them and wake a parked pop.
+
+        Messages of deleted partitions and of blocked ones stay pending.
+        """
+        push.awaits_database = False
+        push.blocked = []
+        context = self._context
+        for name, (first_offset, first_item, batch) in zip(push.segments, receipts, strict=True):
+            if first_offset is None:
+                context.id_cache.invalidate_queue(push.scope, name.queue)
+                continue
+            if first_offset == BLOCKED_BY_LANE:
+                push.blocked.append(name)
+                continue
+            queue_id, partition_id, _ = push.partition_ids[name]
+            appended = 0
+            for item, index in enumerate(push.pending.pop(name), first_item):
+                message_id = push.message_ids[index]
+                transaction_id = push.messages[index].transaction_id
+                if item in batch.duplicates:
+                    original_id = str(batch.duplicates[item])
+                    result = PushResult("duplicate", transaction_id or message_id, original_id, partition_id)
+                elif item in batch.refused:
+                    error = "The queue has reached its maxSize. Retry when messages are acked."
+                    result = PushResult("failed", transaction_id, None, None, error)
+                else:
+                    result = PushResult("queued", transaction_id or message_id, message_id, partition_id)
+                    appended += 1
+                push.results[index] = result
+            if appended:
+                context.metrics.count_pushed(push.scope, queue_id, name.queue, appended)
+                context.wakeups.notify(queue_id, 1, (partition_id,))
+
+    def _finish(self, push: PendingPush) -> list[PushResult]:
+        results = [result for result in push.results if result is not None]
+        if push.overloaded and all(result.status == "failed" for result in results):
+            raise Overloaded(self._load.retry_after_s("push"))
+        self._context.metrics.requests.push += 1
+        return results
 
     async def resume(self, push: PendingPush, error: Exception | None = None) -> list[PushResult]:
         """Store the pending messages: defer, resolve partitions again, or write them to the journal.
 
         `error` is the failure of the batch; it is raised again if the journal cannot take the messages.
         """
-        request = push.request
         try:
             if error is not None:
                 raise error
             await self._store_pending(push)
         except DatabaseUnavailable as unavailable:
-            await self._fall_back_to_journal(request, unavailable)
-        return self._finish(request)
+            if not await self._may_journal(push, unavailable) or not await self._write_to_journal(push):
+                raise
+        return self._finish(push)
 
     async def _store_pending(self, push: PendingPush) -> None:
-        request = push.request
-        if (
-            not push.is_queued
-            and self._deferred_writes.uses_journal
-            and await self._write_to_journal(request)
-        ):
+        if not push.is_queued and self._deferred_writes.uses_journal and await self._write_to_journal(push):
             return
-        if push.blocked_segments:
-            await self._defer(request, push.partition_ids, push.blocked_segments, MAINTAINING_ORDER)
-        if request.pending:
+        if push.blocked:
+            await self._defer(push, push.blocked, MAINTAINING_ORDER)
+        if push.pending:
             await self._write_to_database(push)
 
-    async def _fall_back_to_journal(self, request: _Request, error: DatabaseUnavailable) -> None:
-        if not await self._may_journal(request, error) or not await self._write_to_journal(request):
-            raise error
-
-    def _finish(self, request: _Request) -> list[PushResult]:
-        results = [result for result in request.results if result is not None]
-        if request.overloaded and all(result.status == "failed" for result in results):
-            raise Overloaded(self._load.retry_after_s("push"))
-        self._context.metrics.requests.push += 1
-        return results
-
     async def _write_to_database(self, push: PendingPush) -> None:
-        request = push.request
-        scope, pending = request.scope, request.pending
+        id_cache, scope = self._context.id_cache, push.scope
         for _ in range(RESOLVE_ATTEMPTS):
-            partition_ids = await self._context.id_cache.resolve_partitions(scope, pending)
-            for name in [name for name in pending if name not in partition_ids]:
-                request.fail(name, await self._context.id_cache.refusal_reason(scope, name))
-            if not pending:
+            partition_ids = await id_cache.resolve_partitions(scope, push.pending)
+            for name in [name for name in push.pending if name not in partition_ids]:
+                push.fail(name, await id_cache.refusal_reason(scope, name))
+            if not push.pending:
                 return
             if push.decision is Decision.EXECUTE:
-                batch_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                batch_done: asyncio.Future[list[SegmentReceipt]] = asyncio.get_running_loop().create_future()
                 self._queue(push, partition_ids, batch_done)
-                await batch_done
-                to_defer = self._apply_outcomes(request, partition_ids, push.partition_pushes)
-                reason = MAINTAINING_ORDER
+                self.set_results(push, await batch_done)
+                await self._defer(push, push.blocked, MAINTAINING_ORDER)
             else:
-                pushes = self._partition_pushes(request, partition_ids)
-                to_defer = {name: partition_push.segment for name, partition_push in pushes.items()}
-                reason = SYSTEM_BUSY
-            if to_defer:
-                await self._defer(request, partition_ids, to_defer, reason)
-            if not pending:
+                self.build_segments(push, partition_ids)
+                await self._defer(push, list(push.segments), SYSTEM_BUSY)
+            if not push.pending:
                 return
         raise DatabaseUnavailable("The queue is being deleted while messages are pushed to it. Try again.")
 
-    def _partition_pushes(
-        self, request: _Request, partition_ids: Mapping[PartitionName, PartitionId]
-    ) -> dict[PartitionName, PartitionPush]:
-        return {
-            name: PartitionPush(
-                self.segment(partition_ids[name], request.messages, request.message_ids, indexes)
-            )
-            for name, indexes in request.pending.items()
-        }
-
-    def _apply_outcomes(
-        self,
-        request: _Request,
-        partition_ids: Mapping[PartitionName, PartitionId],
-        partition_pushes: Mapping[PartitionName, PartitionPush],
-    ) -> dict[PartitionName, Segment]:
-        """Set the results of appended messages and return the segments that have to join their lanes.
-
-        Messages of deleted partitions stay pending.
-        """
-        request.awaits_database = False
-        blocked: dict[PartitionName, Segment] = {}
-        for name, push in partition_pushes.items():
-            if push.partition_deleted:
-                self._context.id_cache.invalidate_queue(request.scope, name.queue)
-                continue
-            if push.blocked_by_lane:
-                blocked[name] = push.segment
-                continue
-            indexes = request.pending.pop(name)
-            ids = partition_ids[name]
-            for item, index in enumerate(indexes):
-                message, message_id = request.messages[index], request.message_ids[index]
-                request.results[index] = push_result(push, item, message, message_id, ids.partition_id)
-            self.count(request.scope, name, ids, len(indexes) - len(push.duplicates) - len(push.rejected))
-        return blocked
-
-    async def _defer(
-        self,
-        request: _Request,
-        partition_ids: Mapping[PartitionName, PartitionId],
-        segments: Mapping[PartitionName, Segment],
-        reason: str,
-    ) -> None:
-        """Append segments to their lanes, if those may grow."""
-        if reason == MAINTAINING_ORDER and self._load.enabled and not self._load.may_defer("push"):
-            request.overloaded = True
-            error = Overloaded(self._load.retry_after_s("push")).detail
-            for name in segments:
-                request.fail(name, error)
+    async def _defer(self, push: PendingPush, names: Sequence[PartitionName], reason: str) -> None:
+        """Append the segments of these partitions to their lanes, if those may grow."""
+        if not names:
             return
-        request.awaits_database = True
+        if reason == MAINTAINING_ORDER and self._load.enabled and not self._load.may_defer("push"):
+            push.overloaded = True
+            error = Overloaded(self._load.retry_after_s("push")).detail
+            for name in names:
+                push.fail(name, error)
+            return
+        push.awaits_database = True
+        segments = [push.segments[name] for name in names]
         receipts = await self._deferred_writes.defer_pushes(segments, reason)
-        request.awaits_database = False
-        for name, receipt in zip(segments, receipts, strict=True):
+        push.awaits_database = False
+        for name, receipt in zip(names, receipts, strict=True):
             if receipt is None:
-                self._context.id_cache.invalidate_queue(request.scope, name.queue)
+                self._context.id_cache.invalidate_queue(push.scope, name.queue)
             else:
-                request.defer(name, receipt, partition_ids[name].partition_id)
+                push.defer(name, receipt, push.partition_ids[name].partition_id)
 
-    async def _may_journal(self, request: _Request, error: DatabaseUnavailable) -> bool:
+    async def _may_journal(self, push: PendingPush, error: DatabaseUnavailable) -> bool:
         """Return True if the pending messages may go to the journal.
 
         That needs a journal, a confirmed outage, and no risk of storing a message twice. If PostgreSQL went
@@ -283,117 +281,40 @@ class Pushes:
         """
         if self._deferred_writes.journal is None or not await self._context.database.outage.confirm():
             return False
-        if not (request.awaits_database and isinstance(error, OutcomeUnknown)):
+        if not (push.awaits_database and isinstance(error, OutcomeUnknown)):
             return True
         return all(
-            request.messages[index].transaction_id is not None
-            for indexes in request.pending.values()
+            push.messages[index].transaction_id is not None
+            for indexes in push.pending.values()
             for index in indexes
         )
 
-    async def _write_to_journal(self, request: _Request) -> bool:
+    async def _write_to_journal(self, push: PendingPush) -> bool:
         """Write the pending messages to the journal; return False if the journal is not needed any more."""
         receipts = await self._deferred_writes.journal_pushes(
-            request.scope, request.messages, request.message_ids, request.pending
+            push.scope, push.messages, push.message_ids, push.pending
         )
         if receipts is None:
             return False
         for name, receipt in receipts.items():
-            request.defer(name, receipt, None)
+            push.defer(name, receipt, None)
         return True
 
-    def segment(
-        self,
-        ids: PartitionId,
-        messages: Sequence[NewMessage],
-        message_ids: list[str],
-        indexes: list[int],
-    ) -> Segment:
-        """Build the segment that stores the messages at `indexes`, encrypted if the queue is."""
-        payloads = [messages[i].payload for i in indexes]
-        if ids.encrypted:
-            payloads = [self._context.cipher.encrypt(payload) for payload in payloads]
-        return Segment(
-            ids.partition_id,
-            [message_ids[i] for i in indexes],
-            [messages[i].transaction_id for i in indexes],
-            [messages[i].trace_id for i in indexes],
-            payloads,
-        )
-
-    def count(self, scope: Scope, name: PartitionName, ids: PartitionId, appended: int) -> None:
-        """Count appended messages in the metrics and wake a parked pop."""
-        if appended:
-            self._context.metrics.count_pushed(scope, ids.queue_id, name.queue, appended)
-            self._context.wakeups.notify(ids.queue_id, 1, (ids.partition_id,))
-
-    async def _execute(self, key: Hashable, requests: Sequence[list[PartitionPush]]) -> list[None]:
-        merged: dict[int, Segment] = {}
-        # Each push with the index of its first message in the merged segment of its partition.
-        pushes_with_start: list[tuple[PartitionPush, int]] = []
-        for request in requests:
-            for push in request:
-                segment = push.segment
-                merged_segment = merged.get(segment.partition_id)
-                if merged_segment is None:
-                    merged[segment.partition_id] = Segment(
-                        segment.partition_id,
-                        list(segment.message_ids),
-                        list(segment.transaction_ids),
-                        list(segment.trace_ids),
-                        list(segment.payloads),
-                    )
-                    pushes_with_start.append((push, 0))
-                    continue
-                pushes_with_start.append((push, len(merged_segment.message_ids)))
-                merged_segment.message_ids += segment.message_ids
-                merged_segment.transaction_ids += segment.transaction_ids
-                merged_segment.trace_ids += segment.trace_ids
-                merged_segment.payloads += segment.payloads
-        segments = [merged[partition_id] for partition_id in sorted(merged)]  # the lock order of positions
-        pushed = await log.push(self._context.database, segments)
-        for segment, first_offset in zip(segments, pushed.first_offsets, strict=True):
-            if first_offset is None or first_offset == BLOCKED_BY_LANE:
-                for push, _ in pushes_with_start:
-                    if push.segment.partition_id == segment.partition_id:
-                        push.partition_deleted = first_offset is None
-                        push.blocked_by_lane = first_offset == BLOCKED_BY_LANE
-        if pushed.duplicates or pushed.refused:
-            segment_starts: dict[int, int] = {}
-            next_start = 0
-            for segment in segments:
-                segment_starts[segment.partition_id] = next_start
-                next_start += len(segment.message_ids)
-            for push, start in pushes_with_start:
-                first = segment_starts[push.segment.partition_id] + start
-                for item in range(len(push.segment.message_ids)):
-                    if first + item in pushed.duplicates:
-                        push.duplicates[item] = pushed.duplicates[first + item]
-                    elif first + item in pushed.refused:
-                        push.rejected.add(item)
-        return [None] * len(requests)
+    async def _execute(self, key: Hashable, requests: Sequence[list[Segment]]) -> list[list[SegmentReceipt]]:
+        segments = [segment for request in requests for segment in request]
+        partition_ids = [segment.partition_id for segment in segments]
+        # By partition id, the lock order of positions. Segments of one partition keep the order of requests.
+        order = sorted(range(len(segments)), key=partition_ids.__getitem__)
+        ordered_segments = [segments[index] for index in order]
+        batch = await log.push(self._context.database, ordered_segments)
+        receipts = dict(zip(order, segment_receipts(ordered_segments, batch), strict=True))
+        return split_results(requests, [receipts[index] for index in range(len(segments))])
 
 
-def _size(partition_pushes: Mapping[PartitionName, PartitionPush]) -> tuple[int, int]:
-    """Return the number of messages and the total size of their payloads in bytes."""
-    payloads = [payload for push in partition_pushes.values() for payload in push.segment.payloads]
-    return len(payloads), sum(map(len, payloads))
-
-
-def push_result(
-    push: PartitionPush, item: int, message: NewMessage, message_id: str, partition_id: int
-) -> PushResult:
-    """Return the result of one message of an executed push."""
-    if item in push.rejected:
-        return failed_push(message, "The queue has reached its maxSize. Retry when messages are acked.")
-    original_id = push.duplicates.get(item)
-    return PushResult(
-        "queued" if original_id is None else "duplicate",
-        message.transaction_id or message_id,
-        message_id if original_id is None else str(original_id),
-        partition_id,
-    )
-
-
-def failed_push(message: NewMessage, error: str) -> PushResult:
-    return PushResult("failed", message.transaction_id, None, None, error)
+def segment_receipts(segments: Sequence[Segment], batch: PushReceipt) -> list[SegmentReceipt]:
+    """Return the receipt of each segment, in the order in which they were pushed."""
+    first_items = accumulate([len(segment.message_ids) for segment in segments], initial=0)
+    return [
+        SegmentReceipt(first_offset, first_item, batch)
+        for first_offset, first_item in zip(batch.first_offsets, first_items, strict=False)
+    ]

@@ -15,6 +15,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import NewMessage
+from penstock.broker.queues.push import SegmentReceipt
 from penstock.errors import DatabaseUnavailable, JournalFull, OutcomeUnknown
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.broker.brokers import Brokers, CuttableProxy, ack, payloads, pop, push
@@ -198,7 +199,7 @@ async def test_a_pending_push_falls_back_to_the_journal(database_url: str, tmp_p
     async with run_broker_behind_proxy(database_url, Journal(tmp_path, MEGABYTE)) as (proxy, broker):
         await push(broker, "first")
         proxy.cut()
-        receiver: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        receiver: asyncio.Future[list[SegmentReceipt]] = asyncio.get_running_loop().create_future()
         message = NewMessage("q", "Default", b"second", transaction_id="t-2")
         pending = broker.pushes.start(DEFAULT_SCOPE, [message], receiver)
         assert pending.is_queued, "its partition is cached"
