@@ -73,7 +73,12 @@ class BatcherState(Protocol):
     @property
     def in_flight(self) -> int: ...
 
-    def oldest_wait_s(self) -> float: ...
+    @property
+    def max_in_flight(self) -> int: ...
+
+    def batches_ahead(self) -> int: ...
+
+    def oldest_batch_s(self) -> float: ...
 
     async def drain(self) -> None: ...
 
@@ -123,15 +128,19 @@ class Batcher(Generic[Item, Result]):
         self._execute = execute
         self._max_items = max_items
         self._max_bytes = max_bytes
-        self._max_in_flight = max_in_flight
+        self.max_in_flight = max_in_flight
         self._queue_timeout = queue_timeout
         self._isolates_failures = isolates_failures
         self._on_abandoned = on_abandoned
         self._queues: dict[Hashable, _KeyQueue[Item, Result]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._abandon_tasks: set[asyncio.Task[None]] = set()
+        self._batches_started: dict[int, float] = {}
+        """When each batch in flight was started, oldest first; by the id of its list."""
         self.pending = 0
         """Number of requests that wait for their batch."""
+        self._pending_items = 0
+        self._pending_bytes = 0
         self.stats = BatchStats()
 
     @property
@@ -162,8 +171,8 @@ class Batcher(Generic[Item, Result]):
         if queue is None:
             queue = self._queues[key] = _KeyQueue()
         queue.waiting.append(_Entry(item, items, size, receiver, time.monotonic()))
-        self.pending += 1
-        if queue.in_flight < self._max_in_flight:
+        self._add_pending(1, items, size)
+        if queue.in_flight < self.max_in_flight:
             self._start(key, queue)
 
     def abandon(self, key: Hashable, item: Item, result: Result) -> None:
@@ -173,10 +182,23 @@ class Batcher(Generic[Item, Result]):
             self._abandon_tasks.add(task)
             task.add_done_callback(self._abandon_tasks.discard)
 
-    def oldest_wait_s(self) -> float:
-        """Return for how long the oldest pending request has waited; 0 if none is pending."""
-        oldest = [queue.waiting[0].queued_at for queue in self._queues.values() if queue.waiting]
-        return time.monotonic() - min(oldest) if oldest else 0.0
+    def batches_ahead(self) -> int:
+        """Return how many batches end before that of a new request starts; 0 if it starts at once.
+
+        These are the next batch in flight to end, and the full batches that are pending. Keys do not wait for
+        each other, so each is taken to have an equal share of the pending requests.
+        """
+        keys = len(self._queues)
+        if not keys or len(self._tasks) < keys * self.max_in_flight:
+            return 0
+        by_items = self._pending_items // (keys * self._max_items)
+        by_bytes = self._pending_bytes // (keys * self._max_bytes)
+        return 1 + max(by_items, by_bytes)
+
+    def oldest_batch_s(self) -> float:
+        """Return for how long the oldest batch in flight has been executed; 0 if there is none."""
+        oldest = next(iter(self._batches_started.values()), None)
+        return 0.0 if oldest is None else time.monotonic() - oldest
 
     async def drain(self) -> None:
         """Wait until no request is pending, in flight or being abandoned."""
@@ -196,7 +218,11 @@ class Batcher(Generic[Item, Result]):
                 if self._queue_timeout is not None:
                     self._expire_overdue(queue, self._queue_timeout)
                 if batch := self._take_batch(queue):
-                    await self._execute_batch(key, batch)
+                    self._batches_started[id(batch)] = time.monotonic()
+                    try:
+                        await self._execute_batch(key, batch)
+                    finally:
+                        del self._batches_started[id(batch)]
         finally:
             queue.in_flight -= 1
             if not queue.in_flight and not queue.waiting:
@@ -206,8 +232,9 @@ class Batcher(Generic[Item, Result]):
         """Fail the items that have waited longer than the timeout."""
         oldest_allowed = time.monotonic() - queue_timeout.seconds
         while queue.waiting and queue.waiting[0].queued_at < oldest_allowed:
-            self.pending -= 1
-            self._fail([queue.waiting.popleft()], queue_timeout.create_error())
+            entry = queue.waiting.popleft()
+            self._add_pending(-1, -entry.items, -entry.size_bytes)
+            self._fail([entry], queue_timeout.create_error())
 
     def _take_batch(self, queue: _KeyQueue[Item, Result]) -> list[_Entry[Item, Result]]:
         batch: list[_Entry[Item, Result]] = []
@@ -221,8 +248,13 @@ class Batcher(Generic[Item, Result]):
             batch.append(queue.waiting.popleft())
             items += entry.items
             size_bytes += entry.size_bytes
-        self.pending -= len(batch)
+        self._add_pending(-len(batch), -items, -size_bytes)
         return batch
+
+    def _add_pending(self, requests: int, items: int, size_bytes: int) -> None:
+        self.pending += requests
+        self._pending_items += items
+        self._pending_bytes += size_bytes
 
     async def _execute_batch(self, key: Hashable, entries: list[_Entry[Item, Result]]) -> None:
         started = time.perf_counter()

@@ -157,14 +157,18 @@ class OutcomeUnknown(DatabaseUnavailable):
 
 
 class Overloaded(PenstockError):
-    """The broker can neither execute nor defer a request. Nothing changed; retry after `retry_after_s`."""
+    """The broker can neither execute nor defer a request. Nothing changed; retry after `retry_after_s`.
+
+    The field `retryAfter` has the exact seconds, which the header rounds up.
+    """
 
     code = "overloaded"
     status = 429
     title = "Overloaded"
 
     def __init__(self, retry_after_s: float = 1.0) -> None:
-        super().__init__(f"Broker overloaded: retry after {math.ceil(retry_after_s)} s.")
+        detail = f"Broker overloaded: retry after {math.ceil(retry_after_s)} s."
+        super().__init__(detail, retryAfter=retry_after_s)
         self.retry_after_s = retry_after_s
 
 

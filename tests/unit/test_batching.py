@@ -298,9 +298,11 @@ async def test_an_overdue_request_fails_and_later_ones_execute(backend: Backend)
     [first] = submit(batcher, "a")
     await run_event_loop()
     [overdue] = submit(batcher, "b")
+    await run_event_loop()
+    queued_at = batcher.oldest_batch_s()
 
     async def is_overdue() -> bool:
-        return batcher.oldest_wait_s() > 0.06
+        return batcher.oldest_batch_s() > queued_at + 0.06
 
     await wait_until_async(is_overdue, 5, "the second request is overdue")
     [recent] = submit(batcher, "c")
@@ -310,7 +312,43 @@ async def test_an_overdue_request_fails_and_later_ones_execute(backend: Backend)
     with pytest.raises(DatabaseUnavailable, match="too late"):
         await overdue
     assert backend.batches == [["a"], ["c"]]
-    assert (batcher.pending, batcher.oldest_wait_s()) == (0, 0.0)
+    assert (batcher.pending, batcher.oldest_batch_s()) == (0, 0.0)
+
+
+async def test_full_pending_batches_and_those_in_flight_are_ahead_of_a_new_request(backend: Backend) -> None:
+    batcher = Batcher(backend.execute, max_items=2, max_in_flight=2)
+    backend.gate.clear()
+    assert batcher.batches_ahead() == 0
+    submit(batcher, "a")
+    await run_event_loop()
+    assert batcher.batches_ahead() == 0, "a second batch may be in flight"
+    submit(batcher, "b")
+    await run_event_loop()
+    assert batcher.batches_ahead() == 1, "the next batch starts when one in flight ends"
+    submit(batcher, "c")
+    await run_event_loop()
+    assert batcher.batches_ahead() == 1, "the pending batch has room"
+    submit(batcher, "d", "e")
+    await run_event_loop()
+    assert batcher.batches_ahead() == 2
+    backend.gate.set()
+    await batcher.drain()
+    assert batcher.batches_ahead() == 0
+
+
+async def test_large_requests_fill_a_batch_and_keys_wait_for_themselves_only(backend: Backend) -> None:
+    batcher = Batcher(backend.execute, max_bytes=100)
+    backend.gate.clear()
+    tasks = submit(batcher, "a")
+    await run_event_loop()
+    tasks += [asyncio.create_task(batcher.submit(None, text, size=90)) for text in ("b", "c", "d", "e")]
+    await run_event_loop()
+    assert batcher.batches_ahead() == 1 + 3
+    tasks.append(asyncio.create_task(batcher.submit("other", "f")))
+    await run_event_loop()
+    assert batcher.batches_ahead() == 1 + 1, "two keys share the pending requests"
+    backend.gate.set()
+    await asyncio.gather(*tasks)
 
 
 class RecordingReceiver:

@@ -185,10 +185,15 @@ def api_error(status: int, body: bytes, retry_after: bytes | None) -> ApiError:
         status=status,
         code=code,
         title=str(problem.get("title") or "Request failed"),
-        retry_after_s=_parse_seconds(retry_after),
+        retry_after_s=_exact_seconds(problem.get("retryAfter")) or _parse_seconds(retry_after),
     )
     error.fields = {name: value for name, value in problem.items() if name not in STANDARD_FIELDS}
     return error
+
+
+def _exact_seconds(retry_after: object) -> float | None:
+    """Return the seconds that the body names; the header rounds them up."""
+    return float(retry_after) if isinstance(retry_after, int | float) else None
 
 
 def _parse_seconds(retry_after: bytes | None) -> float | None:

@@ -60,7 +60,11 @@ async def test_a_call_that_waited_too_long_is_refused(open_tmp_path: Path, scope
                 lambda: _value(batcher.in_flight == 1 and not batcher.pending), 5, "one call"
             )
             overdue = asyncio.create_task(queues.enqueue(scope, "mail", [NewTask(b"overdue")]))
-            await wait_until_async(lambda: _value(batcher.oldest_wait_s() > 0.1), 5, "the next is overdue")
+            await wait_until_async(lambda: _value(batcher.pending == 1), 5, "the next waits")
+            queued_at = batcher.oldest_batch_s()
+            await wait_until_async(
+                lambda: _value(batcher.oldest_batch_s() > queued_at + 0.1), 5, "the next is overdue"
+            )
             await client.client_unpause()
         assert len(await in_flight) == 1
         with pytest.raises(Overloaded):

@@ -225,6 +225,16 @@ async def test_without_retries_the_error_has_the_retry_after() -> None:
     assert len(broker.requests) == 2
 
 
+async def test_the_exact_seconds_of_the_body_precede_the_header_that_rounds_them_up() -> None:
+    body = {"status": 429, "detail": "Broker overloaded.", "code": "overloaded", "retryAfter": 0.27}
+    no_retries = ClientSettings(retry_on_429=False)
+    script = {PUSH: [ScriptedResponse(429, body, "1")]}
+    async with ScriptedBroker(script) as broker, Client(broker.url, no_retries) as client:
+        with pytest.raises(Overloaded) as overloaded:
+            await client.push("q", 0)
+    assert overloaded.value.retry_after_s == 0.27
+
+
 async def test_the_maximum_delay_bounds_the_wait_between_attempts() -> None:
     script = {
         PUSH: [ScriptedResponse.problem(429, "overloaded", "3600"), ScriptedResponse(201, [push_result(0)])]

@@ -9,7 +9,6 @@ through uvicorn's own code to the application.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Coroutine
 from functools import lru_cache
 from weakref import WeakKeyDictionary
@@ -163,7 +162,7 @@ class FastRequestCycle:
 
     def _problem(self, error: Exception) -> tuple[bytes, bytes]:
         if isinstance(error, Overloaded):
-            return _refusal(math.ceil(error.retry_after_s))
+            return _refusal(error.retry_after_s)
         if isinstance(error, PenstockError):
             return _head_and_body(problems.from_penstock_error(error))
         return _head_and_body(problems.from_unexpected_error(error, self.protocol.url.decode("latin-1")))
@@ -344,8 +343,8 @@ def _head(response: HotResponse) -> bytes:
     return STATUS_LINE[response.status] + (_JSON_HEADERS % len(response.body) if response.body else b"")
 
 
-@lru_cache(maxsize=256)
-def _refusal(retry_after_s: int) -> tuple[bytes, bytes]:
+@lru_cache(maxsize=1024)
+def _refusal(retry_after_s: float) -> tuple[bytes, bytes]:
     """The response of an overloaded broker, cached: it must cost next to nothing."""
     return _head_and_body(problems.from_penstock_error(Overloaded(retry_after_s)))
 

@@ -1,16 +1,16 @@
 """Measure the load of this broker and its database, and decide about requests: execute, defer or refuse.
 
-The load is one number per kind of operation, where 1 is the most that is acceptable. It is the largest of
-- the pool: half of it from busy connections, half from operations that wait for one;
-- the wait a new request would have for its batch, over `wait_s`;
-- the time the database takes for a batch, over `wait_s`.
-It is smoothed over about a second. A kind is busy from its threshold until the load is well below it, so that
-decisions do not flap.
+The load is one number per kind of operation, where 1 is the most that is acceptable: the wait of a new
+request for its batch (`WaitEstimate`), or the time the database takes for a batch if that is longer, over
+`wait_s`. It is smoothed over about a second. A kind is busy from its threshold until the load is well below
+it, so that decisions do not flap. A kind that is not busy executes every request that waits less than
+`wait_s`.
 
 Deferring is for spikes: it accepts requests at once and executes them a little later. It adds work instead of
-removing it, so it does not help against a sustained overload. When a kind has been busy for `spike_s`, or its
-lanes are full, no request is deferred: the broker executes as many as it can and refuses the rest, until the
-load has been low for a while.
+removing it, so it does not help against a sustained overload. `spike_s` after the first request that could
+not be executed, or when the lanes are full, no request is deferred any more: the broker executes as many as
+it can with a short wait and refuses the rest, until it has refused none for a while. The load does not tell
+when an overload is over, because refusing lowers it.
 
 An event loop that lags is a sign that this process has more to do than it can; deferring would add to that,
 so the broker refuses.
@@ -29,6 +29,7 @@ from typing import TypedDict
 
 from penstock.background import BackgroundTask
 from penstock.batching import BatcherState, QueueTimeout
+from penstock.broker.overload.wait_estimate import MovingAverage, WaitEstimate
 from penstock.config import Settings
 from penstock.durable.deferred_operations import DeferredOperations
 from penstock.durable.pool import Database
@@ -38,16 +39,16 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 0.1
 DEPTH_INTERVAL_S = 0.5
-SMOOTHING_S = 1.0
-"""Measurements are smoothed over about this time."""
 RECOVERY_RATIO = 0.7
 """A busy kind is calm again below this share of its threshold, and full lanes reopen likewise."""
 RECOVERY_S = 5.0
-"""How long a sustained overload must be over before requests are deferred again."""
+"""An overload is over when no request was deferred or refused for this long."""
+OVERLOADED_WAIT_RATIO = 0.25
+"""In a sustained overload the wait may take this share of `wait_s`: a longer queue adds no throughput."""
 QUEUE_TIMEOUT_RATIO = 2.0
 """A request may wait for its batch this many times `wait_s`."""
 MAX_LOOP_LAG_S = 1.0
-MAX_RETRY_AFTER_S = 30.0
+MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 0.1, 30.0
 
 
 class Decision(StrEnum):
@@ -92,16 +93,6 @@ def read_thresholds(settings: Settings) -> dict[str, Threshold]:
 
 
 @dataclass(slots=True)
-class MovingAverage:
-    """An average in which older measurements fade exponentially."""
-
-    value: float = 0.0
-
-    def add(self, measured: float, seconds: float) -> None:
-        self.value += (measured - self.value) * (1 - math.exp(-seconds / SMOOTHING_S))
-
-
-@dataclass(slots=True)
 class SampleSummary:
     """Count, total, lowest and highest of observed values. Two summaries can be merged."""
 
@@ -125,48 +116,23 @@ class SampleSummary:
 
 
 @dataclass(slots=True)
-class QueueEstimate:
-    """Estimate how long a new request waits for a batcher, from its pending requests and its rate."""
-
-    batcher: BatcherState
-    rate: MovingAverage | None = None
-    """Requests per second while requests are pending: an idle second says nothing about the capacity."""
-    oldest_wait_s: float = 0.0
-    requests: int = 0
-
-    def measure(self, elapsed_s: float) -> None:
-        requests = self.batcher.stats.requests
-        rate = (requests - self.requests) / elapsed_s
-        if self.batcher.pending and self.rate is not None:
-            self.rate.add(rate, elapsed_s)
-        elif self.batcher.pending and rate:
-            self.rate = MovingAverage(rate)
-        self.requests = requests
-        self.oldest_wait_s = self.batcher.oldest_wait_s()
-
-    @property
-    def wait_s(self) -> float:
-        pending = self.batcher.pending
-        if not pending:
-            return 0.0
-        by_rate = pending / max(self.rate.value, 1.0) if self.rate is not None else 0.0
-        return max(by_rate, self.oldest_wait_s)
-
-
-@dataclass(slots=True)
 class _KindLoad:
     """The measured state of one kind of operation."""
 
     threshold: Threshold
-    queue: QueueEstimate
-    defer_queue: QueueEstimate | None = None
+    queue: WaitEstimate
+    defer_queue: WaitEstimate | None = None
     load: MovingAverage = field(default_factory=MovingAverage)
     is_busy: bool = False
     is_full: bool = False
     is_sustained: bool = False
     """The overload is more than a spike."""
-    state_age_s: float = 0.0
-    """For how long the kind has been busy, or calm."""
+    overload_s: float = 0.0
+    """How long ago the overload began; 0 without an overload."""
+    relief_s: float = 0.0
+    """For how long no request has been deferred or refused."""
+    executed_all: bool = True
+    """No request has been deferred or refused since the last measurement."""
     waiting: int = 0
     """Operations in lanes."""
     finished: int | None = None
@@ -227,6 +193,8 @@ class LoadMonitor(BackgroundTask):
         self.latency_s = MovingAverage()
         self.loop_lag_s = MovingAverage()
         self._loop_lag_summary = SampleSummary()
+        self.measurements = 0
+        """Number of measurements since the start."""
         self._busy_s = 0.0
         self._batches = 0
         self._depths_read_at = 0.0
@@ -240,8 +208,8 @@ class LoadMonitor(BackgroundTask):
             defer_batcher = batchers.get(f"spill {kind}")
             self._kinds[kind] = _KindLoad(
                 threshold,
-                QueueEstimate(batchers[kind]),
-                QueueEstimate(defer_batcher) if defer_batcher else None,
+                WaitEstimate(batchers[kind]),
+                WaitEstimate(defer_batcher) if defer_batcher else None,
             )
 
     @property
@@ -253,15 +221,20 @@ class LoadMonitor(BackgroundTask):
         state = self._kinds[kind]
         decision = self._decide(kind, state) if self._enabled else Decision.EXECUTE
         state.decisions[decision] += 1
+        if decision is not Decision.EXECUTE:
+            state.executed_all = False
         return decision
 
     def _decide(self, kind: str, state: _KindLoad) -> Decision:
         if self.loop_lag_s.value > MAX_LOOP_LAG_S:
             return Decision.REFUSE
-        wait = state.queue.wait_s / self._wait_s
+        wait_s = state.queue.wait_s
         if state.is_sustained and state.threshold.depth:
-            return Decision.EXECUTE if wait < state.threshold.load else Decision.REFUSE
-        if not state.is_busy and wait < 1.0:
+            # The next batch is always filled, or the database would idle.
+            is_next = state.queue.batcher.batches_ahead() <= 1
+            is_short = is_next or wait_s < OVERLOADED_WAIT_RATIO * self._wait_s
+            return Decision.EXECUTE if is_short else Decision.REFUSE
+        if wait_s < self._wait_s and not state.is_busy:
             return Decision.EXECUTE
         return Decision.DEFER if self.may_defer(kind) else Decision.REFUSE
 
@@ -283,13 +256,16 @@ class LoadMonitor(BackgroundTask):
         return QueueTimeout(QUEUE_TIMEOUT_RATIO * self._wait_s, create_error)
 
     def retry_after_s(self, kind: str) -> float:
-        """Estimate when a retry can succeed, from the waiting operations and the rate of their execution."""
+        """Return the measured wait after which a retry can succeed, in steps of 10 ms.
+
+        With full lanes that is the time until they have room, from the rate of their execution.
+        """
         state = self._kinds[kind]
-        wait_s = state.queue.wait_s
+        wait_s = max(state.queue.wait_s, self.loop_lag_s.value)
         if state.is_full:
             excess = state.waiting - state.threshold.depth * RECOVERY_RATIO
             wait_s = max(wait_s, excess / max(state.drain_rate.value, 1.0))
-        return min(max(1.0, wait_s), MAX_RETRY_AFTER_S)
+        return math.ceil(min(max(MIN_RETRY_AFTER_S, wait_s), MAX_RETRY_AFTER_S) * 100) / 100
 
     def estimated_wait_s(self, kind: str) -> float | None:
         """Estimate how long an operation deferred now will wait, from the recent drain rate."""
@@ -371,24 +347,25 @@ class LoadMonitor(BackgroundTask):
             self.latency_s.add(0.0, elapsed_s)
         self._busy_s, self._batches = busy_s, batches
         for state in self._kinds.values():
-            state.queue.measure(elapsed_s)
+            state.queue.measure(elapsed_s, loop_lag_s)
             if state.defer_queue is not None:
-                state.defer_queue.measure(elapsed_s)
-            state.load.add(
-                max(
-                    self.pool.value,
-                    state.queue.wait_s / self._wait_s,
-                    self.latency_s.value / self._wait_s,
-                ),
-                elapsed_s,
-            )
+                state.defer_queue.measure(elapsed_s, loop_lag_s)
+            state.load.add(max(state.queue.wait_s, state.queue.batch_s) / self._wait_s, elapsed_s)
             busy_above = state.threshold.load * (RECOVERY_RATIO if state.is_busy else 1.0)
-            was_busy, state.is_busy = state.is_busy, state.load.value > busy_above
-            state.state_age_s = state.state_age_s + elapsed_s if was_busy == state.is_busy else 0.0
-            if state.is_busy:
-                state.is_sustained = state.is_sustained or state.is_full or state.state_age_s > self._spike_s
-            elif state.state_age_s > RECOVERY_S:
-                state.is_sustained = False
+            state.is_busy = state.load.value > busy_above
+            self._measure_overload(state, elapsed_s)
+        self.measurements += 1
+
+    def _measure_overload(self, state: _KindLoad, elapsed_s: float) -> None:
+        """Measure how long the overload has lasted; it is over after RECOVERY_S without a refusal."""
+        state.relief_s = state.relief_s + elapsed_s if state.executed_all else 0.0
+        if not state.executed_all or state.overload_s:
+            state.overload_s += elapsed_s
+        state.executed_all = True
+        if state.relief_s > RECOVERY_S:
+            state.overload_s, state.is_sustained = 0.0, False
+        elif state.overload_s:
+            state.is_sustained = state.is_sustained or state.is_full or state.overload_s > self._spike_s
 
     async def _read_depths(self, now: float) -> None:
         elapsed_s, self._depths_read_at = now - self._depths_read_at, now

@@ -37,19 +37,23 @@ class FakePool:
 class FakeBatcher:
     """The part of a batcher that the load monitor measures."""
 
+    ahead: int = 0
     pending: int = 0
-    in_flight: int = 0
-    oldest_s: float = 0.0
+    in_flight: int = 1
+    max_in_flight: int = 1
     stats: BatchStats = field(default_factory=BatchStats)
 
-    def oldest_wait_s(self) -> float:
-        return self.oldest_s
+    def batches_ahead(self) -> int:
+        return self.ahead
+
+    def oldest_batch_s(self) -> float:
+        return 0.0
 
     async def drain(self) -> None: ...
 
 
 class Simulation:
-    """A load monitor with a fake pool and fake batchers."""
+    """A load monitor with a fake pool and fake batchers, whose batches take 0.1 s."""
 
     def __init__(self, **thresholds: Threshold) -> None:
         self.pool = FakePool()
@@ -57,12 +61,15 @@ class Simulation:
         # The fake has what the monitor measures of a database; the monitor is never started.
         self.load = LoadMonitor(self.pool, DEFAULT_THRESHOLDS | thresholds, spike_s=SPIKE_S)  # type: ignore[arg-type]
         self.load.watch(self.batchers)
+        self.run(2)
 
-    def run(self, seconds: float, rate: int = 1_000, batch_s: float = 0.005) -> None:
-        """Measure for some simulated time, with this many executed requests per second of every kind."""
+    def run(self, seconds: float, *, batch_s: float = 0.1, requests: tuple[str, ...] = ()) -> None:
+        """Measure for some simulated time, with a request of each of these kinds before each measurement."""
         for _ in range(round(seconds / INTERVAL_S)):
+            for kind in requests:
+                self.load.decide(kind)
             for batcher in self.batchers.values():
-                batcher.stats.add(round(rate * INTERVAL_S), round(rate * INTERVAL_S), batch_s)
+                batcher.stats.add(10, 10, batch_s)
             self.load.measure(INTERVAL_S)
 
 
@@ -71,53 +78,48 @@ def simulation() -> Simulation:
     return Simulation()
 
 
-def test_a_calm_broker_executes(simulation: Simulation) -> None:
-    simulation.pool.busy = 10
+def test_a_calm_broker_executes_however_busy_its_connections_are(simulation: Simulation) -> None:
+    simulation.pool.busy, simulation.pool.waiting = 10, 10
     simulation.run(5)
     assert [simulation.load.decide(kind) for kind in ("push", "ack", "pop")] == [EXECUTE] * 3
-    assert simulation.load.pool.value == pytest.approx(0.5, abs=0.01), "all are busy, no operation waits"
+    assert simulation.load.pool.value == pytest.approx(1.0, abs=0.01)
 
 
-def test_operations_that_wait_for_a_connection_make_each_kind_busy_at_its_own_threshold(
-    simulation: Simulation,
-) -> None:
-    simulation.pool.busy, simulation.pool.waiting = 10, 5
+def test_each_kind_is_busy_from_its_own_threshold(simulation: Simulation) -> None:
+    for batcher in simulation.batchers.values():
+        batcher.ahead = 9
+    simulation.batchers["spill push"].ahead = simulation.batchers["spill ack"].ahead = 0
     simulation.run(10)
-    assert [simulation.load.decide(kind) for kind in ("push", "ack", "pop")] == [DEFER, EXECUTE, EXECUTE]
-    simulation.pool.waiting = 10
+    assert [simulation.load.decide(kind) for kind in ("push", "ack", "pop")] == [DEFER, DEFER, EXECUTE]
+    simulation.batchers["pop"].ahead = 10
     simulation.run(10)
-    assert [simulation.load.decide(kind) for kind in ("push", "ack", "pop")] == [DEFER, DEFER, REFUSE]
+    assert simulation.load.decide("pop") is REFUSE
 
 
 def test_a_short_peak_does_not_make_a_kind_busy(simulation: Simulation) -> None:
-    simulation.pool.busy, simulation.pool.waiting = 10, 10
+    simulation.batchers["push"].ahead = 20
     simulation.run(2 * INTERVAL_S)
+    simulation.batchers["push"].ahead = 0
     assert simulation.load.decide("push") is EXECUTE
 
 
 def test_a_kind_stays_busy_until_the_load_is_well_below_its_threshold(simulation: Simulation) -> None:
-    simulation.pool.busy, simulation.pool.waiting = 10, 6
+    push = simulation.batchers["push"]
+    push.ahead = 8
     simulation.run(10)
     assert simulation.load.decide("push") is DEFER
-    simulation.pool.waiting = 2
+    push.ahead = 6
     simulation.run(10)
     assert simulation.load.decide("push") is DEFER, "0.6 is below 0.7, but not by much"
-    simulation.pool.busy, simulation.pool.waiting = 4, 0
+    push.ahead = 4
     simulation.run(10)
-    assert simulation.load.decide("push") is EXECUTE
-
-
-def test_many_pending_requests_alone_are_no_overload(simulation: Simulation) -> None:
-    simulation.batchers["push"].pending = 500
     assert simulation.load.decide("push") is EXECUTE
 
 
 def test_a_long_queue_is_noticed_at_once(simulation: Simulation) -> None:
-    simulation.batchers["push"].pending = 10
-    simulation.run(10, rate=1_000)
-    simulation.batchers["push"].pending = 900
+    simulation.batchers["push"].ahead = 9
     assert simulation.load.decide("push") is EXECUTE
-    simulation.batchers["push"].pending = 1_100
+    simulation.batchers["push"].ahead = 11
     assert simulation.load.decide("push") is DEFER
     assert simulation.load.decide("ack") is EXECUTE
 
@@ -127,16 +129,9 @@ def test_a_slow_database_is_a_load(simulation: Simulation) -> None:
     assert simulation.load.decide("push") is DEFER
 
 
-def test_a_queue_that_does_not_move_is_a_load_before_its_rate_is_known(simulation: Simulation) -> None:
-    simulation.batchers["push"].pending, simulation.batchers["push"].oldest_s = 3, 1.5
-    simulation.load.measure(INTERVAL_S)
-    assert simulation.load.decide("push") is DEFER
-
-
 def test_full_lanes_refuse_and_report_when_to_retry() -> None:
     simulation = Simulation(push=Threshold(0.7, 100))
-    simulation.batchers["push"].pending = 1_100
-    simulation.run(1)
+    simulation.batchers["push"].ahead = 11
     assert simulation.load.decide("push") is DEFER
     simulation.load.add_deferred("push", 100)
     assert simulation.load.decide("push") is REFUSE
@@ -146,29 +141,52 @@ def test_full_lanes_refuse_and_report_when_to_retry() -> None:
     assert simulation.load.estimated_wait_s("push") == pytest.approx(10.1)
 
 
+def test_the_time_to_retry_is_the_measured_wait(simulation: Simulation) -> None:
+    simulation.batchers["pop"].ahead = 13
+    assert simulation.load.decide("pop") is REFUSE
+    assert simulation.load.retry_after_s("pop") == pytest.approx(1.3, abs=0.01)
+
+
 def test_a_sustained_overload_refuses_instead_of_deferring(simulation: Simulation) -> None:
     push = simulation.batchers["push"]
-    push.pending = 1_100
-    simulation.run(10)
+    push.ahead = 11
+    simulation.run(SPIKE_S - 1, requests=("push",))
     assert simulation.load.decide("push") is DEFER
-    simulation.run(SPIKE_S)
+    simulation.run(2, requests=("push",))
     assert simulation.load.decide("push") is REFUSE
-    push.pending = 600
+    push.ahead = 3
+    assert simulation.load.decide("push") is REFUSE, "a longer queue adds no throughput"
+    push.ahead = 2
     assert simulation.load.decide("push") is EXECUTE, "as many as possible are executed"
     assert simulation.load.to_dict()["operations"]["push"]["state"] == "overloaded"
-    push.pending = 0
-    simulation.run(3)
+
+
+def test_an_overload_whose_rest_is_refused_goes_on_however_low_the_load_is(simulation: Simulation) -> None:
+    push = simulation.batchers["push"]
+    push.ahead = 11
+    simulation.run(SPIKE_S + 1, requests=("push",))
+    push.ahead = 3
+    simulation.run(SPIKE_S, requests=("push",))
+    assert simulation.load.to_dict()["operations"]["push"]["load"] < 0.4
+    assert not simulation.load.may_defer("push")
+    push.ahead = 0
+    simulation.run(3, requests=("push",))
     assert not simulation.load.may_defer("push"), "the overload may come back"
-    simulation.run(10)
+    simulation.run(10, requests=("push",))
     assert simulation.load.may_defer("push")
 
 
+def test_in_an_overload_the_next_batch_is_filled_however_slow_the_database_is(simulation: Simulation) -> None:
+    push = simulation.batchers["push"]
+    push.ahead = 2
+    simulation.run(SPIKE_S + 1, batch_s=2.0, requests=("push",))
+    assert simulation.load.decide("push") is REFUSE
+    push.ahead = 1
+    assert simulation.load.decide("push") is EXECUTE
+
+
 def test_slow_deferring_refuses(simulation: Simulation) -> None:
-    simulation.batchers["push"].pending = 6_000
-    simulation.run(1)
-    defer_batcher = simulation.batchers["spill push"]
-    defer_batcher.pending, defer_batcher.oldest_s = 10, 1.5
-    simulation.load.measure(INTERVAL_S)
+    simulation.batchers["push"].ahead = simulation.batchers["spill push"].ahead = 11
     assert simulation.load.decide("push") is REFUSE
 
 
