@@ -140,6 +140,7 @@ QUEUE = MetricDefinition(
         Measure("nacked", "nk", "failed attempts that will be retried"),
         Measure("dead", "dl", "messages moved to dead letters"),
         Measure("expired", "ex", "messages that exceeded their time to live"),
+        Measure("released", "rl", "messages given back with the ack status retry: not a failed attempt"),
     ),
     gauges=(
         Measure("depth", "ql", "messages waiting"),

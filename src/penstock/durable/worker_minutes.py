@@ -110,6 +110,7 @@ class QueueBucket(NamedTuple):
     pop_messages: int
     completed: int
     failed: int
+    released: int
     dead_letters: int
     expired: int
     lag_count: int

@@ -37,7 +37,7 @@ MERGE_DAY_AFTER_S = 3600
 """ClickHouse merges the parts of a day that has received no rows for this long."""
 
 SET_ASIDE_TABLE = "set_aside"
-"""Events that the pipeline could not count, with the reason."""
+"""Events that the pipeline could not count, with the reason and the interval from `began_at` to `at`."""
 
 FRESHNESS_TABLE = "freshness"
 """The time of the newest event of each metric."""
@@ -80,6 +80,7 @@ def shared_table_statements() -> list[str]:
                 "reason LowCardinality(String)",
                 "stream LowCardinality(String)",
                 f"at DateTime('UTC') {TIME_CODEC}",
+                f"began_at DateTime('UTC') DEFAULT at {TIME_CODEC}",
                 "events UInt64",
                 "example String",
             ],

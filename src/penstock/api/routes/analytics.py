@@ -85,6 +85,7 @@ class QueueSums:
     pop_messages: int = 0
     completed: int = 0
     failed: int = 0
+    released: int = 0
     dead_letters: int = 0
     expired: int = 0
     lag_count: int = 0
@@ -96,6 +97,7 @@ class QueueSums:
         self.pop_messages += bucket.pop_messages
         self.completed += bucket.completed
         self.failed += bucket.failed
+        self.released += bucket.released
         self.dead_letters += bucket.dead_letters
         self.expired += bucket.expired
         self.lag_count += bucket.lag_count
@@ -161,6 +163,7 @@ async def queue_ops(request: Request, selection: QueueSelectionParameter) -> dic
             "popMessages": bucket.pop_messages,
             "ackSuccess": bucket.completed,
             "ackFailed": bucket.failed,
+            "ackReleased": bucket.released,
             "deadLetters": bucket.dead_letters,
             "expired": bucket.expired,
         }

@@ -23,6 +23,7 @@ GAUGE_COLUMNS: Final = (
     *("parked_pops", "spilled", "resident_bytes"),
 )
 QUEUE_COLUMNS: Final = {"push_messages": "eq", "pop_messages": "dq", "completed": "ak", "failed": "nk"} | {
+    "released": "rl",
     "dead_letters": "dl",
     "expired": "ex",
 }

@@ -22,6 +22,7 @@ EVENT_LABELS: Final = {
     "pop_messages": "popped",
     "completed": "completed",
     "failed": "failed",
+    "released": "released",
     "dead_letters": "dead",
     "expired": "expired",
 }

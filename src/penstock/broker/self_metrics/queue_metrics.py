@@ -41,7 +41,7 @@ ExchangeGauges = Callable[[Scope, int, int, int | None], Awaitable[tuple[int, in
 those of its tasks.
 """
 
-COUNTER_BY_OUTCOME = {"completed": "ak", "failed": "nk", "retry": "nk", "dead": "dl"}
+COUNTER_BY_OUTCOME = {"completed": "ak", "failed": "nk", "retry": "rl", "dead": "dl"}
 
 
 @dataclass(slots=True)

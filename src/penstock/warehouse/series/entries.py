@@ -24,8 +24,13 @@ FieldValues = Iterable[dict[str, float | None]]
 """The JSON objects of one field, one per point."""
 
 COUNTER_COLUMNS = {
-    "throughput": {"enqueued": "enqueued", "dequeued": "dequeued", "completed": "acked"},
-    "failures": {"nack": "nacked", "dlq": "dead", "ttl_expired": "expired"},
+    "throughput": {
+        "enqueued": "enqueued",
+        "dequeued": "dequeued",
+        "completed": "acked",
+        "released": "released",
+    },
+    "failures": {"nack": "nacked", "dlq": "dead", "ttl_expired": "expired", "rate": "acked"},
 }
 SAMPLE_COLUMNS = {
     "latency": {
@@ -80,13 +85,13 @@ def build_entries(
     all events of its time were counted; null if that is unknown.
     """
     builders: dict[str, Callable[[], FieldValues]] = {
-        "throughput": lambda: _counters(points, "throughput"),
+        "throughput": lambda: _throughput(points),
         "queue_depth": lambda: _max_and_last(gauges, f"{prefix}depth"),
         "delayed": lambda: _max_and_last(gauges, f"{prefix}delayed"),
         "latency": lambda: _latency(window, points, gauges, prefix),
         "runtime": lambda: _runtime(points),
         "concurrency": lambda: _concurrency(gauges, prefix),
-        "failures": lambda: _counters(points, "failures"),
+        "failures": lambda: _failures(points),
     }
     field_values = [builders[name]() for name in fields]
     names = ("timestamp", *fields, "carried", "complete")
@@ -141,10 +146,25 @@ def to_json_numbers(values: Column) -> list[float | None]:
     return numbers
 
 
-def _counters(points: Points, field: str) -> FieldValues:
-    first, second, third = COUNTER_COLUMNS[field]
-    columns = (points.columns[name].tolist() for name in COUNTER_COLUMNS[field].values())
-    return [{first: a, second: b, third: c} for a, b, c in zip(*columns, strict=True)]
+def _throughput(points: Points) -> FieldValues:
+    columns = (points.columns[name].tolist() for name in COUNTER_COLUMNS["throughput"].values())
+    return [
+        {"enqueued": enqueued, "dequeued": dequeued, "completed": completed, "released": released}
+        for enqueued, dequeued, completed, released in zip(*columns, strict=True)
+    ]
+
+
+def _failures(points: Points) -> FieldValues:
+    """Return the failures, and the share of finished attempts that failed; null without attempts."""
+    nacked, dead, expired, acked = (points.columns[name] for name in COUNTER_COLUMNS["failures"].values())
+    failed = nacked.astype(np.int64) + dead.astype(np.int64)
+    attempts = failed + acked.astype(np.int64)
+    rate = np.where(attempts > 0, np.round(failed / np.maximum(attempts, 1), 4), ABSENT)
+    columns = (nacked.tolist(), dead.tolist(), expired.tolist(), to_json_numbers(rate))
+    return [
+        {"nack": nack, "dlq": dlq, "ttl_expired": ttl_expired, "rate": share}
+        for nack, dlq, ttl_expired, share in zip(*columns, strict=True)
+    ]
 
 
 def _runtime(points: Points) -> FieldValues:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.self_metrics.queue_metrics import QueueMetrics
+from penstock.broker.messages import AckRequest, MessageLease
+from penstock.broker.queues.pop import PopOptions
+from penstock.broker.self_metrics.queue_metrics import QueueMetrics, QueueTally
 from penstock.durable.queue_gauges import GaugeReader, QueueGauge
 from penstock.errors import DatabaseUnavailable
+from penstock.model import DEFAULT_SCOPE, Scope
 from penstock.streams.emitter import Emitter
 from tests.integration.broker.brokers import UNREACHABLE_REDIS_URL, Brokers, ack, payloads, pop, push
 from tests.waiting import wait_until_async
@@ -46,6 +51,22 @@ async def wait_for_pending_events(emitter: Emitter) -> None:
         return emitter.pending > 0
 
     await wait_until_async(has_pending, 10, "metric events wait")
+
+
+def observe_counters(brokers: Brokers) -> Callable[[], Awaitable[Counter[str]]]:
+    """Return a function that returns what the last started broker counted, over all queues and groups."""
+    _, metrics, _ = brokers.running[-1]
+    counters: Counter[str] = Counter()
+
+    def observe(scope: Scope, queue: str, group: str, tally: QueueTally) -> None:
+        counters.update(tally.counters)
+
+    async def flush() -> Counter[str]:
+        await metrics.flush()
+        return counters
+
+    metrics.observer = observe
+    return flush
 
 
 async def test_operations_are_as_fast_without_redis_as_without_metrics(brokers: Brokers) -> None:
@@ -112,3 +133,43 @@ async def test_metrics_may_be_started_and_stopped_twice(brokers: Brokers) -> Non
     await metrics.start()
     await metrics.stop()
     await metrics.stop()
+
+
+async def test_a_message_given_back_is_not_a_failed_attempt(brokers: Brokers) -> None:
+    broker = await brokers.start()
+    counters = observe_counters(brokers)
+    await push(broker, "a")
+    await ack(broker, await pop(broker), "retry")
+    await ack(broker, await pop(broker), "failed")
+    await ack(broker, await pop(broker))
+    assert await counters() == {"eq": 1, "dq": 3, "rl": 1, "nk": 1, "ak": 1}
+
+
+async def test_postgres_keeps_the_number_of_completed_messages_on_every_path(brokers: Brokers) -> None:
+    broker = await brokers.start()
+    counters = observe_counters(brokers)
+    _, _, database = brokers.running[-1]
+    for partition in ("a", "b", "c"):
+        await push(broker, *"1234567", partition=partition)
+    await ack(broker, await pop(broker, partition="a"))
+    popped = await pop(broker, batch=4, partition="a")
+    for message, status in zip(
+        reversed(popped.messages), ("completed", "failed", "retry", "dlq"), strict=True
+    ):
+        await ack(broker, replace(popped, messages=[message]), status)
+    popped = await pop(broker, batch=5, partition="b")
+    await ack(broker, replace(popped, messages=popped.messages[1:3]))
+    await ack(broker, replace(popped, messages=popped.messages[:1]), "failed")
+    lease = MessageLease.parse(popped.lease)
+    assert lease is not None
+    requests = [
+        AckRequest(m.partition_id, m.transaction_id, lease, status)
+        for m, status in zip(popped.messages[3:], ("completed", "retry"), strict=True)
+    ]
+    await broker.ack(DEFAULT_SCOPE, requests)
+    await broker.pop(DEFAULT_SCOPE, "q", "g", PopOptions(batch=100, max_partitions=10, auto_ack=True))
+    row = await database.fetchrow("SELECT sum(completed)::bigint AS completed FROM tallies")
+    assert row is not None
+    counted = await counters()
+    assert counted["ak"] > 7
+    assert row["completed"] == counted["ak"]

@@ -53,6 +53,7 @@ def test_a_point_has_the_inserted_counters_samples_and_gauges(
             nacked=1,
             dead=1,
             expired=1,
+            released=4,
             wait_ms=(0, 40, 110),
             run_ms=(30,),
         ),
@@ -63,7 +64,7 @@ def test_a_point_has_the_inserted_counters_samples_and_gauges(
     assert len(series["timeseries"]) == 360
     assert entries_by_time(series)[time_s // 5 * 5] == {
         "timestamp": datetime.fromtimestamp(time_s // 5 * 5, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"),
-        "throughput": {"enqueued": 3, "dequeued": 2, "completed": 2},
+        "throughput": {"enqueued": 3, "dequeued": 2, "completed": 2, "released": 4},
         "queue_depth": {"max": 9, "last": 4},
         "delayed": {"max": 7, "last": 5},
         "latency": {
@@ -75,7 +76,7 @@ def test_a_point_has_the_inserted_counters_samples_and_gauges(
         },
         "runtime": {"avg_ms": 30.0, "p95_ms": 30.0},
         "concurrency": {"max": 8, "limit": 10, "utilization_pct": 80.0},
-        "failures": {"nack": 1, "dlq": 1, "ttl_expired": 1},
+        "failures": {"nack": 1, "dlq": 1, "ttl_expired": 1, "rate": 0.5},
         "carried": False,
         "complete": None,
     }

@@ -139,6 +139,10 @@ BEGIN
                      FILTER (WHERE o.outcome IN ('failed', 'retry')), '{}'), v_now)
         INTO v_released
         FROM unnest(v_offsets, v_outcomes) AS o (message_offset, outcome);
+        IF 'completed' = ANY (v_outcomes) THEN
+            UPDATE tallies y SET completed = y.completed + cardinality(array_positions(v_outcomes, 'completed'))
+            WHERE (y.queue_id, y.group_id, y.slot) = (v_position.queue_id, v_position.group_id, tally_slot_v1());
+        END IF;
 
         RETURN QUERY
         SELECT array_agg(o.item), o.outcome, v_position.queue_id, v_position.queue, v_position.partition,

@@ -41,10 +41,10 @@ BEGIN
                           AND l.group_id = k.group_id AND l.transaction_id = k.transaction_id
     ), completed AS (
         SELECT m.partition_id, m.group_id,
-               range_agg(int8range(m.message_offset, m.message_offset + 1)) AS ranges
+               range_agg(int8range(m.message_offset, m.message_offset + 1)) AS ranges, count(*) AS completed
         FROM matched m WHERE m.message_offset IS NOT NULL GROUP BY m.partition_id, m.group_id
     ), new_state AS MATERIALIZED (
-        SELECT n.*, h.partition_id, h.group_id, h.queue_id, n.cursor - h.cursor AS messages
+        SELECT n.*, h.partition_id, h.group_id, h.queue_id, n.cursor - h.cursor AS messages, f.completed
         FROM leased_positions h
         JOIN completed f ON f.partition_id = h.partition_id AND f.group_id = h.group_id
         CROSS JOIN LATERAL next_position_state_v1(
@@ -56,10 +56,11 @@ BEGIN
                lease_id = s.lease_id, ready_at = s.ready_at
         FROM new_state s WHERE p.partition_id = s.partition_id AND p.group_id = s.group_id
     ), tally_rows AS (
-        INSERT INTO tallies AS t (queue_id, group_id, slot, messages)
-        SELECT s.queue_id, s.group_id, tally_slot_v1(), sum(s.messages) FROM new_state s
-        WHERE s.messages > 0 GROUP BY s.queue_id, s.group_id ORDER BY s.queue_id, s.group_id
-        ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = t.messages + excluded.messages
+        INSERT INTO tallies AS t (queue_id, group_id, slot, messages, completed)
+        SELECT s.queue_id, s.group_id, tally_slot_v1(), sum(s.messages), sum(s.completed) FROM new_state s
+        GROUP BY s.queue_id, s.group_id ORDER BY s.queue_id, s.group_id
+        ON CONFLICT (queue_id, group_id, slot) DO UPDATE
+        SET messages = t.messages + excluded.messages, completed = t.completed + excluded.completed
     )
     SELECT a.items, a.outcome, h.queue_id, h.queue, h.partition, h.group_name,
            s.partition_id IS NOT NULL AND s.lease_id IS NULL, (extract(epoch FROM p_now - h.leased_at) * 1000)::bigint

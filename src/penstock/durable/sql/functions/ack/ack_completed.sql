@@ -58,10 +58,11 @@ BEGIN
         RETURNING s.item, s.group_id,
                   (extract(epoch FROM coalesce(p_now, clock_timestamp()) - p.leased_at) * 1000)::bigint AS run_ms
     ), tally_rows AS (
-        INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
-        SELECT (SELECT g.queue_id FROM groups g WHERE g.id = s.group_id), s.group_id, tally_slot_v1(), count(*)
+        INSERT INTO tallies AS y (queue_id, group_id, slot, messages, completed)
+        SELECT (SELECT g.queue_id FROM groups g WHERE g.id = s.group_id), s.group_id, tally_slot_v1(), count(*), count(*)
         FROM acked s GROUP BY s.group_id ORDER BY 1, 2
-        ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
+        ON CONFLICT (queue_id, group_id, slot) DO UPDATE
+        SET messages = y.messages + excluded.messages, completed = y.completed + excluded.completed
     )
     SELECT array_agg(s.item::int), array_agg(s.run_ms) INTO items, run_ms FROM acked s;
     RETURN NEXT;

@@ -206,10 +206,14 @@ BEGIN
         -- By ctid: the row is locked, so its ctid cannot change, and no plan can turn this into a search.
         FROM taken t WHERE p.ctid = t.row_id
     ), tally_rows AS (
-        INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
-        SELECT v_queue.id, p_group_id, tally_slot_v1(), sum(t.next_cursor - t.cursor) FROM taken t
+        INSERT INTO tallies AS y (queue_id, group_id, slot, messages, completed)
+        SELECT v_queue.id, p_group_id, tally_slot_v1(), sum(t.next_cursor - t.cursor),
+               sum(t.tail - t.head - (SELECT coalesce(sum(upper(r) - lower(r)), 0)
+                                      FROM unnest(t.finished * int8multirange(int8range(t.head, t.tail))) r))
+        FROM taken t
         WHERE p_auto_ack HAVING sum(t.next_cursor - t.cursor) > 0
-        ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
+        ON CONFLICT (queue_id, group_id, slot) DO UPDATE
+        SET messages = y.messages + excluded.messages, completed = y.completed + excluded.completed
     )
     SELECT t.request, t.partition_id, t.name, t.head, t.tail, v_expires_at, s.first_offset, s.created_at,
            s.message_ids, s.transaction_ids, s.trace_ids, s.payloads, t.finished, t.next_attempts
