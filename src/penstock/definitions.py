@@ -20,6 +20,10 @@ TIME_WIRE = "t"
 PACK_WIRE = "p"
 """The wire name of a pack: the only field of a stream entry that holds many events."""
 
+LOST_WIRE, LOST_SINCE_WIRE = "lost", "since"
+"""The wire names of an entry that reports lost events instead of an event: their number, and the time of the
+first one in ms. Its `t` is the time of the last one."""
+
 MAX_WIRE_NAME_LENGTH = 7
 """The pipeline compares wire names up to this length as 64-bit integers."""
 
@@ -99,11 +103,13 @@ class MetricDefinition:
             *(m.wire for m in (*self.dimensions, *self.counters, *self.gauges, *self.samples)),
         ]
         object.__setattr__(self, "wire_names", frozenset(wire.encode() for wire in wires))
-        is_invalid = PACK_WIRE in wires or max(map(len, wires)) > MAX_WIRE_NAME_LENGTH
+        is_invalid = bool({PACK_WIRE, LOST_WIRE, LOST_SINCE_WIRE} & set(wires))
+        is_invalid |= max(map(len, wires)) > MAX_WIRE_NAME_LENGTH
         if is_invalid or len(set(wires)) != len(wires):
             raise ValueError(
-                f"metric {self.name}: wire names must differ, must not be {TIME_WIRE} (the event's time) or "
-                f"{PACK_WIRE} (a pack of events) and have at most {MAX_WIRE_NAME_LENGTH} letters"
+                f"metric {self.name}: wire names must differ, must not be {TIME_WIRE} (the event's time), "
+                f"{PACK_WIRE} (a pack of events), {LOST_WIRE} or {LOST_SINCE_WIRE} (lost events) and have at "
+                f"most {MAX_WIRE_NAME_LENGTH} letters"
             )
         for rollup in self.rollups:
             names = [dimension.name for dimension in self.dimensions]

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from penstock.definitions import MetricDefinition
 
-NOTE_COLUMNS = ("kind", "shard", "label", "example")
+NOTE_COLUMNS = ("kind", "shard", "label", "example", "began_ms")
 
 
 def landing_columns(definition: MetricDefinition) -> list[str]:

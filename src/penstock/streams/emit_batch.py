@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import msgpack
 
-from penstock.definitions import TIME_WIRE, MetricDefinition
+from penstock.definitions import LOST_WIRE, TIME_WIRE, MetricDefinition
 from penstock.shards import shard_of
 from penstock.streams.packing import MAX_EVENTS_PER_PACK, Fields, pack
 
@@ -38,7 +38,8 @@ EntryContent = bytes | list[str | int]
 class ScriptCall(NamedTuple):
     keys: list[str]
     arguments: list[bytes | int]
-    events_per_entry: list[int]
+    entries: list[tuple[MetricDefinition, int]]
+    """The metric of each entry, and the number of its events; 0 for a report of lost events."""
 
 
 def build_script_call(
@@ -62,7 +63,7 @@ def build_script_call(
     entries: list[list[str | int]] = []
     stream_limits: list[bytes | int] = []
     payloads: list[bytes | int] = []
-    events_per_entry: list[int] = []
+    events_of_entries: list[tuple[MetricDefinition, int]] = []
     first_payload = 4 + 2 * len(streams)
     for stream_number, (definition, stream_events) in enumerate(streams.values(), 1):
         stream_limits += (definition.max_stream_length, definition.max_stream_bytes)
@@ -72,7 +73,8 @@ def build_script_call(
                 payloads.append(content)
             else:
                 entries.append([stream_number, *content])
-            events_per_entry.append(size)
+            is_report = not isinstance(content, bytes) and content[0] == LOST_WIRE
+            events_of_entries.append((definition, 0 if is_report else size))
     arguments: list[bytes | int] = [
         number,
         MARK_TTL_S,
@@ -80,7 +82,7 @@ def build_script_call(
         *stream_limits,
         *payloads,
     ]
-    return ScriptCall([mark_key, *streams], arguments, events_per_entry)
+    return ScriptCall([mark_key, *streams], arguments, events_of_entries)
 
 
 def _build_entries(

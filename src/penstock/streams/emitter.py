@@ -2,7 +2,8 @@
 
 `emit` puts an event into a bounded buffer and returns. A background task writes the buffered events, one
 script call per batch. While Redis is unreachable the events wait; when the buffer is full, the oldest event
-is dropped and counted.
+is dropped and counted. The next batch reports how many events were dropped and of which time, so that the
+series of that time are marked as incomplete.
 
 **A batch enters the streams once.** The script also stores the batch's number under this emitter's own key,
 and does nothing if it finds the number there. So a batch whose response was lost can be sent again.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from importlib import resources
 from itertools import count
 
@@ -31,6 +32,7 @@ from penstock.config import mask_url
 from penstock.definitions import ENABLED_KEY, MetricDefinition
 from penstock.ids import new_id
 from penstock.streams.emit_batch import MIN_EVENTS_TO_PACK, PendingEvent, build_script_call
+from penstock.streams.emitter_losses import EmitterLosses
 from penstock.streams.packing import Fields
 
 logger = logging.getLogger(__name__)
@@ -76,6 +78,8 @@ class Emitter:
         self._min_events_to_pack = min_events_to_pack
         self._events: deque[PendingEvent] = deque()
         self._batch: list[PendingEvent] = []
+        self._losses = EmitterLosses()
+        self._loss_reports: list[PendingEvent] = []
         self._batch_number = 0
         self._mark_key = f"penstock:emitter:{new_id()}"
         self._round_robin = count()
@@ -134,8 +138,9 @@ class Emitter:
         if self.pending >= self._buffer_size:
             self.dropped += 1
             if not self._events:  # the batch in flight fills the buffer, and Redis may have executed it
+                self._losses.add((definition, fields, shard_key, int(time.time() * 1000)))
                 return
-            self._events.popleft()
+            self._losses.add(self._events.popleft())
         self._events.append((definition, fields, shard_key, int(time.time() * 1000)))
         self._wake.set()
 
@@ -179,12 +184,13 @@ class Emitter:
         self._connect()
         if not self._batch:
             self._batch = [self._events.popleft() for _ in range(min(MAX_BATCH_EVENTS, len(self._events)))]
+            self._loss_reports = self._losses.take_reports()
             self._batch_number += 1
         try:
             call = build_script_call(
                 self._mark_key,
                 self._batch_number,
-                self._batch,
+                [*self._loss_reports, *self._batch],
                 lambda: next(self._round_robin),
                 self._min_events_to_pack,
             )
@@ -192,18 +198,33 @@ class Emitter:
             # A caller emitted an invalid event. A retry would fail too, and later events must be written.
             logger.exception("%d metric events could not be encoded and are dropped", len(self._batch))
             self.dropped += len(self._batch)
-            self._batch = []
+            for event in self._batch:
+                self._losses.add(event)
+            self._losses.restore(self._loss_reports)
+            self._batch, self._loss_reports = [], []
             return
         refused_entries, first_error = await self._script(keys=call.keys, args=call.arguments)
-        refused = sum(call.events_per_entry[number - 1] for number in refused_entries)
-        if refused:
+        refused = 0
+        if refused_entries:
+            refused = self._restore_refused([call.entries[number - 1] for number in refused_entries])
             # For example, the key of the stream holds another type. A retry would fail too.
             logger.error(
                 "Redis refused %d metric events: %s", refused, first_error.decode("utf-8", "replace")
             )
         self.dropped += refused
         self.emitted += len(self._batch) - refused
-        self._batch = []
+        self._batch, self._loss_reports = [], []
+
+    def _restore_refused(self, entries: list[tuple[MetricDefinition, int]]) -> int:
+        """Record refused entries as lost; return how many events they hold. A report is not an event."""
+        counts: Counter[str] = Counter()
+        refused_reports = {definition.name for definition, events in entries if not events}
+        for definition, events in entries:
+            if events:
+                counts[definition.name] += events
+        self._losses.add_refused(self._batch, counts)
+        self._losses.restore([event for event in self._loss_reports if event[0].name in refused_reports])
+        return counts.total()
 
     async def _read_switch(self) -> None:
         # The client may turn a cancellation during connect into another error, so check `_stopping` too.

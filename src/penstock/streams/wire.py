@@ -1,6 +1,6 @@
 """The format of metric events on a stream, and the reference reader, entry by entry.
 
-An entry holds one event, or many packed events (see `packing`).
+An entry holds one event, many packed events (see `packing`), or the report of an emitter that it lost events.
 
 This reader is the specification. The pipeline has a faster reader for the usual entries and passes the
 unusual ones to this one; a property test compares the two. An entry that cannot be counted is rejected with
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from penstock.definitions import PACK_WIRE, MetricDefinition
+from penstock.definitions import LOST_SINCE_WIRE, LOST_WIRE, PACK_WIRE, TIME_WIRE, MetricDefinition
 from penstock.streams.packing import InvalidPackError, packed_payload, unpack
 from penstock.streams.positions import parse_entry_id
 
@@ -29,6 +29,8 @@ MAX_TIME_MS = (1 << 41) - 1
 
 EXAMPLE_LENGTH = 500
 
+_LOST_NAME = LOST_WIRE.encode()
+
 
 class RejectionReason(StrEnum):
     """Why an entry was not counted."""
@@ -43,6 +45,8 @@ class RejectionReason(StrEnum):
     NOTHING_MEASURED = "nothing_measured"
     BROKEN_PACK = "broken_pack"
     """Counts as one rejected event, however many events the entry held."""
+    DROPPED = "dropped"
+    """Never written to a stream: the buffer of the emitter was full, or Redis refused the event."""
     TRIMMED = "trimmed"
     """Never read: the stream was trimmed before the pipeline read the entry."""
     STREAM_REPLACED = "stream_replaced"
@@ -64,6 +68,15 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class LostEvents:
+    """An emitter's report that it dropped events whose times lie between the two, inclusively."""
+
+    events: int
+    since_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class RejectedEvent:
     """An event that is not counted, and the beginning of its text."""
 
@@ -79,7 +92,7 @@ class _RejectedError(Exception):
 
 def read_events(
     definition: MetricDefinition, entry_id: bytes, pairs: list[tuple[bytes, bytes]]
-) -> list[Event | RejectedEvent]:
+) -> list[Event | LostEvents | RejectedEvent]:
     """Return the events of one stream entry, single or packed, in order."""
     payload = packed_payload(pairs)
     if payload is None:
@@ -93,8 +106,8 @@ def read_events(
 
 def read_entry(
     definition: MetricDefinition, entry_id: bytes, pairs: list[tuple[bytes, bytes]]
-) -> Event | RejectedEvent:
-    """Return the event of a single entry, or why it is rejected. Undeclared fields are ignored."""
+) -> Event | LostEvents | RejectedEvent:
+    """Return the content of a single entry, or why it is rejected. Undeclared fields are ignored."""
     return _read_event(definition, entry_id, pairs)
 
 
@@ -109,8 +122,10 @@ def _read_event(
     entry_id: bytes,
     pairs: list[tuple[bytes, bytes]],
     index: int | None = None,
-) -> Event | RejectedEvent:
+) -> Event | LostEvents | RejectedEvent:
     try:
+        if any(name == _LOST_NAME for name, _ in pairs):
+            return _decode_lost_events(entry_id, dict(pairs))
         return _decode_event(definition, entry_id, pairs, index or 0)
     except _RejectedError as rejection:
         location = entry_id.decode() if index is None else f"{entry_id.decode()}#{index}"
@@ -155,6 +170,18 @@ def _decode_event(
     if not max(0, id_ms - MAX_LATENESS_MS) <= at_ms <= min(id_ms + MAX_AHEAD_MS, MAX_TIME_MS):
         raise _RejectedError(RejectionReason.BAD_TIME)
     return Event(id_ms, id_sequence, at_ms, tuple(dimensions), counters, gauges, samples, index)
+
+
+def _decode_lost_events(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LostEvents:
+    id_ms = parse_entry_id(entry_id.decode())[0]
+    events = _parse_number(fields[_LOST_NAME])
+    until_ms = _parse_number(fields[TIME_WIRE.encode()]) if TIME_WIRE.encode() in fields else id_ms
+    since_ms = _parse_number(fields.get(LOST_SINCE_WIRE.encode(), b"%d" % until_ms))
+    if events < 0:
+        raise _RejectedError(RejectionReason.NEGATIVE_COUNT)
+    if not 0 <= since_ms <= until_ms <= min(id_ms + MAX_AHEAD_MS, MAX_TIME_MS):
+        raise _RejectedError(RejectionReason.BAD_TIME)
+    return LostEvents(events, since_ms, until_ms)
 
 
 def _parse_number(text: bytes) -> int:

@@ -37,17 +37,26 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 
 async def read_all_events(redis: Redis, metric: MetricDefinition) -> list[dict[bytes, bytes]]:
-    """Return the fields of all events, of packed and single entries."""
+    """Return the fields of all events, of packed and single entries, without reports of lost events."""
     events: list[dict[bytes, bytes]] = []
     for key in metric.stream_keys:
         for _, fields in await read_entries(redis, key):
             payload = packed_payload(list(fields.items()))
             events += [fields] if payload is None else [dict(pairs) for pairs in unpack(payload)]
-    return events
+    return [fields for fields in events if b"lost" not in fields]
 
 
 async def read_entries(redis: Redis, key: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
     return cast("list[tuple[bytes, dict[bytes, bytes]]]", await redis.xrange(key))
+
+
+async def read_loss_reports(redis: Redis, metric: MetricDefinition) -> list[dict[str, int]]:
+    return [
+        {name.decode(): int(value) for name, value in fields.items()}
+        for key in metric.stream_keys
+        for _, fields in await read_entries(redis, key)
+        if b"lost" in fields
+    ]
 
 
 async def test_an_event_is_added_to_the_stream_of_its_shard_key(
@@ -199,10 +208,13 @@ async def test_a_full_buffer_drops_the_oldest_and_counts_it(
 ) -> None:
     emitter = Emitter(redis_url, buffer=10)
     for number in range(25):
-        emitter.emit(metric, {"eq": number}, shard_key="one")
+        emitter.emit(metric, {"eq": number, "t": 1_790_000_000_000 + number}, shard_key="one")
     assert (emitter.pending, emitter.dropped) == (10, 15)
     emitter.start()
     await emitter.stop(5)
+    assert await read_loss_reports(redis, metric) == [
+        {"lost": 15, "since": 1_790_000_000_000, "t": 1_790_000_000_014}
+    ]
     assert [int(fields[b"eq"]) for fields in await read_all_events(redis, metric)] == list(range(15, 25))
     assert (emitter.emitted, emitter.dropped) == (10, 15)
 
@@ -248,6 +260,25 @@ async def test_a_refused_event_does_not_affect_other_events(
     await emitter.stop(5)
     assert await redis.xlen(valid_stream) == 3
     assert (emitter.emitted, emitter.dropped) == (3, 3)
+
+
+async def test_refused_events_are_reported_once_redis_accepts_events_again(
+    redis_url: str, redis: Redis, metric: MetricDefinition
+) -> None:
+    for key in metric.stream_keys:
+        await redis.set(key, "not a stream")
+    emitter = Emitter(redis_url, buffer=3)
+    for number in range(5):
+        emitter.emit(metric, {"eq": number, "t": 1_790_000_000_000 + number})
+    emitter.start()
+    await wait_until_async(lambda: _value(emitter.dropped == 5), 10, "all events are refused or dropped")
+    await redis.delete(*metric.stream_keys)
+    emitter.emit(metric, {"eq": 5, "t": 1_790_000_000_005})
+    await emitter.stop(5)
+    assert await read_loss_reports(redis, metric) == [
+        {"lost": 5, "since": 1_790_000_000_000, "t": 1_790_000_000_004}
+    ]
+    assert (emitter.emitted, emitter.dropped) == (1, 5)
 
 
 async def test_an_invalid_event_does_not_stop_emission(

@@ -41,10 +41,9 @@ from penstock.pipeline.source.batch_rows import (
 from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
 from penstock.streams.batch_lock import BatchMark, batch_mark_key, begin_batch
 from penstock.streams.positions import TRANSIENT_REDIS_ERRORS, Position, write_positions
-from penstock.streams.wire import RejectionReason
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import SET_ASIDE_TABLE, landing_table
-from penstock.warehouse.series.completeness import read_newest_event_s
+from penstock.warehouse.series.completeness import LOSS_REASONS, read_newest_event_s
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +204,7 @@ class ClickHouseSink:
                 {"metric": self._definition.name},
             )
             counts = {row["reason"]: int(row["events"]) for row in rows}
-            self.state.lost = counts.pop(RejectionReason.TRIMMED.value, 0)
+            self.state.lost = sum(counts.pop(reason, 0) for reason in LOSS_REASONS)
             self.state.rejected = sum(counts.values())
             self.state.freshness = read_newest_event_s(self._warehouse, self._definition)
 
@@ -230,12 +229,14 @@ class ClickHouseSink:
 
     def _set_aside_rows(self, notes: pa.Table) -> pa.Table:
         keys = self._definition.stream_keys
+        began_at = notes["began_ms"].cast(pa.timestamp("ms", "UTC")).cast(notes["at"].type)
         return pa.table(
             {
                 "metric": pa.repeat(self._definition.name, notes.num_rows),
                 "reason": notes["label"],
                 "stream": pa.array([keys[shard] for shard in notes["shard"].to_pylist()]),
                 "at": notes["at"],
+                "began_at": pc.coalesce(began_at, notes["at"]),
                 "events": notes["events"],
                 "example": notes["example"],
             }

@@ -32,6 +32,7 @@ from penstock.pipeline.source.range_parts import PartCounts, combine_parts
 from penstock.pipeline.source.rows import ABSENT, NumberLists, Rows
 from penstock.pipeline.source.stream_range import RangeContent, StreamRange
 from penstock.streams.positions import parse_entry_id
+from penstock.streams.watermark import MAX_EMIT_DELAY_S
 from penstock.streams.wire import RejectionReason
 
 POINT_KIND, SET_ASIDE_KIND, POSITION_KIND, PART_KIND = "point", "set_aside", "position", "range_part"
@@ -40,7 +41,10 @@ UNKNOWN_RANK = -1
 
 
 class _Note(TypedDict):
-    """A row that is not a point. What `label`, `events` and `example` hold depends on the kind."""
+    """A row that is not a point. What `label`, `events` and `example` hold depends on the kind.
+
+    Set-aside events lie between `began_ms` (null: as `at_ms`) and `at_ms`.
+    """
 
     kind: str
     shard: int
@@ -48,6 +52,7 @@ class _Note(TypedDict):
     events: int
     example: str
     at_ms: int | None
+    began_ms: int | None
 
 
 def batch_schema(definition: MetricDefinition) -> StructType:
@@ -57,6 +62,7 @@ def batch_schema(definition: MetricDefinition) -> StructType:
         StructField("shard", IntegerType(), False),
         StructField("label", StringType()),
         StructField("example", StringType()),
+        StructField("began_ms", LongType()),
         *(StructField(dimension.name, StringType()) for dimension in definition.dimensions),
         StructField("at_ms", LongType()),
         StructField("events", LongType()),
@@ -85,6 +91,18 @@ def build_batches(
     notes = [
         _note(SET_ASIDE_KIND, stream_range.shard, reason.value, count, content.examples[reason], end_ms)
         for reason, count in sorted(content.set_aside.items())
+    ]
+    notes += [
+        _note(
+            SET_ASIDE_KIND,
+            stream_range.shard,
+            RejectionReason.DROPPED,
+            lost.events,
+            f"{lost.events} events that a broker could not write to Redis",
+            lost.until_ms,
+            lost.since_ms,
+        )
+        for lost in content.lost
     ]
     if stream_range.part_count == 1:
         notes += _range_notes(stream_range.shard, stream_range.start, stream_range.end, [content.counts])
@@ -120,18 +138,32 @@ def combine_range_parts(table: pa.Table) -> pa.Table:
 def _range_notes(shard: int, start: str, end: str, parts: list[PartCounts]) -> list[_Note]:
     """Return the rows about a whole range: the entries missing from it, and its position."""
     whole, end_ms, notes = combine_parts(parts), parse_entry_id(end)[0], []
+    gap_start_ms, gap_end_ms = whole.gap_ms or (parse_entry_id(start)[0], end_ms)
+    # An event enters its stream some time after its own time.
+    interval = (gap_end_ms, max(0, gap_start_ms - int(MAX_EMIT_DELAY_S * 1000)))
     if whole.lost:
         example = f"{whole.lost} entries after {start}, each of one event or of many"
-        notes.append(_note(SET_ASIDE_KIND, shard, RejectionReason.TRIMMED, whole.lost, example, end_ms))
+        notes.append(_note(SET_ASIDE_KIND, shard, RejectionReason.TRIMMED, whole.lost, example, *interval))
+    elif whole.gap_ms is not None and not whole.entries:
+        example = f"all entries after {start}; their number is part of the next loss of this stream"
+        notes.append(_note(SET_ASIDE_KIND, shard, RejectionReason.TRIMMED, 0, example, *interval))
     if whole.stream_replaced:
         example = f"{parts[0].range_end_rank} entries where there had been {parts[0].range_start_rank}"
-        notes.append(_note(SET_ASIDE_KIND, shard, RejectionReason.STREAM_REPLACED, 0, example, end_ms))
+        notes.append(_note(SET_ASIDE_KIND, shard, RejectionReason.STREAM_REPLACED, 0, example, *interval))
     rank = UNKNOWN_RANK if whole.reached_rank is None else whole.reached_rank
     notes.append(_note(POSITION_KIND, shard, end, rank, str(whole.entries), None))
     return notes
 
 
-def _note(kind: str, shard: int, label: str, events: int, example: str, at_ms: int | None) -> _Note:
+def _note(
+    kind: str,
+    shard: int,
+    label: str,
+    events: int,
+    example: str,
+    at_ms: int | None,
+    began_ms: int | None = None,
+) -> _Note:
     return {
         "kind": kind,
         "shard": shard,
@@ -139,6 +171,7 @@ def _note(kind: str, shard: int, label: str, events: int, example: str, at_ms: i
         "events": events,
         "example": example,
         "at_ms": at_ms,
+        "began_ms": began_ms,
     }
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from penstock.definitions import MetricDefinition
 from penstock.pipeline.source.rows import Rows, concatenate, events_to_rows
-from penstock.streams.wire import Event, RejectedEvent, RejectionReason, read_events
+from penstock.streams.wire import Event, LostEvents, RejectedEvent, RejectionReason, read_events
 
 Entry = tuple[bytes, list[tuple[bytes, bytes]]]
 """An entry id, and pairs of field name and value."""
@@ -19,7 +19,10 @@ Entry = tuple[bytes, list[tuple[bytes, bytes]]]
 
 @dataclass(slots=True)
 class EntryChunk:
-    """Rows to count, and per reason the number of events that were set aside, with one example."""
+    """Rows to count, and per reason the number of events that were set aside, with one example.
+
+    `lost` are the reports of emitters about events that they dropped.
+    """
 
     rows: Rows
     entries: int = 0
@@ -27,9 +30,12 @@ class EntryChunk:
     last_id: bytes | None = None
     set_aside: Counter[RejectionReason] = field(default_factory=Counter)
     examples: dict[RejectionReason, str] = field(default_factory=dict)
+    lost: list[LostEvents] = field(default_factory=list)
 
 
-def build_chunk(definition: MetricDefinition, results: Iterable[Event | RejectedEvent]) -> EntryChunk:
+def build_chunk(
+    definition: MetricDefinition, results: Iterable[Event | LostEvents | RejectedEvent]
+) -> EntryChunk:
     """Collect the events, and count those that were set aside."""
     events: list[Event] = []
     chunk = EntryChunk(events_to_rows(definition, ()))
@@ -37,6 +43,8 @@ def build_chunk(definition: MetricDefinition, results: Iterable[Event | Rejected
         if isinstance(result, RejectedEvent):
             chunk.set_aside[result.reason] += 1
             chunk.examples.setdefault(result.reason, result.example)
+        elif isinstance(result, LostEvents):
+            chunk.lost.append(result)
         else:
             events.append(result)
     chunk.rows = events_to_rows(definition, events)
@@ -61,4 +69,5 @@ def join_chunks(chunks: Sequence[EntryChunk]) -> EntryChunk:
     for chunk in chunks:
         joined.set_aside += chunk.set_aside
         joined.examples = {**chunk.examples, **joined.examples}
+        joined.lost += chunk.lost
     return joined

@@ -32,6 +32,14 @@ class PartCounts:
     """How many of its own entries the part had read when it learned the rank."""
     reached_rank: int | None = None
     """Rank of the end of the part, if known."""
+    gap_ms: tuple[int, int] | None = None
+    """The times of the stream ids between which entries may be missing."""
+
+    @property
+    def may_miss_entries(self) -> bool:
+        """Whether the part, if it is the whole range, lacks entries or has none."""
+        whole = combine_parts([self])
+        return bool(whole.lost) or whole.stream_replaced or not whole.entries
 
     def add_entries(self, entries: int) -> None:
         """Count entries that were read."""
@@ -57,15 +65,19 @@ class RangeCounts(NamedTuple):
     """Rank of the end of the range, if it can be computed."""
     stream_replaced: bool
     """The stream was replaced: its end has a lower rank than the start of the range."""
+    gap_ms: tuple[int, int] | None
+    """The times of the stream ids between which entries may be missing."""
 
 
 def combine_parts(parts: Sequence[PartCounts]) -> RangeCounts:
     """Return the counts of the range whose parts these are, in order."""
     first, entries = parts[0], sum(part.entries for part in parts)
     start, end = first.range_start_rank, first.range_end_rank
+    gaps = [part.gap_ms for part in parts if part.gap_ms is not None]
+    gap_ms = (min(gap[0] for gap in gaps), max(gap[1] for gap in gaps)) if gaps else None
     if end is not None:
         missing = 0 if start is None else max(0, end - start - entries)
-        return RangeCounts(entries, missing, end, start is not None and end < start)
+        return RangeCounts(entries, missing, end, start is not None and end < start, gap_ms)
     lost, rank = first.lost, first.reached_rank
     for part in parts[1:]:
         lost += part.lost
@@ -75,4 +87,4 @@ def combine_parts(parts: Sequence[PartCounts]) -> RangeCounts:
             rank = part.reached_rank
         elif rank is not None:
             rank += part.entries
-    return RangeCounts(entries, lost, rank, False)
+    return RangeCounts(entries, lost, rank, False, gap_ms)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -28,7 +28,7 @@ from penstock.pipeline.source.range_parts import PartCounts
 from penstock.pipeline.source.resp_columns import read_xrange_reply
 from penstock.pipeline.source.rows import Rows, concatenate
 from penstock.streams.positions import parse_entry_id
-from penstock.streams.wire import RejectionReason
+from penstock.streams.wire import LostEvents, RejectionReason
 
 MIN_CHUNK_ENTRIES = 10
 FOLD_AGAIN_ROWS = 50_000
@@ -75,6 +75,8 @@ class RangeContent:
     rows: Rows | None = None
     set_aside: Counter[RejectionReason] = field(default_factory=Counter)
     examples: dict[RejectionReason, str] = field(default_factory=dict)
+    lost: list[LostEvents] = field(default_factory=list)
+    """Reports of emitters about events that they dropped."""
 
 
 class RawConnection:
@@ -141,6 +143,7 @@ def read_range(
     pending: list[Rows] = []
     fold_again_rows = FOLD_AGAIN_ROWS
     after, complete, chunk_size = stream_range.start, False, _ChunkSize(limits)
+    gaps: list[_Gap] = []
     while not complete:
         if stream_range.end_rank is not None:
             chunk, complete = _read_chunk(connection, definition, stream_range, after, chunk_size)
@@ -153,6 +156,8 @@ def read_range(
         counts.add_entries(chunk.entries)
         content.set_aside += chunk.set_aside
         content.examples = {**chunk.examples, **content.examples}
+        content.lost += chunk.lost
+        gaps.append(_Gap(after, chunk.first_id.decode() if chunk.first_id else None))
         if len(chunk.rows):
             if write_events is not None:
                 write_events(chunk.rows)
@@ -164,7 +169,32 @@ def read_range(
         after = chunk.last_id.decode() if chunk.last_id else after
     if pending:
         content.rows = fold(concatenate(pending), definition.bucket_ms) if len(pending) > 1 else pending[0]
+    if stream_range.part_count > 1 or counts.may_miss_entries:
+        counts.gap_ms = _find_gap(connection.client, stream_range, gaps)
     return content
+
+
+class _Gap(NamedTuple):
+    """Ids between which entries may be missing: the last one before, and the first one that survived."""
+
+    after: str
+    first: str | None
+
+
+def _find_gap(client: Redis, stream_range: StreamRange, gaps: Sequence[_Gap]) -> tuple[int, int] | None:
+    """Return the times between which entries may have been trimmed; None if trimming has not reached the
+    range.
+
+    Trimming removes the oldest entries first. So nothing is missing before an entry that is younger than the
+    oldest one.
+    """
+    _, oldest_id = _removed_and_oldest(client, stream_range.key)
+    oldest = None if oldest_id is None else parse_entry_id(oldest_id)
+    ends = [(gap, parse_entry_id(gap.first or stream_range.end)) for gap in gaps]
+    reached = [(gap, end) for gap, end in ends if oldest is None or end <= oldest]
+    if not reached:
+        return None
+    return min(parse_entry_id(gap.after)[0] for gap, _ in reached), max(end[0] for _, end in reached)
 
 
 class _ChunkSize:

@@ -1,17 +1,25 @@
-"""Completeness of a series: the newest counted event, and the events that were never counted."""
+"""Completeness of a series: the newest counted event, and the events that were never counted.
+
+Lost events have no time of their own, only an interval in which they happened. No point that overlaps such an
+interval is complete.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypedDict
 
+import numpy as np
+
 from penstock.clock import iso, to_utc
 from penstock.definitions import MetricDefinition
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import FRESHNESS_TABLE, SET_ASIDE_TABLE
+from penstock.warehouse.series.native_format import Column
 from penstock.warehouse.series.window import SeriesWindow
 
-TRIMMED, STREAM_REPLACED = "trimmed", "stream_replaced"
+LOSS_REASONS = ("dropped", "trimmed")
+STREAM_REPLACED = "stream_replaced"
 """Reasons in the table of set-aside events; every other reason means that an event could not be read."""
 
 
@@ -28,19 +36,29 @@ class CompletenessResponse(TypedDict):
 class Completeness:
     """The completeness of a whole metric, not of one queue: the queue of an uncounted event is unknown.
 
-    `newest_ms` is the time of the newest counted event. `lost` is the number of events that were trimmed from
-    a stream unread, `rejected` that of unreadable events, and `replaced` that of replaced streams, each of
-    which loses an unknown number of events. The last three cover the window and are kept for 31 days.
+    `newest_ms` is the time of the newest counted event. `lost` is the number of events that were dropped by
+    an emitter or trimmed from a stream unread, `rejected` that of unreadable events, and `replaced` that of
+    replaced streams, each of which loses an unknown number of events. The three cover all intervals that
+    overlap the window and are kept for 31 days. `has_loss` says for each point whether one overlaps it.
     """
 
     newest_ms: int | None
     lost: int
     rejected: int
     replaced: int
+    has_loss: Column
 
     @property
     def freshness(self) -> str | None:
         return None if self.newest_ms is None else iso(to_utc(self.newest_ms / 1000))
+
+    def of_points(self, window: SeriesWindow, counted_until_s: float | None) -> list[bool | None]:
+        """Return for each point whether all events of its time were counted; null if that is unknown."""
+        if counted_until_s is None:
+            return [False if lost else None for lost in self.has_loss.tolist()]
+        ends = np.array(window.buckets) + window.step_s
+        complete: list[bool | None] = ((ends <= counted_until_s) & ~self.has_loss).tolist()
+        return complete
 
     def to_response(self, counted_until_s: float | None) -> CompletenessResponse:
         """Return the JSON fields. All events up to `counted_until_s` were counted; None means unknown."""
@@ -55,18 +73,33 @@ class Completeness:
 def read_completeness(
     warehouse: Warehouse, definition: MetricDefinition, window: SeriesWindow
 ) -> Completeness:
-    """Read the completeness of a window in one round trip."""
-    row = warehouse.query_columns(
-        f"SELECT (SELECT max(newest_ms) FROM {FRESHNESS_TABLE} WHERE metric = {{metric:String}}) AS newest, "
-        f"sumIf(events, reason = '{TRIMMED}') AS lost, "
-        f"sumIf(events, reason NOT IN ('{TRIMMED}', '{STREAM_REPLACED}')) AS rejected, "
-        f"countIf(reason = '{STREAM_REPLACED}') AS replaced FROM {SET_ASIDE_TABLE} "
-        f"WHERE metric = {{metric:String}} "
-        f"AND at >= toDateTime({window.start_s}, 'UTC') AND at < toDateTime({window.end_s}, 'UTC')",
+    """Read the completeness of a window in one round trip.
+
+    ClickHouse merges the intervals that end in the same point, so there are about as many rows as points at
+    most. One more row has the newest event.
+    """
+    loss = f"reason IN {(*LOSS_REASONS, STREAM_REPLACED)}"
+    columns = warehouse.query_columns(
+        f"SELECT max(newest_ms) AS newest, toInt64(0) AS ends, toInt64(-1) AS begins, toUInt64(0) AS lost, "
+        f"toUInt64(0) AS rejected, toUInt64(0) AS replaced "
+        f"FROM {FRESHNESS_TABLE} WHERE metric = {{metric:String}} UNION ALL "
+        f"SELECT toUInt64(0), toInt64(intDiv(toUnixTimestamp(at), {window.step_s})) AS point, "
+        f"if({loss}, toInt64(min(toUnixTimestamp(began_at))), toInt64(-1)), "
+        f"sumIf(events, reason IN {LOSS_REASONS}), sumIf(events, NOT {loss}), "
+        f"countIf(reason = '{STREAM_REPLACED}') FROM {SET_ASIDE_TABLE} "
+        f"WHERE metric = {{metric:String}} AND at >= toDateTime({window.start_s}, 'UTC') "
+        f"AND began_at < toDateTime({window.end_s}, 'UTC') GROUP BY point, {loss}",
         {"metric": definition.name},
     )
-    newest, *counts = (int(row[name][0]) for name in ("newest", "lost", "rejected", "replaced"))
-    return Completeness(newest or None, *counts)
+    newest, lost, rejected, replaced = (
+        int(columns[name].sum()) for name in ("newest", "lost", "rejected", "replaced")
+    )
+    has_loss = np.zeros(len(window.buckets), dtype=np.bool_)
+    for end, begins_s in zip(columns["ends"].tolist(), columns["begins"].tolist(), strict=True):
+        if begins_s >= 0:
+            first = max(0, (begins_s - window.start_s) // window.step_s)
+            has_loss[first : end - window.start_s // window.step_s + 1] = True
+    return Completeness(newest or None, lost, rejected, replaced, has_loss)
 
 
 def read_newest_event_s(warehouse: Warehouse, definition: MetricDefinition) -> float | None:

@@ -77,12 +77,12 @@ def build_entries(
     gauges: CarriedGauges,
     fields: Sequence[str],
     prefix: str,
-    counted_until_s: float | None,
+    complete: Sequence[bool | None],
 ) -> list[SeriesEntry]:
     """Return one entry per point of the window, in order: its time, the fields, and two flags.
 
     `carried`: nothing was observed in the point's time, so its gauges come from an earlier point. `complete`:
-    all events of its time were counted; null if that is unknown.
+    all events of its time were counted.
     """
     builders: dict[str, Callable[[], FieldValues]] = {
         "throughput": lambda: _throughput(points),
@@ -95,11 +95,6 @@ def build_entries(
     }
     field_values = [builders[name]() for name in fields]
     names = ("timestamp", *fields, "carried", "complete")
-    complete: Iterable[bool | None] = (
-        [None] * len(window.buckets)
-        if counted_until_s is None
-        else [start_s + window.step_s <= counted_until_s for start_s in window.buckets]
-    )
     rows = zip(_timestamps(window), *field_values, gauges.carried.tolist(), complete, strict=True)
     if tuple(fields) != FIELDS:
         return [dict(zip(names, row, strict=True)) for row in rows]

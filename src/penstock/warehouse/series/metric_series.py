@@ -42,6 +42,8 @@ def metric_series(
     max_values = {name: to_json_numbers(column) for name, column in gauges.max.items()}
     last_values = {name: to_json_numbers(column) for name, column in gauges.last.items()}
     carried = gauges.carried.tolist()
+    completeness = read_completeness(reader.warehouse, definition, window)
+    complete = completeness.of_points(window, counted_until_s)
     entries = []
     for number, start_s in enumerate(window.buckets):
         entry: SeriesEntry = {"timestamp": iso(to_utc(start_s))}
@@ -54,9 +56,8 @@ def metric_series(
                 statistic: columns[f"{sample.name}_{statistic}"][number] for statistic in _SAMPLE_STATISTICS
             }
         entry["carried"] = carried[number]
-        entry["complete"] = None if counted_until_s is None else start_s + window.step_s <= counted_until_s
+        entry["complete"] = complete[number]
         entries.append(entry)
-    completeness = read_completeness(reader.warehouse, definition, window)
     return {
         "metric": definition.name,
         "of": dict(dimensions),

@@ -136,7 +136,8 @@ def _read_series(reader: SeriesReader, selection: Selection, request: SeriesRequ
     points = reader.read_points(QUEUE, window, selection, required_columns(fields, prefix))
     completeness = pending_completeness.result()
     gauges = carry_forward(window, list(points.last_known.gauges), points)
-    entries = build_entries(window, points, gauges, fields, prefix, counted_until_s)
+    complete = completeness.of_points(window, counted_until_s)
+    entries = build_entries(window, points, gauges, fields, prefix, complete)
     return build_response(window, completeness, counted_until_s, entries)
 
 

@@ -24,7 +24,7 @@ from penstock.pipeline.transforms import landing_columns, landing_expressions, l
 from penstock.streams.positions import read_lag, read_position
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema import landing_table
-from tests.integration.pipeline.events import add, event, fill, totals
+from tests.integration.pipeline.events import NOW_MS, add, event, fill, totals
 from tests.waiting import wait_until
 
 START = {"0": "0-0", "1": "0-0"}
@@ -148,20 +148,27 @@ def test_entries_set_aside_are_stored_with_their_text_and_counted_once(
         add(redis, 0, event(eq="many"))
     add(redis, 1, {"x": "y"})
     redis.xtrim(QUEUE.stream_keys[1], maxlen=3, approximate=False)
+    redis.xadd(QUEUE.stream_keys[0], {"lost": 20, "since": NOW_MS - 60_000, "t": NOW_MS})
     table = read_batch(spark, stream_url)
     for _ in range(2):
         sink.write(table, "query", 0)
     rows = warehouse.query("SELECT metric, reason, stream, events, example FROM set_aside ORDER BY reason")
     assert [(row["reason"], row["events"], row["stream"]) for row in rows] == [
+        ("dropped", 20, QUEUE.stream_keys[0]),
         ("missing_dimension", 1, QUEUE.stream_keys[1]),
         ("not_a_number", 2, QUEUE.stream_keys[0]),
         ("trimmed", 3, QUEUE.stream_keys[1]),
     ]
-    assert rows[1]["example"].endswith("queue=orders eq=many")
-    assert (sink.state.rejected, sink.state.lost) == (3, 3)
+    assert rows[2]["example"].endswith("queue=orders eq=many")
+    [interval] = warehouse.query(
+        "SELECT toUnixTimestamp(began_at) AS begins, toUnixTimestamp(at) AS ends FROM set_aside "
+        "WHERE reason = 'dropped'"
+    )
+    assert (interval["begins"], interval["ends"]) == ((NOW_MS - 60_000) // 1000, NOW_MS // 5_000 * 5)
+    assert (sink.state.rejected, sink.state.lost) == (3, 23)
     restarted = ClickHouseSink(QUEUE, warehouse, redis, threading.Event())
     restarted.load_totals()
-    assert (restarted.state.rejected, restarted.state.lost) == (3, 3)
+    assert (restarted.state.rejected, restarted.state.lost) == (3, 23)
 
 
 def test_a_batch_that_waits_for_clickhouse_is_abandoned_on_stop(

@@ -157,6 +157,30 @@ def test_trimmed_entries_are_reported_as_lost(reader: StreamsReader, redis: Redi
     assert (lost["label"], lost["events"], lost["shard"]) == ("trimmed", 18, 0)
 
 
+def test_the_interval_of_a_loss_ends_at_the_first_surviving_entry(
+    reader: StreamsReader, redis: Redis
+) -> None:
+    ids = [add(redis, 0, event(eq=1), f"{NOW_MS + 10_000 * n}-0") for n in range(9)]
+    start = {"0": ids[1], "1": "0-0"}
+    write_positions(redis, {QUEUE.stream_keys[0]: Position(ids[1], 2)})
+    redis.xtrim(QUEUE.stream_keys[0], maxlen=4, approximate=False)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    [lost] = [row for row in read(reader, start, end).to_pylist() if row["kind"] == "set_aside"]
+    assert (lost["label"], lost["events"]) == ("trimmed", 3)
+    assert (lost["began_ms"], lost["at_ms"]) == (NOW_MS + 10_000 - 1_000, NOW_MS + 50_000)
+
+
+def test_events_that_a_broker_dropped_are_reported_with_their_interval(
+    reader: StreamsReader, redis: Redis
+) -> None:
+    add(redis, 0, event(eq=1))
+    redis.xadd(QUEUE.stream_keys[0], {"lost": 200, "since": NOW_MS - 9_000, "t": NOW_MS - 4_000})
+    end = reader.latestOffset(START, ReadAllAvailable())
+    [lost] = [row for row in read(reader, START, end).to_pylist() if row["kind"] == "set_aside"]
+    assert (lost["label"], lost["events"]) == ("dropped", 200)
+    assert (lost["began_ms"], lost["at_ms"]) == (NOW_MS - 9_000, NOW_MS - 4_000)
+
+
 def test_malformed_entries_are_reported_and_the_others_counted(reader: StreamsReader, redis: Redis) -> None:
     add(redis, 0, event(eq=1))
     add(redis, 0, {"nonsense": "x"})

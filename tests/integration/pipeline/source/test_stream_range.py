@@ -48,6 +48,10 @@ def counts(*parts: RangeContent) -> tuple[int, int, int | None]:
     return whole.entries, whole.lost, whole.reached_rank
 
 
+def times_ms(*ids: str) -> tuple[int, ...]:
+    return tuple(int(entry_id.split("-")[0]) for entry_id in ids)
+
+
 def split_range(ids: list[str], start: int, splits: list[int], end: int | None) -> list[StreamRange]:
     """Return a range from the `start`-th entry to the 40th, split after the given entries."""
     bounds = [start, *splits, 40]
@@ -94,6 +98,7 @@ def test_entries_trimmed_before_reading_are_counted_as_lost(
     requested = StreamRange(0, KEY, ids[4], ids[39], 5, 40 if end_known else None)
     content = read_range(connection, QUEUE, requested, limits=SMALL_CHUNKS)
     assert counts(content) == (25, 10, 40)
+    assert combine_parts([content.counts]).gap_ms == times_ms(ids[4], ids[15])
 
 
 def test_a_range_that_was_trimmed_completely_is_counted_as_lost_with_the_next_one(
@@ -105,10 +110,12 @@ def test_a_range_that_was_trimmed_completely_is_counted_as_lost_with_the_next_on
         connection, QUEUE, StreamRange(0, KEY, ids[4], ids[19], 5, None), limits=SMALL_CHUNKS
     )
     assert counts(trimmed_range) == (0, 0, 5)
+    assert combine_parts([trimmed_range.counts]).gap_ms == times_ms(ids[4], ids[19])
     next_range = read_range(
         connection, QUEUE, StreamRange(0, KEY, ids[19], ids[44], 5, None), limits=SMALL_CHUNKS
     )
     assert counts(next_range) == (5, 35, 45)
+    assert combine_parts([next_range.counts]).gap_ms == times_ms(ids[19], ids[40])
 
 
 @pytest.mark.parametrize("trimmed", [0, 5, 8, 19, 20, 26, 30, 39])
@@ -127,6 +134,10 @@ def test_the_parts_of_a_range_add_up_to_the_counts_of_the_range(
         for requested in split_range(ids, 5, [20, 25], end)
     ]
     assert counts(*parts) == counts(whole) == (40 - max(5, trimmed), max(0, trimmed - 5), 40)
+    if trimmed > 5:
+        first_missing_and_surviving = times_ms(ids[4], ids[trimmed])
+        assert combine_parts([whole.counts]).gap_ms == first_missing_and_surviving
+        assert combine_parts([part.counts for part in parts]).gap_ms == first_missing_and_surviving
     assert sum(map(enqueued, parts)) == enqueued(whole)
 
 

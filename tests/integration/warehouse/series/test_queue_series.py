@@ -94,7 +94,10 @@ def test_points_without_events_have_zero_counts_and_carried_gauges(
     carried = [point for point in points if point["carried"]]
     assert (len(before), len(carried), len(points)) == (59, 60, 120)
     assert {point["queue_depth"]["max"] for point in carried} == {2}
-    assert all(point["throughput"] == {"enqueued": 0, "dequeued": 0, "completed": 0} for point in carried)
+    assert all(
+        point["throughput"] == {"enqueued": 0, "dequeued": 0, "completed": 0, "released": 0}
+        for point in carried
+    )
     ages = [point["latency"]["max_age_ms"] for point in carried]
     assert ages[0] == 1_000 + 9_000
     assert ages[1] - ages[0] == 5_000
@@ -219,14 +222,14 @@ def test_rows_of_several_groups_and_batches_are_merged(
             landing_row(time_s + batch, queue=queue, group="b", dequeued=4, depth=80, wait_ms=(100,)),
         )
     point = entries_by_time(queue_series(reader, DEFAULT_SCOPE, queue, period="24h", now_s=NOW_S))[time_s]
-    assert point["throughput"] == {"enqueued": 6, "dequeued": 15, "completed": 0}
+    assert point["throughput"] == {"enqueued": 6, "dequeued": 15, "completed": 0, "released": 0}
     assert point["queue_depth"] == {"max": 40, "last": 12}
     assert (point["latency"]["avg_wait_ms"], point["latency"]["p99_wait_ms"]) == (55.0, 100.0)
     is_aggregated = any("GROUP BY" in sql and "_digest" not in sql for sql in recording.statements)
     assert is_aggregated == many_rows
     group_a = queue_series(reader, DEFAULT_SCOPE, queue, group="a", period="24h", now_s=NOW_S)
     point = entries_by_time(group_a)[time_s]
-    assert point["throughput"] == {"enqueued": 6, "dequeued": 3, "completed": 0}
+    assert point["throughput"] == {"enqueued": 6, "dequeued": 3, "completed": 0, "released": 0}
     assert (point["queue_depth"]["last"], point["latency"]["avg_wait_ms"]) == (70, 10.0)
     reader.close()
     recording.close()
@@ -249,15 +252,15 @@ def test_a_group_has_its_own_counts_and_gauges(
         ]
 
     whole, a, b, unknown = point(None), point("a"), point("b"), point("unknown")
-    assert whole["throughput"] == {"enqueued": 10, "dequeued": 5, "completed": 3}
+    assert whole["throughput"] == {"enqueued": 10, "dequeued": 5, "completed": 3, "released": 0}
     assert whole["queue_depth"] == {"max": 10, "last": 10}
     assert whole["latency"]["avg_wait_ms"] == 20.0
-    assert a["throughput"] == {"enqueued": 10, "dequeued": 4, "completed": 3}
+    assert a["throughput"] == {"enqueued": 10, "dequeued": 4, "completed": 3, "released": 0}
     assert a["queue_depth"] == {"max": 6, "last": 6}
     assert a["latency"]["avg_wait_ms"] == 10.0
     assert (b["throughput"]["dequeued"], b["failures"]["nack"], a["failures"]["nack"]) == (1, 1, 0)
     assert b["latency"]["p99_wait_ms"] == 30.0
-    assert unknown["throughput"] == {"enqueued": 10, "dequeued": 0, "completed": 0}
+    assert unknown["throughput"] == {"enqueued": 10, "dequeued": 0, "completed": 0, "released": 0}
     assert unknown["queue_depth"] == {"max": None, "last": None}
 
 
@@ -345,3 +348,40 @@ def test_an_unreachable_clickhouse_raises_warehouse_unavailable(free_port: int) 
     unreachable = SeriesReader(connect(f"http://127.0.0.1:{free_port}/default"))
     with pytest.raises(WarehouseUnavailable):
         queue_series(unreachable, DEFAULT_SCOPE, "orders")
+
+
+def test_points_that_overlap_the_interval_of_a_loss_are_not_complete(
+    warehouse: Warehouse, reader: SeriesReader, queue: str
+) -> None:
+    end_s = int(NOW_S) // 60 * 60 - 20 * 86_400  # a time of which no other test records a loss
+    start_s = end_s - 60
+    warehouse.command(
+        "INSERT INTO set_aside (metric, reason, stream, at, began_at, events, example) VALUES "
+        f"('queue', 'trimmed', 's', toDateTime({start_s + 27}), toDateTime({start_s + 13}), 200, ''), "
+        f"('queue', 'dropped', 's', toDateTime({end_s + 30}), toDateTime({start_s + 51}), 7, ''), "
+        f"('queue', 'not_a_number', 's', toDateTime({start_s + 40}), toDateTime({start_s + 40}), 3, '')"
+    )
+
+    def series_of(first_s: int, last_s: int, counted_until_s: float | None = NOW_S) -> SeriesResponse:
+        start, end = (datetime.fromtimestamp(seconds, UTC) for seconds in (first_s, last_s))
+        return queue_series(
+            reader,
+            DEFAULT_SCOPE,
+            queue,
+            start=start,
+            end=end,
+            resolution="5s",
+            now_s=end_s + 60,
+            counted_until_s=counted_until_s,
+        )
+
+    series = series_of(start_s, end_s)
+    incomplete = [n for n, point in enumerate(series["timeseries"]) if not point["complete"]]
+    assert incomplete == [2, 3, 4, 5, 10, 11]
+    assert series["completeness"]["lost"] == 207
+    assert series["completeness"]["rejected"] == 3
+    before, between = series_of(start_s, start_s + 10), series_of(start_s + 30, start_s + 50)
+    assert (before["completeness"]["lost"], between["completeness"]["lost"]) == (0, 0)
+    assert all(point["complete"] for point in (*before["timeseries"], *between["timeseries"]))
+    unknown = series_of(start_s, end_s, None)["timeseries"]
+    assert [point["complete"] for point in unknown[:3]] == [None, None, False]
