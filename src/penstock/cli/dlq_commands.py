@@ -17,6 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from penstock.cli.dlq_options import FilterOptions, GroupOption, JobOptions, MaxRows, QueueOption
 from penstock.cli.dlq_tables import (
     dead_letter_count_table,
     dead_letter_details,
@@ -26,14 +27,7 @@ from penstock.cli.dlq_tables import (
     error_group_table,
     job_table,
 )
-from penstock.cli.options import (
-    AsJson,
-    BrokerToken,
-    BrokerUrl,
-    SkipConfirmation,
-    connect_to_broker,
-    print_json,
-)
+from penstock.cli.options import BrokerOptions, print_json, with_option_groups
 from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -47,78 +41,35 @@ dlq = typer.Typer(
 JOB_POLL_INTERVAL_S = 0.2
 FINISHED_JOB_STATES = ("done", "cancelled", "failed")
 
-QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")]
-GroupOption = Annotated[str | None, typer.Option("--group", "-g", help="Only this consumer group.")]
-PartitionOption = Annotated[str | None, typer.Option(help="Only this partition.")]
-StartOption = Annotated[
-    str | None, typer.Option("--from", help="Only dead letters from this time on (ISO 8601, UTC).")
-]
-EndOption = Annotated[
-    str | None, typer.Option("--to", help="Only dead letters before this time (ISO 8601, UTC).")
-]
-ErrorOption = Annotated[str | None, typer.Option(help="Only dead letters with this text in the error.")]
-ErrorGroupOption = Annotated[
-    str | None, typer.Option(help="Only dead letters of this error group; `dlq groups` lists them.")
-]
-PayloadOption = Annotated[str | None, typer.Option(help="Only dead letters with this text in the payload.")]
-All = Annotated[bool, typer.Option("--all", help="All dead letters.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show how many dead letters match; change nothing.")]
-Rate = Annotated[int | None, typer.Option(min=1, max=100_000, help="Maximum dead letters per second.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Start the job and do not wait for its end.")]
-MaxRows = Annotated[int, typer.Option("-n", "--limit", min=1, max=1_000, help="Maximum number of rows.")]
 DeadLetterIds = Annotated[
     list[str] | None, typer.Argument(help="Ids of dead letters. Without ids, use the options to select.")
 ]
 
 
 @dlq.command()
-def status(
-    queue: QueueOption = None,
-    group: GroupOption = None,
-    as_json: AsJson = False,
-    url: BrokerUrl = None,
-    token: BrokerToken = None,
-) -> None:
+@with_option_groups
+def status(*, queue: QueueOption = None, group: GroupOption = None, broker_options: BrokerOptions) -> None:
     """Count the dead letters of each queue and consumer group."""
     from penstock.cli.broker_client import DeadLetterStatusDocument
 
-    with connect_to_broker(url, token) as broker:
+    with broker_options.connect() as broker:
         body = broker.get("/api/v1/dlq/status", DeadLetterStatusDocument, queue=queue, consumerGroup=group)
-    if as_json:
+    if broker_options.as_json:
         print_json(body)
     else:
         Console(highlight=False).print(dead_letter_count_table(body))
 
 
 @dlq.command("ls")
+@with_option_groups
 def list_dead_letters(
-    queue: QueueOption = None,
-    group: GroupOption = None,
-    partition: PartitionOption = None,
-    start: StartOption = None,
-    end: EndOption = None,
-    error: ErrorOption = None,
-    error_group: ErrorGroupOption = None,
-    payload: PayloadOption = None,
-    limit: MaxRows = 20,
-    as_json: AsJson = False,
-    url: BrokerUrl = None,
-    token: BrokerToken = None,
+    *, filter_options: FilterOptions, limit: MaxRows = 20, broker_options: BrokerOptions
 ) -> None:
     """List dead letters, the latest first."""
     from penstock.cli.broker_client import DeadLetterPageDocument
 
-    filters = {
-        "queue": queue,
-        "consumerGroup": group,
-        "partition": partition,
-        "from": start,
-        "to": end,
-        "error": error,
-        "errorGroup": error_group,
-        "payload": payload,
-    }
-    with connect_to_broker(url, token) as broker:
+    filters = filter_options.to_json()
+    with broker_options.connect() as broker:
         page = broker.get("/api/v1/dlq", DeadLetterPageDocument, **filters, limit=limit)
         dead_letters = page["messages"]
         while len(dead_letters) < limit and page["nextCursor"]:
@@ -127,7 +78,7 @@ def list_dead_letters(
                 "/api/v1/dlq", DeadLetterPageDocument, **filters, limit=remaining, cursor=page["nextCursor"]
             )
             dead_letters += page["messages"]
-    if as_json:
+    if broker_options.as_json:
         print_json(dead_letters)
     elif not dead_letters:
         print("No dead letters match.")
@@ -136,37 +87,36 @@ def list_dead_letters(
 
 
 @dlq.command()
+@with_option_groups
 def show(
     dead_letter_id: Annotated[str, typer.Argument(help="Id of the dead letter, as `dlq ls` shows it.")],
-    as_json: AsJson = False,
-    url: BrokerUrl = None,
-    token: BrokerToken = None,
+    broker_options: BrokerOptions,
 ) -> None:
     """Show one dead letter: payload, error, attempts, and how often it died."""
     from penstock.cli.broker_client import DeadLetterDocument
 
-    with connect_to_broker(url, token) as broker:
+    with broker_options.connect() as broker:
         body = broker.get(f"/api/v1/dlq/letters/{dead_letter_id}", DeadLetterDocument)
-    if as_json:
+    if broker_options.as_json:
         print_json(body)
     else:
         Console(highlight=False).print(dead_letter_details(body))
 
 
 @dlq.command()
+@with_option_groups
 def groups(
+    *,
     queue: QueueOption = None,
     group: GroupOption = None,
     hours: Annotated[int, typer.Option(min=1, max=168, help="Hours that the trend covers.")] = 24,
     limit: MaxRows = 20,
-    as_json: AsJson = False,
-    url: BrokerUrl = None,
-    token: BrokerToken = None,
+    broker_options: BrokerOptions,
 ) -> None:
     """Group dead letters by error, the most frequent error first, with an hourly trend."""
     from penstock.cli.broker_client import ErrorGroupPageDocument
 
-    with connect_to_broker(url, token) as broker:
+    with broker_options.connect() as broker:
         page = broker.get(
             "/api/v1/dlq/groups",
             ErrorGroupPageDocument,
@@ -175,7 +125,7 @@ def groups(
             hours=hours,
             limit=limit,
         )
-    if as_json:
+    if broker_options.as_json:
         print_json(page["groups"])
     elif not page["groups"]:
         print("There are no dead letters.")
@@ -187,42 +137,21 @@ def _build_job_command(kind: str) -> Callable[..., None]:
     """Build the command that starts a job of this kind."""
 
     def command(
+        filter_options: FilterOptions,
+        job_options: JobOptions,
+        broker_options: BrokerOptions,
         dead_letter_ids: DeadLetterIds = None,
-        queue: QueueOption = None,
-        group: GroupOption = None,
-        partition: PartitionOption = None,
-        start: StartOption = None,
-        end: EndOption = None,
-        error: ErrorOption = None,
-        error_group: ErrorGroupOption = None,
-        payload: PayloadOption = None,
-        select_all: All = False,
-        rate: Rate = None,
-        dry_run: DryRun = False,
-        yes: SkipConfirmation = False,
-        detach: Detach = False,
-        as_json: AsJson = False,
-        url: BrokerUrl = None,
-        token: BrokerToken = None,
     ) -> None:
-        selection: dict[str, object] = {
-            "queue": queue,
-            "consumerGroup": group,
-            "partition": partition,
-            "from": start,
-            "to": end,
-            "error": error,
-            "errorGroup": error_group,
-            "payload": payload,
-            "all": select_all or None,
-            "letterIds": dead_letter_ids or None,
-        }
-        selection = {name: value for name, value in selection.items() if value is not None}
+        selection: dict[str, object] = {**filter_options.to_json()}
+        if job_options.select_all:
+            selection["all"] = True
+        if dead_letter_ids:
+            selection["letterIds"] = dead_letter_ids
         if not selection:
             raise InvalidRequest("No dead letters are selected. Give ids, filter options, or --all.")
-        _run_job(kind, selection, rate, dry_run, yes, detach, as_json, url, token)
+        _run_job(kind, selection, job_options, broker_options)
 
-    return command
+    return with_option_groups(command)
 
 
 _EXIT_CODES = "Exit code 0 when the job is done, 1 when it did not start, was cancelled or failed."
@@ -237,13 +166,14 @@ for _kind, _summary in (
 
 
 @dlq.command()
-def jobs(as_json: AsJson = False, url: BrokerUrl = None, token: BrokerToken = None) -> None:
+@with_option_groups
+def jobs(broker_options: BrokerOptions) -> None:
     """List requeue and purge jobs with their progress, the latest first."""
     from penstock.cli.broker_client import JobPageDocument
 
-    with connect_to_broker(url, token) as broker:
+    with broker_options.connect() as broker:
         page = broker.get("/api/v1/jobs", JobPageDocument)
-    if as_json:
+    if broker_options.as_json:
         print_json(page["jobs"])
     elif not page["jobs"]:
         print("There are no jobs.")
@@ -252,48 +182,41 @@ def jobs(as_json: AsJson = False, url: BrokerUrl = None, token: BrokerToken = No
 
 
 @dlq.command()
+@with_option_groups
 def cancel(
     job_id: Annotated[str, typer.Argument(help="Id of the job, as `dlq jobs` shows it.")],
-    as_json: AsJson = False,
-    url: BrokerUrl = None,
-    token: BrokerToken = None,
+    broker_options: BrokerOptions,
 ) -> None:
     """Cancel a requeue or purge job. The changes it has made remain."""
     from penstock.cli.broker_client import JobDocument
 
-    with connect_to_broker(url, token) as broker:
+    with broker_options.connect() as broker:
         job = broker.post(f"/api/v1/jobs/{job_id}/cancel", JobDocument)
-    _print_job(job, as_json)
+    _print_job(job, broker_options.as_json)
 
 
 def _run_job(
-    kind: str,
-    selection: dict[str, object],
-    rate: int | None,
-    dry_run: bool,
-    yes: bool,
-    detach: bool,
-    as_json: bool,
-    url: str | None,
-    token: str | None,
+    kind: str, selection: dict[str, object], job_options: JobOptions, broker_options: BrokerOptions
 ) -> None:
     from penstock.cli.broker_client import DryRunResultDocument, JobDocument
 
-    with connect_to_broker(url, token) as broker:
+    as_json = broker_options.as_json
+    with broker_options.connect() as broker:
         path = f"/api/v1/dlq/{kind}"
         matches = broker.post(path, DryRunResultDocument, selection | {"dryRun": True})
-        if dry_run:
+        if job_options.dry_run:
             print_json(matches) if as_json else print(describe_dry_run(kind, matches))
             raise typer.Exit(0)
-        if not (yes or as_json):
+        if not (job_options.yes or as_json):
             print(describe_dry_run(kind, matches))
             if not matches["total"] or not typer.confirm("Continue?"):
                 raise typer.Exit(0 if not matches["total"] else 1)
-        job = broker.post(path, JobDocument, selection | ({"ratePerSecond": rate} if rate else {}))
-        if not detach:
+        rate = {"ratePerSecond": job_options.rate} if job_options.rate else {}
+        job = broker.post(path, JobDocument, selection | rate)
+        if not job_options.detach:
             job = _wait_for_job(broker, job, quiet=as_json)
     _print_job(job, as_json)
-    raise typer.Exit(0 if detach or job["state"] == "done" else 1)
+    raise typer.Exit(0 if job_options.detach or job["state"] == "done" else 1)
 
 
 def _print_job(job: JobDocument, as_json: bool) -> None:

@@ -6,7 +6,6 @@ import re
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
 
 import msgspec
 from fastapi import APIRouter
@@ -26,6 +25,7 @@ from penstock.api.http.request_parsing import (
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import get_services
+from penstock.broker.dead_letters.dead_letter_source import JobRequest
 from penstock.broker.durable_store import DeadLetterFilter, DeadLetterJob
 from penstock.clock import iso
 from penstock.errors import InvalidRequest
@@ -52,13 +52,6 @@ class JobBody(msgspec.Struct, forbid_unknown_fields=True):
     all: bool = False
     ratePerSecond: int | None = None
     dryRun: bool = False
-
-
-class JobSelection(NamedTuple):
-    """The dead letters of a job: those of a filter, or those of one kind with these ids."""
-
-    filter: DeadLetterFilter
-    letter_ids: list[str] | None = None
 
 
 _job_decoder = msgspec.json.Decoder(JobBody)
@@ -103,29 +96,16 @@ async def cancel_job(request: Request, job_id: uuid.UUID) -> dict[str, object]:
 async def _create_job(request: Request, kind: str) -> Response:
     get_guards(request).check(request)
     body = await read_json(request, _job_decoder)
-    selection = parse_selection(body)
-    if body.ratePerSecond is not None and not 1 <= body.ratePerSecond <= MAX_RATE_PER_SECOND:
-        raise InvalidRequest(
-            f"ratePerSecond must be from 1 to {MAX_RATE_PER_SECOND}, not {body.ratePerSecond}.",
-            field="ratePerSecond",
-        )
+    job_request = parse_job_request(kind, body)
     dead_letters = get_services(request).broker.dead_letters
     if not body.dryRun:
-        return accepted(
-            await dead_letters.create_job(
-                DEFAULT_SCOPE,
-                kind,
-                selection.filter,
-                letter_ids=selection.letter_ids,
-                rate=body.ratePerSecond,
-            )
-        )
-    preview = await dead_letters.preview_job(DEFAULT_SCOPE, kind, selection.filter, selection.letter_ids)
+        return accepted(await dead_letters.create_job(DEFAULT_SCOPE, job_request))
+    preview = await dead_letters.preview_job(DEFAULT_SCOPE, job_request)
     return json_response(
         {
             "dryRun": True,
             "kind": kind,
-            "filter": _filter_to_json(preview.selection, preview.letter_ids),
+            "filter": _filter_to_json(preview.selection, job_request.letter_ids),
             "total": preview.total.total,
             "totalIsExact": preview.total.is_exact,
             "latest": [dead_letter_to_dict(dead_letter) for dead_letter in preview.latest],
@@ -140,8 +120,8 @@ def accepted(job: DeadLetterJob) -> Response:
     return response
 
 
-def parse_selection(body: JobBody) -> JobSelection:
-    """Return the dead letters that a body selects.
+def parse_job_request(kind: str, body: JobBody) -> JobRequest:
+    """Return the job that a body asks for.
 
     Raises InvalidRequest for a body that selects nothing, unless it says `"all": true`.
     """
@@ -156,32 +136,28 @@ def parse_selection(body: JobBody) -> JobSelection:
         _check_text("payload", body.payload),
     )
     has_filter = dead_letter_filter != DeadLetterFilter()
+    letter_ids = None
     if body.letterIds is not None:
         if has_filter or body.all:
             raise InvalidRequest("letterIds cannot be combined with a filter or all.", field="letterIds")
-        return JobSelection(dead_letter_filter, _check_letter_ids(body.letterIds))
-    if has_filter == body.all:
+        letter_ids = _check_letter_ids(body.letterIds)
+    elif has_filter == body.all:
         raise InvalidRequest('Send letterIds, or a filter, or "all": true alone.', field="all")
-    return JobSelection(dead_letter_filter)
+    if body.ratePerSecond is not None and not 1 <= body.ratePerSecond <= MAX_RATE_PER_SECOND:
+        raise InvalidRequest(
+            f"ratePerSecond must be from 1 to {MAX_RATE_PER_SECOND}, not {body.ratePerSecond}.",
+            field="ratePerSecond",
+        )
+    return JobRequest(kind, dead_letter_filter, letter_ids, body.ratePerSecond)
 
 
 def job_to_json(job: DeadLetterJob) -> dict[str, object]:
     """Return the JSON of a job."""
-    selection = DeadLetterFilter(
-        job.queue,
-        job.group_name,
-        job.partition,
-        job.failed_from,
-        job.failed_before,
-        job.error,
-        job.error_key,
-        job.payload,
-    )
     return {
         "id": str(job.id),
         "kind": job.kind,
         "state": job.state,
-        "filter": _filter_to_json(selection, job.dead_letter_ids or job.task_ids),
+        "filter": _filter_to_json(job.selection, job.dead_letter_ids or job.task_ids),
         "ratePerSecond": job.rate,
         "total": job.total,
         "totalIsExact": job.total_is_exact,

@@ -15,6 +15,7 @@ from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue,
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict, error_group_to_dict
 from penstock.api.services import get_services
+from penstock.broker.dead_letters.dead_letter_source import PageRequest
 from penstock.broker.durable_store import DeadLetterFilter
 from penstock.clock import iso
 from penstock.model import DEFAULT_SCOPE
@@ -56,7 +57,7 @@ async def list_dead_letters(
         queue, group, partition, start, end, error or None, error_group, payload or None
     )
     source = await get_services(request).broker.dead_letters.source_of_queue(DEFAULT_SCOPE, queue)
-    page = await source.list_page(DEFAULT_SCOPE, selection, limit=limit, offset=offset, cursor=cursor)
+    page = await source.list_page(DEFAULT_SCOPE, selection, PageRequest(limit, offset, cursor))
     return json_response(
         {
             "messages": [dead_letter_to_dict(dead_letter) for dead_letter in page.dead_letters],

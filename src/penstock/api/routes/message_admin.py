@@ -15,6 +15,7 @@ from penstock.api.http.response import iso_or_none, json_response, payload_field
 from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import Services, get_services
+from penstock.broker.dead_letters.dead_letter_source import PageRequest
 from penstock.broker.durable_store import DeadLetterFilter, ListedMessage, MessageQuery
 from penstock.broker.queues.message_actions import StoredMessage
 from penstock.clock import iso
@@ -177,8 +178,7 @@ async def _read_dead_letter_page(services: Services, selection: MessageSelection
     page = await services.broker.dead_letters.messages.list_page(
         DEFAULT_SCOPE,
         DeadLetterFilter(selection.queue, selection.group, selection.partition),
-        limit=selection.limit,
-        offset=selection.offset,
+        PageRequest(selection.limit, selection.offset),
     )
     shown = [
         {**dead_letter_to_dict(dead_letter), "status": "dead_letter"} for dead_letter in page.dead_letters

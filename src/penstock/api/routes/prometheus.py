@@ -144,7 +144,7 @@ async def _dead_letter_samples(services: Services) -> SampleTable:
         page, (drift, recounted_at) = await asyncio.wait_for(
             asyncio.gather(
                 services.broker.dead_letters.count_page(DEFAULT_SCOPE, MAX_GROUPS, 0, ages=True),
-                services.broker.store.dead_letters.read_drift(),
+                services.broker.dead_letters.read_drift(),
             ),
             TIMEOUT_S,
         )

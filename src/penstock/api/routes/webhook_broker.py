@@ -18,9 +18,7 @@ from penstock.api.routes.dead_letter_jobs import accepted
 from penstock.api.routes.dead_letters import LetterId
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
-from penstock.broker.durable_store import DeadLetterFilter
 from penstock.clock import iso
-from penstock.errors import UnknownGroup
 from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(tags=["dead letters"])
@@ -63,15 +61,7 @@ async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) 
     """Delete all dead letters of a consumer, in steps. 202 with the job that does it."""
     get_guards(request).check_consumer(request, channelId, consumerId)
     dead_letters = get_services(request).broker.dead_letters
-    source = await dead_letters.source_of_queue(DEFAULT_SCOPE, channelId, for_change=True)
-    if source is dead_letters.messages and not await dead_letters.messages.has_had_dead_letters(
-        DEFAULT_SCOPE, channelId, consumerId
-    ):
-        raise UnknownGroup(
-            f"Consumer {consumerId!r} of channel {channelId!r} has never had a dead letter.", group=consumerId
-        )
-    selection = DeadLetterFilter(queue=channelId, group=consumerId)
-    return accepted(await dead_letters.create_job(DEFAULT_SCOPE, "purge", selection))
+    return accepted(await dead_letters.purge_group(DEFAULT_SCOPE, channelId, consumerId))
 
 
 @router.delete("/channel/{channelId}/consumer/{consumerId}/job/{jobId}")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from penstock.broker.dead_letters.dead_letter_source import DeadLetterSource, JobPreview
+from penstock.broker.dead_letters.dead_letter_source import DeadLetterSource, JobPreview, JobRequest
 from penstock.broker.dead_letters.message_dead_letters import MessageDeadLetters
 from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
 from penstock.broker.durable_store import DurableStore
-from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
+from penstock.durable.dead_letters.dead_letter_store import DeadLetterDrift, DeadLetterFilter
 from penstock.durable.dead_letters.jobs import DeadLetterJob
 from penstock.durable.maintenance_lock import ResourceBusy
 from penstock.errors import PenstockError, RedisUnavailable
@@ -138,37 +138,30 @@ class DeadLetterService:
             for state, oldest_at in zip(states, oldest, strict=True)
         ]
 
-    async def preview_job(
-        self, scope: Scope, kind: str, selection: DeadLetterFilter, letter_ids: Sequence[str] | None = None
-    ) -> JobPreview:
+    async def read_drift(self) -> DeadLetterDrift:
+        """Return by how many dead letters of durable queues recounts found the counts wrong."""
+        return await self._store.dead_letters.read_drift()
+
+    async def preview_job(self, scope: Scope, request: JobRequest) -> JobPreview:
         """Return what a job would change."""
-        source = await self._source_of_selection(scope, selection, letter_ids)
-        return await source.preview_job(scope, kind, selection, letter_ids)
+        return await (await self._source_of_job(scope, request)).preview_job(scope, request)
 
-    async def create_job(
-        self,
-        scope: Scope,
-        kind: str,
-        selection: DeadLetterFilter,
-        *,
-        letter_ids: Sequence[str] | None = None,
-        rate: int | None = None,
-    ) -> DeadLetterJob:
-        """Create a job on the dead letters of a filter, or on those of one kind named by their ids.
-
-        Any broker may execute it.
-        """
-        source = await self._source_of_selection(scope, selection, letter_ids)
-        job = await source.create_job(scope, kind, selection, letter_ids, rate)
+    async def create_job(self, scope: Scope, request: JobRequest) -> DeadLetterJob:
+        """Create a job, which any broker may execute."""
+        job = await (await self._source_of_job(scope, request)).create_job(scope, request)
         self.on_job_created()
         return job
 
-    async def _source_of_selection(
-        self, scope: Scope, selection: DeadLetterFilter, letter_ids: Sequence[str] | None
-    ) -> DeadLetterSource:
-        if letter_ids:
-            return self.source_of_letter(letter_ids[0])
-        return await self.source_of_queue(scope, selection.queue, for_change=True)
+    async def purge_group(self, scope: Scope, queue: str, group: str) -> DeadLetterJob:
+        """Create a job that deletes all dead letters of a group. Raises UnknownGroup if it has had none."""
+        source = await self.source_of_queue(scope, queue, for_change=True)
+        await source.check_group(scope, queue, group)
+        return await self.create_job(scope, JobRequest("purge", DeadLetterFilter(queue=queue, group=group)))
+
+    async def _source_of_job(self, scope: Scope, request: JobRequest) -> DeadLetterSource:
+        if request.letter_ids:
+            return self.source_of_letter(request.letter_ids[0])
+        return await self.source_of_queue(scope, request.selection.queue, for_change=True)
 
     async def list_jobs(self, scope: Scope, *, limit: int, offset: int) -> list[DeadLetterJob]:
         """Return a page of jobs, the latest first."""

@@ -89,11 +89,30 @@ class RequeuedDeadLetter(NamedTuple):
     offset: int | None = None
 
 
+class PageRequest(NamedTuple):
+    """A page of dead letters: after `cursor`, the `next_cursor` of the page before, or from `offset`."""
+
+    limit: int
+    offset: int = 0
+    cursor: str | None = None
+
+
+class JobRequest(NamedTuple):
+    """A job to create: `requeue` or `purge` dead letters of a filter, or those of one kind with these ids.
+
+    `rate` is the maximum number of dead letters per second.
+    """
+
+    kind: str
+    selection: DeadLetterFilter
+    letter_ids: Sequence[str] | None = None
+    rate: int | None = None
+
+
 class JobPreview(NamedTuple):
     """What a job would change, with the latest dead letters of its filter."""
 
     selection: DeadLetterFilter
-    letter_ids: Sequence[str] | None
     total: DeadLetterTotal
     latest: list[DeadLetterDetails]
 
@@ -102,16 +121,8 @@ class DeadLetterSource(Protocol):
     """The dead letters of one kind of queue. Ids that do not exist raise UnknownMessage or UnknownTask."""
 
     async def list_page(
-        self,
-        scope: Scope,
-        selection: DeadLetterFilter,
-        *,
-        limit: int,
-        offset: int = 0,
-        cursor: str | None = None,
-    ) -> DeadLetterList:
-        """Return a page; `cursor` is the `next_cursor` of the page before."""
-        ...
+        self, scope: Scope, selection: DeadLetterFilter, page: PageRequest
+    ) -> DeadLetterList: ...
 
     async def get(self, scope: Scope, letter_id: str) -> DeadLetterDetails: ...
 
@@ -133,22 +144,15 @@ class DeadLetterSource(Protocol):
         """Delete one dead letter, which must belong to the named queue and group."""
         ...
 
-    async def preview_job(
-        self, scope: Scope, kind: str, selection: DeadLetterFilter, letter_ids: Sequence[str] | None
-    ) -> JobPreview:
+    async def check_group(self, scope: Scope, queue: str, group: str) -> None:
+        """Raise UnknownGroup if the group of a queue cannot have dead letters."""
+        ...
+
+    async def preview_job(self, scope: Scope, request: JobRequest) -> JobPreview:
         """Return what a job would change."""
         ...
 
-    async def create_job(
-        self,
-        scope: Scope,
-        kind: str,
-        selection: DeadLetterFilter,
-        letter_ids: Sequence[str] | None,
-        rate: int | None,
-    ) -> DeadLetterJob:
-        """Create a job that requeues or purges the selected or the named dead letters."""
-        ...
+    async def create_job(self, scope: Scope, request: JobRequest) -> DeadLetterJob: ...
 
     async def advance_job(
         self, job: DeadLetterJob, owner: uuid.UUID, limit: int, max_scanned: int

@@ -15,6 +15,8 @@ from penstock.broker.dead_letters.dead_letter_source import (
     ErrorGroup,
     ErrorGroupPage,
     JobPreview,
+    JobRequest,
+    PageRequest,
     RequeuedDeadLetter,
     unknown_dead_letter,
 )
@@ -32,7 +34,7 @@ from penstock.durable.dead_letters.dead_letter_store import (
 from penstock.durable.dead_letters.jobs import DeadLetterJob
 from penstock.durable.maintenance_lock import ResourceBusy
 from penstock.durable.stored_messages import PartitionRecord
-from penstock.errors import InvalidRequest, QueueFull, WrongState
+from penstock.errors import InvalidRequest, QueueFull, UnknownGroup, WrongState
 from penstock.model import Scope
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,31 +54,22 @@ class MessageDeadLetters:
         self._jobs = context.store.jobs
         self._deferred_writes = deferred_writes
 
-    async def list_page(
-        self,
-        scope: Scope,
-        selection: DeadLetterFilter,
-        *,
-        limit: int,
-        offset: int = 0,
-        cursor: str | None = None,
-    ) -> DeadLetterList:
+    async def list_page(self, scope: Scope, selection: DeadLetterFilter, page: PageRequest) -> DeadLetterList:
         """Return a page, the latest first. It has a total unless dead letters must be read to match them."""
-        page = await self._store.read_page(
-            scope, selection, limit=limit, offset=offset, before=_parse_cursor(cursor)
+        dead_letters, page_end = await self._store.read_page(
+            scope, selection, limit=page.limit, offset=page.offset, before=_parse_cursor(page.cursor)
         )
         total, is_exact = None, False
         if not selection.needs_scan:
             total, is_exact = await self.count(scope, selection)
-        page_end = page.scanned_to
-        if len(page.dead_letters) == limit:
-            page_end = DeadLetterCursor(page.dead_letters[-1].failed_at, page.dead_letters[-1].id)
+        if len(dead_letters) == page.limit:
+            page_end = DeadLetterCursor(dead_letters[-1].failed_at, dead_letters[-1].id)
         return DeadLetterList(
-            [self._details(row) for row in page.dead_letters],
+            [self._details(row) for row in dead_letters],
             _format_cursor(page_end) if page_end else None,
             total,
             is_exact,
-            offset,
+            page.offset,
         )
 
     async def get(self, scope: Scope, letter_id: str) -> DeadLetterDetails:
@@ -89,10 +82,6 @@ class MessageDeadLetters:
         """Count dead letters, without regard to `error`, `error_key` and `payload`."""
         total = await self._store.count(scope, selection)
         return DeadLetterTotal(total, selection.has_exact_count or total < MAX_COUNT)
-
-    async def has_had_dead_letters(self, scope: Scope, queue: str, group: str) -> bool:
-        """Return whether the group of a queue has or had a dead letter."""
-        return bool(await self._store.list_counts(scope, queue=queue, group=group, limit=1))
 
     async def list_error_groups(
         self, scope: Scope, queue: str | None, group: str | None, *, hours: int, limit: int, offset: int
@@ -139,29 +128,26 @@ class MessageDeadLetters:
         if not await self._store.delete(scope, _parse_id(letter_id), queue=queue, group=group):
             raise unknown_dead_letter(letter_id)
 
-    async def preview_job(
-        self, scope: Scope, kind: str, selection: DeadLetterFilter, letter_ids: Sequence[str] | None
-    ) -> JobPreview:
-        job = await self._create_job(scope, kind, selection, letter_ids, None, dry_run=True)
+    async def check_group(self, scope: Scope, queue: str, group: str) -> None:
+        """Raise UnknownGroup if the group never had a dead letter."""
+        if not await self._store.list_counts(scope, queue=queue, group=group, limit=1):
+            raise UnknownGroup(
+                f"Consumer group {group!r} of queue {queue!r} has never had a dead letter.", group=group
+            )
+
+    async def preview_job(self, scope: Scope, request: JobRequest) -> JobPreview:
+        job = await self._create_job(scope, request, dry_run=True)
         latest: list[DeadLetter] = []
-        if letter_ids is None:
-            latest = (await self._store.read_page(scope, selection, limit=SAMPLE_SIZE)).dead_letters
+        if request.letter_ids is None:
+            latest = (await self._store.read_page(scope, request.selection, limit=SAMPLE_SIZE)).dead_letters
         return JobPreview(
-            replace(selection, end=job.failed_before),
-            letter_ids,
+            replace(request.selection, end=job.failed_before),
             DeadLetterTotal(job.total, job.total_is_exact),
             [self._details(row) for row in latest],
         )
 
-    async def create_job(
-        self,
-        scope: Scope,
-        kind: str,
-        selection: DeadLetterFilter,
-        letter_ids: Sequence[str] | None,
-        rate: int | None,
-    ) -> DeadLetterJob:
-        return await self._create_job(scope, kind, selection, letter_ids, rate, dry_run=False)
+    async def create_job(self, scope: Scope, request: JobRequest) -> DeadLetterJob:
+        return await self._create_job(scope, request, dry_run=False)
 
     async def advance_job(
         self, job: DeadLetterJob, owner: uuid.UUID, limit: int, max_scanned: int
@@ -215,16 +201,8 @@ class MessageDeadLetters:
         }
         await self._store.replace_payloads(encrypted, payloads)
 
-    async def _create_job(
-        self,
-        scope: Scope,
-        kind: str,
-        selection: DeadLetterFilter,
-        letter_ids: Sequence[str] | None,
-        rate: int | None,
-        *,
-        dry_run: bool,
-    ) -> DeadLetterJob:
+    async def _create_job(self, scope: Scope, request: JobRequest, *, dry_run: bool) -> DeadLetterJob:
+        kind, selection, letter_ids, rate = request
         ids = None if letter_ids is None else [int(letter_id) for letter_id in letter_ids]
         return await self._jobs.create(
             scope, kind, selection, dead_letter_ids=ids, rate=rate, dry_run=dry_run

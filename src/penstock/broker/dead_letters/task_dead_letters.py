@@ -21,6 +21,8 @@ from penstock.broker.dead_letters.dead_letter_source import (
     ErrorGroup,
     ErrorGroupPage,
     JobPreview,
+    JobRequest,
+    PageRequest,
     RequeuedDeadLetter,
     unknown_dead_letter,
 )
@@ -78,17 +80,9 @@ class TaskDeadLetters:
             return None
         return _time_of_death(page.tasks[0]) if page.tasks else None
 
-    async def list_page(
-        self,
-        scope: Scope,
-        selection: DeadLetterFilter,
-        *,
-        limit: int,
-        offset: int = 0,
-        cursor: str | None = None,
-    ) -> DeadLetterList:
+    async def list_page(self, scope: Scope, selection: DeadLetterFilter, page: PageRequest) -> DeadLetterList:
         """Return a page of a run queue, the earliest death first. `offset` is ignored: pages have cursors."""
-        matches = await self._search(scope, selection, limit=limit, after=cursor)
+        matches = await self._search(scope, selection, limit=page.limit, after=page.cursor)
         return DeadLetterList([_details(task) for task in matches.tasks], matches.next)
 
     async def _search(
@@ -180,27 +174,22 @@ class TaskDeadLetters:
         outcomes = await change(scope, queue, task_ids) if task_ids else []
         return sum(isinstance(outcome, TaskChange) for outcome in outcomes)
 
-    async def preview_job(
-        self, scope: Scope, kind: str, selection: DeadLetterFilter, letter_ids: Sequence[str] | None
-    ) -> JobPreview:
-        selection, total = await self._resolve_selection(scope, selection, letter_ids)
-        return JobPreview(selection, letter_ids, total, [])
+    async def check_group(self, scope: Scope, queue: str, group: str) -> None:
+        """Raise InvalidRequest unless the group is the only one that run queues have."""
+        check_task_filter(DeadLetterFilter(queue=queue, group=group))
 
-    async def create_job(
-        self,
-        scope: Scope,
-        kind: str,
-        selection: DeadLetterFilter,
-        letter_ids: Sequence[str] | None,
-        rate: int | None,
-    ) -> DeadLetterJob:
-        selection, total = await self._resolve_selection(scope, selection, letter_ids)
+    async def preview_job(self, scope: Scope, request: JobRequest) -> JobPreview:
+        selection, total = await self._resolve_selection(scope, request.selection, request.letter_ids)
+        return JobPreview(selection, total, [])
+
+    async def create_job(self, scope: Scope, request: JobRequest) -> DeadLetterJob:
+        selection, total = await self._resolve_selection(scope, request.selection, request.letter_ids)
         return await self._jobs.create_for_tasks(
             scope,
-            kind,
+            request.kind,
             selection,
-            task_ids=letter_ids,
-            rate=rate,
+            task_ids=request.letter_ids,
+            rate=request.rate,
             total=total.total,
             total_is_exact=total.is_exact,
         )
@@ -249,16 +238,9 @@ class TaskDeadLetters:
             chunk = job.task_ids[job.scanned : job.scanned + limit]
             scanned, ended = len(chunk), job.scanned + limit >= len(job.task_ids)
         else:
-            selection = DeadLetterFilter(
-                queue=job.queue,
-                start=job.failed_from,
-                end=job.failed_before,
-                error=job.error,
-                error_key=job.error_key,
-                payload=job.payload,
-            )
+            max_scanned = min(max_scanned, PAGE_SIZE)
             matches = await self._search(
-                scope, selection, limit=limit, after=job.task_cursor, max_scanned=min(max_scanned, PAGE_SIZE)
+                scope, job.selection, limit=limit, after=job.task_cursor, max_scanned=max_scanned
             )
             chunk = [task.id for task in matches.tasks]
             scanned, cursor, ended = matches.scanned, matches.next, matches.next is None

@@ -85,8 +85,7 @@ class DeadLetter(DeadMessage):
     first_transaction_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterPage:
+class DeadLetterPage(NamedTuple):
     """A page of dead letters. `scanned_to` is the last one that a bounded search has read; None without a
     bound."""
 

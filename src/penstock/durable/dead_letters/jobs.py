@@ -55,6 +55,20 @@ class DeadLetterJob:
     started_at: datetime | None
     finished_at: datetime | None
 
+    @property
+    def selection(self) -> DeadLetterFilter:
+        """The filter of the job."""
+        return DeadLetterFilter(
+            queue=self.queue,
+            group=self.group_name,
+            partition=self.partition,
+            start=self.failed_from,
+            end=self.failed_before,
+            error=self.error,
+            error_key=self.error_key,
+            payload=self.payload,
+        )
+
 
 _JOB_COLUMNS = [field.name for field in fields(DeadLetterJob)]
 

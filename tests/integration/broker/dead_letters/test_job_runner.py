@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from penstock.broker.broker import Broker
+from penstock.broker.dead_letters.dead_letter_source import JobRequest
 from penstock.broker.dead_letters.job_runner import DeadLetterJobRunner, JobPacing, next_chunk_size
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
 from penstock.durable.pool import Database
@@ -17,6 +18,10 @@ from tests.integration.broker.brokers import Brokers, ack, payloads, pop, push, 
 from tests.waiting import wait_until_async
 
 DEAD_LETTERS = 60
+
+
+def job_request(kind: str, queue: str, rate: int | None = None) -> JobRequest:
+    return JobRequest(kind, DeadLetterFilter(queue=queue), rate=rate)
 
 
 async def create_dead_letters(broker: Broker, queue: str = "q") -> None:
@@ -41,7 +46,7 @@ async def test_another_process_continues_a_job(brokers: Brokers, database: Datab
     first_runner = DeadLetterJobRunner(first.dead_letters, pacing)
     second_runner = DeadLetterJobRunner(second.dead_letters, pacing)
     await first_runner.start()
-    job = await first.dead_letters.create_job(DEFAULT_SCOPE, "requeue", DeadLetterFilter(queue="q"))
+    job = await first.dead_letters.create_job(DEFAULT_SCOPE, job_request("requeue", "q"))
     await wait_for_job(first, job.id, changed=5)
     if ending == "killed":  # it does not release its job, whose lease expires
         assert first_runner._task is not None
@@ -69,9 +74,9 @@ async def test_a_job_with_a_low_rate_does_not_block_others(broker: Broker) -> No
     runner = DeadLetterJobRunner(broker.dead_letters)
     await runner.start()
     create_job = broker.dead_letters.create_job
-    slow = await create_job(DEFAULT_SCOPE, "purge", DeadLetterFilter(queue="slow"), rate=1)
+    slow = await create_job(DEFAULT_SCOPE, job_request("purge", "slow", rate=1))
     await wait_for_job(broker, slow.id, changed=1)
-    fast = await create_job(DEFAULT_SCOPE, "purge", DeadLetterFilter(queue="fast"))
+    fast = await create_job(DEFAULT_SCOPE, job_request("purge", "fast"))
     await wait_for_job(broker, fast.id, changed=DEAD_LETTERS, state="done")
     assert (await broker.dead_letters.get_job(DEFAULT_SCOPE, slow.id)).state == "running"
     await runner.stop()
@@ -83,7 +88,7 @@ async def test_a_requeue_wakes_a_waiting_consumer(broker: Broker) -> None:
     await runner.start()
     waiting = asyncio.create_task(pop(broker, wait_s=30, batch=1))
     await wait_for_parked_pops(broker, 1)
-    await broker.dead_letters.create_job(DEFAULT_SCOPE, "requeue", DeadLetterFilter(queue="q"))
+    await broker.dead_letters.create_job(DEFAULT_SCOPE, job_request("requeue", "q"))
     popped = await asyncio.wait_for(waiting, 10)
     assert payloads(popped) == ["0"]
     await runner.stop()

@@ -15,10 +15,15 @@ CREATE OR REPLACE FUNCTION dead_letters_v1(
                  first_created_at timestamptz, first_transaction_id text)
 LANGUAGE sql STABLE AS $$
     WITH search AS MATERIALIZED (
-        SELECT coalesce(p_from, '-infinity') AS start, least(p_to, p_before_at) AS before,
+        -- The page has dead letters before (end_at, end_id): the end of the range, or of the previous page if that is
+        -- earlier. Ids begin at 1, so (p_to, 0) excludes p_to itself.
+        SELECT coalesce(p_from, '-infinity') AS start,
+               CASE WHEN continues THEN p_before_at ELSE coalesce(p_to, 'infinity') END AS end_at,
+               CASE WHEN continues THEN p_before_id ELSE 0 END AS end_id,
                convert_to(p_payload, 'UTF8') AS payload, p_error IS NOT NULL OR p_payload IS NOT NULL AS has_text,
                CASE WHEN p_error IS NOT NULL OR p_payload IS NOT NULL THEN p_scan_limit
                     ELSE p_limit + p_offset END AS scan_limit
+        FROM (SELECT p_before_at IS NOT NULL AND (p_to IS NULL OR p_before_at < p_to) AS continues) c
     ), queue_groups AS MATERIALIZED (
         SELECT q.id AS queue_id, q.name AS queue, g.id AS group_id, t.id AS partition_id
         FROM queues q
@@ -33,26 +38,20 @@ LANGUAGE sql STABLE AS $$
         CROSS JOIN LATERAL (
             (SELECT * FROM dead_letters d
              WHERE p_group IS NULL AND p_error_key IS NULL AND d.queue_id = w.queue_id
-               AND d.failed_at >= search.start AND d.failed_at <= coalesce(search.before, 'infinity')
-               AND (p_to IS NULL OR d.failed_at < p_to)
-               AND (p_before_at IS NULL OR (d.failed_at, d.id) < (p_before_at, p_before_id))
+               AND d.failed_at >= search.start AND (d.failed_at, d.id) < (search.end_at, search.end_id)
                AND d.partition_id = coalesce(w.partition_id, d.partition_id)
              ORDER BY d.failed_at DESC, d.id DESC LIMIT search.scan_limit)
             UNION ALL
             (SELECT * FROM dead_letters d
              WHERE p_group IS NOT NULL AND p_error_key IS NULL AND d.queue_id = w.queue_id AND d.group_id = w.group_id
-               AND d.failed_at >= search.start AND d.failed_at <= coalesce(search.before, 'infinity')
-               AND (p_to IS NULL OR d.failed_at < p_to)
-               AND (p_before_at IS NULL OR (d.failed_at, d.id) < (p_before_at, p_before_id))
+               AND d.failed_at >= search.start AND (d.failed_at, d.id) < (search.end_at, search.end_id)
                AND d.partition_id = coalesce(w.partition_id, d.partition_id)
              ORDER BY d.failed_at DESC, d.id DESC LIMIT search.scan_limit)
             UNION ALL
             (SELECT * FROM dead_letters d
              WHERE p_error_key IS NOT NULL AND d.queue_id = w.queue_id AND d.group_id = w.group_id
                AND d.error_key = p_error_key
-               AND d.failed_at >= search.start AND d.failed_at <= coalesce(search.before, 'infinity')
-               AND (p_to IS NULL OR d.failed_at < p_to)
-               AND (p_before_at IS NULL OR (d.failed_at, d.id) < (p_before_at, p_before_id))
+               AND d.failed_at >= search.start AND (d.failed_at, d.id) < (search.end_at, search.end_id)
                AND d.partition_id = coalesce(w.partition_id, d.partition_id)
              ORDER BY d.failed_at DESC, d.id DESC LIMIT search.scan_limit)
         ) d
