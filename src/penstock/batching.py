@@ -155,13 +155,7 @@ class Batcher(Generic[Item, Result]):
         """
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.put(key, item, future, items=items, size=size)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            # The result may have arrived just before the cancellation, and the caller did not get it.
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self.abandon(key, item, future.result())
-            raise
+        return await receive(future, lambda result: self.abandon(key, item, result))
 
     def put(
         self, key: Hashable, item: Item, receiver: Receiver[Result], *, items: int = 1, size: int = 0
@@ -285,6 +279,23 @@ class Batcher(Generic[Item, Result]):
         for entry in entries:
             if not entry.receiver.done():
                 entry.receiver.set_exception(error)
+
+
+async def receive(future: asyncio.Future[Result], abandon: Callable[[Result], None]) -> Result:
+    """Wait for a result. A result that arrived just before the caller was cancelled goes to `abandon`."""
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if future.done() and not future.cancelled() and future.exception() is None:
+            abandon(future.result())
+        raise
+
+
+async def result_of(start: Callable[[Receiver[Result]], None]) -> Result:
+    """Call `start` with a receiver and wait for the result that the receiver gets."""
+    future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    start(future)
+    return await future
 
 
 def split_results(requests: Sequence[Sequence[object]], results: Sequence[Result]) -> list[list[Result]]:

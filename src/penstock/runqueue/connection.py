@@ -82,6 +82,11 @@ class ShardMap:
                     self._count = await self._read_or_store_count()
         return self._count
 
+    @property
+    def known_count(self) -> int | None:
+        """The number of shards; None before the first `count`."""
+        return self._count
+
     async def shard_of(self, scope: Scope) -> int:
         return shard_of_environment(scope, await self.count())
 

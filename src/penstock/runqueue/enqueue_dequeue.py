@@ -7,16 +7,15 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 
 from msgspec import msgpack
 
-from penstock.batching import Batcher, QueueTimeout, split_results
+from penstock.batching import Batcher, QueueTimeout, Receiver, split_results
 from penstock.errors import PenstockError
 from penstock.model import Scope
 from penstock.runqueue.keys import new_task_id, parse_queue_name, queue_name
 from penstock.runqueue.limits import check_item_count, check_task
+from penstock.runqueue.pending_dequeue import MAX_REPLY_BYTES, DequeueArguments, PendingDequeue
 from penstock.runqueue.scripts import Scripts
 from penstock.runqueue.task_model import EnqueueResult, NewTask, RunningTask
-
-MAX_REPLY_BYTES = 4 * 1024 * 1024
-"""Payload bytes in the reply to one dequeue. A larger reply would block Redis for all clients."""
+from penstock.runqueue.task_wakeups import TaskWakeups
 
 BYTES_PER_WEIGHT = 8 * 1024
 """When calls are merged, a task weighs one more for each of these bytes of payload."""
@@ -25,9 +24,6 @@ MAX_MERGED_TASKS = 250
 """Tasks that merged dequeues may request together: each may have a payload."""
 
 logger = logging.getLogger(__name__)
-
-DequeueRequest = tuple[str, str, int, int, str]
-"""Environment, queue, maximum number of tasks, visibility in ms, worker. An empty name means any."""
 
 TaskHeader = tuple[str, str, int, int, int, int, str]
 """Queue, task id, priority, delay in ms, time to live in ms or 0, maximum attempts, idempotency key or ""."""
@@ -40,22 +36,27 @@ class TaskDispatcher:
     """Enqueues and dequeues tasks of all queues.
 
     `release_abandoned` receives tasks that were leased for a caller which was cancelled before it got them.
+    `sweep_within` learns when a task changes by time alone: its delay or its lease ends.
     """
 
     def __init__(
         self,
         scripts: Scripts,
+        wakeups: TaskWakeups,
         idempotency_ms: int,
         release_abandoned: Callable[[list[RunningTask]], Awaitable[None]],
+        sweep_within: Callable[[int], None],
         queue_timeout: QueueTimeout | None = None,
     ) -> None:
         self._scripts = scripts
+        self._wakeups = wakeups
         self._idempotency_ms = idempotency_ms
         self._release_abandoned = release_abandoned
+        self._sweep_within = sweep_within
         self.enqueues: Batcher[list[tuple[TaskHeader, bytes]], list[EnqueueResult]] = Batcher(
             self._execute_enqueues, queue_timeout=queue_timeout, isolates_failures=False
         )
-        self.dequeues: Batcher[DequeueRequest, list[RunningTask]] = Batcher(
+        self.dequeues: Batcher[DequeueArguments, list[RunningTask]] = Batcher(
             self._execute_dequeues,
             max_items=MAX_MERGED_TASKS,
             queue_timeout=queue_timeout,
@@ -68,19 +69,34 @@ class TaskDispatcher:
         """Whether a dequeue is in flight to Redis."""
         return self.dequeues.in_flight > 0
 
-    async def enqueue(
-        self, shard: int, scope: Scope, queue: str, tasks: Sequence[NewTask]
-    ) -> list[EnqueueResult]:
+    def start_enqueue(
+        self,
+        shard: int,
+        scope: Scope,
+        queue: str,
+        tasks: Sequence[NewTask],
+        receiver: Receiver[list[EnqueueResult]],
+    ) -> None:
         check_item_count("tasks", tasks)
         name = queue_name(scope, queue)
         items = [(_task_header(name, new_task_id(shard), check_task(task)), task.payload) for task in tasks]
-        if not items:
-            return []
-        size = sum(len(task.payload) for task in tasks)
-        return await self.enqueues.submit(shard, items, items=len(items) + size // BYTES_PER_WEIGHT)
+        if items:
+            size = sum(len(task.payload) for task in tasks)
+            self.enqueues.put(shard, items, receiver, items=len(items) + size // BYTES_PER_WEIGHT)
+        else:
+            receiver.set_result([])
 
-    async def dequeue(self, shard: int, request: DequeueRequest) -> list[RunningTask]:
-        return await self.dequeues.submit(shard, request, items=request[2])
+    def start_dequeue(
+        self,
+        shards: Sequence[int],
+        arguments: DequeueArguments,
+        wait_s: float,
+        receiver: Receiver[list[RunningTask]],
+    ) -> PendingDequeue:
+        """Start a dequeue that tries the shards in this order until one of them has a task."""
+        pending = PendingDequeue(self.dequeues, self._wakeups, shards, arguments, wait_s, receiver)
+        pending.start()
+        return pending
 
     async def _execute_enqueues(
         self, shard: Hashable, requests: Sequence[list[tuple[TaskHeader, bytes]]]
@@ -95,6 +111,8 @@ class TaskDispatcher:
             self._idempotency_ms,
             *(payload for _, payload in items),
         )
+        if delays_ms := [header[3] for header in headers if header[3]]:
+            self._sweep_within(min(delays_ms))
         results = [
             EnqueueResult(id.decode(), id.decode() != header[1])
             for id, header in zip(ids, headers, strict=True)
@@ -102,15 +120,17 @@ class TaskDispatcher:
         return split_results(requests, results)
 
     async def _execute_dequeues(
-        self, shard: Hashable, requests: Sequence[DequeueRequest]
+        self, shard: Hashable, requests: Sequence[DequeueArguments]
     ) -> list[list[RunningTask]]:
         assert isinstance(shard, int)
         reply = await self._scripts.call("dequeue", shard, msgpack.encode(requests), MAX_REPLY_BYTES)
         now_ms, *results = msgpack.decode(reply[0])
         payloads = iter(reply[1:])
+        if leases_ms := [request[3] for request, rows in zip(requests, results, strict=True) if rows]:
+            self._sweep_within(min(leases_ms))
         return [[_running_task(now_ms, row, next(payloads)) for row in rows] for rows in results]
 
-    async def _release(self, shard: Hashable, request: DequeueRequest, tasks: list[RunningTask]) -> None:
+    async def _release(self, shard: Hashable, arguments: DequeueArguments, tasks: list[RunningTask]) -> None:
         if tasks:
             try:
                 await self._release_abandoned(tasks)

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from penstock.batching import BatcherState, QueueTimeout
+from penstock.batching import BatcherState, QueueTimeout, Receiver, receive, result_of
 from penstock.definitions import QUEUE
 from penstock.errors import InvalidRequest, UnknownQueue
 from penstock.model import Scope
 from penstock.runqueue import overview
 from penstock.runqueue.connection import ShardMap, connect
 from penstock.runqueue.dead_tasks import DeadTaskActions
-from penstock.runqueue.enqueue_dequeue import MAX_REPLY_BYTES, DequeueRequest, TaskDispatcher
-from penstock.runqueue.keys import environment_name, queue_name
+from penstock.runqueue.enqueue_dequeue import TaskDispatcher
+from penstock.runqueue.keys import environment_name, queue_name, shard_of_environment
 from penstock.runqueue.limits import (
     MAX_DELAY_MS,
     MAX_TASKS_PER_DEQUEUE,
@@ -25,9 +25,10 @@ from penstock.runqueue.limits import (
     check_visibility,
     check_worker_name,
 )
+from penstock.runqueue.pending_dequeue import PendingDequeue
 from penstock.runqueue.scripts import Scripts
 from penstock.runqueue.sweeper import Sweeper, SweepIntervals
-from penstock.runqueue.task_ack import TaskAcks, raise_error
+from penstock.runqueue.task_ack import OutcomeReceiver, TaskAcks, raise_error
 from penstock.runqueue.task_model import (
     DeadTaskPage,
     EnqueueResult,
@@ -71,17 +72,6 @@ class RunQueues:
         self._client = connect(redis_url)
         self._scripts = Scripts(self._client, QUEUE.max_stream_length if metrics_enabled else 0)
         self._shards = ShardMap(self._client, shards)
-        self._acks = TaskAcks(self._scripts, queue_timeout)
-        self._dispatcher = TaskDispatcher(
-            self._scripts, int(idempotency_hours * 3_600_000), self._release_abandoned, queue_timeout
-        )
-        # In the order in which `stop` drains them: an abandoned dequeue releases its tasks with a nack.
-        self.batchers: Mapping[str, BatcherState] = {
-            "enqueue": self._dispatcher.enqueues,
-            "dequeue": self._dispatcher.dequeues,
-            **self._acks.batchers,
-        }
-        self._dead_tasks = DeadTaskActions(self._scripts, self._shards)
         self._wakeups = TaskWakeups(redis_url, self._client)
         self._sweeper = Sweeper(
             self._client,
@@ -90,6 +80,22 @@ class RunQueues:
             metrics_enabled=metrics_enabled,
             intervals=sweep_intervals,
         )
+        self._acks = TaskAcks(self._scripts, self._sweeper.sweep_within, queue_timeout)
+        self._dispatcher = TaskDispatcher(
+            self._scripts,
+            self._wakeups,
+            int(idempotency_hours * 3_600_000),
+            self._release_abandoned,
+            self._sweeper.sweep_within,
+            queue_timeout,
+        )
+        # In the order in which `stop` drains them: an abandoned dequeue releases its tasks with a nack.
+        self.batchers: Mapping[str, BatcherState] = {
+            "enqueue": self._dispatcher.enqueues,
+            "dequeue": self._dispatcher.dequeues,
+            **self._acks.batchers,
+        }
+        self._dead_tasks = DeadTaskActions(self._scripts, self._shards)
         self._next_shard = count()
 
     async def start(self) -> None:
@@ -114,13 +120,57 @@ class RunQueues:
             await batcher.drain()
         await self._client.aclose()
 
+    @property
+    def knows_shards(self) -> bool:
+        """Whether `start_enqueue` and `start_dequeue` can be called. If not, await `load_shards` first."""
+        return self._shards.known_count is not None
+
+    async def load_shards(self) -> None:
+        """Read the number of shards from Redis. Once per process it takes a round trip."""
+        await self._shards.count()
+
+    def start_enqueue(
+        self,
+        scope: Scope,
+        queue: str,
+        tasks: Sequence[NewTask],
+        receiver: Receiver[list[EnqueueResult]],
+    ) -> None:
+        """Add tasks in order, all or none. They are as durable as Redis when the receiver gets the result."""
+        shard = shard_of_environment(scope, self._shard_count)
+        self._dispatcher.start_enqueue(shard, scope, queue, tasks, receiver)
+
     async def enqueue(self, scope: Scope, queue: str, tasks: Sequence[NewTask]) -> list[EnqueueResult]:
-        """Add tasks in order, all or none. They are as durable as Redis when it returns."""
-        shard = await self._shards.shard_of(scope)
-        results = await self._dispatcher.enqueue(shard, scope, queue, tasks)
-        if delays_ms := [task.delay_ms for task in tasks if task.delay_ms]:
-            self._sweeper.sweep_within(min(delays_ms))
-        return results
+        """Await what `start_enqueue` starts."""
+        await self.load_shards()
+        return await result_of(lambda receiver: self.start_enqueue(scope, queue, tasks, receiver))
+
+    def start_dequeue(
+        self,
+        scope: Scope | None,
+        queue: str | None,
+        receiver: Receiver[list[RunningTask]],
+        *,
+        limit: int = 1,
+        visibility_ms: int | None = None,
+        wait_ms: int = 0,
+        worker: str = "",
+    ) -> PendingDequeue:
+        """Lease up to `limit` tasks, of one queue or of the environment's queues in turn.
+
+        Without a scope it serves all environments in turn: for workers that are shared by all. The receiver
+        gets fewer tasks if their payloads are large. With `wait_ms` the dequeue waits for a first task. When
+        cancelled, it releases the tasks it had leased.
+        """
+        check_number("limit", limit, 1, MAX_TASKS_PER_DEQUEUE)
+        check_number("wait_ms", wait_ms, 0, MAX_DELAY_MS)
+        visibility_ms = self._visibility_or_default(visibility_ms)
+        environment = "" if scope is None else environment_name(scope)
+        if scope is None and queue is not None:
+            raise InvalidRequest("The call names a queue without its environment. Pass both.")
+        name = "" if scope is None or queue is None else queue_name(scope, queue)
+        arguments = (environment, name, limit, visibility_ms, check_worker_name(worker))
+        return self._dispatcher.start_dequeue(self._shards_for(scope), arguments, wait_ms / 1000, receiver)
 
     async def dequeue(
         self,
@@ -132,67 +182,63 @@ class RunQueues:
         wait_ms: int = 0,
         worker: str = "",
     ) -> list[RunningTask]:
-        """Lease up to `limit` tasks, of one queue or of the environment's queues in turn.
+        """Await what `start_dequeue` starts."""
+        await self.load_shards()
+        future: asyncio.Future[list[RunningTask]] = asyncio.get_running_loop().create_future()
+        pending = self.start_dequeue(
+            scope, queue, future, limit=limit, visibility_ms=visibility_ms, wait_ms=wait_ms, worker=worker
+        )
+        try:
+            return await receive(future, pending.abandon)
+        finally:
+            pending.cancel()
 
-        Without a scope it serves all environments in turn: for workers that are shared by all. It returns
-        fewer tasks if their payloads are large. With `wait_ms` it waits for a first task. When cancelled,
-        it releases the tasks it had leased.
-        """
-        check_number("limit", limit, 1, MAX_TASKS_PER_DEQUEUE)
-        check_number("wait_ms", wait_ms, 0, MAX_DELAY_MS)
-        visibility_ms = self._visibility_or_default(visibility_ms)
-        environment = "" if scope is None else environment_name(scope)
-        if scope is None and queue is not None:
-            raise InvalidRequest("The call names a queue without its environment. Pass both.")
-        name = "" if scope is None or queue is None else queue_name(scope, queue)
-        request = (environment, name, limit, visibility_ms, check_worker_name(worker))
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + wait_ms / 1000
-        with self._wakeups.register(name or environment + "/") as waiter:
-            while True:
-                waiter.reset()
-                tasks = await self._dequeue_once(scope, request)
-                if tasks or waiter.is_released or not await waiter.wait(until_s - loop.time()):
-                    break
-        if tasks:
-            self._sweeper.sweep_within(visibility_ms)
-            if len(tasks) == limit or sum(len(task.payload) for task in tasks) > MAX_REPLY_BYTES // 2:
-                # The queue may have more tasks for another waiter.
-                self._wakeups.notify(queue_name(tasks[-1].scope, tasks[-1].queue))
-        return tasks
+    def start_heartbeat(
+        self, scope: Scope, leases: Sequence[Lease], visibility_ms: int | None, receiver: OutcomeReceiver
+    ) -> None:
+        """Extend leases to `visibility_ms` from now. The receiver gets one outcome each, in order."""
+        self._acks.start_heartbeat(scope, leases, self._visibility_or_default(visibility_ms), receiver)
+
+    def start_ack(self, scope: Scope, leases: Sequence[Lease], receiver: OutcomeReceiver) -> None:
+        """Complete and delete tasks. An outcome LeaseLost or UnknownTask has changed nothing."""
+        self._acks.start_ack(scope, leases, receiver)
+
+    def start_nack(self, scope: Scope, nacks: Sequence[Nack], receiver: OutcomeReceiver) -> None:
+        """End failed attempts: each task is retried or dead."""
+        self._acks.start_nack(scope, nacks, receiver)
+
+    def start_release(self, scope: Scope, leases: Sequence[Lease], receiver: OutcomeReceiver) -> None:
+        """Return tasks that no worker has started to their old position, without counting the attempt."""
+        self._acks.start_release(scope, leases, receiver)
 
     async def heartbeat(self, scope: Scope, lease: Lease, visibility_ms: int | None = None) -> TaskChange:
-        """Extend the lease to `visibility_ms` from now. Raises LeaseLost or UnknownTask."""
+        """Await the heartbeat of one task. Raises LeaseLost or UnknownTask."""
         [outcome] = await self.heartbeat_many(scope, [lease], visibility_ms)
         return raise_error(outcome)
 
     async def ack(self, scope: Scope, lease: Lease) -> TaskChange:
-        """Complete and delete the task. Raises LeaseLost or UnknownTask, and changes nothing then."""
-        [outcome] = await self._acks.ack(scope, [lease])
+        """Await the ack of one task. Raises LeaseLost or UnknownTask."""
+        [outcome] = await self.ack_many(scope, [lease])
         return raise_error(outcome)
 
     async def nack(self, scope: Scope, nack: Nack) -> TaskChange:
-        """End a failed attempt: the task is retried or dead. Raises LeaseLost or UnknownTask."""
+        """Await the nack of one task. Raises LeaseLost or UnknownTask."""
         [outcome] = await self.nack_many(scope, [nack])
         return raise_error(outcome)
 
     async def release(self, scope: Scope, leases: Sequence[Lease]) -> list[TaskOutcome]:
-        """Return tasks that no worker has started to their old position, without counting the attempt."""
-        return await self._acks.release(scope, leases)
+        return await result_of(lambda receiver: self.start_release(scope, leases, receiver))
 
     async def heartbeat_many(
         self, scope: Scope, leases: Sequence[Lease], visibility_ms: int | None = None
     ) -> list[TaskOutcome]:
-        return await self._acks.heartbeat(scope, leases, self._visibility_or_default(visibility_ms))
+        return await result_of(lambda receiver: self.start_heartbeat(scope, leases, visibility_ms, receiver))
 
     async def ack_many(self, scope: Scope, leases: Sequence[Lease]) -> list[TaskOutcome]:
-        return await self._acks.ack(scope, leases)
+        return await result_of(lambda receiver: self.start_ack(scope, leases, receiver))
 
     async def nack_many(self, scope: Scope, nacks: Sequence[Nack]) -> list[TaskOutcome]:
-        outcomes = await self._acks.nack(scope, nacks)
-        if delays_ms := [nack.delay_ms for nack in nacks if nack.delay_ms]:
-            self._sweeper.sweep_within(min(delays_ms))
-        return outcomes
+        return await result_of(lambda receiver: self.start_nack(scope, nacks, receiver))
 
     async def get_task(self, scope: Scope, task_id: str) -> Task:
         """Return a task.
@@ -290,14 +336,19 @@ class RunQueues:
         reply = await self._scripts.call("exchange_environment_gauges", shard, *arguments)
         return reply[0], reply[1], reply[2] or None
 
-    async def _dequeue_once(self, scope: Scope | None, request: DequeueRequest) -> list[RunningTask]:
+    @property
+    def _shard_count(self) -> int:
+        count = self._shards.known_count
+        assert count is not None, "await load_shards first"
+        return count
+
+    def _shards_for(self, scope: Scope | None) -> Sequence[int]:
+        """The shards that a dequeue tries; all of them, each first in turn, if it names no environment."""
+        shard_count = self._shard_count
         if scope is not None:
-            return await self._dispatcher.dequeue(await self._shards.shard_of(scope), request)
-        shard_count, first = await self._shards.count(), next(self._next_shard)
-        for offset in range(shard_count):
-            if tasks := await self._dispatcher.dequeue((first + offset) % shard_count, request):
-                return tasks
-        return []
+            return (shard_of_environment(scope, shard_count),)
+        first = next(self._next_shard)
+        return [(first + offset) % shard_count for offset in range(shard_count)]
 
     async def _set_queue(self, scope: Scope, queue: str, field: str, value: str) -> QueueState:
         shard = await self._shards.shard_of(scope)
@@ -306,7 +357,7 @@ class RunQueues:
 
     async def _release_abandoned(self, tasks: list[RunningTask]) -> None:
         for scope in {task.scope for task in tasks}:
-            await self._acks.release(scope, [task.lease for task in tasks if task.scope == scope])
+            await self.release(scope, [task.lease for task in tasks if task.scope == scope])
 
     def _visibility_or_default(self, visibility_ms: int | None) -> int:
         if visibility_ms is None:

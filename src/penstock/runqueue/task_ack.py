@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from msgspec import msgpack
 
-from penstock.batching import Batcher, QueueTimeout, split_results
+from penstock.batching import Batcher, QueueTimeout, Receiver, split_results
 from penstock.errors import LeaseLost, PenstockError, UnknownTask
 from penstock.model import Scope
 from penstock.runqueue.keys import environment_name, shard_of_task
@@ -22,70 +22,135 @@ BACKOFF = -1
 ScriptItem = tuple[str | float, ...]
 """Environment, task id and token, then the arguments of the command."""
 
+OutcomeReceiver = Receiver[list[TaskOutcome]]
+
 
 class TaskAcks:
-    """Each method returns one outcome per lease, in order. A refused lease does not affect the others."""
+    """Each method gives `receiver` one outcome per lease, in order. A refused lease does not affect others.
 
-    def __init__(self, scripts: Scripts, queue_timeout: QueueTimeout | None = None) -> None:
+    `sweep_within` learns when a nacked task is due again.
+    """
+
+    def __init__(
+        self,
+        scripts: Scripts,
+        sweep_within: Callable[[int], None],
+        queue_timeout: QueueTimeout | None = None,
+    ) -> None:
         self._scripts = scripts
+        self._sweep_within = sweep_within
         self._queue_timeout = queue_timeout
         self.batchers = {command: self._create_batcher(command) for command in ("heartbeat", "ack", "nack")}
 
-    async def heartbeat(self, scope: Scope, leases: Sequence[Lease], visibility_ms: int) -> list[TaskOutcome]:
+    def start_heartbeat(
+        self, scope: Scope, leases: Sequence[Lease], visibility_ms: int, receiver: OutcomeReceiver
+    ) -> None:
         items = [(lease, (visibility_ms,)) for lease in leases]
-        return await self._submit(
-            "heartbeat",
-            scope,
-            items,
-            lambda lease, deadline_ms: TaskChange(lease.id, TaskState.RUNNING, deadline_ms),
-        )
+        self._start("heartbeat", scope, items, _heartbeat_change, receiver)
 
-    async def ack(self, scope: Scope, leases: Sequence[Lease]) -> list[TaskOutcome]:
+    def start_ack(self, scope: Scope, leases: Sequence[Lease], receiver: OutcomeReceiver) -> None:
         items: list[tuple[Lease, ScriptItem]] = [(lease, ()) for lease in leases]
-        return await self._submit("ack", scope, items, lambda lease, _: TaskChange(lease.id, None))
+        self._start("ack", scope, items, _ack_change, receiver)
 
-    async def nack(self, scope: Scope, nacks: Sequence[Nack]) -> list[TaskOutcome]:
+    def start_nack(self, scope: Scope, nacks: Sequence[Nack], receiver: OutcomeReceiver) -> None:
         items = [(nack.lease, _nack_arguments(nack)) for nack in nacks]
-        return await self._submit("nack", scope, items, _nack_change)
+        self._start("nack", scope, items, _nack_change, receiver)
 
-    async def release(self, scope: Scope, leases: Sequence[Lease]) -> list[TaskOutcome]:
+    def start_release(self, scope: Scope, leases: Sequence[Lease], receiver: OutcomeReceiver) -> None:
         items = [(lease, ("release", 0, 0, "")) for lease in leases]
-        return await self._submit("nack", scope, items, _nack_change)
+        self._start("nack", scope, items, _nack_change, receiver)
 
-    async def _submit(
+    def _start(
         self,
         command: str,
         scope: Scope,
         items: Sequence[tuple[Lease, ScriptItem]],
         to_change: Callable[[Lease, int], TaskChange],
-    ) -> list[TaskOutcome]:
+        receiver: OutcomeReceiver,
+    ) -> None:
         check_item_count("tasks", items)
-        environment = environment_name(scope)
-        outcomes: list[TaskOutcome | None] = [None] * len(items)
-        indexes_by_shard: dict[int, list[int]] = {}
-        for index, (lease, _) in enumerate(items):
-            try:
-                indexes_by_shard.setdefault(shard_of_task(lease.id), []).append(index)
-            except UnknownTask as unknown:
-                outcomes[index] = unknown
-        for shard, indexes in indexes_by_shard.items():
-            script_items = [
-                (environment, items[index][0].id, items[index][0].token, *items[index][1])
-                for index in indexes
-            ]
-            replies = await self.batchers[command].submit(shard, script_items, items=len(script_items))
-            for index, reply in zip(indexes, replies, strict=True):
-                lease = items[index][0]
-                outcomes[index] = _lease_error(lease, reply) or to_change(lease, reply)
-        return [outcome for outcome in outcomes if outcome is not None]
+        _PendingChanges(
+            self.batchers[command], environment_name(scope), items, to_change, receiver
+        ).call_next_shard()
 
     def _create_batcher(self, command: str) -> Batcher[list[ScriptItem], list[int]]:
         async def execute(shard: Hashable, requests: Sequence[list[ScriptItem]]) -> list[list[int]]:
             assert isinstance(shard, int)
             items = [item for request in requests for item in request]
-            return split_results(requests, await self._scripts.call(command, shard, msgpack.encode(items)))
+            replies = await self._scripts.call(command, shard, msgpack.encode(items))
+            if command == "nack":
+                self._sweep_for_retries(items)
+            return split_results(requests, replies)
 
         return Batcher(execute, queue_timeout=self._queue_timeout, isolates_failures=False)
+
+    def _sweep_for_retries(self, nacks: Sequence[ScriptItem]) -> None:
+        delays_ms = [delay_ms for *_, delay_ms, _, _ in nacks if isinstance(delay_ms, int) and delay_ms > 0]
+        if delays_ms:
+            self._sweep_within(min(delays_ms))
+
+
+class _PendingChanges:
+    """A call for tasks of one or more shards. It receives the replies of one shard after the other."""
+
+    __slots__ = (
+        "_batcher",
+        "_environment",
+        "_indexes",
+        "_items",
+        "_outcomes",
+        "_receiver",
+        "_remaining_shards",
+        "_to_change",
+    )
+
+    def __init__(
+        self,
+        batcher: Batcher[list[ScriptItem], list[int]],
+        environment: str,
+        items: Sequence[tuple[Lease, ScriptItem]],
+        to_change: Callable[[Lease, int], TaskChange],
+        receiver: OutcomeReceiver,
+    ) -> None:
+        self._batcher = batcher
+        self._environment = environment
+        self._items = items
+        self._to_change = to_change
+        self._receiver = receiver
+        self._outcomes: list[TaskOutcome | None] = [None] * len(items)
+        self._indexes: list[int]
+        """Indexes of the items that the current shard has."""
+        indexes_by_shard: dict[int, list[int]] = {}
+        for index, (lease, _) in enumerate(items):
+            try:
+                indexes_by_shard.setdefault(shard_of_task(lease.id), []).append(index)
+            except UnknownTask as unknown:
+                self._outcomes[index] = unknown
+        self._remaining_shards = list(indexes_by_shard.items())
+
+    def call_next_shard(self) -> None:
+        """Send the items of the next shard. After the last shard, the receiver gets the outcomes."""
+        if not self._remaining_shards:
+            self._receiver.set_result([outcome for outcome in self._outcomes if outcome is not None])
+            return
+        shard, self._indexes = self._remaining_shards.pop(0)
+        script_items: list[ScriptItem] = []
+        for index in self._indexes:
+            lease, arguments = self._items[index]
+            script_items.append((self._environment, lease.id, lease.token, *arguments))
+        self._batcher.put(shard, script_items, self, items=len(script_items))
+
+    def done(self) -> bool:
+        return self._receiver.done()
+
+    def set_result(self, replies: list[int], /) -> None:
+        for index, reply in zip(self._indexes, replies, strict=True):
+            lease = self._items[index][0]
+            self._outcomes[index] = _lease_error(lease, reply) or self._to_change(lease, reply)
+        self.call_next_shard()
+
+    def set_exception(self, exception: Exception, /) -> None:
+        self._receiver.set_exception(exception)
 
 
 def raise_error(outcome: TaskOutcome) -> TaskChange:
@@ -108,6 +173,14 @@ def _lease_error(lease: Lease, reply: int) -> PenstockError | None:
             taskId=lease.id,
         )
     return None
+
+
+def _heartbeat_change(lease: Lease, deadline_ms: int) -> TaskChange:
+    return TaskChange(lease.id, TaskState.RUNNING, deadline_ms)
+
+
+def _ack_change(lease: Lease, reply: int) -> TaskChange:
+    return TaskChange(lease.id, None)
 
 
 def _nack_change(lease: Lease, reply: int) -> TaskChange:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -37,33 +36,18 @@ STOP_TIMEOUT_S = 5.0
 
 
 class TaskWaiter:
-    """A waiting dequeue. `is_woken`: it should try again; `is_released`: it should stop waiting."""
+    """A dequeue that waits for tasks of `name`: a queue, an environment and `/`, or ANY_ENVIRONMENT.
 
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
+    `is_woken`: it should try again. `is_released`: it should stop waiting.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_woken = False
         self.is_released = False
 
-    @property
-    def is_woken(self) -> bool:
-        return self._event.is_set()
-
     def wake(self) -> None:
-        self._event.set()
-
-    def reset(self) -> None:
-        self._event.clear()
-
-    async def wait(self, timeout_s: float) -> bool:
-        """Return whether it was woken within the timeout."""
-        if timeout_s <= 0:
-            return False
-        # Unlike wait_for, this never loses a cancellation that arrives together with the wake-up.
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._event.wait()
-        except TimeoutError:
-            return False
-        return True
+        self.is_woken = True
 
 
 class TaskWakeups(BackgroundTask):
@@ -78,23 +62,20 @@ class TaskWakeups(BackgroundTask):
         self._no_waiters = asyncio.Event()
         self._no_waiters.set()
 
-    @contextmanager
-    def register(self, name: str) -> Iterator[TaskWaiter]:
-        """Register a waiter for `name`: a queue, an environment and `/`, or ANY_ENVIRONMENT."""
-        waiter = TaskWaiter()
-        self._waiters.setdefault(name, OrderedDict())[waiter] = None
+    def add(self, waiter: TaskWaiter) -> None:
+        self._waiters.setdefault(waiter.name, OrderedDict())[waiter] = None
         self._no_waiters.clear()
-        try:
-            yield waiter
-        finally:
-            waiters = self._waiters[name]
-            waiters.pop(waiter, None)
-            if not waiters:
-                del self._waiters[name]
-                if not self._waiters:
-                    self._no_waiters.set()
-            if waiter.is_woken:  # it leaves without trying again, so another waiter must
-                self._wake_one(name)
+
+    def remove(self, waiter: TaskWaiter) -> None:
+        """Remove a waiter. If it was woken and has not tried again, another waiter must."""
+        waiters = self._waiters[waiter.name]
+        waiters.pop(waiter, None)
+        if not waiters:
+            del self._waiters[waiter.name]
+            if not self._waiters:
+                self._no_waiters.set()
+        if waiter.is_woken:
+            self._wake_one(waiter.name)
 
     def notify(self, name: str) -> None:
         """Wake waiters: a queue (or an environment and `/`) can start a task."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -11,19 +11,13 @@ from starlette.requests import Request
 T = TypeVar("T")
 
 
-async def unless_disconnected(
-    request: Request, work: Coroutine[None, None, T], on_disconnect: Callable[[], None] = lambda: None
-) -> T | None:
-    """The result of `work`; None if the client disconnects first, which cancels the work.
-
-    `on_disconnect` is called before the cancellation: work that is about to end may not notice the latter.
-    """
+async def unless_disconnected(request: Request, work: Coroutine[None, None, T]) -> T | None:
+    """The result of `work`; None if the client disconnects first, which cancels the work."""
     working = asyncio.ensure_future(work)
     disconnecting = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
         await asyncio.wait({working, disconnecting}, return_when=asyncio.FIRST_COMPLETED)
         if disconnecting.done() and not working.done():
-            on_disconnect()
             return None
         return await working
     finally:

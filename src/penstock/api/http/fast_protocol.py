@@ -22,7 +22,6 @@ from penstock.api.auth import Guards
 from penstock.api.http.fast_routes import (
     POP_PREFIX,
     STATUS_PATH,
-    DequeueHandler,
     dlq_status_handler,
     is_cacheable,
     pop_handler,
@@ -32,6 +31,7 @@ from penstock.api.http.head_cache import RequestHeadCache
 from penstock.api.http.reply import Handler, PendingRequest
 from penstock.api.http.response import HotResponse
 from penstock.api.routes.push_pop import PopHandler
+from penstock.api.routes.run_queues import DequeueHandler
 from penstock.api.services import Services
 from penstock.errors import Overloaded, PenstockError
 
@@ -85,8 +85,12 @@ class FastRequestCycle:
 
     def set(self) -> None:
         # A cancelled pop releases its leases. A push or ack goes on: its effects are counted and announced.
-        if self._returns_leases and not self.response_complete and self.task is not None:
+        if not self._returns_leases or self.response_complete:
+            return
+        if self.task is not None:
             self.task.cancel()
+        elif self.pending_request is not None:
+            self.pending_request.cancel()
 
     def client_disconnected(self) -> bool:
         return self.disconnected or self.protocol.transport.is_closing()

@@ -8,33 +8,28 @@ unusual requests go there, and both ways give the same responses.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from penstock.api.http import request_parsing
-from penstock.api.http.reply import Handler, Reply
-from penstock.api.http.response import HotResponse
-from penstock.api.routes import ack_and_transaction, push_pop, run_queues, tasks, webhook_broker
+from penstock.api.http.reply import Handler
+from penstock.api.routes import ack_and_transaction, push_pop, tasks, webhook_broker
 from penstock.api.routes.push_pop import PopHandler
-from penstock.api.services import Services
+from penstock.api.routes.run_queues import DequeueHandler, EnqueueHandler
 
 POP_PREFIX = b"/api/v1/pop/queue/"
 STATUS_PATH = b"/dlq-status"
 RUN_QUEUE_PREFIX = b"/api/v1/run-queues/"
+DEQUEUE_OF_ANY_QUEUE = RUN_QUEUE_PREFIX + b"dequeue"
 TASK_PREFIX = b"/api/v1/tasks/"
 MAX_URL_LENGTH = 500
-
-
-def _without_reply(handle: Callable[[Services, bytes], Awaitable[HotResponse]]) -> Handler:
-    return lambda services, body, reply: handle(services, body)
 
 
 POST_HANDLERS: dict[bytes, Handler] = {
     b"/api/v1/push": push_pop.push,
     b"/api/v1/ack": ack_and_transaction.ack,
     b"/api/v1/ack/batch": ack_and_transaction.ack_batch,
-    **{TASK_PREFIX + verb.encode(): _without_reply(handle) for verb, handle in tasks.MANY.items()},
+    **{TASK_PREFIX + verb.encode(): handler for verb, handler in tasks.MANY.items()},
 }
 
 
@@ -66,21 +61,9 @@ def dlq_status_handler(url: bytes) -> Handler | None:
     return lambda services, body, reply: webhook_broker.status(services, limit, offset)
 
 
-class DequeueHandler:
-    """The dequeue that a URL asks for; its options are in the body."""
-
-    __slots__ = ("queue",)
-
-    def __init__(self, queue: str) -> None:
-        self.queue = queue
-
-    def __call__(self, services: Services, body: bytes, reply: Reply) -> Awaitable[HotResponse]:
-        return run_queues.dequeue(services, self.queue, body, reply.client_disconnected)
-
-
 def is_cacheable(url: bytes, handler: Handler) -> bool:
     """Whether clients repeat such a request, and no header of it has to be checked every time."""
-    return url in POST_HANDLERS or isinstance(handler, PopHandler | DequeueHandler)
+    return url in POST_HANDLERS or isinstance(handler, PopHandler | EnqueueHandler | DequeueHandler)
 
 
 def post_handler(url: bytes) -> Handler | None:
@@ -90,15 +73,16 @@ def post_handler(url: bytes) -> Handler | None:
         return _run_queue_handler(url)
     if handler is None and url.startswith(TASK_PREFIX):
         task_id, _, verb = url[len(TASK_PREFIX) :].decode("latin-1").partition("/")
-        handle_task = tasks.SINGLE.get(verb)
-        if handle_task is not None and "%" not in task_id:
-            return lambda services, body, reply: handle_task(services, task_id, body)
+        if verb in tasks.SINGLE and "%" not in task_id:
+            return tasks.single_handler(verb, task_id)
     return handler
 
 
 @lru_cache(maxsize=5_000)
 def _run_queue_handler(url: bytes) -> Handler | None:
     """Raises InvalidRequest if the queue's name is invalid."""
+    if url == DEQUEUE_OF_ANY_QUEUE:
+        return DequeueHandler(None)
     queue, _, verb = url.removeprefix(RUN_QUEUE_PREFIX).partition(b"/")
     if len(url) > MAX_URL_LENGTH or b"%" in queue or not queue or not url.isascii():
         return None
@@ -106,5 +90,5 @@ def _run_queue_handler(url: bytes) -> Handler | None:
     if verb == b"dequeue":
         return DequeueHandler(name)
     if verb == b"tasks":
-        return lambda services, body, reply: run_queues.enqueue(services, name, body)
+        return EnqueueHandler(name)
     return None

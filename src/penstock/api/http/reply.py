@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from penstock.api.http.response import HotResponse
 from penstock.api.services import Services
+from penstock.batching import receive
 
 
 class PendingRequest(ABC):
@@ -30,6 +31,9 @@ class PendingRequest(ABC):
 
     def abandon(self, result: Any) -> None:  # noqa: B027 - most results need no undoing
         """Undo a result whose client has disconnected."""
+
+    def cancel(self) -> None:  # noqa: B027 - most requests wait for nothing but their batch
+        """Stop waiting for something to happen: the client has disconnected."""
 
 
 class Reply(Protocol):
@@ -67,10 +71,9 @@ class FutureReply:
         pending_request = self.pending_request
         assert pending_request is not None
         try:
-            result = await self._result
+            result = await receive(self._result, pending_request.abandon)
         except asyncio.CancelledError:
-            if self._result.done() and not self._result.cancelled() and self._result.exception() is None:
-                pending_request.abandon(self._result.result())
+            pending_request.cancel()
             raise
         except Exception as error:
             recovery = pending_request.recover(error)

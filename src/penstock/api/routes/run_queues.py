@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -14,6 +14,7 @@ from starlette.responses import Response
 from penstock.api.http import request_parsing
 from penstock.api.http.disconnect import unless_disconnected
 from penstock.api.http.parameters import Label, Limit, Offset, Queue, Search
+from penstock.api.http.reply import PendingRequest, Reply, respond
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import HotResponse, json_response
 from penstock.api.schemas import task_bodies
@@ -22,40 +23,98 @@ from penstock.api.services import Services, get_services
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
 from penstock.runqueue.limits import check_concurrency_limit
-from penstock.runqueue.task_model import EnvironmentState, QueueState
+from penstock.runqueue.pending_dequeue import PendingDequeue
+from penstock.runqueue.task_model import EnqueueResult, EnvironmentState, QueueState, RunningTask
 
 router = APIRouter(prefix="/api/v1", tags=["run queues"])
 
 NO_TASKS = HotResponse(200, b'{"tasks":[]}')
+_DEFAULT_OPTIONS = task_bodies.DequeueBody()
 
 
-async def enqueue(services: Services, queue: str, raw: bytes) -> HotResponse:
-    tasks = task_bodies.to_new_tasks(request_parsing.decode(task_bodies.enqueue_decoder, raw))
-    await services.queue_names.ensure_not_durable_queue(DEFAULT_SCOPE, queue)
-    results = await services.run_queues.enqueue(DEFAULT_SCOPE, queue, tasks)
-    return HotResponse(201, encode(task_bodies.enqueue_response(results)))
+class _EnqueueRequest(PendingRequest):
+    """An enqueue in its batch."""
+
+    __slots__ = ()
+
+    def finish(self, result: list[EnqueueResult]) -> HotResponse:
+        return HotResponse(201, encode(task_bodies.enqueue_response(result)))
 
 
-async def dequeue(
-    services: Services, queue: str | None, raw: bytes, client_disconnected: Callable[[], bool] = lambda: False
-) -> HotResponse:
-    """Dequeue tasks of one queue, or of all queues in turn. Release them if the worker has disconnected."""
-    body = task_bodies.DequeueBody()
-    if raw.strip():
-        body = request_parsing.decode(task_bodies.dequeue_decoder, raw)
-    tasks = await services.run_queues.dequeue(
-        DEFAULT_SCOPE,
-        queue,
-        limit=body.limit,
-        visibility_ms=body.visibilityMs,
-        wait_ms=body.waitMs,
-        worker=body.worker,
-    )
-    if tasks and client_disconnected():
-        # The server cancels the work for a client that has disconnected; the release must not be cancelled.
-        await asyncio.shield(services.run_queues.release(DEFAULT_SCOPE, [task.lease for task in tasks]))
-        return NO_TASKS
-    return HotResponse(200, encode(task_bodies.dequeue_response(tasks)))
+@dataclass(frozen=True, slots=True)
+class EnqueueHandler:
+    """The enqueue that a URL asks for; its tasks are in the body."""
+
+    queue: str
+
+    def __call__(self, services: Services, body: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
+        """Enqueue tasks, in a batch without a task of their own, unless a lookup has to be awaited first."""
+        tasks = task_bodies.to_new_tasks(request_parsing.decode(task_bodies.enqueue_decoder, body))
+        run_queues = services.run_queues
+        if not (
+            run_queues.knows_shards and services.queue_names.is_known_not_durable(DEFAULT_SCOPE, self.queue)
+        ):
+            return self._look_up_and_enqueue(services, body)
+        reply.pending_request = _EnqueueRequest()
+        run_queues.start_enqueue(DEFAULT_SCOPE, self.queue, tasks, reply)
+        return None
+
+    async def _look_up_and_enqueue(self, services: Services, body: bytes) -> HotResponse:
+        await services.queue_names.ensure_not_durable_queue(DEFAULT_SCOPE, self.queue)
+        await services.run_queues.load_shards()
+        return await respond(services, self, body)
+
+
+class _DequeueRequest(PendingRequest):
+    """A dequeue in its batch, or waiting for tasks."""
+
+    __slots__ = ("pending_dequeue", "reply")
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        self.pending_dequeue: PendingDequeue
+
+    def finish(self, result: list[RunningTask]) -> HotResponse:
+        if result and self.reply.client_disconnected():
+            self.abandon(result)
+            return NO_TASKS
+        return HotResponse(200, encode(task_bodies.dequeue_response(result)))
+
+    def abandon(self, result: list[RunningTask]) -> None:
+        self.pending_dequeue.abandon(result)
+
+    def cancel(self) -> None:
+        self.pending_dequeue.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class DequeueHandler:
+    """The dequeue that a URL asks for, of one queue or of all queues in turn; its options are in the body."""
+
+    queue: str | None
+
+    def __call__(self, services: Services, body: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
+        """Dequeue tasks, and wait for them, without a task of its own."""
+        if not services.run_queues.knows_shards:
+            return self._load_shards_and_dequeue(services, body, reply)
+        options = _DEFAULT_OPTIONS
+        if body.strip():
+            options = request_parsing.decode(task_bodies.dequeue_decoder, body)
+        reply.pending_request = request = _DequeueRequest(reply)
+        request.pending_dequeue = services.run_queues.start_dequeue(
+            DEFAULT_SCOPE,
+            self.queue,
+            reply,
+            limit=options.limit,
+            visibility_ms=options.visibilityMs,
+            wait_ms=options.waitMs,
+            worker=options.worker,
+        )
+        return None
+
+    async def _load_shards_and_dequeue(self, services: Services, body: bytes, reply: Reply) -> HotResponse:
+        await services.run_queues.load_shards()
+        return await respond(services, self, body, reply.client_disconnected)
 
 
 @router.post(
@@ -64,7 +123,7 @@ async def dequeue(
 async def enqueue_tasks(request: Request, queue: Queue) -> Response:
     """Enqueue one task, or many with `tasks`: in order, all or none. The first task creates the queue."""
     raw = await request_parsing.read_body(request)
-    return (await enqueue(get_services(request), queue, raw)).to_response()
+    return (await respond(get_services(request), EnqueueHandler(queue), raw)).to_response()
 
 
 @router.post(
@@ -86,9 +145,7 @@ async def dequeue_of_any_queue(request: Request) -> Response:
 
 async def _dequeue_while_connected(request: Request, queue: str | None) -> Response:
     raw = await request_parsing.read_body(request)
-    disconnected = asyncio.Event()
-    work = dequeue(get_services(request), queue, raw, disconnected.is_set)
-    response = await unless_disconnected(request, work, disconnected.set)
+    response = await unless_disconnected(request, respond(get_services(request), DequeueHandler(queue), raw))
     return (response or NO_TASKS).to_response()
 
 

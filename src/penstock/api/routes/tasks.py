@@ -2,96 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.http import request_parsing
+from penstock.api.http.reply import Handler, PendingRequest, Reply, respond
 from penstock.api.http.request_parsing import request_body_schema
 from penstock.api.http.response import HotResponse, json_response
 from penstock.api.schemas import task_bodies
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
 from penstock.model import DEFAULT_SCOPE
-from penstock.runqueue.task_model import Lease
+from penstock.runqueue.task_ack import raise_error
+from penstock.runqueue.task_model import Lease, TaskOutcome
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
 
 
-async def ack(services: Services, task_id: str, raw: bytes) -> HotResponse:
+class _TaskRequest(PendingRequest):
+    """A change of one task."""
+
+    __slots__ = ()
+
+    def finish(self, result: list[TaskOutcome]) -> HotResponse:
+        [outcome] = result
+        return HotResponse(200, encode(task_bodies.task_change_response(raise_error(outcome))))
+
+
+class _TasksRequest(PendingRequest):
+    """A change of many tasks, each on its own."""
+
+    __slots__ = ("ids",)
+
+    def __init__(self, items: Sequence[task_bodies.LeaseItem | task_bodies.NackItem]) -> None:
+        self.ids = [item.id for item in items]
+
+    def finish(self, result: list[TaskOutcome]) -> HotResponse:
+        return HotResponse(200, encode(task_bodies.task_results(self.ids, result)))
+
+
+def ack(services: Services, task_id: str, raw: bytes, reply: Reply) -> None:
     body = request_parsing.decode(task_bodies.lease_decoder, raw)
-    change = await services.run_queues.ack(DEFAULT_SCOPE, Lease(task_id, body.token))
-    return _ok(task_bodies.task_change_response(change))
+    reply.pending_request = _TaskRequest()
+    services.run_queues.start_ack(DEFAULT_SCOPE, [Lease(task_id, body.token)], reply)
 
 
-async def nack(services: Services, task_id: str, raw: bytes) -> HotResponse:
+def nack(services: Services, task_id: str, raw: bytes, reply: Reply) -> None:
     body = request_parsing.decode(task_bodies.nack_decoder, raw)
-    change = await services.run_queues.nack(DEFAULT_SCOPE, task_bodies.to_nack(task_id, body))
-    return _ok(task_bodies.task_change_response(change))
+    reply.pending_request = _TaskRequest()
+    services.run_queues.start_nack(DEFAULT_SCOPE, [task_bodies.to_nack(task_id, body)], reply)
 
 
-async def heartbeat(services: Services, task_id: str, raw: bytes) -> HotResponse:
+def heartbeat(services: Services, task_id: str, raw: bytes, reply: Reply) -> None:
     body = request_parsing.decode(task_bodies.heartbeat_decoder, raw)
-    change = await services.run_queues.heartbeat(DEFAULT_SCOPE, Lease(task_id, body.token), body.visibilityMs)
-    return _ok(task_bodies.task_change_response(change))
+    reply.pending_request = _TaskRequest()
+    leases = [Lease(task_id, body.token)]
+    services.run_queues.start_heartbeat(DEFAULT_SCOPE, leases, body.visibilityMs, reply)
 
 
-async def release(services: Services, task_id: str, raw: bytes) -> HotResponse:
+def release(services: Services, task_id: str, raw: bytes, reply: Reply) -> None:
     body = request_parsing.decode(task_bodies.lease_decoder, raw)
-    [outcome] = await services.run_queues.release(DEFAULT_SCOPE, [Lease(task_id, body.token)])
-    if isinstance(outcome, Exception):
-        raise outcome
-    return _ok(task_bodies.task_change_response(outcome))
+    reply.pending_request = _TaskRequest()
+    services.run_queues.start_release(DEFAULT_SCOPE, [Lease(task_id, body.token)], reply)
 
 
-async def ack_many(services: Services, raw: bytes) -> HotResponse:
+def ack_many(services: Services, raw: bytes, reply: Reply) -> None:
     body = request_parsing.decode(task_bodies.leases_decoder, raw)
-    outcomes = await services.run_queues.ack_many(DEFAULT_SCOPE, task_bodies.to_leases(body))
-    return _ok(task_bodies.task_results([item.id for item in body.tasks], outcomes))
+    reply.pending_request = _TasksRequest(body.tasks)
+    services.run_queues.start_ack(DEFAULT_SCOPE, task_bodies.to_leases(body), reply)
 
 
-async def nack_many(services: Services, raw: bytes) -> HotResponse:
+def nack_many(services: Services, raw: bytes, reply: Reply) -> None:
     body = request_parsing.decode(task_bodies.nacks_decoder, raw)
+    reply.pending_request = _TasksRequest(body.tasks)
     nacks = [task_bodies.to_nack(item.id, item) for item in body.tasks]
-    outcomes = await services.run_queues.nack_many(DEFAULT_SCOPE, nacks)
-    return _ok(task_bodies.task_results([item.id for item in body.tasks], outcomes))
+    services.run_queues.start_nack(DEFAULT_SCOPE, nacks, reply)
 
 
-async def heartbeat_many(services: Services, raw: bytes) -> HotResponse:
+def heartbeat_many(services: Services, raw: bytes, reply: Reply) -> None:
     body = request_parsing.decode(task_bodies.heartbeats_decoder, raw)
-    outcomes = await services.run_queues.heartbeat_many(
-        DEFAULT_SCOPE, task_bodies.to_leases(body), body.visibilityMs
-    )
-    return _ok(task_bodies.task_results([item.id for item in body.tasks], outcomes))
+    reply.pending_request = _TasksRequest(body.tasks)
+    leases = task_bodies.to_leases(body)
+    services.run_queues.start_heartbeat(DEFAULT_SCOPE, leases, body.visibilityMs, reply)
 
 
-async def release_many(services: Services, raw: bytes) -> HotResponse:
+def release_many(services: Services, raw: bytes, reply: Reply) -> None:
     body = request_parsing.decode(task_bodies.leases_decoder, raw)
-    outcomes = await services.run_queues.release(DEFAULT_SCOPE, task_bodies.to_leases(body))
-    return _ok(task_bodies.task_results([item.id for item in body.tasks], outcomes))
+    reply.pending_request = _TasksRequest(body.tasks)
+    services.run_queues.start_release(DEFAULT_SCOPE, task_bodies.to_leases(body), reply)
 
 
-def _ok(body: Struct) -> HotResponse:
-    return HotResponse(200, encode(body))
-
-
-SINGLE: dict[str, Callable[[Services, str, bytes], Awaitable[HotResponse]]] = {
+SINGLE: dict[str, Callable[[Services, str, bytes, Reply], None]] = {
     "ack": ack,
     "nack": nack,
     "heartbeat": heartbeat,
     "give-back": release,
 }
-"""Handlers of one task by the last segment of the URL."""
-MANY: dict[str, Callable[[Services, bytes], Awaitable[HotResponse]]] = {
+"""Handlers of one task by the last segment of the URL. They need no task of their own."""
+MANY: dict[str, Handler] = {
     "ack": ack_many,
     "nack": nack_many,
     "heartbeat": heartbeat_many,
     "give-back": release_many,
 }
 """Handlers of many tasks by the last segment of the URL."""
+
+
+def single_handler(verb: str, task_id: str) -> Handler:
+    """The handler of a URL that names one task."""
+    handle = SINGLE[verb]
+    return lambda services, body, reply: handle(services, task_id, body, reply)
 
 
 @router.get("/{task_id}")
@@ -152,9 +175,9 @@ async def give_back_tasks(request: Request) -> Response:
 
 async def _handle_one(request: Request, task_id: str, verb: str) -> Response:
     raw = await request_parsing.read_body(request)
-    return (await SINGLE[verb](get_services(request), task_id, raw)).to_response()
+    return (await respond(get_services(request), single_handler(verb, task_id), raw)).to_response()
 
 
 async def _handle_many(request: Request, verb: str) -> Response:
     raw = await request_parsing.read_body(request)
-    return (await MANY[verb](get_services(request), raw)).to_response()
+    return (await respond(get_services(request), MANY[verb], raw)).to_response()

@@ -73,10 +73,13 @@ class QueueNameRegistry:
         if await self.is_run_queue(scope, queue):
             raise WrongState(RUN_QUEUE_ERROR, queue=queue)
 
+    def is_known_not_durable(self, scope: Scope, queue: str) -> bool:
+        """Return True if the cache says that the name belongs to no durable queue."""
+        return time.monotonic() < self._not_durable_until.get((scope, queue), 0.0)
+
     async def ensure_not_durable_queue(self, scope: Scope, queue: str) -> None:
         """Raise WrongState if the name belongs to a durable queue."""
-        now = time.monotonic()
-        if now < self._not_durable_until.get((scope, queue), 0.0):
+        if self.is_known_not_durable(scope, queue):
             return
         if await self._is_durable_queue(scope, queue):
             raise WrongState(
@@ -85,7 +88,7 @@ class QueueNameRegistry:
             )
         if len(self._not_durable_until) >= MAX_ENTRIES:
             self._not_durable_until.clear()
-        self._not_durable_until[scope, queue] = now + CACHE_S
+        self._not_durable_until[scope, queue] = time.monotonic() + CACHE_S
 
     async def _is_durable_queue(self, scope: Scope, queue: str) -> bool:
         if time.monotonic() < self._skip_postgres_until:
