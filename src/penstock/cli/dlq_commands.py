@@ -54,10 +54,7 @@ def status(*, queue: QueueOption = None, group: GroupOption = None, broker_optio
 
     with broker_options.connect() as broker:
         body = broker.get("/api/v1/dlq/status", DeadLetterStatusDocument, queue=queue, consumerGroup=group)
-    if broker_options.as_json:
-        print_json(body)
-    else:
-        Console(highlight=False).print(dead_letter_count_table(body))
+    broker_options.print(body, dead_letter_count_table(body))
 
 
 @dlq.command("ls")
@@ -78,12 +75,7 @@ def list_dead_letters(
                 "/api/v1/dlq", DeadLetterPageDocument, **filters, limit=remaining, cursor=page["nextCursor"]
             )
             dead_letters += page["messages"]
-    if broker_options.as_json:
-        print_json(dead_letters)
-    elif not dead_letters:
-        print("No dead letters match.")
-    else:
-        Console(highlight=False).print(dead_letter_table(dead_letters, page))
+    broker_options.print(dead_letters, dead_letter_table(dead_letters, page))
 
 
 @dlq.command()
@@ -97,10 +89,7 @@ def show(
 
     with broker_options.connect() as broker:
         body = broker.get(f"/api/v1/dlq/letters/{dead_letter_id}", DeadLetterDocument)
-    if broker_options.as_json:
-        print_json(body)
-    else:
-        Console(highlight=False).print(dead_letter_details(body))
+    broker_options.print(body, dead_letter_details(body))
 
 
 @dlq.command()
@@ -125,12 +114,7 @@ def groups(
             hours=hours,
             limit=limit,
         )
-    if broker_options.as_json:
-        print_json(page["groups"])
-    elif not page["groups"]:
-        print("There are no dead letters.")
-    else:
-        Console(highlight=False).print(error_group_table(page))
+    broker_options.print(page["groups"], error_group_table(page))
 
 
 def _build_job_command(kind: str) -> Callable[..., None]:
@@ -173,12 +157,7 @@ def jobs(broker_options: BrokerOptions) -> None:
 
     with broker_options.connect() as broker:
         page = broker.get("/api/v1/jobs", JobPageDocument)
-    if broker_options.as_json:
-        print_json(page["jobs"])
-    elif not page["jobs"]:
-        print("There are no jobs.")
-    else:
-        Console(highlight=False).print(job_table(page["jobs"]))
+    broker_options.print(page["jobs"], job_table(page["jobs"]))
 
 
 @dlq.command()

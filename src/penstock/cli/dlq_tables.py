@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.tables import format_duration, plain_table
@@ -51,6 +50,8 @@ def dead_letter_count_table(status: DeadLetterStatusDocument) -> RenderableType:
 
 
 def dead_letter_table(dead_letters: list[DeadLetterDocument], page: DeadLetterPageDocument) -> RenderableType:
+    if not dead_letters:
+        return Text("No dead letters match.")
     table = plain_table("Id", "Queue", "Group", "Partition", "Died", "Attempts", "Error")
     for row in dead_letters:
         error = to_one_line(row["errorMessage"] or "–")
@@ -97,6 +98,8 @@ def dead_letter_details(row: DeadLetterDocument) -> RenderableType:
 
 
 def error_group_table(page: ErrorGroupPageDocument) -> RenderableType:
+    if not page["groups"]:
+        return Text("There are no dead letters.")
     table = plain_table("Dead letters", "Error", "Queues", "First", "Last", "Trend", "Error group")
     for row in page["groups"]:
         table.add_row(
@@ -115,7 +118,9 @@ def error_group_table(page: ErrorGroupPageDocument) -> RenderableType:
     return Group(table, Text(hint, style="dim"))
 
 
-def job_table(jobs: list[JobDocument]) -> Table:
+def job_table(jobs: list[JobDocument]) -> RenderableType:
+    if not jobs:
+        return Text("There are no jobs.")
     table = plain_table("Job", "Kind", "State", "Changed", "Total", "Created", "Note")
     for job in jobs:
         table.add_row(

@@ -10,6 +10,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, RenderableType
 
 from penstock.config import load_settings
 
@@ -36,6 +37,13 @@ class BrokerOptions:
 
     def connect(self) -> BrokerClient:
         return connect_to_broker(self.url, self.token)
+
+    def print(self, document: object, text: RenderableType) -> None:
+        """Print the document as JSON if the user asked for that, else the text."""
+        if self.as_json:
+            print_json(document)
+        else:
+            Console(highlight=False).print(text)
 
 
 def connect_to_broker(url: str | None, token: str | None = None) -> BrokerClient:
