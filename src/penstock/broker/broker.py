@@ -115,6 +115,7 @@ class Broker:
             "pop": self.pops.batcher,
             "ack": self.acks.batcher,
             "extend": self.acks.extend_batcher,
+            "create": self.id_cache.batcher,
             "spill push": self.deferred_writes.pushes,
             "spill ack": self.deferred_writes.acks,
         }

@@ -12,10 +12,11 @@ cache holds leases.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from penstock.batching import Batcher
 from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR, QueueNameRegistry
 from penstock.durable import log
 from penstock.durable.catalog import QueueCatalog
@@ -38,6 +39,10 @@ class IdCache:
         self._groups: dict[tuple[Scope, str, str], GroupId] = {}
         self._lookup_locks: WeakValueDictionary[tuple[Scope, str, str], asyncio.Lock] = WeakValueDictionary()
         self._invalidations = 0
+        self.batcher: Batcher[list[PartitionName], dict[PartitionName, PartitionId]] = Batcher(
+            self._ensure_partitions
+        )
+        """Creates the missing partitions of concurrent requests in one call per environment."""
 
     async def resolve_partitions(
         self, scope: Scope, names: Iterable[PartitionName]
@@ -56,15 +61,23 @@ class IdCache:
                 resolved[name] = ids
         if missing:
             missing = await self._without_run_queues(scope, missing)
-            invalidations = self._invalidations
-            created = await log.ensure_partitions(self._database, scope, missing)
-            if len(self._partitions) + len(created) > MAX_ENTRIES:
-                self._partitions.clear()
-            # Rows read before an invalidation may be the stale ones: do not cache them.
-            if invalidations == self._invalidations:
-                self._partitions.update({(scope, name): ids for name, ids in created.items()})
-            resolved.update(created)
+        if missing:
+            resolved.update(await self.batcher.submit(scope, missing, items=len(missing)))
         return resolved
+
+    async def _ensure_partitions(
+        self, scope: Hashable, requests: Sequence[list[PartitionName]]
+    ) -> list[dict[PartitionName, PartitionId]]:
+        assert isinstance(scope, Scope)
+        names = sorted({name for request in requests for name in request})
+        invalidations = self._invalidations
+        created = await log.ensure_partitions(self._database, scope, names)
+        if len(self._partitions) + len(created) > MAX_ENTRIES:
+            self._partitions.clear()
+        # Rows read before an invalidation may be the stale ones: do not cache them.
+        if invalidations == self._invalidations:
+            self._partitions.update({(scope, name): ids for name, ids in created.items()})
+        return [{name: created[name] for name in request if name in created} for request in requests]
 
     async def resolve_group(self, scope: Scope, queue: str, group: str, subscription: str = "all") -> GroupId:
         """Return the group's ids, creating its queue and the group, which starts at `subscription`."""

@@ -103,3 +103,22 @@ async def test_a_burst_is_executed_with_the_database_20_ms_away(
     assert len(leased) == BURST
     await execute_burst(far_broker, "ack", lambda n: ack(far_broker, leased[n]))
     assert far_broker.load.waiting == 0, "nothing was deferred to keep the order"
+
+
+async def test_pushes_to_new_partitions_create_them_together_and_are_executed(far_broker: Broker) -> None:
+    numbers = iter(range(500))
+    highest_pool_load = 0.0
+
+    async def call() -> None:
+        nonlocal highest_pool_load
+        for number in numbers:
+            assert far_broker.admit("push") is Decision.EXECUTE
+            [result] = await push(far_broker, str(number), partition=f"p{number}")
+            assert (result.status, result.deferral) == ("queued", None)
+            highest_pool_load = max(highest_pool_load, far_broker.load.pool.value)
+
+    await asyncio.gather(*(call() for _ in range(BURST)))
+    created = far_broker.batchers["create"].stats
+    assert (created.requests, created.items) == (500, 500)
+    assert created.requests / created.batches > BURST / 5, "the callers share the calls"
+    assert highest_pool_load <= 0.5, "no operation waited for a connection"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from penstock.broker.broker import Broker
@@ -94,3 +96,16 @@ async def test_the_start_of_a_group_is_set_by_its_first_pop(broker: Broker) -> N
     everything = PopOptions(subscription="all", batch=5)
     popped = await broker.pop(DEFAULT_SCOPE, "q", "late", everything)
     assert payloads(popped) == ["recent"]
+
+
+async def test_partitions_past_a_limit_fail_alone_among_those_created_together(broker: Broker) -> None:
+    await broker.queues.configure(DEFAULT_SCOPE, "limited", {"maxPartitions": 3})
+    names = [(queue, f"p{number}") for number in range(10) for queue in ("limited", "free")]
+    results = await asyncio.gather(
+        *(push(broker, "x", queue=queue, partition=partition) for queue, partition in names)
+    )
+    statuses: dict[str, list[str]] = {"limited": [], "free": []}
+    for (queue, _), [result] in zip(names, results, strict=True):
+        statuses[queue].append(result.status)
+    assert statuses["free"] == ["queued"] * 10
+    assert sorted(statuses["limited"]) == ["failed"] * 8 + ["queued"] * 2, "Default is the third partition"
