@@ -89,6 +89,11 @@ class Settings(BaseModel):
     max_body_bytes: int = Field(
         32 * 1024 * 1024, ge=1024, description="maximum size of a request body, in bytes"
     )
+    max_response_bytes: int = Field(
+        16 * 1024 * 1024,
+        ge=1024,
+        description="maximum payload of a pop or a page, in bytes; a larger first message comes alone",
+    )
     encryption_keys: str = Field(
         "", description="keys of encrypted queues: id:base64[,id:base64], 32 bytes each, newest first"
     )

@@ -7,6 +7,9 @@ from typing import NamedTuple
 QUEUE_MODE = "__QUEUE_MODE__"
 """The consumer group of a pop without `consumerGroup`."""
 
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+"""Payload bytes in one pop or page of messages."""
+
 DEFAULT_PARTITION = "Default"
 
 

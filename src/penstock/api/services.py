@@ -77,6 +77,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         database,
         queue_metrics,
         lease_ms=settings.lease_ms,
+        max_response_bytes=settings.max_response_bytes,
         cipher=cipher,
         names=queue_names,
         journal=journal,

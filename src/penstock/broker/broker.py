@@ -36,6 +36,7 @@ from penstock.config import Settings
 from penstock.durable.notifications import NotificationBus
 from penstock.durable.pool import Database
 from penstock.errors import Overloaded
+from penstock.model import MAX_RESPONSE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Broker:
         metrics: QueueMetrics,
         *,
         lease_ms: int,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
         cipher: PayloadCipher | None = None,
         names: QueueNameRegistry | None = None,
         journal: Journal | None = None,
@@ -88,7 +90,9 @@ class Broker:
             resync=self._resync,
         )
         wakeups = PopWakeups(self.parked_pops, self.notifications)
-        context = BrokerContext(database, self.store, self.id_cache, metrics, wakeups, self.cipher)
+        context = BrokerContext(
+            database, self.store, self.id_cache, metrics, wakeups, self.cipher, max_response_bytes
+        )
         self.load = LoadMonitor(
             database,
             overload.thresholds,

@@ -22,3 +22,5 @@ class BrokerContext:
     metrics: QueueMetrics
     wakeups: PopWakeups
     cipher: PayloadCipher
+    max_response_bytes: int
+    """Payload bytes in one pop or page of messages."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from penstock.durable.faults import retry_if_queue_deleted
 from penstock.durable.pool import Database, Row, fetch_all, fetch_value
-from penstock.model import Scope
+from penstock.model import MAX_RESPONSE_BYTES, Scope
 
 
 class PartitionName(NamedTuple):
@@ -258,10 +258,11 @@ async def pop(
     lease_ms: int,
     auto_ack: bool = False,
     now: datetime | None = None,
+    max_bytes: int = MAX_RESPONSE_BYTES,
 ) -> list[Row]:
     """Lease messages for requests of one group; rows as `pop_v1` describes them."""
     return await database.fetch(
-        "SELECT * FROM pop_v1($1, $2, $3, $4, $5, $6, $7, $8)",
+        "SELECT * FROM pop_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         group_id,
         [r.lease_id for r in requests],
         [r.batch for r in requests],
@@ -270,6 +271,7 @@ async def pop(
         lease_ms,
         auto_ack,
         now,
+        max_bytes,
     )
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from penstock.durable.pool import Session, fetch_all, fetch_one, fetch_value
-from penstock.model import Scope
+from penstock.model import MAX_RESPONSE_BYTES, Scope
 
 
 class PartitionRecord(NamedTuple):
@@ -33,6 +33,7 @@ class MessageQuery:
     """A partition id and the offset below which the page starts."""
     skip: int = 0
     limit: int = 100
+    max_bytes: int = MAX_RESPONSE_BYTES
 
 
 class ListedMessage(NamedTuple):
@@ -94,12 +95,15 @@ class StoredMessages:
         return row["partition_id"] if row else None
 
     async def list_messages(self, query: MessageQuery, now: datetime | None = None) -> list[ListedMessage]:
-        """Return a page of a queue's messages, newest first within each partition."""
+        """Return a page of a queue's messages, newest first within each partition.
+
+        A page whose payloads are larger than `max_bytes` ends early, with at least one message.
+        """
         start_partition, start_offset = query.start or (None, None)
         return await fetch_all(
             self._session,
             ListedMessage,
-            "SELECT * FROM messages_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+            "SELECT * FROM messages_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
             query.queue_id,
             query.partition_id,
             query.group_id,
@@ -108,6 +112,7 @@ class StoredMessages:
             start_offset,
             query.skip,
             query.limit,
+            query.max_bytes,
             now,
         )
 

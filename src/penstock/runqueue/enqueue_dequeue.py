@@ -11,8 +11,8 @@ from penstock.batching import Batcher, QueueTimeout, Receiver, split_results
 from penstock.errors import PenstockError
 from penstock.model import Scope
 from penstock.runqueue.keys import new_task_id, parse_queue_name, queue_name
-from penstock.runqueue.limits import check_item_count, check_task
-from penstock.runqueue.pending_dequeue import MAX_REPLY_BYTES, DequeueArguments, PendingDequeue
+from penstock.runqueue.limits import MAX_REPLY_BYTES, check_item_count, check_task
+from penstock.runqueue.pending_dequeue import DequeueArguments, PendingDequeue
 from penstock.runqueue.scripts import Scripts
 from penstock.runqueue.task_model import EnqueueResult, NewTask, RunningTask
 from penstock.runqueue.task_wakeups import TaskWakeups

@@ -27,6 +27,9 @@ MAX_ERROR_LENGTH = 2_000
 MAX_ITEMS_PER_CALL = 10_000
 """A larger call would block Redis for all clients."""
 
+MAX_REPLY_BYTES = 4 * 1024 * 1024
+"""Payload bytes in one reply. A larger reply would block Redis for all clients."""
+
 MAX_TASKS_PER_DEQUEUE = 1_000
 MAX_PAYLOAD_BYTES = 1024 * 1024
 

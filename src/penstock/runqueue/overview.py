@@ -19,7 +19,7 @@ from penstock.runqueue.keys import (
     shard_of_task,
     shard_prefix,
 )
-from penstock.runqueue.limits import check_number
+from penstock.runqueue.limits import MAX_REPLY_BYTES, check_number
 from penstock.runqueue.script_errors import translate_redis_errors
 from penstock.runqueue.scripts import Scripts
 from penstock.runqueue.task_model import DeadTaskPage, EnvironmentState, QueueState, Task
@@ -88,14 +88,13 @@ async def list_dead_tasks(
     check_number("limit", limit, 1, MAX_PAGE_SIZE)
     from_ms, after_id = _parse_cursor(after) if after else ("-inf", "")
     try:
-        page = await scripts.call(
-            "dead_letters", shard, queue_name(scope, queue), from_ms, after_id, limit + 1
+        has_more, *page = await scripts.call(
+            "dead_letters", shard, queue_name(scope, queue), from_ms, after_id, limit, MAX_REPLY_BYTES
         )
     except UnknownQueue:
         raise unknown_queue(queue) from None
     tasks = [decode_task(page[i].decode(), page[i + 1], page[i + 2]) for i in range(0, len(page), 3)]
-    last = tasks[limit - 1] if len(tasks) > limit else None
-    return DeadTaskPage(tuple(tasks[:limit]), f"{last.dead_ms}:{last.id}" if last else None)
+    return DeadTaskPage(tuple(tasks), f"{tasks[-1].dead_ms}:{tasks[-1].id}" if has_more else None)
 
 
 async def read_set(client: Redis, key: str) -> list[str]:

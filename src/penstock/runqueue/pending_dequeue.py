@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from penstock.batching import Batcher, Receiver
 from penstock.runqueue.keys import queue_name
+from penstock.runqueue.limits import MAX_REPLY_BYTES
 from penstock.runqueue.task_model import RunningTask
 from penstock.runqueue.task_wakeups import TaskWaiter, TaskWakeups
-
-MAX_REPLY_BYTES = 4 * 1024 * 1024
-"""Payload bytes in the reply to one dequeue. A larger reply would block Redis for all clients."""
 
 DequeueArguments = tuple[str, str, int, int, str]
 """Environment, queue, maximum number of tasks, visibility in ms, worker. An empty name means any."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -157,10 +158,13 @@ async def read_message_page(services: Services, selection: MessageSelection) -> 
         if partition_id is None:
             raise UnknownPartition(f"Queue {queue!r} has no partition {partition!r}.", partition=partition)
     group_id = group_ids.get(group or QUEUE_MODE)
-    query = MessageQuery(record.id, partition_id, group_id, status, _parse_cursor(cursor), offset, limit)
-    messages = await store.messages.list_messages(query)
+    max_bytes = services.settings.max_response_bytes
+    query = MessageQuery(
+        record.id, partition_id, group_id, status, _parse_cursor(cursor), offset, limit, max_bytes
+    )
+    messages = _within_bytes(await store.messages.list_messages(query), max_bytes)
     next_cursor = None
-    if len(messages) == limit:
+    if messages and offset + len(messages) < messages[0].total:
         next_cursor = f"{messages[-1].partition_id}:{messages[-1].message_offset}"
     total = None
     if status != "completed" and cursor is None:
@@ -172,6 +176,12 @@ async def read_message_page(services: Services, selection: MessageSelection) -> 
         if status in (None, message.status)
     ]
     return _page_to_dict(shown, total, next_cursor, limit, offset)
+
+
+def _within_bytes(messages: list[ListedMessage], max_bytes: int) -> list[ListedMessage]:
+    """Return the first messages whose payloads have at most that many bytes together; at least one."""
+    sizes = accumulate(len(message.payload) for message in messages)
+    return messages[: max(1, sum(size <= max_bytes for size in sizes))]
 
 
 async def _read_dead_letter_page(services: Services, selection: MessageSelection) -> dict[str, object]:

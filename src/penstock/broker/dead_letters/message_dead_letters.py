@@ -57,7 +57,12 @@ class MessageDeadLetters:
     async def list_page(self, scope: Scope, selection: DeadLetterFilter, page: PageRequest) -> DeadLetterList:
         """Return a page, the latest first. It has a total unless dead letters must be read to match them."""
         dead_letters, page_end = await self._store.read_page(
-            scope, selection, limit=page.limit, offset=page.offset, before=_parse_cursor(page.cursor)
+            scope,
+            selection,
+            limit=page.limit,
+            offset=page.offset,
+            before=_parse_cursor(page.cursor),
+            max_bytes=self._context.max_response_bytes,
         )
         total, is_exact = None, False
         if not selection.needs_scan:

@@ -285,6 +285,7 @@ class Pops:
                 partition_id=key.partition_id,
                 lease_ms=key.lease_ms,
                 auto_ack=key.auto_ack,
+                max_bytes=self._context.max_response_bytes,
             )
         rows_by_request: list[list[PopRow]] = [[] for _ in requests]
         for row in rows:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from penstock.durable.maintenance_lock import translate_lock_timeouts
 from penstock.durable.pool import Session, fetch_all, fetch_one, fetch_value
 from penstock.ids import new_id
-from penstock.model import Scope
+from penstock.model import MAX_RESPONSE_BYTES, Scope
 
 Audience = Literal["group", "all"]
 """The consumer groups that receive a requeued message: the group that gave up on it, or all of its queue."""
@@ -86,8 +86,8 @@ class DeadLetter(DeadMessage):
 
 
 class DeadLetterPage(NamedTuple):
-    """A page of dead letters. `scanned_to` is the last one that a bounded search has read; None without a
-    bound."""
+    """A page of dead letters. `scanned_to` is the last one read, if the page ends early: at the bound of a
+    search or of its size."""
 
     dead_letters: list[DeadLetter]
     scanned_to: DeadLetterCursor | None
@@ -160,12 +160,13 @@ class DeadLetterStore:
         offset: int = 0,
         before: DeadLetterCursor | None = None,
         max_scanned: int = MAX_SCANNED,
+        max_bytes: int = MAX_RESPONSE_BYTES,
     ) -> DeadLetterPage:
-        """Return a page, the latest first."""
+        """Return a page, the latest first. One with more than `max_bytes` of payload ends early."""
         before_time, before_id = before or (None, None)
         rows = await self._session.fetch(
             "SELECT * FROM dead_letters_v1"
-            "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+            "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
             *_arguments(scope, selection),
             selection.error,
             selection.error_key,
@@ -175,8 +176,9 @@ class DeadLetterStore:
             max_scanned,
             limit,
             offset,
+            max_bytes,
         )
-        # A row without a message is the point that a bounded search reached.
+        # A row without a message is the point that a page which ends early has reached.
         ends = [DeadLetterCursor(row["failed_at"], row["id"]) for row in rows if row["message_id"] is None]
         dead_letters = [DeadLetter(**row) for row in rows if row["message_id"] is not None]
         return DeadLetterPage(dead_letters, ends[0] if ends else None)

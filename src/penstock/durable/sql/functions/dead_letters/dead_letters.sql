@@ -2,13 +2,14 @@
 -- Filters: queue, group, partition, a time range, one error group, and a text in the error or in the payload. Encrypted
 -- payloads do not match a text. p_before_at and p_before_id are the end of the previous page. A dead letter of a
 -- deleted group has no group name.
--- With a text filter it scans at most p_scan_limit dead letters of each queue. If there are more, it also returns a row
--- without a message: the last dead letter down to which all were scanned.
+-- With a text filter it scans at most p_scan_limit dead letters of each queue. A page whose payloads are larger than
+-- p_max_bytes ends early, with at least one. In both cases it also returns a row without a message: the last dead letter
+-- down to which all were scanned.
 -- Cost: follows the number of queues, and the page or p_scan_limit.
 CREATE OR REPLACE FUNCTION dead_letters_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_group text, p_partition text,
     p_from timestamptz, p_to timestamptz, p_error text, p_error_key uuid, p_payload text,
-    p_before_at timestamptz, p_before_id bigint, p_scan_limit int, p_limit int, p_offset int
+    p_before_at timestamptz, p_before_id bigint, p_scan_limit int, p_limit int, p_offset int, p_max_bytes bigint
 ) RETURNS TABLE (id bigint, queue text, partition_id bigint, partition text, group_name text, message_offset bigint,
                  message_id uuid, transaction_id text, trace_id uuid, payload bytea, error text, attempts int,
                  created_at timestamptz, failed_at timestamptz, error_key uuid, deaths int, earlier_attempts int,
@@ -63,13 +64,25 @@ LANGUAGE sql STABLE AS $$
             FROM scanned l ORDER BY l.scanned_queue_id, l.scanned_group_id, l.failed_at, l.id) h
         WHERE search.has_text AND h.scanned_count >= search.scan_limit
         ORDER BY h.failed_at DESC, h.id DESC LIMIT 1
-    ), page AS MATERIALIZED (
+    ), matching AS MATERIALIZED (
         SELECT l.* FROM scanned l CROSS JOIN search LEFT JOIN scan_end ON true
         WHERE (scan_end.id IS NULL OR (l.failed_at, l.id) >= (scan_end.failed_at, scan_end.id))
           AND (p_error IS NULL OR position(lower(p_error) IN lower(coalesce(l.error, ''))) > 0)
           AND (search.payload IS NULL OR length(l.payload) > 0 AND get_byte(l.payload, 0) <> 1
                                         AND position(search.payload IN l.payload) > 0)
         ORDER BY l.failed_at DESC, l.id DESC LIMIT p_limit OFFSET p_offset
+    ), page AS MATERIALIZED (
+        SELECT * FROM (
+            SELECT m.*, row_number() OVER newest_first AS n, count(*) OVER () AS matching_count,
+                   sum(octet_length(m.payload)) OVER newest_first AS running_bytes
+            FROM matching m WINDOW newest_first AS (ORDER BY m.failed_at DESC, m.id DESC)
+        ) m WHERE m.n = 1 OR m.running_bytes <= p_max_bytes
+    ), page_end AS (
+        SELECT p.failed_at, p.id FROM page p
+        WHERE p.n = (SELECT count(*) FROM page) AND p.n < p.matching_count
+        UNION ALL
+        SELECT h.failed_at, h.id FROM scan_end h
+        ORDER BY failed_at DESC, id DESC LIMIT 1
     )
     (SELECT d.id, d.queue, d.partition_id, t.name, g.name, d.message_offset, d.message_id, d.transaction_id,
             d.trace_id, d.payload, d.error, d.attempts, d.created_at, d.failed_at, d.error_key, d.deaths,
@@ -81,5 +94,5 @@ LANGUAGE sql STABLE AS $$
     UNION ALL
     SELECT h.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, h.failed_at, NULL, NULL, NULL,
            NULL, NULL
-    FROM scan_end h
+    FROM page_end h
 $$;

@@ -2,11 +2,12 @@
 -- p_partition_id restricts it to one partition. The status is that of p_group_id: `pending`, `processing` (under a live
 -- lease), `completed` or `dead_letter`; for a group that does not exist every message is pending. p_status filters by
 -- pending, processing or completed; a page of completed messages includes dead ones.
+-- The page ends with the segment in which its payloads exceed p_max_bytes. total counts all that match.
 -- The page starts after p_skip messages, or below offset p_below of partition p_from. Deleted messages are left out.
 -- Cost: follows partitions and the page: statuses are computed from positions by arithmetic, not by a search.
 CREATE OR REPLACE FUNCTION messages_v1(
     p_queue_id bigint, p_partition_id bigint, p_group_id bigint, p_status text, p_from bigint, p_below bigint,
-    p_skip bigint, p_limit int, p_now timestamptz DEFAULT NULL
+    p_skip bigint, p_limit int, p_max_bytes bigint, p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (partition_id bigint, partition text, message_offset bigint, message_id uuid, transaction_id text,
                  trace_id uuid, payload bytea, created_at timestamptz, status text, attempts int,
                  lease_expires_at timestamptz, total bigint)
@@ -44,13 +45,18 @@ LANGUAGE sql STABLE AS $$
         SELECT k.id, k.total, k.hi - greatest(p_skip - (k.running_total - k.size), 0) AS hi,
                k.hi - least(p_skip + p_limit - (k.running_total - k.size), k.size) AS lo
         FROM ranges k WHERE k.running_total > p_skip AND k.running_total - k.size < p_skip + p_limit
+    ), segment_sizes AS (
+        SELECT k.*, l.first_offset, l.last_offset, pg_column_size(l.payloads) AS bytes,
+               sum(pg_column_size(l.payloads)) OVER (ORDER BY k.id, l.first_offset DESC) AS running_bytes
+        FROM page k CROSS JOIN LATERAL segment_rows_v1(k.id, k.lo, k.hi) l
     ), page_messages AS (
         SELECT k.id, k.total, s.first_offset + n - 1 AS message_offset, s.message_ids[n] AS message_id,
                coalesce(s.transaction_ids[n], s.message_ids[n]::text) AS transaction_id, s.trace_ids[n] AS trace_id,
                s.payloads[n] AS payload, s.created_at
-        FROM page k
-        CROSS JOIN LATERAL segments_v1(k.id, k.lo, k.hi) s
+        FROM segment_sizes k
+        CROSS JOIN LATERAL segments_v1(k.id, greatest(k.lo, k.first_offset), least(k.hi, k.last_offset + 1)) s
         CROSS JOIN LATERAL generate_subscripts(s.message_ids, 1) n
+        WHERE k.running_bytes - k.bytes < p_max_bytes
     )
     SELECT f.id, s.name, f.message_offset, f.message_id, f.transaction_id, f.trace_id, f.payload, f.created_at,
            CASE WHEN x.is_dead THEN 'dead_letter'

@@ -1,6 +1,7 @@
 -- pop_v1: lease the next messages of one group for several requests, the longest waiting partition first.
 -- Request r gets up to p_batches[r] messages from up to p_widths[r] partitions under p_lease_ids[r]; with
--- p_partition_id, from that partition only. With p_auto_ack the cursor moves at once and no lease is taken.
+-- p_partition_id, from that partition only. It gets fewer, but at least one, if the payloads together are larger than
+-- p_max_bytes. With p_auto_ack the cursor moves at once and no lease is taken.
 -- If an expired lease held several messages, they are redelivered one per lease, so that a message that kills its
 -- consumer is found without blaming its neighbours. If it held one message, that message gets a failed attempt.
 -- Returns: a row per segment and request; offsets in `finished` were finished earlier and must not be delivered.
@@ -9,7 +10,7 @@
 -- Locks: position rows SKIP LOCKED; partition rows SKIP LOCKED, only to record that a position ran empty.
 CREATE OR REPLACE FUNCTION pop_v1(
     p_group_id bigint, p_lease_ids uuid[], p_batches int[], p_widths int[], p_partition_id bigint,
-    p_lease_ms bigint, p_auto_ack boolean, p_now timestamptz DEFAULT NULL
+    p_lease_ms bigint, p_auto_ack boolean, p_now timestamptz DEFAULT NULL, p_max_bytes bigint DEFAULT 16777216
 ) RETURNS TABLE (
     request int, partition_id bigint, partition text, leased_from bigint, leased_to bigint,
     lease_expires_at timestamptz, first_offset bigint, created_at timestamptz, message_ids uuid[],
@@ -30,6 +31,7 @@ DECLARE
     v_ttl_ms     bigint;
     v_delay      interval;
     v_ready      record;
+    v_max_batch  bigint := (SELECT max(b) FROM unnest(p_batches) b);
 BEGIN
     -- A server crash can lose this lease, and then its messages are delivered again. So there is no reason to wait
     -- for the disk here. An ack waits for the disk, and thereby for this commit too.
@@ -51,7 +53,10 @@ BEGIN
         FROM (
             SELECT p.ctid AS row_id, p.partition_id, t.name, p.cursor, t.next_offset,
                    p.lease_id IS NULL AND p.redeliver_singly_until <= p.cursor AND isempty(p.finished)
-                   AND p.attempts = '{}' AND t.low_offset <= p.cursor AND p.cursor < t.next_offset AS is_simple
+                   AND p.attempts = '{}' AND t.low_offset <= p.cursor AND p.cursor < t.next_offset
+                   AND (SELECT coalesce(sum(pg_column_size(l.payloads)), 0)
+                        FROM segment_rows_v1(p.partition_id, p.cursor, p.cursor + v_max_batch) l) <= p_max_bytes
+                   AS is_simple
             FROM positions p JOIN partitions t ON t.id = p.partition_id
             WHERE p.group_id = p_group_id AND p.ready_at <= v_now
             ORDER BY p.ready_at LIMIT cardinality(p_widths) FOR UPDATE OF p SKIP LOCKED
@@ -179,15 +184,18 @@ BEGIN
     ), bounded AS (
         SELECT f.*, f.head + least(f.available, p_batches[f.request] - f.filled_before) AS tail
         FROM filled f WHERE f.available > 0 AND f.filled_before < p_batches[f.request]
+    ), limited AS (
+        SELECT b.*, r.end_offset, sum(r.bytes) OVER (PARTITION BY b.request ORDER BY b.k) AS bytes_so_far
+        FROM bounded b CROSS JOIN LATERAL run_within_bytes_v1(b.partition_id, b.head, b.tail, p_max_bytes) r
     ), taken AS MATERIALIZED (
         -- With auto-ack the position changes as next_position_state_v1 computes. It is not called here, because it would
         -- add an eighth to the time of all pops.
         SELECT c.*, CASE WHEN p_auto_ack THEN coalesce(
-                        (SELECT upper(r) FROM unnest(c.finished) r WHERE r @> c.tail), c.tail)
+                        (SELECT upper(r) FROM unnest(c.finished) r WHERE r @> c.end_offset), c.end_offset)
                     ELSE c.head END AS next_cursor,
                CASE WHEN c.lease_expired AND c.lease_to - c.lease_from = 1 AND c.lease_from = c.head
                     THEN increment_attempts_v1(c.attempts, c.head) ELSE c.attempts END AS next_attempts
-        FROM bounded c
+        FROM limited c WHERE c.filled_before = 0 OR c.bytes_so_far <= p_max_bytes
     ), leased AS (
         UPDATE positions p SET
             cursor = t.next_cursor,
@@ -195,7 +203,7 @@ BEGIN
                             THEN coalesce(message_created_at_v1(t.partition_id, t.next_cursor) + v_delay, v_now)
                             ELSE v_expires_at END,
             lease_id = CASE WHEN p_auto_ack THEN NULL ELSE p_lease_ids[t.request] END,
-            leased_at = v_now, lease_expires_at = v_expires_at, lease_from = t.head, lease_to = t.tail,
+            leased_at = v_now, lease_expires_at = v_expires_at, lease_from = t.head, lease_to = t.end_offset,
             finished = CASE WHEN p_auto_ack THEN p.finished * int8multirange(int8range(t.next_cursor, NULL))
                         ELSE p.finished END,
             returned = '{}',
@@ -215,9 +223,9 @@ BEGIN
         ON CONFLICT (queue_id, group_id, slot) DO UPDATE
         SET messages = y.messages + excluded.messages, completed = y.completed + excluded.completed
     )
-    SELECT t.request, t.partition_id, t.name, t.head, t.tail, v_expires_at, s.first_offset, s.created_at,
+    SELECT t.request, t.partition_id, t.name, t.head, t.end_offset, v_expires_at, s.first_offset, s.created_at,
            s.message_ids, s.transaction_ids, s.trace_ids, s.payloads, t.finished, t.next_attempts
     FROM taken t
-    CROSS JOIN LATERAL segments_v1(t.partition_id, t.head, t.tail) s
+    CROSS JOIN LATERAL segments_v1(t.partition_id, t.head, t.end_offset) s
     ORDER BY t.k, s.first_offset;
 END $$;
