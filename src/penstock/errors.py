@@ -45,6 +45,30 @@ class MalformedBody(PenstockError):
     title = "Malformed body"
 
 
+class MalformedRequest(PenstockError):
+    """The request is not valid HTTP/1.1, or ambiguous. The broker closes the connection."""
+
+    code = "malformed_request"
+    status = 400
+    title = "Malformed request"
+
+
+class RequestTimeout(PenstockError):
+    """The request arrived too slowly. The broker closes the connection."""
+
+    code = "request_timeout"
+    status = 408
+    title = "Request too slow"
+
+
+class HeadTooLarge(PenstockError):
+    """The request line and headers are too large. The broker closes the connection."""
+
+    code = "head_too_large"
+    status = 431
+    title = "Request head too large"
+
+
 class Unauthorized(PenstockError):
     """The request carries no token; the field `challenge` says how to send one."""
 

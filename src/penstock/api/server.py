@@ -20,6 +20,7 @@ GC_THRESHOLD = 20_000
 
 SERVER_OPTIONS: dict[str, Any] = {
     "http": FastHttpProtocol,
+    "ws": "none",
     "access_log": False,
     "proxy_headers": False,
     "server_header": False,

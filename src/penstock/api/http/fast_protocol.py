@@ -14,8 +14,7 @@ from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from fastapi import FastAPI
-from starlette.responses import Response
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from penstock.api import problems
 from penstock.api.auth import Guards
@@ -30,13 +29,13 @@ from penstock.api.http.fast_routes import (
 from penstock.api.http.head_cache import RequestHeadCache
 from penstock.api.http.reply import Handler, PendingRequest
 from penstock.api.http.response import HotResponse
+from penstock.api.http.strict_protocol import CLOSE_HEADER, StrictHttpProtocol, head_and_body
 from penstock.api.routes.push_pop import PopHandler
 from penstock.api.routes.run_queues import DequeueHandler
 from penstock.api.services import Services
 from penstock.errors import Overloaded, PenstockError
 
 _JSON_HEADERS = b"content-type: application/json\r\ncontent-length: %d\r\n"
-_CLOSE_HEADER = b"connection: close\r\n"
 RETURNS_LEASES = (PopHandler, DequeueHandler)
 """Handlers whose leases are released when the client disconnects before it has the response."""
 
@@ -49,6 +48,7 @@ class FastRequestCycle:
 
     __slots__ = (
         "body",
+        "body_chunks",
         "disconnected",
         "handler",
         "keep_alive",
@@ -62,14 +62,26 @@ class FastRequestCycle:
         self.protocol = protocol
         self.handler = handler
         self.body = b""
+        self.body_chunks: list[bytes] | None = None
         self.keep_alive = True
         self.disconnected = False
         self.response_complete = False
         self.task: asyncio.Task[None] | None = None
         self.pending_request: PendingRequest | None = None
 
+    def receive_body(self, body: bytes) -> None:
+        if not self.body:
+            self.body = body
+        elif self.body_chunks is None:
+            self.body_chunks = [body]
+        else:
+            self.body_chunks.append(body)
+
     def run(self) -> None:
         """Start the request."""
+        if self.body_chunks is not None:
+            self.body = b"".join((self.body, *self.body_chunks))
+            self.body_chunks = None
         try:
             work = self.handler(self.protocol.services, self.body, self)
         except Exception as error:  # noqa: BLE001 - the last handler of errors, as in the application
@@ -158,7 +170,7 @@ class FastRequestCycle:
         self.pending_request = None
         if self.disconnected:
             return
-        end = b"\r\n" if self.keep_alive else _CLOSE_HEADER + b"\r\n"
+        end = b"\r\n" if self.keep_alive else CLOSE_HEADER + b"\r\n"
         protocol.transport.write(b"".join((head, end, body)))
         if not self.keep_alive:
             protocol.transport.close()
@@ -168,28 +180,26 @@ class FastRequestCycle:
         if isinstance(error, Overloaded):
             return _refusal(error.retry_after_s)
         if isinstance(error, PenstockError):
-            return _head_and_body(problems.from_penstock_error(error))
-        return _head_and_body(problems.from_unexpected_error(error, self.protocol.url.decode("latin-1")))
+            return head_and_body(problems.from_penstock_error(error))
+        return head_and_body(problems.from_unexpected_error(error, self.protocol.url.decode("latin-1")))
 
 
 _head_caches: WeakKeyDictionary[FastAPI, RequestHeadCache] = WeakKeyDictionary()
 
 
-class FastHttpProtocol(HttpToolsProtocol):
+class FastHttpProtocol(StrictHttpProtocol):
     """One client connection: hot requests in a `FastRequestCycle`, all others as uvicorn handles them."""
 
     services: Services
     _head_cache: RequestHeadCache
     _idle_since = 0.0
-    _in_message = False
-    """Whether the parser has started a request that is not complete."""
-    _messages_completed = 0
-    """The number of requests the parser has completed."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.services = self.application.state.services
         self._head_cache = _head_caches.setdefault(self.application, RequestHeadCache())
+        self._idle_since = self.loop.time()
+        self._check_keep_alive_in(self.timeout_keep_alive)
 
     def data_received(self, data: bytes) -> None:
         if self._in_message or not self._is_idle:
@@ -217,49 +227,31 @@ class FastHttpProtocol(HttpToolsProtocol):
             self._head_cache.add(data, parsed_cycle.handler, self.url, len(parsed_cycle.body))
 
     @property
-    def _is_idle(self) -> bool:
-        """Whether no request is in flight."""
-        return self.cycle is None or self.cycle.response_complete
-
-    @property
     def application(self) -> FastAPI:
         app = self.app
         assert isinstance(app, FastAPI)
         return app
 
-    def on_message_begin(self) -> None:
-        # The ASGI scope is built in `on_headers_complete`, and only for requests of the application.
-        self.url = b""
-        self.expect_100_continue = False
-        self.headers = []
-        self._in_message = True
-
-    def on_headers_complete(self) -> None:
+    def start_request(self) -> None:
         handler = self._hot_handler()
-        if handler is not None:
-            self.cycle = FastRequestCycle(self, handler)  # type: ignore[assignment]
-            return
-        url, headers, expect = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()
-        self.url, self.expect_100_continue = url, expect
-        self.headers.extend(headers)
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        cycle = self.cycle
-        if isinstance(cycle, FastRequestCycle):
-            cycle.body = cycle.body + body if cycle.body else body
+        if handler is None:
+            super().start_request()
         else:
-            super().on_body(body)
+            self.cycle = FastRequestCycle(self, handler)  # type: ignore[assignment]
 
-    def on_message_complete(self) -> None:
-        self._in_message = False
-        self._messages_completed += 1
-        cycle = self.cycle
+    def receive_body(self, body: bytes) -> None:
+        cycle: object = self.cycle
+        if isinstance(cycle, FastRequestCycle):
+            cycle.receive_body(body)
+        else:
+            super().receive_body(body)
+
+    def finish_request(self) -> None:
+        cycle: object = self.cycle
         if isinstance(cycle, FastRequestCycle):
             cycle.run()
         else:
-            super().on_message_complete()
+            super().finish_request()
 
     def on_response_complete(self) -> None:
         if self.pipeline:
@@ -285,8 +277,9 @@ class FastHttpProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = None
         if self.transport.is_closing():
             return
-        is_idle = self.cycle is None or self.cycle.response_complete
-        remaining_s = self._idle_since + self.timeout_keep_alive - self.loop.time() if is_idle else 1.0
+        if not self._is_idle:
+            return  # the end of the response starts the timer again
+        remaining_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if remaining_s > 0:
             self._check_keep_alive_in(remaining_s)
         else:
@@ -350,9 +343,4 @@ def _head(response: HotResponse) -> bytes:
 @lru_cache(maxsize=1024)
 def _refusal(retry_after_s: float) -> tuple[bytes, bytes]:
     """The response of an overloaded broker, cached: it must cost next to nothing."""
-    return _head_and_body(problems.from_penstock_error(Overloaded(retry_after_s)))
-
-
-def _head_and_body(response: Response) -> tuple[bytes, bytes]:
-    lines = b"".join(b"%s: %s\r\n" % pair for pair in response.raw_headers)
-    return STATUS_LINE[response.status_code] + lines, bytes(response.body)
+    return head_and_body(problems.from_penstock_error(Overloaded(retry_after_s)))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from penstock.api.services import get_services
 from penstock.errors import InvalidRequest, MalformedBody, PayloadTooLarge
@@ -20,28 +20,38 @@ DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body. Raises PayloadTooLarge as soon as it exceeds the setting `max_body_bytes`."""
+    """The whole body. Raises PayloadTooLarge as soon as it exceeds the setting `max_body_bytes`.
+
+    Raises MalformedBody if less arrives than the request announces: a lost body is never an empty one.
+    """
     max_bytes = get_services(request).settings.max_body_bytes
-    declared_length = request.headers.get("content-length")
-    if declared_length is not None and declared_length.isdigit() and int(declared_length) > max_bytes:
+    declared_length = int(request.headers.get("content-length", "-1"))
+    if declared_length > max_bytes:
         raise _too_large(max_bytes)
     chunks: list[bytes] = []
     size = 0
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
-            raise ClientDisconnect
+            raise _incomplete(declared_length, size)
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > max_bytes:
             raise _too_large(max_bytes)
         if not message.get("more_body"):
+            if declared_length not in (-1, size):
+                raise _incomplete(declared_length, size)
             return b"".join((*chunks, chunk)) if chunks else chunk
         chunks.append(chunk)
 
 
 def _too_large(max_bytes: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"The body is larger than {max_bytes} bytes. Send fewer items per request.")
+
+
+def _incomplete(declared_length: int, size: int) -> MalformedBody:
+    announced = "" if declared_length < 0 else f" of {declared_length}"
+    return MalformedBody(f"Only {size}{announced} bytes of the body arrived. Send the request again.")
 
 
 async def read_json(request: Request, decoder: msgspec.json.Decoder[T], default: T | None = None) -> T:

@@ -6,70 +6,35 @@ import asyncio
 import gc
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar
 
 import httpx
 import pytest
-import pytest_asyncio
-import uvicorn
-from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from penstock.api.app import create_app
 from penstock.api.http import fast_protocol
 from penstock.api.http.fast_protocol import FastHttpProtocol, FastRequestCycle
-from penstock.api.server import SERVER_OPTIONS
-from penstock.broker.broker import Broker
+from penstock.api.http.strict_protocol import StrictHttpProtocol
 from penstock.broker.messages import NewMessage
 from penstock.broker.overload.load import Decision
 from penstock.config import Settings
 from penstock.durable import log
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.api.calls import app_services
+from tests.integration.api.http.raw_connections import (
+    HOST,
+    RawConnection,
+    RunningServer,
+    get,
+    is_true,
+    post,
+    push_body,
+    run_server,
+)
 from tests.waiting import wait_until_async
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class RunningServer:
-    def __init__(self, app: FastAPI, server: uvicorn.Server, running: asyncio.Task[None]) -> None:
-        self.app = app
-        self.uvicorn = server
-        self.running = running
-        self.port: int = server.servers[0].sockets[0].getsockname()[1]
-
-    @property
-    def parked_pops(self) -> int:
-        broker: Broker = app_services(self.app).broker
-        return broker.parked_pops.count
-
-
-@asynccontextmanager
-async def run_server(settings: Settings, **options: Any) -> AsyncIterator[RunningServer]:
-    app = create_app(settings)
-    config = uvicorn.Config(app, port=0, log_level="warning", **(SERVER_OPTIONS | options))
-    server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-    running = asyncio.create_task(server._serve())
-    await wait_until_async(lambda: _is(server.started), 10, "the server listens")
-    try:
-        yield RunningServer(app, server, running)
-    finally:
-        server.should_exit = True
-        await running
-
-
-async def _is(value: bool) -> bool:
-    return value
-
-
-@pytest_asyncio.fixture
-async def server(settings: Settings) -> AsyncIterator[RunningServer]:
-    async with run_server(settings) as running_server:
-        yield running_server
 
 
 @pytest.fixture
@@ -84,50 +49,6 @@ def fast_path_urls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(fast_protocol, "FastRequestCycle", RecordingCycle)
     return urls
-
-
-class RawConnection:
-    """A connection that sends raw bytes and reads responses one by one."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    @classmethod
-    async def open(cls, server: RunningServer) -> RawConnection:
-        return cls(*await asyncio.open_connection("127.0.0.1", server.port))
-
-    def send(self, *chunks: bytes) -> None:
-        self.writer.write(b"".join(chunks))
-
-    async def read_response(self) -> tuple[int, dict[str, str], Any]:
-        async with asyncio.timeout(10):
-            head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
-            lines = head.split("\r\n")
-            fields = (line.partition(": ") for line in lines[1:] if line)
-            headers = {name.lower(): value for name, _, value in fields}
-            length = int(headers.get("content-length", "0"))
-            body = await self.reader.readexactly(length)
-        status = int(lines[0].split()[1])
-        return status, headers, json.loads(body) if body.startswith((b"{", b"[")) else body
-
-    async def is_closed(self) -> bool:
-        async with asyncio.timeout(10):
-            return await self.reader.read(1) == b""
-
-
-def push_body(queue: str, *payloads: int, partition: str = "p") -> bytes:
-    items = [{"queue": queue, "partition": partition, "payload": n} for n in payloads]
-    return json.dumps({"items": items}).encode()
-
-
-def post(path: str, body: bytes, *headers: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-
-
-def get(path: str, *headers: str) -> bytes:
-    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: x", *headers]).encode() + b"\r\n\r\n"
 
 
 async def test_push_pop_and_ack_take_the_fast_path(server: RunningServer, fast_path_urls: list[str]) -> None:
@@ -181,7 +102,7 @@ async def test_fast_path_and_application_give_the_same_response(
     short, long = await RawConnection.open(server), await RawConnection.open(server)
     short.send(request_bytes)
     # The same request with `Connection: close` never takes the fast path.
-    long.send(request_bytes.replace(b"Host: x", b"Host: x\r\nConnection: close"))
+    long.send(request_bytes.replace(HOST.encode(), HOST.encode() + b"\r\nConnection: close"))
     expected, answered = await long.read_response(), await short.read_response()
     assert answered[0] == expected[0]
     assert answered[2] == expected[2]
@@ -269,7 +190,8 @@ async def test_unusual_requests_go_to_the_application(
     body = push_body("unusual", 1)
     connection = await RawConnection.open(server)
     connection.send(
-        b"POST /api/v1/push HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n",
         b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body),
     )
     assert (await connection.read_response())[0] == 201
@@ -513,20 +435,20 @@ async def test_a_cached_head_is_not_parsed_again(
     connection = await RawConnection.open(server)
     await create_queue_and_group(connection, "heads")
     parsed: list[bytes] = []
-    parse = HttpToolsProtocol.data_received
+    parse = StrictHttpProtocol.data_received
 
     def noted(protocol: Any, data: bytes) -> None:
         parsed.append(data)
         parse(protocol, data)
 
-    monkeypatch.setattr(HttpToolsProtocol, "data_received", noted)
+    monkeypatch.setattr(StrictHttpProtocol, "data_received", noted)
     for number in (1, 2, 3):
         connection.send(post("/api/v1/push", push_body("heads", number)))
         assert (await connection.read_response())[0] == 201
     assert len(parsed) == 0
     whole = post("/api/v1/push", push_body("heads", 4))
     connection.send(whole[:-1])
-    await wait_until_async(lambda: _is(len(parsed) == 1), 10, "the first bytes were read")
+    await wait_until_async(lambda: is_true(len(parsed) == 1), 10, "the first bytes were read")
     connection.send(whole[-1:])
     assert (await connection.read_response())[0] == 201
     connection.send(whole, whole)  # pipelined: only the first may be handled at once

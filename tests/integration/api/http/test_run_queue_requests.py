@@ -19,7 +19,7 @@ from penstock.api.routes.run_queues import DequeueHandler
 from penstock.config import Settings
 from penstock.runqueue.queue import RunQueues
 from tests.integration.api.calls import app_services
-from tests.integration.api.http.test_fast_protocol import RawConnection, RunningServer, post, run_server
+from tests.integration.api.http.raw_connections import RawConnection, RunningServer, post, run_server
 from tests.waiting import wait_until_async
 
 

@@ -80,6 +80,16 @@ async def test_seek_without_a_body_moves_one_partition_to_its_end(client: httpx.
     assert_problem(await client.post(path.replace("/x/", "/z/")), 404, "unknown_partition")
 
 
+async def test_a_seek_whose_body_was_lost_moves_nothing(client: httpx.AsyncClient) -> None:
+    await push(client, 1)
+    await pop(client, consumerGroup="g", autoAck="true")
+    await push(client, 2)
+    path = "/api/v1/consumer-groups/g/queues/q/partitions/Default/seek"
+    response = await client.post(path, content=b"", headers={"content-length": "40"})
+    assert "0 of 40 bytes" in assert_problem(response, 400, "malformed_body")
+    assert await pop_payloads(client, consumerGroup="g") == [2]
+
+
 async def test_a_seek_wakes_parked_pops(
     client: httpx.AsyncClient, wait_for_parked_pops: WaitForParkedPops
 ) -> None:
