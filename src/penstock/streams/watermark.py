@@ -41,7 +41,9 @@ async def _read_stream_watermark(client: Redis, key: str, now_s: float) -> float
     group = next((group for group in groups if decode_text(group["name"]) == CONSUMER_GROUP), None)
     if group is None:
         return now_s if not stream["length"] else None
-    position = parse_entry_id(decode_text(group["last-delivered-id"]))
-    if position >= parse_entry_id(decode_text(stream["last-generated-id"])):
+    position = decode_text(group["last-delivered-id"])
+    if parse_entry_id(position) >= parse_entry_id(decode_text(stream["last-generated-id"])):
         return now_s
-    return position[0] / 1000
+    # Not the position itself: after an idle time the first unread entry is much younger.
+    unread = await client.xrange(key, min=f"({position}", count=1)
+    return parse_entry_id(decode_text(unread[0][0]))[0] / 1000 if unread else now_s

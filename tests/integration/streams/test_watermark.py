@@ -56,6 +56,20 @@ async def test_the_watermark_is_that_of_the_slowest_stream(
         write_positions(sync_client, {first: Position(newest, 3)})
         assert await read_without_delay(client, metric) is None
         write_positions(sync_client, {second: Position(f"{int(NOW - 50) * 1000}-0", 2)})
-        assert await read_without_delay(client, metric) == NOW - 50
+        # The first unread entry: every event before it is counted.
+        assert await read_without_delay(client, metric) == NOW - 10
         write_positions(sync_client, {second: Position(newest, 3)})
     assert await read_without_delay(client, metric) == NOW
+
+
+async def test_a_new_event_after_an_idle_time_does_not_move_the_watermark_back(
+    client: AsyncRedis, redis_url: str, metric: MetricDefinition
+) -> None:
+    key = metric.stream_keys[0]
+    counted = f"{int(NOW - 3_600) * 1000}-0"
+    await client.xadd(key, {"eq": 1}, id=counted)
+    with Redis.from_url(redis_url) as sync_client:
+        write_positions(sync_client, {key: Position(counted, 1)})
+    assert await read_without_delay(client, metric) == NOW
+    await client.xadd(key, {"eq": 1}, id=f"{int(NOW - 1) * 1000}-0")
+    assert await read_without_delay(client, metric) == NOW - 1

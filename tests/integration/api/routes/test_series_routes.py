@@ -225,8 +225,9 @@ async def test_a_series_reports_its_completeness(
             redis.xadd(key, {"eq": 1}, id=f"{second * 1000}-0")
         write_positions(redis, {key: Position(f"{time_s * 1000}-0", 1)})
         behind = await get(client, path)
-        assert parse_seconds(behind["completeness"]["complete_until"]) == time_s - 1
-        complete = [parse_seconds(p["timestamp"]) + 5 <= time_s - 1 for p in behind["timeseries"]]
+        assert parse_seconds(behind["completeness"]["complete_until"]) == time_s + 29
+        ends_s = [parse_seconds(point["timestamp"]) + 5 for point in behind["timeseries"]]
+        complete = [end_s <= time_s + 29 and not end_s - 5 <= time_s < end_s for end_s in ends_s]
         assert [p["complete"] for p in behind["timeseries"]] == complete
         redis.flushdb()
 
