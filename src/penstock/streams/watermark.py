@@ -45,5 +45,5 @@ async def _read_stream_watermark(client: Redis, key: str, now_s: float) -> float
     if parse_entry_id(position) >= parse_entry_id(decode_text(stream["last-generated-id"])):
         return now_s
     # Not the position itself: after an idle time the first unread entry is much younger.
-    unread = await client.xrange(key, min=f"({position}", count=1)
+    unread: Any = await client.xrange(key, min=f"({position}", count=1)
     return parse_entry_id(decode_text(unread[0][0]))[0] / 1000 if unread else now_s

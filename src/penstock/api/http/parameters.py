@@ -7,9 +7,13 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import Path, Query
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from pydantic import AfterValidator
+from starlette.requests import Request
 
-from penstock.api.http.request_parsing import as_utc, check_name
+from penstock.api.http.request_parsing import as_utc, check_name, shorten
+from penstock.broker.queues.queue_options import suggest_name
 from penstock.errors import InvalidRequest
 
 MAX_ID = 2**63 - 1
@@ -53,3 +57,26 @@ Search = Annotated[
     str | None, Query(min_length=1, max_length=255, description="substring of the name"), _nul_validator
 ]
 Text = Annotated[str | None, Query(max_length=255), _nul_validator]
+
+
+async def refuse_unknown_parameters(request: Request) -> None:
+    """Refuse a query parameter that the route does not have, as a dependency of a router.
+
+    A mistyped parameter would otherwise be ignored and the response would look right. Routers whose routes
+    published Queen clients call do not use it: these clients send parameters of their own.
+    """
+    if not request.query_params:
+        return
+    route = request.scope["route"]
+    assert isinstance(route, APIRoute)
+    known = _query_names(route.dependant)
+    for name in request.query_params:
+        if name not in known:
+            hint = suggest_name(name, known) if known else ". This route has none."
+            raise InvalidRequest(f"Unknown query parameter {shorten(name)!r}{hint}", field=shorten(name))
+
+
+def _query_names(dependant: Dependant) -> list[str]:
+    """Return the query parameters of a route and of its dependencies."""
+    names = [parameter.alias for parameter in dependant.query_params]
+    return names + [name for child in dependant.dependencies for name in _query_names(child)]

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.auth import get_guards
-from penstock.api.http.parameters import Limit, Offset
+from penstock.api.http.parameters import Limit, Offset, refuse_unknown_parameters
 from penstock.api.http.request_parsing import (
     check_name,
     is_decimal,
@@ -31,7 +31,7 @@ from penstock.clock import iso
 from penstock.errors import InvalidRequest
 from penstock.model import DEFAULT_SCOPE
 
-router = APIRouter(prefix="/api/v1", tags=["dead letters"])
+router = APIRouter(prefix="/api/v1", tags=["dead letters"], dependencies=[Depends(refuse_unknown_parameters)])
 
 TASK_ID_PATTERN = re.compile("[0-9a-f-]{32,36}-[0-9]{1,4}")
 MAX_IDS = 1_000

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 
+from penstock.api.http.parameters import refuse_unknown_parameters
 from penstock.api.services import get_services
 from penstock.batching import BatchStats
 from penstock.clock import iso
 
-router = APIRouter(prefix="/api/v1")
+router = APIRouter(prefix="/api/v1", dependencies=[Depends(refuse_unknown_parameters)])
 
 
 @router.get("/analytics/batching", tags=["analytics"])

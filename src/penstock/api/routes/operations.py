@@ -6,10 +6,10 @@ import json
 import uuid
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 
-from penstock.api.http.parameters import Limit, Queue
+from penstock.api.http.parameters import Limit, Queue, refuse_unknown_parameters
 from penstock.api.http.response import iso_or_none
 from penstock.api.services import get_services
 from penstock.broker.durable_store import OperationRecord, OperationSummary
@@ -17,7 +17,9 @@ from penstock.broker.journal.push_journal import Journal
 from penstock.clock import iso
 from penstock.model import DEFAULT_SCOPE
 
-router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
+router = APIRouter(
+    prefix="/api/v1/operations", tags=["operations"], dependencies=[Depends(refuse_unknown_parameters)]
+)
 
 OperationId = Annotated[uuid.UUID, Path(alias="operationId", description="operationId of the 202 response")]
 Status = Literal["pending", "completed", "failed"]

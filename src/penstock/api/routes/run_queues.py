@@ -6,14 +6,14 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.http import request_parsing
 from penstock.api.http.disconnect import unless_disconnected
-from penstock.api.http.parameters import Label, Limit, Offset, Queue, Search
+from penstock.api.http.parameters import Label, Limit, Offset, Queue, Search, refuse_unknown_parameters
 from penstock.api.http.reply import PendingRequest, Reply, respond
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import HotResponse, json_response
@@ -26,7 +26,7 @@ from penstock.runqueue.limits import check_concurrency_limit
 from penstock.runqueue.pending_dequeue import PendingDequeue
 from penstock.runqueue.task_model import EnqueueResult, EnvironmentState, QueueState, RunningTask
 
-router = APIRouter(prefix="/api/v1", tags=["run queues"])
+router = APIRouter(prefix="/api/v1", tags=["run queues"], dependencies=[Depends(refuse_unknown_parameters)])
 
 NO_TASKS = HotResponse(200, b'{"tasks":[]}')
 _DEFAULT_OPTIONS = task_bodies.DequeueBody()

@@ -9,15 +9,21 @@ from datetime import datetime
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from redis.exceptions import RedisError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.http.parameters import Group, Label, Queue, Timestamp
+from penstock.api.http.parameters import Group, Label, Queue, Timestamp, refuse_unknown_parameters
 from penstock.api.services import Services, get_services
 from penstock.definitions import QUEUE, WORKER, MetricDefinition
-from penstock.errors import RedisUnavailable, UnknownEnvironment, UnknownQueue, WarehouseUnavailable
+from penstock.errors import (
+    RedisUnavailable,
+    UnknownEnvironment,
+    UnknownGroup,
+    UnknownQueue,
+    WarehouseUnavailable,
+)
 from penstock.model import DEFAULT_SCOPE
 from penstock.streams.watermark import read_watermark
 from penstock.warehouse.series.entries import FIELDS
@@ -31,7 +37,7 @@ from penstock.warehouse.series.queue_series import (
 )
 from penstock.warehouse.series.window import SeriesRequest
 
-router = APIRouter(prefix="/api/v1", tags=["metrics"])
+router = APIRouter(prefix="/api/v1", tags=["metrics"], dependencies=[Depends(refuse_unknown_parameters)])
 logger = logging.getLogger(__name__)
 
 REDIS_TIMEOUT_S = 1.0
@@ -74,6 +80,12 @@ async def queue_metrics(
     if not await _queue_exists(services, queue):
         raise UnknownQueue(
             f"Queue {queue!r} does not exist. The first push or task for a queue creates it.", queue=queue
+        )
+    if group is not None and not await _group_exists(services, queue, group):
+        raise UnknownGroup(
+            f"Queue {queue!r} has no consumer group {group!r}. The first pop of a group creates it.",
+            queue=queue,
+            group=group,
         )
     return await _encode_in_thread(
         lambda: queue_series(services.series_reader, DEFAULT_SCOPE, queue, group=group, **series_request)
@@ -132,6 +144,13 @@ async def _queue_exists(services: Services, queue: str) -> bool:
     if await services.broker.store.catalog.has_queue(DEFAULT_SCOPE, queue):
         return True
     return await _exists_in_warehouse(lambda: queue_is_known(services.warehouse, DEFAULT_SCOPE, queue))
+
+
+async def _group_exists(services: Services, queue: str, group: str) -> bool:
+    """Return whether the queue has the consumer group, or had it while it was measured."""
+    if await services.broker.store.consumer_groups.find_subscriptions(DEFAULT_SCOPE, group, queue):
+        return True
+    return await _exists_in_warehouse(lambda: queue_is_known(services.warehouse, DEFAULT_SCOPE, queue, group))
 
 
 async def _run_queue_exists(services: Services, queue: str) -> bool:

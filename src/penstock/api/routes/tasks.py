@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.http import request_parsing
+from penstock.api.http.parameters import refuse_unknown_parameters
 from penstock.api.http.reply import Handler, PendingRequest, Reply, respond
 from penstock.api.http.request_parsing import request_body_schema
 from penstock.api.http.response import HotResponse, json_response
@@ -19,7 +20,7 @@ from penstock.model import DEFAULT_SCOPE
 from penstock.runqueue.task_ack import raise_error
 from penstock.runqueue.task_model import Lease, TaskOutcome
 
-router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
+router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], dependencies=[Depends(refuse_unknown_parameters)])
 
 
 class _TaskRequest(PendingRequest):

@@ -89,12 +89,13 @@ def known_queues(warehouse: Warehouse, scope: Scope) -> list[str]:
     return [str(row["queue"]) for row in rows]
 
 
-def queue_is_known(warehouse: Warehouse, scope: Scope, queue: str) -> bool:
-    """Return whether the queue has metrics. It may have been deleted."""
+def queue_is_known(warehouse: Warehouse, scope: Scope, queue: str, group: str | None = None) -> bool:
+    """Return whether the queue, or one of its groups, has metrics. It may have been deleted."""
+    is_group = "" if group is None else " AND `group` = {group:String}"
     rows = warehouse.query(
         f"SELECT 1 FROM {tier_table(QUEUE, HOUR)} "
-        f"WHERE {_TENANT_CONDITION} AND queue = {{queue:String}} LIMIT 1",
-        {**_tenant_parameters(scope), "queue": queue},
+        f"WHERE {_TENANT_CONDITION} AND queue = {{queue:String}}{is_group} LIMIT 1",
+        {**_tenant_parameters(scope), "queue": queue, "group": group or ""},
     )
     return bool(rows)
 

@@ -197,6 +197,48 @@ async def test_series_without_clickhouse_get_503(
     )
 
 
+async def test_an_unknown_group_gets_404_and_a_deleted_one_keeps_its_series(
+    client: httpx.AsyncClient, warehouse: Warehouse, queue: str
+) -> None:
+    await push(client, 1, queue=queue)
+    path = f"/api/v1/queues/{queue}/metrics"
+    detail = assert_problem(await client.get(path, params={"group": "biling"}), 404, "unknown_group")
+    assert "'biling'" in detail
+    await client.get(f"/api/v1/pop/queue/{queue}", params={"consumerGroup": "billing"})
+    insert_rows(warehouse, landing_row(time.time() - 60, queue=queue, group="former", dequeued=1))
+    for group in ("billing", "former"):
+        assert (await client.get(path, params={"group": group})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "detail"),
+    [
+        ("queues/{queue}/metrics", {"perid": "1h"}, "'perid': did you mean period?"),
+        (
+            "queues/{queue}/metrics",
+            {"consumerGroup": "g"},
+            "Known names: period, from, to, resolution, group",
+        ),
+        ("environments/default/queue-metrics", {"group": "g"}, "'group'. Known names: period"),
+        ("operations", {"statsu": "failed"}, "'statsu': did you mean status?"),
+        ("run-queues", {"serch": "a"}, "'serch': did you mean search?"),
+    ],
+)
+async def test_an_unknown_parameter_is_refused_with_the_most_similar_one(
+    client: httpx.AsyncClient, queue: str, path: str, query: dict[str, str], detail: str
+) -> None:
+    await push(client, 1, queue=queue)
+    response = await client.get(f"/api/v1/{path.format(queue=queue)}", params=query)
+    assert detail in assert_problem(response, 422, "invalid_request")
+    assert response.json()["field"] == next(iter(query))
+
+
+async def test_routes_of_queen_ignore_unknown_parameters(client: httpx.AsyncClient, queue: str) -> None:
+    await push(client, 1, queue=queue)
+    for path in ("resources/queues", "status", "analytics/queue-ops", f"pop/queue/{queue}"):
+        assert (await client.get(f"/api/v1/{path}", params={"unheard": "of"})).status_code == 200, path
+
+
 async def test_a_series_reports_its_completeness(
     client: httpx.AsyncClient, settings: Settings, warehouse: Warehouse, queue: str
 ) -> None:

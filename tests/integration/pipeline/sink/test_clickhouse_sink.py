@@ -20,7 +20,7 @@ from penstock.embedded.supervision.component import running
 from penstock.pipeline.sink.clickhouse_sink import ClickHouseSink, StoppingError
 from penstock.pipeline.source.batch_rows import batch_schema
 from penstock.pipeline.source.redis_streams import StreamsReader
-from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
+from penstock.pipeline.transforms import NOTE_COLUMNS, landing_columns, landing_expressions, landing_rows
 from penstock.streams.positions import read_lag, read_position
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema import landing_table
@@ -61,7 +61,7 @@ def test_rows_get_the_columns_and_timestamps_of_the_landing_table(spark: SparkSe
     }
     frame = spark.createDataFrame([row], schema=batch_schema(QUEUE))
     landing = landing_rows(frame, landing_expressions(QUEUE))
-    assert landing.columns == ["kind", "shard", "label", "example", *landing_columns(QUEUE)]
+    assert landing.columns == [*NOTE_COLUMNS, *landing_columns(QUEUE)]
     [out] = landing.toArrow().to_pylist()
     assert out["at"] == datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
     assert (out["events"], out["wait_ms"], out["queue"], out["depth_max"]) == (2, [1], "q", None)
