@@ -38,6 +38,7 @@ class Settings(BaseModel):
         "", pattern="^[A-Za-z0-9_.-]*$", description="name of your ClickHouse cluster; empty: a single server"
     )
     spark_master: str = Field("", description="URL of your Spark master; empty: Spark runs on this machine")
+    spark_ui_port: int = Field(0, ge=0, le=65535, description="port of the pipeline's Spark web UI; 0: no UI")
     postgres_pool: int = Field(10, ge=2, le=200, description="database connections per broker process")
     metrics_enabled: bool = Field(True, description="emit metric events to Redis Streams")
     metrics_buffer: int = Field(

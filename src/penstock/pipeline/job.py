@@ -107,7 +107,7 @@ def _open_pipeline(settings: Settings, definitions: Iterable[MetricDefinition]) 
     scratch = settings.home / "pipeline" / "spark"
     if scratch.exists():  # left by a run that was killed
         shutil.rmtree(scratch)
-    session = build_session(settings.spark_master, scratch)
+    session = build_session(settings.spark_master, scratch, ui_port=settings.spark_ui_port)
     try:
         yield Pipeline(session, settings, checkpoint_path(settings), definitions, stopping)
     finally:

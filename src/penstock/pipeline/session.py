@@ -13,6 +13,9 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import ComponentFailed
 from penstock.pipeline.source.redis_streams import StreamsSource
+from penstock.pipeline.worker_launcher import write_launcher
+
+log = logging.getLogger(__name__)
 
 LOCAL_MASTER = "local[2]"
 
@@ -28,9 +31,10 @@ CHECKPOINT_FILE_MANAGER = (
 """Renames files within a local directory; Spark's default also copies checksum files."""
 
 
-def build_session(master: str, scratch: Path, name: str = "penstock") -> SparkSession:
+def build_session(master: str, scratch: Path, name: str = "penstock", *, ui_port: int = 0) -> SparkSession:
     """Return a session with the stream source registered. `scratch` holds Spark's temporary files.
 
+    The web UI of Spark listens on `ui_port`, or on one of the next ports if that is taken; 0 switches it off.
     Raises ComponentFailed when Java is missing. Spark keeps one session per process.
     """
     _require_java()
@@ -39,7 +43,7 @@ def build_session(master: str, scratch: Path, name: str = "penstock") -> SparkSe
     master = master or LOCAL_MASTER
     is_local = master.startswith("local")
     if is_local:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = str(write_launcher(scratch.absolute()))
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:  # the nodes of a cluster may have Python at another path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -53,7 +57,8 @@ def build_session(master: str, scratch: Path, name: str = "penstock") -> SparkSe
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": f"file://{(scratch / 'warehouse').absolute()}",
-        "spark.ui.enabled": "false",
+        "spark.ui.enabled": str(ui_port != 0).lower(),
+        "spark.ui.port": str(ui_port),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
@@ -64,7 +69,11 @@ def build_session(master: str, scratch: Path, name: str = "penstock") -> SparkSe
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Tasks run in processes that daemons fork and keep, so imports happen once.
+        "spark.python.use.daemon": "true",
         "spark.python.worker.reuse": "true",
+        # The launcher of the planning process connects over TCP.
+        "spark.python.unix.domain.socket.enabled": "false",
         # On a busy machine a Python process needs longer to start than Spark's default of 15 s.
         "spark.python.authenticate.socketTimeout": "120s",
         "spark.task.maxFailures": "4",
@@ -78,6 +87,8 @@ def build_session(master: str, scratch: Path, name: str = "penstock") -> SparkSe
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     register_source(session)
+    if ui_port:
+        log.info("Spark's web UI is at %s", session.sparkContext.uiWebUrl)
     return session
 
 

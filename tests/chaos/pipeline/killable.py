@@ -29,6 +29,7 @@ from tests.waiting import wait_until
 
 JOB_SCRIPT = Path(__file__).with_name("killed_job.py")
 ROOT = Path(__file__).parents[3]
+PYTHON_PATH = os.pathsep.join((str(ROOT), str(ROOT / "src")))
 
 
 class KillableServer:
@@ -64,8 +65,8 @@ class KillableJob:
         self.orders.mkdir()
         self.log = home / "pipeline.log"
         self._mark = f"{home}#pipeline"
-        own_variables = {"PENSTOCK_HOME": str(home), "PYTHONPATH": str(ROOT), MARK_VARIABLE: self._mark}
-        self._environment = {**os.environ, **environment, **own_variables}
+        own_variables = {"PENSTOCK_HOME": str(home), "PYTHONPATH": PYTHON_PATH, MARK_VARIABLE: self._mark}
+        self._environment = {**os.environ, **own_variables, **environment}
         self._redis_url = environment["PENSTOCK_REDIS_URL"]
 
     def order_kill(self, kill_point: str, victim: str | int) -> None:

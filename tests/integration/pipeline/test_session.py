@@ -1,0 +1,56 @@
+"""Tests of the Spark session of a pipeline process: its Python processes, and its web UI."""
+
+from __future__ import annotations
+
+import os
+import urllib.request
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from penstock.definitions import QUEUE
+from penstock.embedded.servers.ports import any_free_port
+from penstock.warehouse.clickhouse_client import Warehouse
+from tests.chaos.pipeline.killable import PYTHON_PATH, KillableJob
+from tests.integration.pipeline.events import fill, totals
+from tests.waiting import wait_until
+
+TIMEOUT_S = 120
+SLOW_IMPORTS = Path(__file__).with_name("slow_imports")
+
+
+@pytest.fixture
+def environment(java_home: str, stream_url: str, warehouse_url: str) -> dict[str, str]:
+    return {
+        "JAVA_HOME": java_home,
+        "PENSTOCK_REDIS_URL": stream_url,
+        "PENSTOCK_CLICKHOUSE_URL": warehouse_url,
+    }
+
+
+def test_a_query_starts_although_imports_take_longer_than_spark_waits(
+    environment: dict[str, str], redis: Redis, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    total = fill(redis, 50)
+    python_path = os.pathsep.join((str(SLOW_IMPORTS), PYTHON_PATH))
+    job = KillableJob(tmp_path, environment | {"PYTHONPATH": python_path})
+    with job.running(QUEUE):
+        wait_until(lambda: totals(warehouse)[2][0] == 50, TIMEOUT_S, "the events are counted")
+    assert [tier[:2] for tier in totals(warehouse)] == [(50, total)] * 3
+    assert "query failed" not in job.log_tail()
+
+
+def test_the_web_ui_of_spark_listens_on_the_port_of_the_setting(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    port = any_free_port()
+    job = KillableJob(tmp_path, environment | {"PENSTOCK_SPARK_UI_PORT": str(port)})
+
+    def read_streaming_page() -> str:
+        url = f"http://127.0.0.1:{port}/StreamingQuery/"
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=10) as response:
+            return str(response.read().decode())
+
+    with job.running(QUEUE):
+        wait_until(lambda: ">queue<" in read_streaming_page(), TIMEOUT_S, "the UI shows the query")
