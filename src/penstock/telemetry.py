@@ -60,6 +60,10 @@ def _shared_gauge(name: str, help_text: str, *labels: str) -> ExportedMetric:
     return ExportedMetric(name, MetricType.GAUGE, help_text, labels)
 
 
+def _shared_counter(name: str, help_text: str, *labels: str) -> ExportedMetric:
+    return ExportedMetric(name, MetricType.COUNTER, help_text, labels)
+
+
 OVERFLOW = "__overflow__"
 """The label value that queues share once more queues exist than may have a label of their own."""
 
@@ -211,11 +215,26 @@ PIPELINE_REPORT_AGE = _shared_gauge(
     "penstock_pipeline_report_age_seconds",
     "time since the pipeline's last report; a large value means that the pipeline is not running",
 )
+PIPELINE_QUERY_RUNNING = _shared_gauge(
+    "penstock_pipeline_query_running",
+    "1 while the query of a metric reads its streams; 0 while it starts, has failed, or does not report",
+    "metric",
+)
+PIPELINE_QUERY_FAILURES = _shared_counter(
+    "penstock_pipeline_query_failures", "failures of a metric's query since the pipeline started", "metric"
+)
+PIPELINE_QUERY_RESTARTS = _shared_counter(
+    "penstock_pipeline_query_restarts",
+    "times that the pipeline started a metric's query again after a failure",
+    "metric",
+)
 PIPELINE_FRESHNESS_AGE = _shared_gauge(
     "penstock_pipeline_freshness_age_seconds", "age of the newest event in ClickHouse", "metric"
 )
 PIPELINE_LAG = _shared_gauge(
-    "penstock_pipeline_lag_entries", "stream entries the pipeline has not counted yet", "stream"
+    "penstock_pipeline_lag_entries",
+    "stream entries the pipeline has not counted yet, read from Redis at every scrape",
+    "stream",
 )
 PIPELINE_INPUT_RATE = _shared_gauge(
     "penstock_pipeline_input_entries_per_second", "entries added to the streams per second", "metric"
@@ -251,6 +270,7 @@ EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
     *(LOAD, LOAD_DECISIONS, OPERATIONS_WAITING, OPERATIONS_DRAINED, OPERATIONS_PARKED, EVENT_LOOP_LAG),
     *(JOURNAL_RECORDS, JOURNAL_BYTES, DATABASE_OUTAGE),
     *(DEAD_JOB_COUNT, DEAD_LETTERS, DEAD_LETTER_OLDEST_AGE, DEAD_LETTER_DRIFT, DEAD_LETTER_RECOUNT_AGE),
+    *(PIPELINE_QUERY_RUNNING, PIPELINE_QUERY_FAILURES, PIPELINE_QUERY_RESTARTS),
     *(PIPELINE_REPORT_AGE, PIPELINE_FRESHNESS_AGE, PIPELINE_LAG, PIPELINE_INPUT_RATE),
     *(PIPELINE_PROCESSED_RATE, PIPELINE_BATCH_DURATION, PIPELINE_REJECTED, PIPELINE_LOST),
 )

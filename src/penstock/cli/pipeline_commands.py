@@ -56,21 +56,20 @@ def run() -> None:
 
 @pipeline.command()
 def status(as_json: AsJson = False) -> None:
-    """Show the progress of the pipeline. Exit code 0 when it runs, 1 when it does not."""
+    """Show the progress of the pipeline. Exit code 0 when all its queries run, 1 otherwise."""
     from penstock.cli.platform_info import read_pipeline_progress
     from penstock.cli.tables import progress_table
-    from penstock.streams.progress import is_pipeline_running
+    from penstock.streams.progress import find_problem
 
     progress = read_pipeline_progress(_load_settings("redis_url").redis_url)
+    problem = find_problem(progress)
     if as_json:
         print(json.dumps(progress, indent=2))
-    elif progress is None:
-        print("The pipeline has never run.")
-    else:
+    elif progress is not None:
         Console(highlight=False).print(progress_table(progress))
-        if not is_pipeline_running(progress):
-            print("\nThe pipeline does not run. The table shows its last report.")
-    raise typer.Exit(0 if is_pipeline_running(progress) else 1)
+    if problem and not as_json:
+        print(f"{problem} The table shows the last report." if progress else problem)
+    raise typer.Exit(1 if problem else 0)
 
 
 @pipeline.command()
@@ -114,10 +113,14 @@ def reset(
     A batch that was in flight when the pipeline was killed may count twice. With --from-beginning, every
     entry that is still in the streams may count twice.
     """
+    from penstock.embedded.supervision.state import read_state
     from penstock.pipeline import control
     from penstock.pipeline.checkpoint import checkpoint_path
 
-    settings = _load_settings("redis_url")
+    # Without --from-beginning the streams do not change, so an embedded Redis need not run.
+    settings = load_settings()
+    if from_beginning or read_state(settings.home):
+        settings = _load_settings("redis_url")
     if not yes:
         if from_beginning:
             print("The pipeline will read all entries in the streams again. They may count twice.")

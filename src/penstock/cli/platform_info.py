@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from redis import RedisError
+from redis import Redis, RedisError
 
 from penstock.config import FILE_VARIABLE, PREFIX, Settings, mask_url, masked
 from penstock.errors import ComponentFailed, ConfigError
+from penstock.streams.positions import read_lag
 from penstock.streams.progress import read_progress
 
 
@@ -59,8 +60,15 @@ def find_log(home: Path, component: str) -> Path:
 
 
 def read_pipeline_progress(redis_url: str) -> Mapping[str, object] | None:
-    """Return the pipeline's last report. Raises ComponentFailed when Redis does not answer."""
+    """Return the pipeline's last report, with the current lag. Raises ComponentFailed without Redis."""
     try:
-        return read_progress(redis_url)
+        progress = read_progress(redis_url)
+        if progress is None:
+            return None
+        with Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2) as client:
+            for report in progress["metrics"].values():
+                report["lag"] = {key: read_lag(client, key) for key in report["lag"]}
+                progress["lag"] |= report["lag"]
+        return progress
     except RedisError as error:
         raise ComponentFailed(f"Redis at {mask_url(redis_url)} does not answer: {error}") from error

@@ -107,6 +107,8 @@ def reset(
 
 def is_running_elsewhere(settings: Settings) -> bool:
     """Return whether a pipeline on another machine reported recently. (A local one holds the lock.)"""
+    if not settings.redis_url:
+        return False  # an embedded Redis that does not run
     try:
         progress = read_progress(settings.redis_url)
     except RedisError:

@@ -1,23 +1,44 @@
-"""Report the state of the pipeline in Redis, every few seconds, even while it is idle."""
+"""Report the state of the pipeline in Redis, every few seconds, from the start of the process to its end."""
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from redis import Redis
+from redis.exceptions import RedisError
 
 from penstock.definitions import MetricDefinition
+from penstock.pipeline.metric_query import SPARK_ERRORS, MetricQuery, QueryState
 from penstock.pipeline.sink.clickhouse_sink import SinkState
 from penstock.streams.positions import read_lag, read_stream_state
-from penstock.streams.progress import Progress, write_progress
+from penstock.streams.progress import (
+    DRAINING,
+    FAILING,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    Progress,
+    write_progress,
+)
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 2.0
+STOP_TIMEOUT_S = 10.0
 
 
 class MetricReport(TypedDict):
     """The report of one metric; the fields mean the same as in `Progress`."""
 
+    state: str
+    failures: int
+    restarts: int
+    last_failure: str | None
     query_id: str | None
     batch_id: int
     input_rows_per_s: float
@@ -31,22 +52,71 @@ class MetricReport(TypedDict):
 
 
 class Heartbeat:
-    """Combines the state of the sinks and of the streams. `entries` starts at 0 after a restart."""
+    """Reports in a thread of its own, so that a slow start or a long wait does not look like an end.
 
-    def __init__(self, redis: Redis, metrics: Mapping[MetricDefinition, SinkState]) -> None:
-        self._redis = redis
-        self._metrics = metrics
+    It combines the state of the queries, which it asks Spark for, of the sinks and of the streams. `entries`
+    starts at 0 after a restart. `start` and `stop` may be called twice.
+    """
+
+    def __init__(
+        self, redis_url: str, definitions: Iterable[MetricDefinition], *, interval_s: float = INTERVAL_S
+    ) -> None:
+        self.draining = False
+        self._redis = Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=2)
+        self._interval_s = interval_s
+        self._sinks = {definition: SinkState() for definition in definitions}
+        self._queries: Mapping[MetricDefinition, MetricQuery] = {}
         self._started_at = time.time()
         self._added: dict[str, tuple[float, int]] = {}
         """Per stream: the time of the last report, and the entries ever added by then."""
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._report_failed = False
 
-    def write_report(self, state: str = "running") -> None:
-        """Write one report. Raises redis.RedisError when Redis is unreachable."""
+    def watch(
+        self, sinks: Mapping[MetricDefinition, SinkState], queries: Mapping[MetricDefinition, MetricQuery]
+    ) -> None:
+        """Report on these sinks and queries. Until then, the reports say that the pipeline is starting."""
+        self._sinks, self._queries = dict(sinks), queries
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Write a last report, which says that the pipeline has stopped."""
+        if self._thread is None or self._stopped.is_set():
+            return
+        self._stopped.set()
+        self._thread.join(STOP_TIMEOUT_S)
+        self._try_write(STOPPED)
+        self._redis.close()
+
+    def _run(self) -> None:
+        while True:
+            self._try_write()
+            if self._stopped.wait(self._interval_s):
+                return
+
+    def _try_write(self, state: str | None = None) -> None:
+        try:
+            self._write_report(state)
+        except RedisError as error:
+            # No other process can read a report now, so the log has to do.
+            if not self._report_failed:
+                log.warning("Cannot write the heartbeat: Redis is unreachable: %s", error)
+            self._report_failed = True
+        except SPARK_ERRORS as error:
+            log.warning("Cannot write the heartbeat: Spark does not answer: %s", error)
+        else:
+            self._report_failed = False
+
+    def _write_report(self, state: str | None) -> None:
         now = time.time()
         reports = {
-            definition.name: self._report(definition, sink, now) for definition, sink in self._metrics.items()
+            definition.name: self._report(definition, sink, now) for definition, sink in self._sinks.items()
         }
-        wait_states = [sink.waiting_for for sink in self._metrics.values() if sink.waiting_for]
         newest_times = [report["freshness"] for report in reports.values() if report["freshness"] is not None]
         first = next(iter(reports.values()))
         write_progress(
@@ -54,7 +124,7 @@ class Heartbeat:
             Progress(
                 at=now,
                 started_at=self._started_at,
-                state=wait_states[0] if wait_states else state,
+                state=state or self._combine_states([report["state"] for report in reports.values()]),
                 host=os.uname().nodename,
                 pid=os.getpid(),
                 query_id=first["query_id"],
@@ -70,8 +140,26 @@ class Heartbeat:
             ),
         )
 
+    def _combine_states(self, states: list[str]) -> str:
+        """Return the state of the pipeline: that of the query with the worst one."""
+        if QueryState.FAILED in states:
+            return FAILING
+        waiting = [state for state in states if state not in (QueryState.STARTING, QueryState.RUNNING)]
+        if waiting:
+            return waiting[0]
+        if self.draining:
+            return DRAINING
+        return STARTING if QueryState.STARTING in states else RUNNING
+
     def _report(self, definition: MetricDefinition, sink: SinkState, now: float) -> MetricReport:
+        query = self._queries.get(definition)
+        state = query.state if query else QueryState.STARTING
+        waiting_for = sink.waiting_for if state is not QueryState.FAILED else None
         return {
+            "state": waiting_for or str(state),
+            "failures": query.failures if query else 0,
+            "restarts": query.restarts if query else 0,
+            "last_failure": query.last_failure if query else None,
             "query_id": sink.query_id,
             "batch_id": sink.batch_id,
             "input_rows_per_s": round(sum(self._added_per_s(key, now) for key in definition.stream_keys), 1),

@@ -10,7 +10,6 @@ belongs to other servers before Spark opens it.
 from __future__ import annotations
 
 import logging
-import re
 import shutil
 import signal
 import threading
@@ -21,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from redis import Redis
@@ -40,31 +38,28 @@ from penstock.pipeline.checkpoint import (
     checkpoint_path,
 )
 from penstock.pipeline.heartbeat import Heartbeat
+from penstock.pipeline.metric_query import (
+    SPARK_ERRORS,
+    MetricQuery,
+    RestartBackoff,
+    describe_failure,
+)
 from penstock.pipeline.preflight import check_before_start
 from penstock.pipeline.session import build_session, register_source
 from penstock.pipeline.sink.clickhouse_sink import ClickHouseSink, StoppingError
 from penstock.pipeline.source.redis_streams import FORMAT, encode_definition
 from penstock.streams.drain_target import DrainTarget
-from penstock.streams.progress import STOPPED
 from penstock.warehouse.clickhouse_client import connect
 
 log = logging.getLogger(__name__)
 
 MIN_REDIS_VERSION = 7
-HEARTBEAT_INTERVAL_S = 2.0
+CHECK_INTERVAL_S = 2.0
 DRAIN_INTERVAL_S = 0.5
 KEEP_WARM_INTERVAL_S = 40.0
 STOP_TIMEOUT_S = 20.0
 MAX_FAILURES = 5
-"""Failures in a row before the process exits; its supervisor then restarts it."""
-
-FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 8.0
-RECOVERED_AFTER_S = 60.0
-"""A query that ran this long after a failure has recovered: the failure count starts again."""
-
-
-OWN_ERROR_PATTERN = re.compile(r"^penstock\.[\w.]+: (.+)$", re.M)
-"""An error that Penstock raised, at the end of the traceback of a Python process."""
+"""The process exits when every query has failed more often than this in a row; its supervisor restarts it."""
 
 ProgressCallback = Callable[[int], None]
 """Called regularly with the number of entries left."""
@@ -74,7 +69,7 @@ def run(settings: Settings, definitions: Iterable[MetricDefinition] = DEFINITION
     """Move metric events into ClickHouse until SIGTERM or SIGINT.
 
     Raises CheckpointInUse when another pipeline runs here, CheckpointUnusable when the checkpoint needs a
-    reset, ComponentFailed when Spark cannot start or a query keeps failing.
+    reset, ComponentFailed when Spark cannot start or all queries keep failing.
     """
     with CheckpointLock(checkpoint_path(settings)), _open_pipeline(settings, definitions) as pipeline:
         pipeline.run()
@@ -107,15 +102,23 @@ def _open_pipeline(settings: Settings, definitions: Iterable[MetricDefinition]) 
     scratch = settings.home / "pipeline" / "spark"
     if scratch.exists():  # left by a run that was killed
         shutil.rmtree(scratch)
-    session = build_session(settings.spark_master, scratch, ui_port=settings.spark_ui_port)
+    heartbeat = Heartbeat(settings.redis_url, definitions)
+    heartbeat.start()
     try:
-        yield Pipeline(session, settings, checkpoint_path(settings), definitions, stopping)
+        session = build_session(settings.spark_master, scratch, ui_port=settings.spark_ui_port)
+        try:
+            yield Pipeline(session, settings, checkpoint_path(settings), definitions, stopping, heartbeat)
+        finally:
+            session.stop()
     finally:
-        session.stop()
+        heartbeat.stop()
 
 
 class Pipeline:
-    """The streaming queries of one session: starts them, restarts failed ones, and stops them."""
+    """The streaming queries of one session: starts them, restarts failed ones, and stops them.
+
+    A query that fails does not affect the others. The pipeline gives up only when every query keeps failing.
+    """
 
     def __init__(
         self,
@@ -124,11 +127,13 @@ class Pipeline:
         checkpoint: Path,
         definitions: tuple[MetricDefinition, ...],
         stopping: threading.Event,
+        heartbeat: Heartbeat | None = None,
         *,
-        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        interval_s: float = CHECK_INTERVAL_S,
         max_failures: int = MAX_FAILURES,
+        backoff: RestartBackoff | None = None,
     ) -> None:
-        self._heartbeat_interval_s = heartbeat_interval_s
+        self._interval_s = interval_s
         self._max_failures = max_failures
         self._session = session
         self._settings = settings
@@ -142,29 +147,30 @@ class Pipeline:
             )
             for definition in definitions
         }
-        self._queries: dict[MetricDefinition, StreamingQuery] = {}
+        backoff = backoff or RestartBackoff()
+        self._queries = {
+            definition: MetricQuery(
+                definition.name, partial(self._start_query, definition), stopping, backoff
+            )
+            for definition in definitions
+        }
         # Data frames that read nothing, planned once.
         self._warm_up_frames: dict[MetricDefinition, DataFrame] = {}
         self._is_drain = False
-        self._failures = 0
-        self._failed_at = 0.0
-        self._report_failed = False
-        self._heartbeat = Heartbeat(
-            self._redis, {definition: sink.state for definition, sink in self._sinks.items()}
+        self._heartbeat = heartbeat or Heartbeat(settings.redis_url, definitions, interval_s=interval_s)
+        self._heartbeat.watch(
+            {definition: sink.state for definition, sink in self._sinks.items()}, dict(self._queries)
         )
 
     def run(self) -> None:
-        """Keep every query running and report, until `stopping` is set."""
+        """Keep every query running, until `stopping` is set."""
+        self._heartbeat.start()
         try:
             self._prepare()
-            for definition in self._sinks:
-                self._queries[definition] = self._start_query(definition)
-            self._keep_warm()
-            # The first report tells other processes that the pipeline is ready.
-            while not self._stopping.wait(self._heartbeat_interval_s):
-                self._write_heartbeat("running")
-                self._restart_failed_queries()
+            while not self._stopping.is_set():
+                self._tend_queries()
                 self._keep_warm()
+                self._stopping.wait(self._interval_s)
         except StoppingError:
             log.info("Stopped while waiting for a server")
         finally:
@@ -173,29 +179,32 @@ class Pipeline:
     def drain(self, target: DrainTarget, on_progress: ProgressCallback) -> bool:
         """Run every query until it has counted the entries in `target`, or until `stopping` is set."""
         self._is_drain = True
+        self._heartbeat.draining = True
+        self._heartbeat.start()
         try:
             self._prepare()
-            for definition in self._sinks:
-                self._queries[definition] = self._start_query(definition)
-            while not self._stopping.wait(DRAIN_INTERVAL_S):
-                self._write_heartbeat("draining")
+            while not self._stopping.is_set():
+                self._tend_queries()
+                self._stopping.wait(DRAIN_INTERVAL_S)
                 try:
-                    for definition in list(self._queries):
-                        reached = target.restrict_to(definition.stream_keys).is_reached(self._redis)
-                        if reached and not self._queries[definition].isActive:
-                            del self._queries[definition]
+                    self._forget_drained_queries(target)
                     on_progress(target.count_remaining(self._redis))
                 except RedisError as error:
                     log.warning("The drain waits for Redis: %s", error)
                     continue
                 if not self._queries:
                     return True
-                self._restart_failed_queries()
             return False
         except StoppingError:
             return False
         finally:
             self._stop()
+
+    def _forget_drained_queries(self, target: DrainTarget) -> None:
+        for definition, query in list(self._queries.items()):
+            reached = target.restrict_to(definition.stream_keys).is_reached(self._redis)
+            if reached and not query.is_active:
+                del self._queries[definition]
 
     def _prepare(self) -> None:
         """Wait for the servers, and check that the checkpoint belongs to them."""
@@ -236,7 +245,10 @@ class Pipeline:
                     .load()
                 )
                 self._warm_up_frames[definition] = sink.landing_rows(frame)
-            self._warm_up_frames[definition].toArrow()
+            try:
+                self._warm_up_frames[definition].toArrow()
+            except SPARK_ERRORS as error:
+                log.warning("Cannot start the Python processes of tasks: %s", describe_failure(error))
             sink.state.active_at = time.monotonic()
 
     def _start_query(self, definition: MetricDefinition) -> StreamingQuery:
@@ -263,40 +275,29 @@ class Pipeline:
         root = archive_root(self._settings)
         return Archive(root, definition) if root else None
 
-    def _restart_failed_queries(self) -> None:
-        """Restart every query that failed, from its checkpoint."""
-        now = time.monotonic()
-        if self._failures and now - self._failed_at > RECOVERED_AFTER_S:
-            self._failures = 0
+    def _tend_queries(self) -> None:
+        """Start the queries one after another, and restart those that failed, each after its own pause.
+
+        Raises CheckpointUnusable or ComponentFailed when no query is left that works.
+        """
+        for query in self._queries.values():
+            query.tend()
+        unusable = None
         for definition, query in self._queries.items():
-            if query.isActive or self._stopping.is_set():
-                continue
-            self._failures += 1
-            self._failed_at = now
-            reason = _failure_reason(query)
-            log.error("The %s query failed (%d in a row): %s", definition.name, self._failures, reason)
-            if spark_error := SPARK_ERROR_PATTERN.search(reason):
-                raise CheckpointUnusable(
+            spark_error = SPARK_ERROR_PATTERN.search(query.last_failure or "")
+            if spark_error and query.failures_in_a_row:
+                unusable = CheckpointUnusable(
                     self._checkpoint / definition.name, f"Spark reports {spark_error[0]!r}"
                 )
-            if self._failures > self._max_failures:
-                raise ComponentFailed(
-                    f"The {definition.name} query failed {self._failures} times in a row: {reason}"
-                )
-            backoff_s = min(FIRST_BACKOFF_S * 2 ** (self._failures - 1), MAX_BACKOFF_S)
-            if not self._stopping.wait(backoff_s):
-                self._queries[definition] = self._start_query(definition)
-
-    def _write_heartbeat(self, state: str) -> None:
-        try:
-            self._heartbeat.write_report(state)
-        except RedisError as error:
-            # No other process can read a report now, so the log has to do.
-            if not self._report_failed:
-                log.warning("Cannot write the heartbeat: Redis is unreachable: %s", error)
-            self._report_failed = True
-        else:
-            self._report_failed = False
+            elif query.failures_in_a_row <= self._max_failures:
+                return
+        if unusable is not None:
+            raise unusable
+        for query in self._queries.values():
+            raise ComponentFailed(
+                f"All queries keep failing; the {query.name} query failed {query.failures_in_a_row} times in "
+                f"a row: {query.last_failure}"
+            )
 
     def _stop(self) -> None:
         """Stop between batches, so that no batch has to be repeated."""
@@ -308,19 +309,9 @@ class Pipeline:
             query.stop()
         for sink in self._sinks.values():
             sink.finish()
-        self._write_heartbeat(STOPPED)
+        self._heartbeat.stop()
         self._warehouse.close()
         self._redis.close()
-
-
-def _failure_reason(query: StreamingQuery) -> str:
-    error = query.exception()
-    if error is None:
-        return "the query ended without an error"
-    if own_errors := OWN_ERROR_PATTERN.findall(str(error)):
-        return str(own_errors[-1])
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0] if not isinstance(error, StreamingQueryException) else " / ".join(lines[:3])
 
 
 def _stop_on_signals(stopping: threading.Event) -> None:

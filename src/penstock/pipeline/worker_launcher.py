@@ -30,9 +30,8 @@ def write_launcher(directory: Path) -> Path:
     """
     python = shlex.quote(sys.executable)
     program = directory / "python"
-    program.write_text(
-        f'#!/bin/sh\ncase "$2" in {SOURCE_RUNNER}) exec {python} -m {__name__};; esac\nexec {python} "$@"\n'
-    )
+    plan = f'case "$2" in {SOURCE_RUNNER}) exec {python} -m {__name__} "$2";; esac'
+    program.write_text(f'#!/bin/sh\n{plan}\nexec {python} "$@"\n')
     program.chmod(0o700)
     return program if os.access(program, os.X_OK) else Path(sys.executable)
 

@@ -8,10 +8,11 @@ resume).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypedDict, cast
 
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -91,10 +92,24 @@ def read_position(client: Redis, key: str) -> Position | None:
 def read_lag(client: Redis, key: str) -> int | None:
     """Return the entries after the position; all entries without a position; None if Redis does not know."""
     group = _read_group(client, key)
-    if group is None:
-        return int(client.xlen(key))
-    lag = group["lag"]
-    return None if lag is None else int(lag)
+    return int(client.xlen(key)) if group is None else _group_lag(group)
+
+
+async def read_lags_async(client: AsyncRedis, keys: Iterable[str]) -> dict[str, int | None]:
+    """Return the same for several streams, in one round trip."""
+    keys = list(keys)
+    async with client.pipeline(transaction=False) as calls:
+        for key in keys:
+            calls.xinfo_groups(key)
+            calls.xlen(key)
+        replies = iter(await calls.execute(raise_on_error=False))
+    lags: dict[str, int | None] = {}
+    for key, groups, length in zip(keys, replies, replies, strict=True):
+        if isinstance(length, Exception):
+            raise length
+        group = None if isinstance(groups, ResponseError) else _find_group(groups)
+        lags[key] = int(length) if group is None else _group_lag(group)
+    return lags
 
 
 def write_positions(
@@ -137,4 +152,12 @@ def _read_group(client: Redis, key: str) -> _GroupInfo | None:
         if "no such key" in str(error):
             return None
         raise
+    return _find_group(groups)
+
+
+def _find_group(groups: list[_GroupInfo]) -> _GroupInfo | None:
     return next((group for group in groups if decode_text(group["name"]) == CONSUMER_GROUP), None)
+
+
+def _group_lag(group: _GroupInfo) -> int | None:
+    return None if group["lag"] is None else int(group["lag"])

@@ -16,7 +16,8 @@ from redis.asyncio import Redis as AsyncRedis
 
 PROGRESS_KEY = "penstock:pipeline:progress"
 
-STOPPED = "stopped"
+STARTING, RUNNING, FAILING = "starting", "running", "failing"
+DRAINING, STOPPED = "draining", "stopped"
 
 STALE_AFTER_S = 15.0
 """A pipeline whose last report is older than this does not run, or cannot reach Redis."""
@@ -31,7 +32,8 @@ class Progress(TypedDict):
     at: float
     started_at: float
     state: str
-    """`running`, `draining`, `stopped`, or a text that says what the pipeline waits for."""
+    """`starting` until every query reads its streams, `running`, `failing` while a query has failed and waits
+    for its next start, `draining`, `stopped`, or a text that says what the pipeline waits for."""
     host: str
     pid: int
     """Process id of the driver."""
@@ -55,6 +57,8 @@ class Progress(TypedDict):
     An entry holds one or many events.
     """
     metrics: dict[str, dict[str, object]]
+    """Per metric also its query: `state` (`starting`, `running`, `failed`, or what it waits for), `failures`
+    and `restarts` since the pipeline started, and `last_failure`, a text or null."""
 
 
 def write_progress(client: Redis, progress: Progress) -> None:
@@ -73,10 +77,31 @@ async def read_progress_async(redis_client: AsyncRedis) -> ProgressDocument | No
 
 
 def is_pipeline_running(progress: Mapping[str, Any] | None) -> bool:
-    """Return whether a pipeline reported lately that it runs."""
+    """Return whether a pipeline process reported lately that it runs. Its queries may be failing."""
     if progress is None or progress["state"] == STOPPED:
         return False
     return time.time() - float(progress["at"]) < STALE_AFTER_S
+
+
+def find_problem(progress: Mapping[str, Any] | None) -> str | None:
+    """Return why the pipeline does not read its streams, or None if all its queries do."""
+    if progress is None:
+        return "The pipeline has not reported yet. Start it with `penstock up`."
+    age_s = time.time() - float(progress["at"])
+    if age_s > STALE_AFTER_S:
+        return f"The last report of the pipeline is {age_s:.0f} s old. Check its log."
+    if progress["state"] == STOPPED:
+        return "The pipeline has stopped. Start it with `penstock up`."
+    if progress["state"] == STARTING:
+        return "The pipeline is starting and does not read its streams yet."
+    if progress["state"] != FAILING:
+        return None
+    failed = {name: report for name, report in progress["metrics"].items() if report["state"] == "failed"}
+    return " ".join(
+        f"The {name} query has failed {report['failures']} times and will be started again: "
+        f"{str(report['last_failure']).rstrip('.')}."
+        for name, report in failed.items()
+    )
 
 
 def _decode(text: bytes | str | None) -> ProgressDocument | None:

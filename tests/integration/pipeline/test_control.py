@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from redis import Redis
+from typer.testing import CliRunner
 
+from penstock.cli.main import app
 from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.errors import ComponentFailed
@@ -124,6 +126,17 @@ def test_a_checkpoint_in_use_cannot_be_reset(settings: Settings, redis: Redis) -
     assert directory.exists()
     write_progress(redis, progress_of(os.uname().nodename))  # by a local pipeline that was just killed
     assert control.reset(settings) is not None
+    assert not directory.exists()
+
+
+def test_a_checkpoint_can_be_reset_while_the_platform_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = checkpoint_path(Settings(home=tmp_path))
+    (directory / "queue").mkdir(parents=True)
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    result = CliRunner().invoke(app, ["pipeline", "reset", "--yes"])
+    assert result.exit_code == 0, result.output
     assert not directory.exists()
 
 

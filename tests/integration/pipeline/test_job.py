@@ -26,12 +26,13 @@ from penstock.embedded.supervision.component import running
 from penstock.errors import ComponentFailed, ConfigError
 from penstock.pipeline import job
 from penstock.pipeline.job import Pipeline, run
+from penstock.pipeline.metric_query import RestartBackoff
 from penstock.pipeline.session import build_session, register_source
 from penstock.pipeline.source.redis_streams import FORMAT
 from penstock.streams.emitter import Emitter
-from penstock.streams.progress import PROGRESS_KEY, read_progress
+from penstock.streams.progress import PROGRESS_KEY, find_problem, read_progress
 from penstock.warehouse.clickhouse_client import Warehouse, connect
-from penstock.warehouse.schema import metric_statements, tier_tables
+from penstock.warehouse.schema import landing_table, metric_statements, tier_tables
 from penstock.warehouse.schema_migrations import migrate
 from penstock.warehouse.series.metric_series import metric_series
 from penstock.warehouse.series.points import SeriesReader
@@ -40,7 +41,8 @@ from tests.integration.pipeline.events import add, event, fill, totals
 from tests.waiting import wait_until
 
 StartPipeline = Callable[..., AbstractContextManager[None]]
-TIMEOUT_S = 60
+TIMEOUT_S = 120
+BACKOFF = RestartBackoff(first_s=0.1, max_s=0.5)
 
 
 @pytest.fixture
@@ -55,7 +57,16 @@ def pipeline(spark: SparkSession, tmp_path: Path) -> StartPipeline:
         stopping = threading.Event()
         errors: list[BaseException] = []
         checkpoint = tmp_path / "checkpoint"
-        pipeline = Pipeline(spark, settings, checkpoint, definitions, stopping, heartbeat_interval_s=0.3)
+        pipeline = Pipeline(
+            spark,
+            settings,
+            checkpoint,
+            definitions,
+            stopping,
+            interval_s=0.3,
+            max_failures=1,
+            backoff=BACKOFF,
+        )
 
         def run_pipeline() -> None:
             try:
@@ -113,6 +124,87 @@ def test_queries_do_not_share_a_source_registration(
     with pipeline(stream_url, warehouse_url):
         wait_until(lambda: len(environment_ids) >= len(DEFINITIONS), TIMEOUT_S, "all queries are started")
     assert len(set(environment_ids)) == len(environment_ids)
+
+
+BROKEN = MetricDefinition(
+    name="broken",
+    dimensions=(Dimension("house", "hs", "where it is"),),
+    counters=(Measure("opened", "op", "times it was opened"),),
+    shards=1,
+)
+"""A metric whose landing table has the wrong columns until the test repairs it: every batch of it fails."""
+
+
+def create_wrong_table(warehouse: Warehouse) -> None:
+    warehouse.command(f"CREATE TABLE {landing_table(BROKEN)} (other UInt8) ENGINE = Null")
+
+
+def test_a_query_that_keeps_failing_does_not_end_the_others(
+    pipeline: StartPipeline, redis: Redis, stream_url: str, warehouse: Warehouse
+) -> None:
+    create_wrong_table(warehouse)
+    redis.xadd(BROKEN.stream_keys[0], {"hs": "mill", "op": 3})
+    fill(redis, 10)
+    with pipeline(stream_url, warehouse.url, (*DEFINITIONS, BROKEN)):
+        progress = wait_for_progress(
+            stream_url,
+            lambda p: p["metrics"]["broken"]["failures"] >= 4 and p["state"] == "failing",
+            "the query has failed more often than a pipeline with only failing queries survives",
+        )
+        assert {name: report["state"] for name, report in progress["metrics"].items()} == {
+            "queue": "running",
+            "worker": "running",
+            "broken": "failed",
+        }
+        assert [report["failures"] for report in progress["metrics"].values()][:2] == [0, 0]
+        assert progress["metrics"]["broken"]["restarts"] >= 3
+        assert "The broken query has failed" in str(find_problem(progress))
+        fill(redis, 5, start=10)
+        wait_for_events(warehouse, 15)
+        # The query recovers by itself when its cause is gone, and has counted every event once.
+        warehouse.command(f"DROP TABLE {landing_table(BROKEN)}")
+        for statement in metric_statements(BROKEN):
+            warehouse.command(statement)
+        recovered = wait_for_progress(stream_url, lambda p: p["state"] == "running", "all queries run")
+        assert find_problem(recovered) is None
+        [hours] = [table.name for table in tier_tables(BROKEN) if table.tier is HOUR]
+        wait_until(partial(has_events, warehouse, hours, 1), TIMEOUT_S, "the event is counted")
+
+
+def test_a_pipeline_whose_queries_all_keep_failing_ends(
+    pipeline: StartPipeline, redis: Redis, stream_url: str, warehouse: Warehouse
+) -> None:
+    create_wrong_table(warehouse)
+    redis.xadd(BROKEN.stream_keys[0], {"hs": "mill", "op": 3})
+    with (
+        pytest.raises(AssertionError, match="All queries keep failing"),
+        pipeline(stream_url, warehouse.url, (BROKEN,)),
+    ):
+        wait_for_progress(stream_url, lambda p: p["state"] == "stopped", "the pipeline ends")
+
+
+def test_a_pipeline_is_starting_until_its_queries_read(
+    pipeline: StartPipeline,
+    redis: Redis,
+    stream_url: str,
+    warehouse: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_start = threading.Event()
+
+    def register_later(session: SparkSession) -> None:
+        may_start.wait(TIMEOUT_S)
+        register_source(session)
+
+    monkeypatch.setattr(job, "register_source", register_later)
+    fill(redis, 10)
+    with pipeline(stream_url, warehouse.url):
+        progress = wait_for_progress(stream_url, lambda p: p["state"] == "starting", "the pipeline starts")
+        assert "does not read its streams yet" in str(find_problem(progress))
+        may_start.set()
+        wait_for_progress(stream_url, lambda p: p["state"] == "running", "the pipeline runs")
+        assert totals(warehouse)[0][0] == 10, "the first trigger of the query is over"
+    assert "has stopped" in str(find_problem(read_progress(stream_url)))
 
 
 def test_every_event_is_counted_once_in_every_tier(

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from penstock.api.services import Services, get_services
 from penstock.errors import PenstockError
-from penstock.streams.progress import STALE_AFTER_S, read_progress_async
+from penstock.streams.progress import find_problem, read_progress_async
 
 router = APIRouter(tags=["health"])
 
@@ -88,9 +88,6 @@ async def _check_clickhouse(services: Services) -> str:
 
 async def _check_pipeline(services: Services) -> str:
     progress = await read_progress_async(services.redis)
-    if progress is None:
-        raise PenstockError("The pipeline has not reported yet. Start it with `penstock up`.")
-    age_s = time.time() - float(progress["at"])
-    if age_s > STALE_AFTER_S:
-        raise PenstockError(f"The last report of the pipeline is {age_s:.0f} s old. Check its log.")
-    return str(progress["state"])
+    if problem := find_problem(progress):
+        raise PenstockError(problem)
+    return str((progress or {})["state"])

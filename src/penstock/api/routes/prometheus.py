@@ -21,9 +21,11 @@ from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.api.exporter.queue_samples import queue_samples
 from penstock.api.exporter.worker_aggregate import summary_values
 from penstock.api.services import Services, get_services
+from penstock.definitions import DEFINITIONS
 from penstock.errors import PenstockError
 from penstock.model import DEFAULT_SCOPE
-from penstock.streams.progress import read_progress_async
+from penstock.streams.positions import read_lags_async
+from penstock.streams.progress import RUNNING, is_pipeline_running, read_progress_async
 from penstock.telemetry import EXPORTED_METRICS, MetricType
 
 router = APIRouter(tags=["metrics"])
@@ -94,15 +96,15 @@ def _text_response(collector: _SampleCollector) -> Response:
 
 
 async def _collect_samples(services: Services) -> _SampleCollector:
-    queues, vacuum_horizon, progress, dead_letters, reconciliation = await asyncio.gather(
+    queues, vacuum_horizon, pipeline, dead_letters, reconciliation = await asyncio.gather(
         queue_samples(services),
         _vacuum_horizon_samples(services),
-        _pipeline_progress(services),
+        _pipeline_samples(services),
         _dead_letter_samples(services),
         _reconciliation_samples(services),
     )
     depth = services.broker.journal.depth() if services.broker.journal is not None else None
-    samples = queues | vacuum_horizon | dead_letters | reconciliation | _pipeline_samples(progress)
+    samples = queues | vacuum_horizon | dead_letters | reconciliation | pipeline
     samples |= {
         telemetry.JOURNAL_RECORDS: {(): depth.records} if depth else {},
         telemetry.JOURNAL_BYTES: {(): depth.bytes} if depth else {},
@@ -167,38 +169,49 @@ async def _dead_letter_samples(services: Services) -> SampleTable:
     }
 
 
-async def _pipeline_progress(services: Services) -> dict[str, Any] | None:
-    """The last report of the pipeline; None without a report, or if Redis is unreachable or slow."""
+async def _pipeline_samples(services: Services) -> SampleTable:
+    """The last report of the pipeline, and the lag of its streams; no samples without Redis."""
+    keys = [key for definition in DEFINITIONS for key in definition.stream_keys]
     try:
-        return await asyncio.wait_for(read_progress_async(services.redis), TIMEOUT_S)
+        progress, lags = await asyncio.wait_for(
+            asyncio.gather(read_progress_async(services.redis), read_lags_async(services.redis, keys)),
+            TIMEOUT_S,
+        )
     except (TimeoutError, RedisError, OSError, ValueError):
-        return None
+        return _report_samples(None) | {telemetry.PIPELINE_LAG: {}}
+    lag_samples: Samples = {(stream,): lag for stream, lag in lags.items() if lag is not None}
+    return _report_samples(progress) | {telemetry.PIPELINE_LAG: lag_samples}
 
 
-def _pipeline_samples(progress: dict[str, Any] | None) -> SampleTable:
-    """Samples from the last report of the pipeline; without a report the metrics have no samples."""
+def _report_samples(progress: dict[str, Any] | None) -> SampleTable:
+    """Samples from the last report of the pipeline. An old report says nothing about rates any more."""
     now = time.time()
     reports = {(name,): report for name, report in (progress or {}).get("metrics", {}).items()}
+    current_reports = reports if is_pipeline_running(progress) else {}
 
     def per_metric(field: str, scale: float = 1.0) -> Samples:
-        return {labels: report[field] * scale for labels, report in reports.items()}
+        return {labels: report[field] * scale for labels, report in current_reports.items()}
 
     return {
         telemetry.PIPELINE_REPORT_AGE: {(): now - float(progress["at"])} if progress else {},
+        telemetry.PIPELINE_QUERY_RUNNING: {
+            labels: float(labels in current_reports and report.get("state") == RUNNING)
+            for labels, report in reports.items()
+        },
+        telemetry.PIPELINE_QUERY_FAILURES: {
+            labels: report.get("failures", 0) for labels, report in reports.items()
+        },
+        telemetry.PIPELINE_QUERY_RESTARTS: {
+            labels: report.get("restarts", 0) for labels, report in reports.items()
+        },
         telemetry.PIPELINE_FRESHNESS_AGE: {
             labels: max(0.0, now - report["freshness"])
             for labels, report in reports.items()
             if report["freshness"] is not None
         },
-        telemetry.PIPELINE_LAG: {
-            (stream,): lag
-            for report in reports.values()
-            for stream, lag in report["lag"].items()
-            if lag is not None
-        },
         telemetry.PIPELINE_INPUT_RATE: per_metric("input_rows_per_s"),
         telemetry.PIPELINE_PROCESSED_RATE: per_metric("processed_rows_per_s"),
         telemetry.PIPELINE_BATCH_DURATION: per_metric("batch_ms", 1 / 1000),
-        telemetry.PIPELINE_REJECTED: per_metric("rejected"),
-        telemetry.PIPELINE_LOST: per_metric("lost"),
+        telemetry.PIPELINE_REJECTED: {labels: report["rejected"] for labels, report in reports.items()},
+        telemetry.PIPELINE_LOST: {labels: report["lost"] for labels, report in reports.items()},
     }

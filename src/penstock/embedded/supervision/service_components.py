@@ -17,7 +17,7 @@ from penstock.config import Settings
 from penstock.embedded.servers.java import find_java
 from penstock.embedded.supervision.component import HEALTHY, Health, Program
 from penstock.embedded.supervision.process import Command
-from penstock.streams.progress import STALE_AFTER_S, read_progress
+from penstock.streams.progress import find_problem, is_pipeline_running, read_progress
 
 
 class PenstockService(Program):
@@ -110,8 +110,11 @@ class PipelineService(PenstockService):
             return Health(False, f"cannot read its progress ({error})")
         if not progress or float(progress["at"]) < self._prepared_at:
             return Health(False, "no heartbeat yet")
-        age_s = time.time() - float(progress["at"])
-        return HEALTHY if age_s < STALE_AFTER_S else Health(False, f"its last heartbeat is {age_s:.0f} s old")
+        problem = find_problem(progress)
+        if problem is None:
+            return HEALTHY
+        # A pipeline that reports restarts its own queries. Ending it would end the queries that work.
+        return Health(False, problem.rstrip("."), busy=is_pipeline_running(progress))
 
 
 class DemoService(PenstockService):

@@ -230,7 +230,7 @@ class ProgramWatcher(ComponentWatcher):
         """Restart a program that runs but does not answer for long, unless a dependency is the cause."""
         name = self.program.name
         if self.state is not RunState.UNRESPONSIVE:
-            reason = f"{name} does not answer: {health.reason}"
+            reason = f"{name} {'does not work' if health.busy else 'does not answer'}: {health.reason}"
             self._record_failure(reason)
             self._report(name, reason)
         self.state = RunState.UNRESPONSIVE

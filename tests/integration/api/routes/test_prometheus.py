@@ -7,12 +7,17 @@ import json
 import shutil
 import subprocess
 import time
+from collections.abc import AsyncIterator
 
 import asyncpg
 import httpx
+import pytest
+import pytest_asyncio
 from fastapi import FastAPI
 from redis.asyncio import Redis
 
+from penstock.definitions import QUEUE
+from penstock.streams.positions import CONSUMER_GROUP, decode_text
 from penstock.streams.progress import PROGRESS_KEY
 from penstock.telemetry import EXPORTED_METRICS
 from tests.integration.api.calls import app_services, scrape_metrics
@@ -39,6 +44,10 @@ async def test_operations_are_counted(client: httpx.AsyncClient) -> None:
 
 
 REPORT = {
+    "state": "running",
+    "failures": 0,
+    "restarts": 0,
+    "last_failure": None,
     "input_rows_per_s": 10.5,
     "processed_rows_per_s": 2000.0,
     "batch_ms": 250.0,
@@ -49,21 +58,75 @@ REPORT = {
 }
 
 
-async def test_the_pipeline_report_is_exported(client: httpx.AsyncClient, app: FastAPI) -> None:
-    services = app_services(app)
-    progress = {"at": time.time() - 60, "metrics": {"queue": REPORT | {"freshness": time.time() - 30}}}
-    await services.redis.set(PROGRESS_KEY, json.dumps(progress))
-    try:
-        metrics = await scrape_metrics(client)
-    finally:
-        await services.redis.delete(PROGRESS_KEY)
-    assert 60 <= metrics["penstock_pipeline_report_age_seconds"][()] < 90
+@pytest_asyncio.fixture
+async def redis(app: FastAPI) -> AsyncIterator[Redis]:
+    """The Redis of the app, without a report and without streams of the pipeline."""
+    redis = app_services(app).redis
+    keys = (PROGRESS_KEY, *QUEUE.stream_keys)
+    await redis.delete(*keys)
+    yield redis
+    await redis.delete(*keys)
+
+
+async def test_the_pipeline_report_is_exported(client: httpx.AsyncClient, redis: Redis) -> None:
+    report = REPORT | {"freshness": time.time() - 30}
+    progress = {"at": time.time(), "state": "running", "metrics": {"queue": report}}
+    await redis.set(PROGRESS_KEY, json.dumps(progress))
+    metrics = await scrape_metrics(client)
+    assert 0 <= metrics["penstock_pipeline_report_age_seconds"][()] < 30
     assert 30 <= metrics["penstock_pipeline_freshness_age_seconds"][("queue",)] < 60
-    assert metrics["penstock_pipeline_lag_entries"] == {("penstock:metrics:queue:0",): 3}
     assert metrics["penstock_pipeline_batch_seconds"] == {("queue",): 0.25}
     assert metrics["penstock_pipeline_input_entries_per_second"] == {("queue",): 10.5}
     assert metrics["penstock_pipeline_rejected_events"] == {("queue",): 2}
     assert metrics["penstock_pipeline_lost_events"] == {("queue",): 5}
+    assert metrics["penstock_pipeline_query_running"] == {("queue",): 1}
+
+
+async def test_failures_and_restarts_of_queries_are_exported(client: httpx.AsyncClient, redis: Redis) -> None:
+    failed = REPORT | {"state": "failed", "failures": 7, "restarts": 6, "last_failure": "Table is gone."}
+    progress = {"at": time.time(), "state": "failing", "metrics": {"queue": failed, "worker": REPORT}}
+    await redis.set(PROGRESS_KEY, json.dumps(progress))
+    metrics = await scrape_metrics(client)
+    assert metrics["penstock_pipeline_query_failures"] == {("queue",): 7, ("worker",): 0}
+    assert metrics["penstock_pipeline_query_restarts"] == {("queue",): 6, ("worker",): 0}
+    assert metrics["penstock_pipeline_query_running"] == {("queue",): 0, ("worker",): 1}
+    health = (await client.get("/health")).json()["parts"]["pipeline"]
+    assert health["status"] == "down"
+    assert health["detail"] == (
+        "The queue query has failed 7 times and will be started again: Table is gone."
+    )
+
+
+async def test_the_lag_grows_while_the_pipeline_is_down(client: httpx.AsyncClient, redis: Redis) -> None:
+    progress = {"at": time.time() - 60, "state": "running", "metrics": {"queue": REPORT}}
+    await redis.set(PROGRESS_KEY, json.dumps(progress))
+    key = QUEUE.stream_keys[0]
+    ids = [await redis.xadd(key, {"any": "entry"}) for _ in range(5)]
+    metrics = await scrape_metrics(client)
+    assert metrics["penstock_pipeline_lag_entries"][(key,)] == 5
+    await redis.xgroup_create(key, CONSUMER_GROUP, decode_text(ids[0]), entries_read=1)
+    metrics = await scrape_metrics(client)
+    assert metrics["penstock_pipeline_lag_entries"][(key,)] == 4
+    # What the last report says of rates is not true any more.
+    assert metrics["penstock_pipeline_input_entries_per_second"] == {}
+    assert metrics["penstock_pipeline_query_running"] == {("queue",): 0}
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "detail"),
+    [
+        ("starting", "down", "The pipeline is starting and does not read its streams yet."),
+        ("stopped", "down", "The pipeline has stopped. Start it with `penstock up`."),
+        ("running", "up", "running"),
+        ("waiting for ClickHouse", "up", "waiting for ClickHouse"),
+    ],
+)
+async def test_the_pipeline_is_healthy_when_it_reads(
+    client: httpx.AsyncClient, redis: Redis, state: str, status: str, detail: str
+) -> None:
+    await redis.set(PROGRESS_KEY, json.dumps({"at": time.time(), "state": state, "metrics": {}}))
+    health = (await client.get("/health")).json()["parts"]["pipeline"]
+    assert (health["status"], health["detail"]) == (status, detail)
 
 
 async def _never_respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
