@@ -20,6 +20,8 @@ PRIORITIES = {PUSH: 5, ACK: 3}
 """Lower is more urgent: an ack ends a lease that other consumers wait for."""
 
 NIL = uuid.UUID(int=0)
+QUEUE_FULL = 0
+"""Instead of a position in the lane: the queue has no room for the operation."""
 
 
 class DrainFailed(PenstockError):
@@ -121,9 +123,13 @@ class DeferredOperations:
     async def defer_pushes(
         self, operations: Sequence[LanePush], reason: str, now: datetime | None = None
     ) -> list[int | None]:
-        """Accept pushes; the position of each in its lane from 1, or None where the partition was deleted."""
+        """Accept pushes that their queue has room for.
+
+        Returns the position of each in its lane from 1; None where the partition was deleted, QUEUE_FULL
+        where the queue would exceed its maxSize.
+        """
         row = await self._session.fetchrow(
-            "SELECT defer_pushes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS positions",
+            "SELECT defer_pushes_that_fit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS positions",
             *_push_arguments(operations, reason),
             now,
         )

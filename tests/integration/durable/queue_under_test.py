@@ -63,9 +63,9 @@ class QueueUnderTest:
     async def push(
         self, *payloads: str, partition: str = "Default", keys: list[str | None] | None = None
     ) -> PushReceipt:
-        return await log.push(self.database, [await self._segment(payloads, partition, keys)], self.now)
+        return await log.push(self.database, [await self.segment(payloads, partition, keys)], self.now)
 
-    async def _segment(
+    async def segment(
         self, payloads: Sequence[str], partition: str, keys: Sequence[str | None] | None
     ) -> Segment:
         ids = await self.partition(partition)
@@ -120,7 +120,7 @@ class QueueUnderTest:
     ) -> log.TransactionReceipt:
         """Push to a partition and complete a delivery in one step."""
         ids = await self.group()
-        segment = await self._segment(payloads, partition, keys)
+        segment = await self.segment(payloads, partition, keys)
         acks = [
             Ack(partition_id, ids.group_id, delivery.lease_id, transaction_id, "completed", None)
             for partition_id, _, transaction_id, _, _ in delivery.messages

@@ -13,7 +13,13 @@ import pytest
 from penstock.durable import log
 from penstock.durable.catalog import QueueCatalog
 from penstock.durable.dead_letters.dead_letter_store import Audience, DeadLetterStore
-from penstock.durable.deferred_operations import DeferredOperations, LaneAcks, LaneDepth, LanePush
+from penstock.durable.deferred_operations import (
+    QUEUE_FULL,
+    DeferredOperations,
+    LaneAcks,
+    LaneDepth,
+    LanePush,
+)
 from penstock.durable.log import Ack, Segment
 from penstock.durable.pool import Database
 from penstock.errors import TransactionFailed
@@ -26,18 +32,7 @@ from tests.integration.durable.queue_under_test import Delivery, QueueUnderTest
 async def defer_push(
     queue: QueueUnderTest, *payloads: str, partition: str = "Default", keys: list[str | None] | None = None
 ) -> uuid.UUID:
-    ids = await queue.partition(partition)
-    count = len(payloads)
-    operation = LanePush(
-        new_id(),
-        Segment(
-            ids.partition_id,
-            [str(new_id()) for _ in payloads],
-            keys or [None] * count,
-            [None] * count,
-            [payload.encode() for payload in payloads],
-        ),
-    )
+    operation = LanePush(new_id(), await queue.segment(payloads, partition, keys))
     [place] = await DeferredOperations(queue.database).defer_pushes([operation], "system_busy", queue.now)
     assert place is not None
     return operation.id
@@ -199,13 +194,29 @@ async def test_duplicates_are_found_when_the_operation_is_executed(queue: QueueU
     assert row.status == "completed"
 
 
+async def test_a_full_queue_defers_nothing_and_deferred_messages_count(queue: QueueUnderTest) -> None:
+    await queue.configure(max_size=4)
+    await queue.push("a")
+    await defer_push(queue, "b", "c", partition="one")
+    operations = [
+        LanePush(new_id(), await queue.segment(payloads, partition, None))
+        for partition, payloads in (("two", ("d",)), ("three", ("e", "f")), ("one", ("g",)))
+    ]
+    deferred = DeferredOperations(queue.database)
+    assert await deferred.defer_pushes(operations, "system_busy") == [1, QUEUE_FULL, QUEUE_FULL]
+    assert await deferred.get(DEFAULT_SCOPE, operations[1].id) is None
+    assert (await queue.push("h", partition="four")).refused == {0}, "accepted messages keep their room"
+    assert await drain(queue) == 2
+    assert (await queue.pop(10, width=10)).payloads == ["a", "b", "c", "d"]
+
+
 async def test_an_operation_that_cannot_be_executed_fails_and_the_lane_continues(
     queue: QueueUnderTest,
 ) -> None:
-    await queue.configure(max_size=1)
     await queue.push("full")
     poisoned = await defer_push(queue, "no room")
     other = await defer_push(queue, "fine", partition="other")
+    await queue.configure(max_size=1)
     with pytest.raises(Exception, match="full"):
         await drain(queue)
     assert await drain_one_by_one(queue, attempts=2) == []
@@ -229,10 +240,10 @@ async def test_an_operation_that_cannot_be_executed_fails_and_the_lane_continues
 
 
 async def test_a_blocked_lane_waits_for_the_operator(queue: QueueUnderTest) -> None:
-    await queue.configure(max_size=1)
     await queue.push("full")
     poisoned = await defer_push(queue, "no room")
     await defer_push(queue, "behind it")
+    await queue.configure(max_size=1)
     assert await drain_one_by_one(queue, attempts=1, hold=True) == ["parked"]
     queue.later(3_600_000)
     assert await drain_one_by_one(queue, attempts=1, hold=True) == []

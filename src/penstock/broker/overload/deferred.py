@@ -16,14 +16,23 @@ from penstock.broker.context import BrokerContext
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import DeferralReceipt, NewMessage
 from penstock.broker.overload.load import LoadMonitor
-from penstock.durable.deferred_operations import ACK, PUSH, LaneAcks, LanePush, OperationRecord
+from penstock.durable.deferred_operations import (
+    ACK,
+    PUSH,
+    QUEUE_FULL,
+    LaneAcks,
+    LanePush,
+    OperationRecord,
+)
 from penstock.durable.log import Ack, PartitionId, PartitionName, Segment
-from penstock.errors import DatabaseUnavailable, UnknownOperation, WrongState
+from penstock.errors import DatabaseUnavailable, QueueFull, UnknownOperation, WrongState
 from penstock.ids import new_id
 from penstock.model import Scope
 
 MAINTAINING_ORDER, SYSTEM_BUSY, DATABASE_DOWN = "maintaining_order", "system_busy", "database_down"
 """Reasons for a deferral."""
+
+MAX_SIZE_ERROR = "The queue has reached its maxSize. Retry when messages are acked."
 
 ACK_LEASE_MS = 15 * 60_000
 """How long the lease of a deferred ack is kept in force: longer than any lane takes to drain."""
@@ -74,19 +83,26 @@ class DeferredWrites:
             return False
         return self._context.database.outage.is_active or self.journal.has_records
 
-    async def defer_pushes(self, segments: Sequence[Segment], reason: str) -> list[DeferralReceipt | None]:
+    async def defer_pushes(
+        self, segments: Sequence[Segment], reason: str
+    ) -> list[DeferralReceipt | QueueFull | None]:
         """Append one operation per segment to its lane; None where the partition was deleted."""
         operations = [LanePush(new_id(), segment) for segment in segments]
         items = sum(len(segment.payloads) for segment in segments)
         size_bytes = sum(sum(map(len, segment.payloads)) for segment in segments)
         positions = await self.pushes.submit(reason, operations, items=items, size=size_bytes)
-        self._load.add_deferred(PUSH, len(operations))
+        self._load.add_deferred(PUSH, sum(bool(position) for position in positions))
         self.notify_work()
         wait_s = self._load.estimated_wait_s(PUSH)
-        return [
-            None if position is None else DeferralReceipt(str(operation.id), position, reason, wait_s)
-            for operation, position in zip(operations, positions, strict=True)
-        ]
+        receipts: list[DeferralReceipt | QueueFull | None] = []
+        for operation, position in zip(operations, positions, strict=True):
+            if position is None:
+                receipts.append(None)
+            elif position == QUEUE_FULL:
+                receipts.append(QueueFull(MAX_SIZE_ERROR))
+            else:
+                receipts.append(DeferralReceipt(str(operation.id), position, reason, wait_s))
+        return receipts
 
     async def defer_acks(self, acks_by_partition: Mapping[int, list[Ack]]) -> dict[int, DeferredAcks]:
         """Append one operation per partition to its lane; return the results by partition id."""

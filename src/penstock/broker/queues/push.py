@@ -10,11 +10,16 @@ from typing import NamedTuple
 from penstock.batching import Batcher, Receiver, split_results
 from penstock.broker.context import BrokerContext
 from penstock.broker.messages import DeferralReceipt, NewMessage, PushResult
-from penstock.broker.overload.deferred import MAINTAINING_ORDER, SYSTEM_BUSY, DeferredWrites
+from penstock.broker.overload.deferred import (
+    MAINTAINING_ORDER,
+    MAX_SIZE_ERROR,
+    SYSTEM_BUSY,
+    DeferredWrites,
+)
 from penstock.broker.overload.load import Decision, LoadMonitor
 from penstock.durable import log
 from penstock.durable.log import BLOCKED_BY_LANE, PartitionId, PartitionName, PushReceipt, Segment
-from penstock.errors import DatabaseUnavailable, OutcomeUnknown, Overloaded
+from penstock.errors import DatabaseUnavailable, OutcomeUnknown, Overloaded, QueueFull
 from penstock.ids import new_id_text
 from penstock.model import Scope
 
@@ -193,8 +198,7 @@ class Pushes:
                     original_id = str(batch.duplicates[item])
                     result = PushResult("duplicate", transaction_id or message_id, original_id, partition_id)
                 elif item in batch.refused:
-                    error = "The queue has reached its maxSize. Retry when messages are acked."
-                    result = PushResult("failed", transaction_id, None, None, error)
+                    result = PushResult("failed", transaction_id, None, None, MAX_SIZE_ERROR)
                 else:
                     result = PushResult("queued", transaction_id or message_id, message_id, partition_id)
                     appended += 1
@@ -269,6 +273,8 @@ class Pushes:
         for name, receipt in zip(names, receipts, strict=True):
             if receipt is None:
                 self._context.id_cache.invalidate_queue(push.scope, name.queue)
+            elif isinstance(receipt, QueueFull):
+                push.fail(name, receipt.detail)
             else:
                 push.defer(name, receipt, push.partition_ids[name].partition_id)
 

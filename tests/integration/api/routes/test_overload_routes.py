@@ -193,10 +193,10 @@ async def test_an_operation_has_a_result_and_is_listed(client: httpx.AsyncClient
 async def test_a_permanently_failed_operation_is_parked_and_can_be_retried(
     client: httpx.AsyncClient, broker: Broker
 ) -> None:
-    await client.post("/api/v1/configure", json={"queue": "q", "options": {"maxSize": 1}})
     await push(client, "takes all the room")
     set_busy(broker)
     first, second = [(await send(client, name)).json()["operationId"] for name in ("poison", "fine")]
+    await client.post("/api/v1/configure", json={"queue": "q", "options": {"maxSize": 1}})
     set_busy(broker, False)
     await broker.drain.start()
 
@@ -215,6 +215,26 @@ async def test_a_permanently_failed_operation_is_parked_and_can_be_retried(
     assert dropped.json() == {"operationId": second, "dropped": True, "status": "failed"}
     assert_problem(await client.get(f"/api/v1/operations/{second}"), 404, "unknown_operation")
     assert_problem(await client.delete("/api/v1/operations/nonsense"), 422, "invalid_request")
+
+
+async def test_a_full_queue_refuses_a_push_that_would_be_deferred(
+    client: httpx.AsyncClient, broker: Broker
+) -> None:
+    await client.post("/api/v1/configure", json={"queue": "q", "options": {"maxSize": 2}})
+    await push(client, "stored")
+    set_busy(broker)
+    assert (await send(client, "deferred")).status_code == 202
+    assert_problem(await send(client, "no room"), 429, "queue_full")
+    assert (await send(client, "has room", queue="other")).status_code == 202
+    set_busy(broker, False)
+    assert_problem(await send(client, "the room is taken", partition="free"), 429, "queue_full")
+    await broker.drain.start()
+
+    async def is_stored() -> bool:
+        return not (await get(client, "/operations", status="pending"))["operations"]
+
+    await wait_until_async(is_stored, 10, "the deferred push is executed")
+    assert await pop_payloads(client, batch=10) == ["stored", "deferred"]
 
 
 @pytest.mark.parametrize("overrides", [{"load_push_depth": 0}])

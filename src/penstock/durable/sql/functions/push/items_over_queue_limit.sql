@@ -1,6 +1,6 @@
 -- items_over_queue_limit_v1: find the items that would take their queue past its size limit.
 -- Duplicates do not count. The size is the number of messages the slowest group has not finished; a queue without a
--- group counts all messages it keeps.
+-- group counts all messages it keeps. Messages that wait in lanes count too: they were accepted.
 -- Returns: item numbers (1-based); NULL if every item fits.
 -- Locks: one advisory lock per queue with a limit, by id, until the end of the transaction. So two pushes to different
 -- partitions cannot both take the last free slot.
@@ -28,7 +28,7 @@ BEGIN
             CROSS JOIN LATERAL generate_series(s.hi - s.length + 1, s.hi) AS i (item)
             WHERE i.item <> ALL (p_duplicates)
         ), capacity AS (
-            SELECT q.id, q.max_size - queue_size_v1(q.id) AS free_slots
+            SELECT q.id, q.max_size - queue_size_v1(q.id) - deferred_messages_v1(q.id) AS free_slots
             FROM queues q WHERE q.id IN (SELECT i.queue_id FROM items i)
         )
         SELECT array_agg(i.item::int ORDER BY i.item) FROM items i JOIN capacity r ON r.id = i.queue_id
