@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from typing import NamedTuple
 
-from penstock.broker.dead_letters.dead_letter_source import DeadLetterSource, JobPreview, JobRequest
+from penstock.broker.dead_letters.dead_letter_source import (
+    DeadLetterSource,
+    JobPreview,
+    JobRequest,
+    PageRequest,
+    QueueCount,
+    QueueCounts,
+)
 from penstock.broker.dead_letters.message_dead_letters import MessageDeadLetters
 from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
 from penstock.broker.durable_store import DurableStore
@@ -16,11 +22,9 @@ from penstock.durable.dead_letters.dead_letter_store import DeadLetterDrift, Dea
 from penstock.durable.dead_letters.jobs import DeadLetterJob
 from penstock.durable.maintenance_lock import ResourceBusy
 from penstock.errors import PenstockError, RedisUnavailable
-from penstock.model import QUEUE_MODE, Scope
+from penstock.model import Scope
 
 REDIS_TIMEOUT_S = 1.0
-MAX_AGES = 200
-"""Run queues whose oldest dead task is read: each needs a round trip to Redis."""
 
 
 class UnknownJob(PenstockError):
@@ -29,23 +33,12 @@ class UnknownJob(PenstockError):
     title = "Unknown job"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueDeadLetters:
-    """The dead letters of one queue and group. `kind` is durable or run."""
+class QueueCountsPage(NamedTuple):
+    """A page of counts over both kinds of queues. `missing`: the queues that could not be read, and why."""
 
-    queue: str
-    kind: str
-    group: str | None
-    messages: int
-    oldest_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueDeadLettersPage:
-    rows: list[QueueDeadLetters]
+    rows: list[QueueCount]
     total: int
     missing: str | None
-    """The queues that could not be read, and why."""
 
 
 class DeadLetterService:
@@ -96,47 +89,30 @@ class DeadLetterService:
         queue: str | None = None,
         group: str | None = None,
         ages: bool = False,
-    ) -> QueueDeadLettersPage:
+    ) -> QueueCountsPage:
         """A page of counts: durable queues by name, then run queues, which are missing without Redis."""
-        counts, run_queue_counts = await asyncio.gather(
-            self._store.dead_letters.list_counts(
-                scope, queue=queue, group=group, limit=limit, offset=offset, ages=ages
-            ),
-            self._run_queue_counts(scope, queue, group, ages),
+        selection = DeadLetterFilter(queue=queue, group=group)
+        messages, tasks = await asyncio.gather(
+            self.messages.count_by_queue(scope, selection, PageRequest(limit, offset), ages=ages),
+            self._count_by_run_queue(scope, selection, PageRequest(offset + limit), ages=ages),
         )
-        rows = [
-            QueueDeadLetters(row.queue, "durable", row.group_name, row.messages, row.oldest_at)
-            for row in counts
-        ]
-        total = counts[0].total if counts else 0
-        if not counts and offset:
-            first_page = await self._store.dead_letters.list_counts(scope, queue=queue, group=group, limit=1)
-            total = first_page[0].total if first_page else 0
-        if run_queue_counts is None:
-            return QueueDeadLettersPage(rows, total, "run queues: Redis does not answer")
-        start = max(0, offset - total)
-        rows += run_queue_counts[start : start + limit - len(rows)]
-        return QueueDeadLettersPage(rows, total + len(run_queue_counts), None)
+        if tasks is None:
+            return QueueCountsPage(messages.rows, messages.total, "run queues: Redis does not answer")
+        start = max(0, offset - messages.total)
+        rows = messages.rows + tasks.rows[start : start + limit - len(messages.rows)]
+        return QueueCountsPage(rows, messages.total + tasks.total, None)
 
-    async def _run_queue_counts(
-        self, scope: Scope, queue: str | None, group: str | None, ages: bool
-    ) -> list[QueueDeadLetters] | None:
-        """Run queues with dead tasks; None if Redis does not respond."""
-        tasks = self.tasks
-        if tasks is None or group not in (None, QUEUE_MODE):
-            return []
+    async def _count_by_run_queue(
+        self, scope: Scope, selection: DeadLetterFilter, page: PageRequest, *, ages: bool
+    ) -> QueueCounts | None:
+        """Return the counts of run queues; None if Redis does not respond."""
+        if self.tasks is None:
+            return QueueCounts([], 0)
         try:
             async with asyncio.timeout(REDIS_TIMEOUT_S):
-                states = [state for state in await tasks.list_queues(scope) if queue in (None, state.queue)]
-                oldest: list[datetime | None] = [None] * len(states)
-                for index, state in enumerate(states[: MAX_AGES if ages else 0]):
-                    oldest[index] = await tasks.find_oldest_death(scope, state.queue)
+                return await self.tasks.count_by_queue(scope, selection, page, ages=ages)
         except (RedisUnavailable, TimeoutError):
             return None
-        return [
-            QueueDeadLetters(state.queue, "run", QUEUE_MODE, state.dead, oldest_at)
-            for state, oldest_at in zip(states, oldest, strict=True)
-        ]
 
     async def read_drift(self) -> DeadLetterDrift:
         """Return by how many dead letters of durable queues recounts found the counts wrong."""

@@ -52,6 +52,23 @@ class DeadLetterList:
     offset: int = 0
 
 
+class QueueCount(NamedTuple):
+    """How many dead letters one queue and group have. `kind` is durable or run."""
+
+    queue: str
+    kind: str
+    group: str | None
+    messages: int
+    oldest_at: datetime | None = None
+
+
+class QueueCounts(NamedTuple):
+    """A page of counts by name of the queue. `total` is the number of counts on all pages."""
+
+    rows: list[QueueCount]
+    total: int
+
+
 class DeadLetterTotal(NamedTuple):
     total: int
     is_exact: bool
@@ -127,6 +144,12 @@ class DeadLetterSource(Protocol):
     async def get(self, scope: Scope, letter_id: str) -> DeadLetterDetails: ...
 
     async def count(self, scope: Scope, selection: DeadLetterFilter) -> DeadLetterTotal: ...
+
+    async def count_by_queue(
+        self, scope: Scope, selection: DeadLetterFilter, page: PageRequest, *, ages: bool
+    ) -> QueueCounts:
+        """Count the dead letters of each queue and group; with `ages`, also say when the oldest died."""
+        ...
 
     async def list_error_groups(
         self, scope: Scope, queue: str | None, group: str | None, *, hours: int, limit: int, offset: int

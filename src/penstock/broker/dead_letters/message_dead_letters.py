@@ -17,6 +17,8 @@ from penstock.broker.dead_letters.dead_letter_source import (
     JobPreview,
     JobRequest,
     PageRequest,
+    QueueCount,
+    QueueCounts,
     RequeuedDeadLetter,
     unknown_dead_letter,
 )
@@ -87,6 +89,18 @@ class MessageDeadLetters:
         """Count dead letters, without regard to `error`, `error_key` and `payload`."""
         total = await self._store.count(scope, selection)
         return DeadLetterTotal(total, selection.has_exact_count or total < MAX_COUNT)
+
+    async def count_by_queue(
+        self, scope: Scope, selection: DeadLetterFilter, page: PageRequest, *, ages: bool
+    ) -> QueueCounts:
+        queue, group = selection.queue, selection.group
+        counts = await self._store.list_counts(
+            scope, queue=queue, group=group, limit=page.limit, offset=page.offset, ages=ages
+        )
+        rows = [QueueCount(c.queue, "durable", c.group_name, c.messages, c.oldest_at) for c in counts]
+        if not counts and page.offset:  # a page past the end does not know the total
+            counts = await self._store.list_counts(scope, queue=queue, group=group, limit=1)
+        return QueueCounts(rows, counts[0].total if counts else 0)
 
     async def list_error_groups(
         self, scope: Scope, queue: str | None, group: str | None, *, hours: int, limit: int, offset: int

@@ -23,6 +23,8 @@ from penstock.broker.dead_letters.dead_letter_source import (
     JobPreview,
     JobRequest,
     PageRequest,
+    QueueCount,
+    QueueCounts,
     RequeuedDeadLetter,
     unknown_dead_letter,
 )
@@ -35,9 +37,11 @@ from penstock.durable.pool import Database
 from penstock.errors import InvalidRequest, UnknownQueue, UnknownTask
 from penstock.model import QUEUE_MODE, Scope
 from penstock.runqueue.queue import RunQueues
-from penstock.runqueue.task_model import QueueState, Task, TaskChange, TaskState
+from penstock.runqueue.task_model import Task, TaskChange, TaskState
 
 PAGE_SIZE = 500
+MAX_AGES = 200
+"""Run queues whose oldest dead task is read: each needs a round trip to Redis."""
 MAX_SCANNED = 10_000
 """Tasks that one search for a text or an error group scans."""
 
@@ -67,12 +71,25 @@ class TaskDeadLetters:
             return False
         return await self._run_queues.has_queue(scope, queue)
 
-    async def list_queues(self, scope: Scope) -> list[QueueState]:
-        """Return the run queues that have dead tasks, sorted by name."""
-        states = [state for state in await self._run_queues.list_queues(scope) if state.dead]
-        return sorted(states, key=lambda state: state.queue)
+    async def count_by_queue(
+        self, scope: Scope, selection: DeadLetterFilter, page: PageRequest, *, ages: bool
+    ) -> QueueCounts:
+        if selection.group not in (None, QUEUE_MODE):
+            return QueueCounts([], 0)
+        states = [
+            state
+            for state in await self._run_queues.list_queues(scope)
+            if state.dead and selection.queue in (None, state.queue)
+        ]
+        rows = []
+        states.sort(key=lambda state: state.queue)
+        for index, state in enumerate(states[page.offset : page.offset + page.limit]):
+            has_age = ages and index < MAX_AGES
+            oldest_at = await self._find_oldest_death(scope, state.queue) if has_age else None
+            rows.append(QueueCount(state.queue, "run", QUEUE_MODE, state.dead, oldest_at))
+        return QueueCounts(rows, len(states))
 
-    async def find_oldest_death(self, scope: Scope, queue: str) -> datetime | None:
+    async def _find_oldest_death(self, scope: Scope, queue: str) -> datetime | None:
         """Return when the first dead task of a run queue died; None without dead tasks or queue."""
         try:
             page = await self._run_queues.list_dead_tasks(scope, queue, limit=1)

@@ -1,8 +1,9 @@
-"""Queries on dead max_rows read about one page of rows, independent of their number."""
+"""Queries on dead letters read about one page of rows, independent of their number."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +12,11 @@ import pytest
 import pytest_asyncio
 
 from penstock.durable.dead_letters import dead_letter_counts
-from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter, DeadLetterStore
+from penstock.durable.dead_letters.dead_letter_store import (
+    DeadLetterCursor,
+    DeadLetterFilter,
+    DeadLetterStore,
+)
 from penstock.durable.dead_letters.jobs import JobStore
 from penstock.durable.pool import SESSION
 from penstock.model import DEFAULT_SCOPE
@@ -23,12 +28,12 @@ QUEUE_GROUPS = 8
 ERRORS = 5
 PAGE = 20
 MAX_PAGE_ROWS = PAGE + 1
-"""One more row shows where a timestamp ends: dead max_rows of one timestamp are ordered by id."""
+"""One more row shows where a timestamp ends: dead letters of one timestamp are ordered by id."""
 
 
 @pytest_asyncio.fixture(scope="module")
 async def url(postgres_url: str, template: str) -> AsyncIterator[str]:
-    """20,000 dead max_rows of 4 queues with 2 groups each, over two days."""
+    """20,000 dead letters of 4 queues with 2 groups each, over two days."""
     async with new_database(postgres_url, template) as database_url:
         connection = await asyncpg.connect(database_url, server_settings=SESSION)
         await connection.execute(
@@ -75,6 +80,17 @@ def page(**which: Any) -> Callable[[Any], Awaitable[object]]:
     return call
 
 
+def page_in_the_middle(**which: Any) -> Callable[[Any], Awaitable[object]]:
+    async def call(database: Any) -> object:
+        end = DeadLetterCursor(datetime.now(UTC) - timedelta(days=1), 1)
+        page = await DeadLetterStore(database).read_page(
+            DEFAULT_SCOPE, DeadLetterFilter(**which), limit=PAGE, before=end
+        )
+        return all(dead_letter.failed_at <= end.failed_at for dead_letter in page.dead_letters)
+
+    return call
+
+
 async def page_of_an_error(database: Any) -> object:
     [row, *_] = await DeadLetterStore(database).list_error_groups(DEFAULT_SCOPE, limit=1, offset=0)
     return await page(error_key=row.error_key)(database)
@@ -98,9 +114,13 @@ async def chunk(database: Any) -> object:
     [
         pytest.param(status, QUEUE_GROUPS, id="counts and ages"),
         pytest.param(groups, QUEUE_GROUPS * ERRORS, id="error groups"),
-        pytest.param(page(), 4 * MAX_PAGE_ROWS, id="the latest dead max_rows"),
+        pytest.param(page(), 4 * MAX_PAGE_ROWS, id="the latest dead letters"),
         pytest.param(page(queue="q1"), MAX_PAGE_ROWS, id="of a queue"),
         pytest.param(page(queue="q1", group="g1"), MAX_PAGE_ROWS, id="of a group"),
+        pytest.param(page_in_the_middle(queue="q1"), MAX_PAGE_ROWS, id="of a queue, after a cursor"),
+        pytest.param(
+            page_in_the_middle(queue="q1", group="g1"), MAX_PAGE_ROWS, id="of a group, after a cursor"
+        ),
         pytest.param(page_of_an_error, QUEUE_GROUPS * MAX_PAGE_ROWS, id="of an error"),
         pytest.param(page(error="b failed", queue="q1"), DEAD_LETTERS // 4, id="with a text, of one queue"),
         pytest.param(total, 0, id="a total"),
