@@ -93,13 +93,13 @@ async def connect(port: int, count: int) -> list[Connection]:
 
 def post(path: str, body: bytes) -> bytes:
     """Return the bytes of a POST request with a JSON body."""
-    head = f"POST {path} HTTP/1.1\r\nhost: penstock\r\ncontent-type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     return head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
 def get(path: str) -> bytes:
     """Return the bytes of a GET request."""
-    return f"GET {path} HTTP/1.1\r\nhost: penstock\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
 
 
 def unexpected_response(status: int, body: bytes) -> RuntimeError:

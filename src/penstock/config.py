@@ -29,6 +29,11 @@ class Settings(BaseModel):
 
     host: str = Field("127.0.0.1", description="address that the broker listens on")
     port: int = Field(7480, ge=1, le=65535, description="port of the API and the console")
+    allowed_hosts: str = Field(
+        "",
+        description="names in the URLs of clients: name[,name]; `*.example.com` and `*` match several. "
+        "localhost, IP addresses and the machine's name are always served",
+    )
     home: Path = Field(Path(".penstock"), description="data, logs and pid files of the embedded servers")
     workers: int = Field(1, ge=1, le=64, description="broker processes behind the port")
     postgres_url: str = Field("", description="URL of your PostgreSQL; empty: the embedded one")

@@ -83,6 +83,28 @@ class Forbidden(PenstockError):
     title = "Forbidden"
 
 
+class CrossOrigin(PenstockError):
+    """A web page of another origin made a browser send the request."""
+
+    code = "cross_origin"
+    status = 403
+    title = "Cross-origin request"
+
+
+class UnknownHost(PenstockError):
+    """The Host header names no host that the broker serves."""
+
+    code = "unknown_host"
+    status = 421
+    title = "Unknown host"
+
+
+class UnsupportedMediaType(PenstockError):
+    code = "unsupported_media_type"
+    status = 415
+    title = "Unsupported media type"
+
+
 class UnknownQueue(PenstockError):
     code = "unknown_queue"
     status = 404

@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 from penstock import __version__, console
 from penstock.api import openapi, problems
 from penstock.api.auth import Guards
+from penstock.api.http.origin_check import OriginCheck, OriginCheckMiddleware
 from penstock.api.routes import (
     ack_and_transaction,
     analytics,
@@ -56,6 +57,8 @@ def create_app(settings: Settings) -> FastAPI:
     # FastAPIOffline serves the files of the documentation page itself, so the page works offline.
     app = FastAPIOffline(redoc_url=None, title="Penstock", version=__version__, lifespan=lifespan)
     app.state.guards = Guards(settings)
+    app.state.origin_check = OriginCheck(settings)
+    app.add_middleware(OriginCheckMiddleware, origin_check=app.state.origin_check)
     app.add_exception_handler(PenstockError, problems.handle_penstock_error)
     app.add_exception_handler(HTTPException, problems.handle_http_exception)
     app.add_exception_handler(RequestValidationError, problems.handle_validation_error)

@@ -39,7 +39,9 @@ async def app(settings: Settings) -> AsyncIterator[FastAPI]:
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the application on real servers, without a socket."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as http_client:
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost", headers={"Content-Type": "application/json"}
+    ) as http_client:
         yield http_client
 
 

@@ -58,7 +58,7 @@ class RawClient:
     async def send_get(server: str, path: str) -> RawClient:
         address = httpx.URL(server)
         reader, writer = await asyncio.open_connection(address.host, address.port)
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await writer.drain()
         return RawClient(reader, writer)
 

@@ -27,6 +27,7 @@ from penstock.api.http.fast_routes import (
     post_handler,
 )
 from penstock.api.http.head_cache import RequestHeadCache
+from penstock.api.http.origin_check import OriginCheck
 from penstock.api.http.reply import Handler, PendingRequest
 from penstock.api.http.response import HotResponse
 from penstock.api.http.strict_protocol import CLOSE_HEADER, StrictHttpProtocol, head_and_body
@@ -192,12 +193,15 @@ class FastHttpProtocol(StrictHttpProtocol):
 
     services: Services
     _head_cache: RequestHeadCache
+    """Holds heads that passed all checks."""
+    _origin_check: OriginCheck
     _idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.services = self.application.state.services
         self._head_cache = _head_caches.setdefault(self.application, RequestHeadCache())
+        self._origin_check = self.application.state.origin_check
         self._idle_since = self.loop.time()
         self._check_keep_alive_in(self.timeout_keep_alive)
 
@@ -310,6 +314,7 @@ class FastHttpProtocol(StrictHttpProtocol):
                 self._check_caller()
             else:
                 return None
+            self._origin_check.check(method, self.url, self.headers)
         except PenstockError:
             return None  # the application reports the error
         return handler if handler is not None and self._is_plain(method == b"POST") else None

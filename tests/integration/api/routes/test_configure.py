@@ -77,7 +77,7 @@ async def test_encryption_without_a_key_is_refused(settings: Settings) -> None:
     app = create_app(settings.model_copy(update={"encryption_keys": ""}))
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as keyless_client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as keyless_client:
             refused = await configure(keyless_client, encryptionEnabled=True)
             assert "PENSTOCK_ENCRYPTION_KEYS" in assert_problem(refused, 409, "wrong_state")
             assert_problem(await keyless_client.get("/api/v1/resources/queues/q"), 404, "unknown_queue")
@@ -137,7 +137,7 @@ async def test_another_broker_learns_of_changed_options_and_deletion(
     other: FastAPI = create_app(settings)
     async with other.router.lifespan_context(other):
         transport = httpx.ASGITransport(other, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://other") as other_client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as other_client:
             await push(other_client, "plain", queue="secret")
             await configure(client, "secret", encryptionEnabled=True)
 

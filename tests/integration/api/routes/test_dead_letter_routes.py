@@ -286,7 +286,7 @@ async def open_client(
     guarded_app = create_app(settings)
     guarded_app.state.services = app.state.services
     transport = httpx.ASGITransport(guarded_app, raise_app_exceptions=False, client=(host, 1))
-    async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as http_client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http_client:
         yield http_client
 
 

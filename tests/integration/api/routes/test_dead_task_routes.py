@@ -116,7 +116,7 @@ async def test_without_redis_durable_counts_are_returned_with_what_is_missing(se
     transport = httpx.ASGITransport(app_without_redis)
     async with (
         app_without_redis.router.lifespan_context(app_without_redis),
-        httpx.AsyncClient(transport=transport, base_url="http://penstock") as client,
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
         await push(client, 1)
         body = (await client.get("/dlq-status")).json()

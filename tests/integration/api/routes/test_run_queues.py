@@ -326,7 +326,7 @@ async def test_without_redis_run_queues_fail_and_durable_queues_work(settings: S
     transport = httpx.ASGITransport(app_without_redis, raise_app_exceptions=False)
     async with (
         app_without_redis.router.lifespan_context(app_without_redis),
-        httpx.AsyncClient(transport=transport, base_url="http://penstock") as client,
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
         response = await client.post(f"/api/v1/run-queues/{queue}/tasks", json={"payload": 1})
         assert "Redis" in assert_problem(response, 503, "redis_unavailable")
@@ -355,7 +355,7 @@ async def test_a_request_that_waited_too_long_for_its_batch_is_refused(
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://penstock") as client,
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
         response = await client.post(f"/api/v1/run-queues/{queue}/tasks", json={"payload": 1})
         assert response.status_code == status

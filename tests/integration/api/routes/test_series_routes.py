@@ -67,7 +67,7 @@ async def client_without_clickhouse(settings: Settings) -> AsyncIterator[httpx.A
     app = create_app(unreachable)
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://penstock") as http_client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http_client:
             yield http_client
 
 
