@@ -84,21 +84,29 @@ class Results:
 
 
 async def interleave(
-    entries: Iterable[Entry], rounds: int, results: Results, progress: Progress | None = None
+    entries: Iterable[Entry],
+    rounds: int,
+    results: Results,
+    progress: Progress | None = None,
+    *,
+    first_round: int = 0,
 ) -> None:
-    """Measure every entry once per round. Entries of one scenario run next to each other."""
+    """Measure every entry once per round. Entries of one scenario run next to each other.
+
+    Rounds are numbered from `first_round`, for entries that take no part in the rounds before it.
+    """
     by_scenario: dict[str, list[Entry]] = {}
     for entry in entries:
         by_scenario.setdefault(entry.scenario, []).append(entry)
     total = rounds * sum(map(len, by_scenario.values()))
     task = progress.add_task("measuring", total=total) if progress else None
-    for number in range(rounds):
+    for number in range(first_round, first_round + rounds):
         for scenario, scenario_entries in by_scenario.items():
             # Each round starts with another entry, so that no entry always follows the same neighbour.
             shift = number % len(scenario_entries)
             for entry in scenario_entries[shift:] + scenario_entries[:shift]:
                 if progress and task is not None:
-                    description = f"round {number + 1}/{rounds}  {scenario}  {entry.contestant}"
+                    description = f"round {number + 1}/{first_round + rounds}  {scenario}  {entry.contestant}"
                     progress.update(task, description=description, refresh=True)
                 rate, counts = await entry.measure(number)
                 results.measurements.append(Measurement(scenario, entry.contestant, number, rate, counts))

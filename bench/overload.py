@@ -2,7 +2,8 @@
 
 Requests arrive at random times, at 0.5 to 10 times the broker's capacity, whether or not it keeps up. A proxy
 delays the data between broker and database, which makes the database the bottleneck. So one machine can offer
-ten times the capacity.
+ten times the capacity. The loads that decide about the result are measured in several rounds, the others
+once. `overload_bursts` adds bursts on an idle broker.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import uvloop
@@ -25,17 +27,34 @@ from rich.console import Console
 from bench import harness, http_load, log_audit
 from bench.harness import Entry, Results
 from bench.open_loop_load import MAX_ATTEMPTS, TIMEOUT_S, OpenLoopLoad, Producer, RequestCounts
+from bench.overload_bursts import (
+    DISTANCES_MS,
+    KINDS,
+    LOAD_WAIT_S,
+    NEW_PARTITIONS,
+    SIZES,
+    BurstResult,
+    measure_bursts,
+    table_rows,
+    to_json,
+)
 from bench.servers import RunningBroker, run_servers
 
 MODES = {"on": True, "off": False}
 """Contestants: whether load management is enabled."""
 LOADS = (0.5, 1.0, 2.0, 5.0, 10.0)
+REPEATED_LOADS = (2.0, 10.0)
+"""Measured in every round: the lowest load that keeps the broker busy all the time, and the highest."""
+MAX_WARM_UP_OFF_S, MAX_WINDOW_OFF_S = 4.5, 5.0
+"""Without load management, shorter turns show the collapse."""
 PARTITIONS = 64
 MAX_CONNECTIONS = 6_000
 IN_FLIGHT = 48
 """Concurrent requests while the capacity is measured: enough to keep the database busy without timeouts."""
 PRODUCER_S = 12.0
 """There are as many producers as requests arrive in this time. No request takes as long with all attempts."""
+CAPACITY_S = 5.0
+"""The capacity is measured for at most this long."""
 IDLE_TIMEOUT_S = 300
 UNITS = {
     "rate": "goodput: messages per second that were accepted in time, less the growth of deferred ones",
@@ -48,7 +67,13 @@ UNITS = {
     "accepted_later": "share of the accepted requests with status 202",
     "p50_ms, p99_ms": "from the arrival to the response that accepts it, repetitions and waits included",
     "untold": "messages that were stored although their producer had given up",
-    "ratios goodput_at_10x_vs_peak": "with load management: goodput at the highest load ÷ the best of all",
+    "recovered_s": "from the last arrival until a push is executed at once and no deferred one is left",
+    "bursts": "requests sent at once to an idle broker: those deferred and refused, the slowest response",
+    "ratios burst_refused_or_deferred": "requests of bursts; of those over 200, only without a long wait",
+    "ratios goodput_at_10x_vs_peak": "with load management: goodput at the highest load ÷ the best load of "
+    "the same round; median of the rounds",
+    "ratios goodput_at_10x_vs_peak_lowest": "the same, of the worst round",
+    "ratios p99_s_at_10x, deferred_at_10x": "p99 in seconds and share of status 202; median of the rounds",
     "ratios goodput_at_10x_vs_peak_off": "the same without it",
     "ratios order_violations, lost, doubled": "messages, in all turns together",
 }
@@ -113,21 +138,28 @@ class Benchmark:
 
     async def _measure(self, multiple: float, mode: str) -> tuple[float, dict[str, float]]:
         options, batch = self._options, self._options.batch
+        warm_up_s, window_s = options.warm_up_s, options.window_s
+        if mode == "off":
+            warm_up_s, window_s = min(warm_up_s, MAX_WARM_UP_OFF_S), min(window_s, MAX_WINDOW_OFF_S)
         rate = self.capacity * multiple
         queue, load = await self._prepare_load(mode, int(rate * PRODUCER_S) + 100)
         gc.collect()
         gc.freeze()  # the garbage collector must not scan the producers
-        arrivals = asyncio.create_task(load.generate_arrivals(rate, options.warm_up_s + options.window_s))
-        await asyncio.sleep(options.warm_up_s)
+        arrivals = asyncio.create_task(load.generate_arrivals(rate, warm_up_s + window_s))
+        await asyncio.sleep(warm_up_s)
         started, before = time.perf_counter(), replace(load.counts)
         deferred_before = await self._count_deferred(mode)
         await arrivals
         ended, after = time.perf_counter(), replace(load.counts)
         deferred_growth = await self._count_deferred(mode) - deferred_before
+        recovered_s = 0.0
+        if mode == "on":
+            await self._wait_until_idle(mode)
+            recovered_s = time.perf_counter() - ended
         await load.finish()
         gc.unfreeze()
         if mode == "on":
-            await self._wait_until_idle(mode)
+            await self._wait_until_idle(mode)  # repetitions may have been deferred
         # Without load management every accepted message is stored already. The rest is a backlog of requests
         # that their producers have given up.
         audit = await log_audit.audit(self._observers[mode], queue, load.producers, batch)
@@ -155,6 +187,7 @@ class Benchmark:
             "order_violations": float(audit.order_violations),
             "doubled": float(audit.duplicates),
             "untold": float(audit.unconfirmed),
+            "recovered_s": recovered_s,
         }
         return max(0, window.accepted - deferred_growth) * batch / seconds, counts
 
@@ -220,6 +253,7 @@ def _percentile(values: list[float], percent: int) -> float:
 
 async def run(options: argparse.Namespace, console: Console) -> Results:
     results = Results()
+    report = ProgressReport(console)
     with run_servers() as servers:
         numbers = itertools.count(1)
 
@@ -231,10 +265,24 @@ async def run(options: argparse.Namespace, console: Console) -> Results:
                 load_spike_s=options.spike_s,
             )
 
+        async def start_burst_broker(round_trip_ms: float) -> RunningBroker:
+            return await servers.start_broker(
+                f"burst_{next(numbers)}", database_delay_ms=round_trip_ms / 2, load_wait_s=LOAD_WAIT_S
+            )
+
+        bursts = await measure_bursts(
+            start_burst_broker,
+            options.distances,
+            options.burst_sizes,
+            options.new_partitions,
+            report.line,
+        )
+        results.extra["bursts"] = to_json(bursts)
+        results.extra["burst_refused_or_deferred"] = sum(burst.wrongly_turned_away for burst in bursts)
         benchmark = Benchmark(start_broker, options)
         await benchmark.open()
-        await benchmark.measure_capacity(options.warm_up_s)
-        await benchmark.measure_capacity(options.window_s)
+        await benchmark.measure_capacity(min(options.warm_up_s, CAPACITY_S))
+        await benchmark.measure_capacity(min(options.window_s, CAPACITY_S))
         capacity = benchmark.capacity * options.batch
         results.extra["capacity"] = round(capacity, 1)
         results.extra["setup"] = {
@@ -247,24 +295,65 @@ async def run(options: argparse.Namespace, console: Console) -> Results:
             "timeout_s": TIMEOUT_S,
             "attempts": MAX_ATTEMPTS,
         }
-        console.print(f"capacity: {capacity:,.0f} messages/s in requests of {options.batch}")
+        report.line(f"capacity: {capacity:,.0f} messages/s in requests of {options.batch}")
         entries = [benchmark.entry(multiple, mode) for multiple in options.loads for mode in MODES]
-        with harness.progress_bar(console) as progress:
-            await harness.interleave(entries, options.rounds, results, progress)
+        repeated = [
+            benchmark.entry(multiple, "on") for multiple in options.loads if multiple in REPEATED_LOADS
+        ]
+        await harness.interleave(map(report.turn, entries), 1, results)
+        await harness.interleave(map(report.turn, repeated), options.rounds - 1, results, first_round=1)
         await benchmark.close()
     return results
 
 
+class ProgressReport:
+    """Prints a line per turn with the time since the start, on a terminal and in a log alike."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._started = time.perf_counter()
+
+    def line(self, text: str) -> None:
+        self._console.print(f"{time.perf_counter() - self._started:5.0f} s  {text}")
+
+    def turn(self, entry: Entry) -> Entry:
+        """Return the entry with a measurement that reports its result."""
+
+        async def measure(number: int) -> tuple[float, dict[str, float]]:
+            rate, counts = await entry.measure(number)
+            self.line(
+                f"round {number + 1}  {entry.scenario} {entry.contestant}: {rate:,.0f} messages/s, "
+                f"p99 {counts['p99_ms']:,.0f} ms, recovered after {counts['recovered_s']:.1f} s"
+            )
+            return rate, counts
+
+        return Entry(entry.scenario, entry.contestant, measure)
+
+
 def ratios(results: Results) -> dict[str, float]:
-    """Return goodput at the highest load ÷ peak goodput, and the errors of all turns together."""
-    values: dict[str, float] = {}
-    highest_load = results.scenarios()[-1]
-    for mode, name in (("on", "goodput_at_10x_vs_peak"), ("off", "goodput_at_10x_vs_peak_off")):
-        peak = max(results.rate(scenario, mode) or 0.0 for scenario in results.scenarios())
-        values[name] = (results.rate(highest_load, mode) or 0.0) / peak if peak else 0.0
+    """Return how goodput and waits hold at the highest load, and the errors of all turns together."""
+    highest = results.scenarios()[-1]
+    by_round = [
+        on.rate / peak for on in results.select(highest, "on") if (peak := _peak(results, "on", on.round)) > 0
+    ] or [0.0]
+    peak_off = _peak(results, "off", 0)
+    values = {
+        "burst_refused_or_deferred": results.extra["burst_refused_or_deferred"],
+        "goodput_at_10x_vs_peak": statistics.median(by_round),
+        "goodput_at_10x_vs_peak_lowest": min(by_round),
+        "goodput_at_10x_vs_peak_off": (results.rate(highest, "off") or 0.0) / peak_off if peak_off else 0.0,
+        "p99_s_at_10x": (results.count(highest, "on", "p99_ms") or 0.0) / 1000,
+        "deferred_at_10x": results.count(highest, "on", "accepted_later") or 0.0,
+    }
     for name in ("order_violations", "lost", "doubled"):
         values[name] = sum(m.counts[name] for m in results.measurements)
     return values
+
+
+def _peak(results: Results, mode: str, round_number: int) -> float:
+    """Return the best rate of a mode in a round."""
+    rates = [m.rate for m in results.measurements if (m.contestant, m.round) == (mode, round_number)]
+    return max(rates, default=0.0)
 
 
 def print_results(results: Results, console: Console) -> None:
@@ -282,6 +371,9 @@ def print_results(results: Results, console: Console) -> None:
                 ]
             )
         console.print(harness.build_table(f"load management {mode}", heads, rows))
+    burst_heads = ["burst", "database", "status 202", "status 429", "slowest ms"]
+    bursts = [BurstResult(**burst) for burst in results.extra["bursts"]]
+    console.print(harness.build_table("bursts on an idle broker", burst_heads, table_rows(bursts)))
 
 
 def plot(results: Results, path: Path) -> None:
@@ -291,7 +383,7 @@ def plot(results: Results, path: Path) -> None:
     from matplotlib import pyplot
 
     capacity = results.extra["capacity"]
-    figure, axes = pyplot.subplots(1, 3, figsize=(15, 4.2))
+    figure, (*axes, burst_axis) = pyplot.subplots(1, 4, figsize=(20, 4.2))
     for mode, colour in (("on", "#1f6fb4"), ("off", "#b8bec6")):
         offered = [results.count(s, mode, "offered_x") or 0.0 for s in results.scenarios()]
         lines = (
@@ -318,15 +410,36 @@ def plot(results: Results, path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
     axes[0].legend(fontsize=8, frameon=False)
+    _plot_bursts(burst_axis, [BurstResult(**burst) for burst in results.extra["bursts"]])
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
 
+def _plot_bursts(axis: Any, bursts: list[BurstResult]) -> None:
+    """Draw the slowest response to a burst by its size, of each kind and with the database near and far."""
+    for kind, colour in zip(KINDS, ("#1f6fb4", "#2a9d5c", "#c46a1a"), strict=True):
+        for distance, style in zip(DISTANCES_MS, ("o--", "o-"), strict=True):
+            slowest_ms: dict[int, float] = {}
+            for burst in bursts:
+                if (burst.kind, burst.distance) == (kind, distance):
+                    slowest_ms[burst.size] = max(burst.slowest_ms, slowest_ms.get(burst.size, 0.0))
+            axis.plot(
+                list(slowest_ms), list(slowest_ms.values()), style, color=colour, label=f"{kind}, {distance}"
+            )
+    axis.set_title("slowest response to a burst on an idle broker", fontsize=10, loc="left")
+    axis.set_xlabel("requests at once", fontsize=8)
+    axis.set_ylabel("milliseconds", fontsize=8)
+    axis.set_ylim(bottom=0)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(labelsize=8)
+    axis.legend(fontsize=7, frameon=False)
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke run: two loads, very short")
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--loads", type=float, nargs="+", default=list(LOADS), help="multiples of the capacity"
     )
@@ -341,8 +454,8 @@ def parse_arguments() -> argparse.Namespace:
     )
     for option, name, default, text in (
         ("--spike", "spike_s", 2.0, "seconds for which the broker defers writes before it refuses them"),
-        ("--warm", "warm_up_s", 4.5, "seconds of load before each measured window"),
-        ("--window", "window_s", 5.0, "seconds of a measured window"),
+        ("--warm", "warm_up_s", 8.0, "seconds of load before each measured window"),
+        ("--window", "window_s", 20.0, "seconds of a measured window"),
     ):
         parser.add_argument(option, dest=name, metavar="SECONDS", type=float, default=default, help=text)
     parser.add_argument(
@@ -352,8 +465,14 @@ def parse_arguments() -> argparse.Namespace:
         help="directory of the JSON file and the plot",
     )
     options = parser.parse_args()
+    options.distances, options.burst_sizes, options.new_partitions = (
+        tuple(DISTANCES_MS),
+        SIZES,
+        NEW_PARTITIONS,
+    )
     if options.quick:
         options.rounds, options.loads, options.warm_up_s, options.window_s = 1, [0.5, 2.0], 0.2, 0.6
+        options.distances, options.burst_sizes, options.new_partitions = ("20 ms away",), (50,), 100
     return options
 
 

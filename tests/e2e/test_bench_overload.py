@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from bench.log_audit import AuditResult, compare
-from bench.open_loop_load import Producer
+from bench.open_loop_load import Producer, retry_after_s
+from bench.overload_bursts import BurstResult
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,6 +23,8 @@ def test_a_quick_run_loses_nothing_and_keeps_order(tmp_path: Path) -> None:
     ratios = written["ratios"]
     assert (ratios["order_violations"], ratios["lost"], ratios["doubled"]) == (0, 0, 0)
     assert ratios["goodput_at_10x_vs_peak"] > 0
+    assert ratios["burst_refused_or_deferred"] == 0
+    assert {burst["kind"] for burst in written["bursts"]} == {"push", "pop", "ack", "push to new partitions"}
     assert written["capacity"] > 0
     for turn in written["rounds"]:
         assert turn["contestant"] in ("on", "off")
@@ -42,3 +45,18 @@ def test_the_audit_counts_lost_duplicate_misordered_and_unconfirmed_messages() -
     assert compare(duplicated, producers, 2).duplicates == 1
     given_up = {**correct, 0: [*correct[0], (3, 0), (3, 1)]}
     assert compare(given_up, producers, 2) == AuditResult(0, 0, 0, unconfirmed=2)
+
+
+def test_only_a_large_burst_with_a_long_wait_may_be_turned_away() -> None:
+    def burst(size: int, slowest_ms: float) -> BurstResult:
+        return BurstResult("pop", size, "local", "no traffic", 3, 4, slowest_ms)
+
+    assert burst(200, 5_000).wrongly_turned_away == 7
+    assert burst(1_000, 500).wrongly_turned_away == 7
+    assert burst(1_000, 1_500).wrongly_turned_away == 0
+
+
+def test_a_refused_producer_waits_for_the_exact_seconds_of_the_body() -> None:
+    head = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\n\r\n"
+    assert retry_after_s(head + b'{"code":"overloaded","retryAfter":0.27}') == 0.27
+    assert retry_after_s(head + b'{"code":"queue_full"}') == 1.0
