@@ -212,7 +212,7 @@ class Overloaded(PenstockError):
     status = 429
     title = "Overloaded"
 
-    def __init__(self, retry_after_s: float = 1.0) -> None:
+    def __init__(self, retry_after_s: float) -> None:
         detail = f"Broker overloaded: retry after {math.ceil(retry_after_s)} s."
         super().__init__(detail, retryAfter=retry_after_s)
         self.retry_after_s = retry_after_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 QUEUE_MODE = "__QUEUE_MODE__"
@@ -22,3 +23,13 @@ class Scope(NamedTuple):
 
 
 DEFAULT_SCOPE = Scope()
+
+
+@dataclass(frozen=True, slots=True)
+class DeferralReceipt:
+    """Where a deferred operation waits, why the broker deferred it, and the estimated wait if it is known."""
+
+    operation_id: str
+    lane_position: int
+    reason: str
+    estimated_wait_s: float | None

@@ -1,4 +1,4 @@
-"""Requests and results of the broker, independent of HTTP."""
+"""Requests and results of the broker, independent of HTTP. An ack and its receipt are those of the log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import uuid_utils
+
+from penstock.durable.log import Ack, AckReceipt
+from penstock.model import DeferralReceipt
+
+__all__ = [
+    "Ack",
+    "AckReceipt",
+    "DeferralReceipt",
+    "Message",
+    "MessageLease",
+    "NewMessage",
+    "PopResult",
+    "PushResult",
+]
 
 
 @dataclass(slots=True)
@@ -19,16 +33,6 @@ class NewMessage:
     payload: bytes
     transaction_id: str | None = None
     trace_id: uuid.UUID | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DeferralReceipt:
-    """Where a deferred operation waits, why the broker deferred it, and the estimated wait if it is known."""
-
-    operation_id: str
-    lane_position: int
-    reason: str
-    estimated_wait_s: float | None
 
 
 @dataclass(slots=True)
@@ -91,30 +95,3 @@ class MessageLease(NamedTuple):
             return MessageLease(int(group), str(uuid_utils.UUID(lease)))
         except ValueError:
             return None
-
-
-@dataclass(slots=True)
-class AckRequest:
-    """The ack of one message. `status` is completed, failed, retry or dlq."""
-
-    partition_id: int
-    transaction_id: str
-    lease: MessageLease
-    status: str
-    error: str | None = None
-
-
-@dataclass(slots=True)
-class AckOutcome:
-    """The result of one ack."""
-
-    outcome: str
-    queue: str | None
-    partition: str | None
-    lease_released: bool
-    deferral: DeferralReceipt | None = None
-    """Set if the ack was deferred."""
-
-    @property
-    def success(self) -> bool:
-        return self.outcome not in ("lease_lost", "not_leased")

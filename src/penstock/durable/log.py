@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from penstock.durable.faults import retry_if_queue_deleted
 from penstock.durable.pool import Database, Row, fetch_all, fetch_value
-from penstock.model import MAX_RESPONSE_BYTES, Scope
+from penstock.model import MAX_RESPONSE_BYTES, DeferralReceipt, Scope
 
 
 class PartitionName(NamedTuple):
@@ -64,16 +64,24 @@ class PushReceipt:
     refused: frozenset[int]
 
 
+REJECTED_OUTCOMES = ("lease_lost", "not_leased")
+
+
 class AckReceipt(NamedTuple):
-    """The result of one ack, as a row of `ack_v1`."""
+    """The result of one ack: a row of `ack_v1`, or the receipt of its deferral."""
 
     outcome: str
-    queue_id: int | None
-    queue: str | None
-    partition: str | None
-    group: str | None
-    lease_released: bool
-    run_ms: int | None
+    queue_id: int | None = None
+    queue: str | None = None
+    partition: str | None = None
+    group: str | None = None
+    lease_released: bool = False
+    run_ms: int | None = None
+    deferral: DeferralReceipt | None = None
+
+    @property
+    def success(self) -> bool:
+        return self.outcome not in REJECTED_OUTCOMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +107,14 @@ class PopRequest(NamedTuple):
 
 
 class Ack(NamedTuple):
+    """The ack of one message under a lease. `status` is completed, failed, retry or dlq."""
+
     partition_id: int
     group_id: int
     lease_id: LeaseId
     transaction_id: str
     status: str
-    error: str | None
+    error: str | None = None
 
 
 class LiveLease(NamedTuple):

@@ -12,7 +12,7 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
-from penstock.broker.messages import AckOutcome, AckRequest, MessageLease, NewMessage, PopResult, PushResult
+from penstock.broker.messages import Ack, AckReceipt, MessageLease, NewMessage, PopResult, PushResult
 from penstock.broker.queues.pop import PopOptions
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.durable import log
@@ -99,11 +99,11 @@ def payloads(popped: PopResult) -> list[str]:
     return [message.payload.decode() for message in popped.messages]
 
 
-async def ack(broker: Broker, popped: PopResult, status: str = "completed") -> list[AckOutcome]:
+async def ack(broker: Broker, popped: PopResult, status: str = "completed") -> list[AckReceipt]:
     lease = MessageLease.parse(popped.lease)
     assert lease is not None
-    requests = [AckRequest(m.partition_id, m.transaction_id, lease, status) for m in popped.messages]
-    return await broker.ack(DEFAULT_SCOPE, requests)
+    acks = [Ack(m.partition_id, *lease, m.transaction_id, status) for m in popped.messages]
+    return await broker.ack(DEFAULT_SCOPE, acks)
 
 
 async def wait_for_parked_pops(broker: Broker, count: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.encryption import KeyMissing, PayloadCipher
-from penstock.broker.messages import AckRequest, MessageLease, NewMessage
+from penstock.broker.messages import Ack, MessageLease, NewMessage
 from penstock.durable.pool import Database
 from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE
@@ -39,7 +39,7 @@ async def test_an_ack_the_database_rejects_fails_alone(broker: Broker) -> None:
     lease = MessageLease.parse(popped.lease)
     assert lease is not None
     requests = [
-        AckRequest(10**30 if n == 7 else message.partition_id, message.transaction_id, lease, "completed")
+        Ack(10**30 if n == 7 else message.partition_id, *lease, message.transaction_id, "completed")
         for n, message in enumerate(popped.messages)
     ]
     results = await asyncio.gather(

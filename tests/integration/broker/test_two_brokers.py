@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.messages import AckRequest, MessageLease, NewMessage
+from penstock.broker.messages import Ack, MessageLease, NewMessage
 from penstock.durable.notifications import CHANNEL, NotificationBus
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
@@ -80,8 +80,8 @@ async def test_a_freed_partition_wakes_a_pop_of_another_broker(brokers: Brokers,
     lease = MessageLease.parse(popped.lease)
     assert lease is not None
     message = popped.messages[0]
-    ack_request = AckRequest(message.partition_id, message.transaction_id, lease, "completed")
-    await second.transaction(DEFAULT_SCOPE, [NewMessage("elsewhere", "Default", b"1")], [ack_request])
+    leased = Ack(message.partition_id, *lease, message.transaction_id, "completed")
+    await second.transaction(DEFAULT_SCOPE, [NewMessage("elsewhere", "Default", b"1")], [leased])
     async with asyncio.timeout(10):
         assert payloads(await waiting_pop) == ["c"], "acked inside a transaction"
 

@@ -50,7 +50,7 @@ async def test_scripts_missing_in_redis_are_sent_again(queues: RunQueues, scope:
 async def test_a_call_that_waited_too_long_is_refused(open_tmp_path: Path, scope: Scope) -> None:
     server = Valkey(open_tmp_path, any_free_port())
     with running(server):
-        queues = RunQueues(server.url, shards=1, queue_timeout=QueueTimeout(0.1, Overloaded))
+        queues = RunQueues(server.url, shards=1, queue_timeout=QueueTimeout(0.1, lambda: Overloaded(1.0)))
         await queues.enqueue(scope, "mail", [NewTask(b"before")])
         async with Redis.from_url(server.url) as client:
             await client.client_pause(60_000, all=False)

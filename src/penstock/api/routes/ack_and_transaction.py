@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +14,6 @@ from penstock.api.http.reply import PendingRequest, Reply, completed, respond
 from penstock.api.http.response import HotResponse, deferred_response
 from penstock.api.routes.push_pop import new_message
 from penstock.api.schemas.message_bodies import (
-    AckBatchBody,
     AckBody,
     AckOperation,
     AckResult,
@@ -28,9 +28,9 @@ from penstock.api.schemas.message_bodies import (
     transaction_decoder,
 )
 from penstock.api.services import Services, get_services
-from penstock.broker.messages import AckOutcome, AckRequest, MessageLease, NewMessage
+from penstock.broker.messages import Ack, AckReceipt, MessageLease, NewMessage
 from penstock.broker.overload.load import Decision
-from penstock.broker.queues.ack import AckReceipt, Acks, TransactionResult
+from penstock.broker.queues.ack import Acks, TransactionResult
 from penstock.clock import iso
 from penstock.errors import InvalidRequest, LeaseLost, TransactionFailed
 from penstock.ids import new_id
@@ -44,91 +44,77 @@ ERROR_TEXTS = {
 }
 
 
+@dataclass(slots=True)
 class _AckRequest(PendingRequest):
-    """The ack of one message."""
+    """The valid acks of a request, their indexes in it, and the results of the invalid ones."""
 
-    __slots__ = ("acks", "body", "requests")
-
-    def __init__(self, acks: Acks, body: AckBody) -> None:
-        self.acks = acks
-        self.body = body
-        self.requests = [_ack_request(body, _parse_lease(body.leaseId))]
-
-    def finish(self, result: list[AckReceipt]) -> HotResponse:
-        return self.response(self.acks.finish(result))
-
-    def response(self, outcomes: Sequence[AckOutcome]) -> HotResponse:
-        [outcome] = outcomes
-        if not outcome.success:
-            raise LeaseLost(ERROR_TEXTS[outcome.outcome], transactionId=self.body.transactionId)
-        results = [_ack_result(0, self.body, outcome)]
-        deferrals = [outcome.deferral] if outcome.deferral else []
-        return deferred_response(deferrals, results) if deferrals else HotResponse(200, encode(results))
-
-
-class _AckBatchRequest(PendingRequest):
-    """The valid acks of a batch, their indexes in the request, and the results of the invalid ones."""
-
-    __slots__ = ("acks", "bodies", "indexes", "requests", "results")
-
-    def __init__(self, acks: Acks, bodies: list[AckBody]) -> None:
-        self.acks = acks
-        self.bodies = bodies
-        self.requests: list[AckRequest] = []
-        self.indexes: list[int] = []
-        self.results: list[AckResult | None] = [None] * len(bodies)
+    service: Acks
+    acks: list[Ack]
+    indexes: list[int]
+    results: list[AckResult]
+    is_batch: bool = True
 
     def finish(self, result: list[AckReceipt]) -> HotResponse:
-        return self.response(self.acks.finish(result))
-
-    def response(self, outcomes: Sequence[AckOutcome]) -> HotResponse:
-        for index, outcome in zip(self.indexes, outcomes, strict=True):
-            self.results[index] = _ack_result(index, self.bodies[index], outcome)
-        results = [result for result in self.results if result is not None]
-        deferrals = [outcome.deferral for outcome in outcomes if outcome.deferral]
+        """Build the response. A rejected ack raises LeaseLost, unless it is one of a batch."""
+        results = self.results
+        has_invalid = bool(results)
+        for index, ack, receipt in zip(self.indexes, self.acks, result, strict=True):
+            success = receipt.success
+            if not success and not self.is_batch:
+                raise LeaseLost(ERROR_TEXTS[receipt.outcome], transactionId=ack.transaction_id)
+            results.append(
+                AckResult(
+                    index,
+                    ack.transaction_id,
+                    success,
+                    None if success else ERROR_TEXTS[receipt.outcome],
+                    receipt.queue,
+                    receipt.partition,
+                    receipt.lease_released,
+                    receipt.outcome == "dead",
+                    receipt.deferral.operation_id if receipt.deferral else None,
+                    receipt.deferral.reason if receipt.deferral else None,
+                )
+            )
+        if has_invalid:
+            results.sort(key=lambda item: item.index)
+        deferrals = [receipt.deferral for receipt in result if receipt.deferral is not None]
         return deferred_response(deferrals, results) if deferrals else HotResponse(200, encode(results))
+
+    async def defer(self) -> HotResponse:
+        return self.finish(await self.service.defer(self.acks))
 
 
 def ack(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
     """Ack one message, in a batch without a task of its own, or deferred."""
     decision = services.broker.admit("ack")
-    request = _AckRequest(services.broker.acks, request_parsing.decode(ack_decoder, raw))
+    body = request_parsing.decode(ack_decoder, raw)
+    acks = [_read_ack(body, _parse_lease(body.leaseId))]
+    request = _AckRequest(services.broker.acks, acks, [0], [], is_batch=False)
     return _start(request, decision, reply)
 
 
 def ack_batch(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
     """Ack several messages, in a batch without a task of their own, or deferred."""
     decision = services.broker.admit("ack")
-    request = _read_batch(services.broker.acks, raw)
-    return _start(request, decision, reply) if request.requests else completed(request.response([]))
-
-
-def _start(
-    request: _AckRequest | _AckBatchRequest, decision: Decision, reply: Reply
-) -> Awaitable[HotResponse] | None:
-    if decision is not Decision.EXECUTE:
-        return _defer(request)
-    reply.pending_request = request
-    request.acks.start(DEFAULT_SCOPE, request.requests, reply)
-    return None
-
-
-async def _defer(request: _AckRequest | _AckBatchRequest) -> HotResponse:
-    return request.response(await request.acks.defer(request.requests))
-
-
-def _read_batch(acks: Acks, raw: bytes) -> _AckBatchRequest:
-    body: AckBatchBody = request_parsing.decode(ack_batch_decoder, raw)
-    batch = _AckBatchRequest(acks, body.acknowledgments)
-    for index, item in enumerate(body.acknowledgments):
+    request = _AckRequest(services.broker.acks, [], [], [])
+    for index, body in enumerate(request_parsing.decode(ack_batch_decoder, raw).acknowledgments):
         try:
-            batch.requests.append(_ack_request(item, _parse_lease(item.leaseId)))
-            batch.indexes.append(index)
+            request.acks.append(_read_ack(body, _parse_lease(body.leaseId)))
+            request.indexes.append(index)
         except InvalidRequest as error:
-            batch.results[index] = AckResult(
-                index, item.transactionId, False, error.detail, None, None, False, False
+            request.results.append(
+                AckResult(index, body.transactionId, False, error.detail, None, None, False, False)
             )
-    return batch
+    return _start(request, decision, reply) if request.acks else completed(request.finish([]))
+
+
+def _start(request: _AckRequest, decision: Decision, reply: Reply) -> Awaitable[HotResponse] | None:
+    if decision is not Decision.EXECUTE:
+        return request.defer()
+    reply.pending_request = request
+    request.service.start(DEFAULT_SCOPE, request.acks, reply)
+    return None
 
 
 async def _ack_route(request: Request) -> Response:
@@ -164,7 +150,7 @@ async def transaction(request: Request) -> Response:
             "The transaction has no operations. Send at least one push or ack.", field="operations"
         )
     messages: list[NewMessage] = []
-    acks: list[AckOperation] = []
+    operations: list[AckOperation] = []
     steps: list[TransactionStep] = []
     for index, operation in enumerate(body.operations):
         if isinstance(operation, PushOperation):
@@ -172,13 +158,13 @@ async def transaction(request: Request) -> Response:
                 messages.append(new_message(item))
                 steps.append(TransactionStep(index, "push", queueName=item.queue))
         else:
-            acks.append(operation)
+            operations.append(operation)
             steps.append(TransactionStep(index, "ack", transactionId=operation.transactionId))
-    ack_requests = await _ack_requests(services, acks, body.requiredLeases)
+    acks = await _read_acks(services, operations, body.requiredLeases)
     response = TransactionResponse(str(new_id()), True, None, steps)
     status = 200
     try:
-        result = await services.broker.transaction(DEFAULT_SCOPE, messages, ack_requests)
+        result = await services.broker.transaction(DEFAULT_SCOPE, messages, acks)
         _fill_steps(steps, result)
     except TransactionFailed as failure:
         failed_step = [step for step in steps if step.type == failure.kind][failure.item]
@@ -193,17 +179,17 @@ async def transaction(request: Request) -> Response:
     return Response(encode(response), status, media_type="application/json")
 
 
-async def _ack_requests(
-    services: Services, acks: Sequence[AckOperation], required_leases: Sequence[str]
-) -> list[AckRequest]:
+async def _read_acks(
+    services: Services, operations: Sequence[AckOperation], required_leases: Sequence[str]
+) -> list[Ack]:
     """The acks of a transaction. One without a lease uses the required lease that holds its partition."""
     leases = [_parse_lease(text) for text in required_leases]
-    partition_ids = [_parse_id("partitionId", a.partitionId) for a in acks if a.leaseId is None]
+    partition_ids = [_parse_id("partitionId", o.partitionId) for o in operations if o.leaseId is None]
     leases_by_partition: dict[int, MessageLease] = {}
     if partition_ids and leases:
         leases_by_partition = await services.broker.acks.find_leases(partition_ids, leases)
-    ack_requests = []
-    for operation in acks:
+    acks = []
+    for operation in operations:
         lease = _parse_lease(operation.leaseId) if operation.leaseId else None
         if lease is None:
             if not leases:
@@ -211,12 +197,12 @@ async def _ack_requests(
                     f"The ack of {operation.transactionId!r} has no lease. Send leaseId or requiredLeases."
                 )
             lease = leases_by_partition.get(int(operation.partitionId), leases[0])
-        ack_requests.append(_ack_request(operation, lease))
-    return ack_requests
+        acks.append(_read_ack(operation, lease))
+    return acks
 
 
 def _fill_steps(steps: list[TransactionStep], result: TransactionResult) -> None:
-    push_results, ack_outcomes = iter(result.push_results), iter(result.ack_outcomes)
+    push_results, ack_receipts = iter(result.push_results), iter(result.ack_receipts)
     for step in steps:
         step.success = True
         if step.type == "push":
@@ -226,16 +212,16 @@ def _fill_steps(steps: list[TransactionStep], result: TransactionResult) -> None
             step.partitionId = str(pushed.partition_id)
             step.duplicate = pushed.status == "duplicate"
         else:
-            acked = next(ack_outcomes)
+            acked = next(ack_receipts)
             step.queueName = acked.queue
             step.dlq = acked.outcome == "dead"
 
 
-def _ack_request(body: AckBody, lease: MessageLease) -> AckRequest:
+def _read_ack(body: AckBody, lease: MessageLease) -> Ack:
     request_parsing.check_name("transactionId", body.transactionId)
     status = "completed" if body.status == "success" else body.status
     error = body.error.replace("\0", "") if body.error else None
-    return AckRequest(_parse_id("partitionId", body.partitionId), body.transactionId, lease, status, error)
+    return Ack(_parse_id("partitionId", body.partitionId), *lease, body.transactionId, status, error)
 
 
 def _parse_lease(text: str | None) -> MessageLease:
@@ -259,21 +245,6 @@ def _not_from_a_message(name: str, text: str) -> InvalidRequest:
     shown = request_parsing.shorten(text)
     return InvalidRequest(
         f"{name} {shown!r} is not valid. Send the {name} that came with the message.", field=name
-    )
-
-
-def _ack_result(index: int, body: AckBody, outcome: AckOutcome) -> AckResult:
-    return AckResult(
-        index,
-        body.transactionId,
-        outcome.success,
-        None if outcome.success else ERROR_TEXTS[outcome.outcome],
-        outcome.queue,
-        outcome.partition,
-        outcome.lease_released,
-        outcome.outcome == "dead",
-        outcome.deferral.operation_id if outcome.deferral else None,
-        outcome.deferral.reason if outcome.deferral else None,
     )
 
 

@@ -23,7 +23,6 @@ from penstock.broker.dead_letters.dead_letter_source import (
     unknown_dead_letter,
 )
 from penstock.broker.overload.deferred import DeferredWrites
-from penstock.broker.overload.lane_wait import execute_after_lanes
 from penstock.durable.dead_letters.dead_letter_store import (
     MAX_COUNT,
     Audience,
@@ -192,7 +191,7 @@ class MessageDeadLetters:
             return None if outcomes and outcomes[0].outcome == "operations_waiting" else outcomes
 
         for _ in range(MAX_REQUEUE_ATTEMPTS):
-            outcomes = await execute_after_lanes(attempt, self._deferred_writes.notify_work)
+            outcomes = await self._deferred_writes.execute_after_lanes(attempt)
             if not outcomes:
                 return None
             match outcomes[0].outcome:

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 import uuid
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from penstock.batching import Batcher, split_results
 from penstock.broker.context import BrokerContext
 from penstock.broker.journal.push_journal import Journal
-from penstock.broker.messages import DeferralReceipt, NewMessage
+from penstock.broker.messages import NewMessage
 from penstock.broker.overload.load import LoadMonitor
 from penstock.durable.deferred_operations import (
     ACK,
@@ -25,14 +28,19 @@ from penstock.durable.deferred_operations import (
     OperationRecord,
 )
 from penstock.durable.log import Ack, PartitionId, PartitionName, Segment
-from penstock.errors import DatabaseUnavailable, QueueFull, UnknownOperation, WrongState
+from penstock.errors import DatabaseUnavailable, Overloaded, QueueFull, UnknownOperation, WrongState
 from penstock.ids import new_id
-from penstock.model import Scope
+from penstock.model import DeferralReceipt, Scope
+
+Result = TypeVar("Result")
 
 MAINTAINING_ORDER, SYSTEM_BUSY, DATABASE_DOWN = "maintaining_order", "system_busy", "database_down"
 """Reasons for a deferral."""
 
 MAX_SIZE_ERROR = "The queue has reached its maxSize. Retry when messages are acked."
+
+LANE_TIMEOUT_S, LANE_POLL_S = 5.0, 0.05
+"""How long a request waits for the lanes of its partitions to empty, and how often it retries."""
 
 ACK_LEASE_MS = 15 * 60_000
 """How long the lease of a deferred ack is kept in force: longer than any lane takes to drain."""
@@ -70,6 +78,7 @@ class DeferredWrites:
         self._context = context
         self._load = load
         self.journal = journal
+        self.lane_timeout_s = LANE_TIMEOUT_S
         self.notify_work: Callable[[], None] = lambda: None
         self.pushes: Batcher[list[LanePush], list[int | None]] = Batcher(
             self._execute_pushes, queue_timeout=load.queue_timeout(PUSH)
@@ -152,6 +161,19 @@ class DeferredWrites:
             name: DeferralReceipt(str(operation_id), position, DATABASE_DOWN, None)
             for name, operation_id in operation_ids.items()
         }
+
+    async def execute_after_lanes(self, attempt: Callable[[], Awaitable[Result | None]]) -> Result:
+        """Repeat `attempt` until it returns a result; it returns None while operations wait in a lane.
+
+        For requests that are executed at once and never deferred. Raises Overloaded after `lane_timeout_s`.
+        """
+        deadline = time.monotonic() + self.lane_timeout_s
+        while (result := await attempt()) is None:
+            if time.monotonic() > deadline:
+                raise Overloaded(self._load.lanes_retry_after_s())
+            self.notify_work()
+            await asyncio.sleep(LANE_POLL_S)
+        return result
 
     def _encrypt(self, payload: bytes) -> bytes:
         cipher = self._context.cipher

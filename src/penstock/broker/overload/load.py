@@ -267,6 +267,11 @@ class LoadMonitor(BackgroundTask):
             wait_s = max(wait_s, excess / max(state.drain_rate.value, 1.0))
         return math.ceil(min(max(MIN_RETRY_AFTER_S, wait_s), MAX_RETRY_AFTER_S) * 100) / 100
 
+    def lanes_retry_after_s(self) -> float:
+        """Estimate when the lanes are empty, for a request that has to be executed after their operations."""
+        waits_s = [self.estimated_wait_s(kind) or 0.0 for kind in self._kinds]
+        return min(max(1.0, *waits_s), MAX_RETRY_AFTER_S)
+
     def estimated_wait_s(self, kind: str) -> float | None:
         """Estimate how long an operation deferred now will wait, from the recent drain rate."""
         state = self._kinds[kind]

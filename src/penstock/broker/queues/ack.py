@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -10,26 +9,28 @@ from datetime import datetime
 
 from penstock.batching import Batcher, BatchStats, Receiver, split_results
 from penstock.broker.context import BrokerContext
-from penstock.broker.messages import AckOutcome, AckRequest, MessageLease, NewMessage, PushResult
+from penstock.broker.messages import MessageLease, NewMessage, PushResult
 from penstock.broker.overload.deferred import DeferredWrites
-from penstock.broker.overload.lane_wait import execute_after_lanes
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.id_cache import AckLabelCache
 from penstock.broker.queues.push import PendingPush, Pushes, segment_receipts
 from penstock.durable import log
-from penstock.durable.log import Ack, AckReceipt, PushReceipt, Segment, TransactionReceipt
+from penstock.durable.log import (
+    REJECTED_OUTCOMES,
+    Ack,
+    AckReceipt,
+    PushReceipt,
+    Segment,
+    TransactionReceipt,
+)
 from penstock.errors import TransactionFailed
 from penstock.model import Scope
-
-__all__ = ["AckReceipt", "Acks", "TransactionResult"]
-
-REJECTED_OUTCOMES = ("lease_lost", "not_leased")
 
 
 @dataclass(slots=True)
 class TransactionResult:
     push_results: list[PushResult]
-    ack_outcomes: list[AckOutcome]
+    ack_receipts: list[AckReceipt]
 
 
 class Acks:
@@ -40,37 +41,26 @@ class Acks:
         self._pushes = pushes
         self._deferred_writes = deferred_writes
         self._label_cache = AckLabelCache()
-        self.batcher: Batcher[list[Ack], list[AckReceipt]] = Batcher(self._execute_acks)
+        self.batcher: Batcher[Sequence[Ack], list[AckReceipt]] = Batcher(self._execute_acks)
         self.extend_batcher: Batcher[tuple[MessageLease, int], datetime | None] = Batcher(
             self._execute_extends
         )
         self.transaction_stats = BatchStats()
 
     async def ack(
-        self, scope: Scope, requests: Sequence[AckRequest], decision: Decision = Decision.EXECUTE
-    ) -> list[AckOutcome]:
-        """Ack messages, now or deferred; one outcome each, in order. A rejected ack changes nothing."""
+        self, scope: Scope, acks: Sequence[Ack], decision: Decision = Decision.EXECUTE
+    ) -> list[AckReceipt]:
+        """Ack messages, now or deferred; one receipt each, in order. A rejected ack changes nothing."""
         if decision is Decision.DEFER:
-            return await self.defer(requests)
-        results: asyncio.Future[list[AckReceipt]] = asyncio.get_running_loop().create_future()
-        self.start(scope, requests, results)
-        return self.finish(await results)
+            return await self.defer(acks)
+        return await self.batcher.submit(scope, acks, items=len(acks))
 
-    def start(
-        self, scope: Scope, requests: Sequence[AckRequest], receiver: Receiver[list[AckReceipt]]
-    ) -> None:
-        """Queue acks for execution now. The receiver gets their results, for `finish`."""
-        acks = [_to_ack(request) for request in requests]
+    def start(self, scope: Scope, acks: Sequence[Ack], receiver: Receiver[list[AckReceipt]]) -> None:
+        """Queue acks for execution now. The receiver gets one receipt each, in order."""
         self.batcher.put(scope, acks, receiver, items=len(acks))
 
-    def finish(self, results: Sequence[AckReceipt]) -> list[AckOutcome]:
-        """Count the request and return its outcomes."""
-        self._context.metrics.requests.ack += 1
-        return [_to_outcome(result) for result in results]
-
-    async def defer(self, requests: Sequence[AckRequest]) -> list[AckOutcome]:
-        """Accept acks as operations of their partitions' lanes; one outcome each, in order."""
-        acks = [_to_ack(request) for request in requests]
+    async def defer(self, acks: Sequence[Ack]) -> list[AckReceipt]:
+        """Accept acks as operations of their partitions' lanes; one receipt each, in order."""
         indexes_by_partition: dict[int, list[int]] = {}
         for index, ack in enumerate(acks):
             indexes_by_partition.setdefault(ack.partition_id, []).append(index)
@@ -80,14 +70,14 @@ class Acks:
                 for partition_id, indexes in indexes_by_partition.items()
             }
         )
-        outcomes = [AckOutcome("lease_lost", None, None, False) for _ in acks]
+        receipts = [AckReceipt("lease_lost")] * len(acks)
         for partition_id, indexes in indexes_by_partition.items():
             deferred_acks = deferred[partition_id]
             for item, index in enumerate(indexes):
                 if item not in deferred_acks.rejected:
-                    outcomes[index] = AckOutcome("accepted", None, None, False, deferred_acks.receipt)
+                    receipts[index] = AckReceipt("accepted", deferral=deferred_acks.receipt)
         self._context.metrics.requests.ack += 1
-        return outcomes
+        return receipts
 
     async def extend(self, lease: MessageLease, ms: int) -> datetime | None:
         """Extend a lease to at least `ms` from now and return its new end; None if the lease is lost."""
@@ -97,7 +87,7 @@ class Acks:
         self,
         scope: Scope,
         messages: Sequence[NewMessage],
-        ack_requests: Sequence[AckRequest],
+        acks: Sequence[Ack],
     ) -> TransactionResult:
         """Push and ack atomically. If it raises TransactionFailed, nothing has changed."""
         push = PendingPush(scope, messages)
@@ -112,10 +102,11 @@ class Acks:
         self._pushes.build_segments(push, partition_ids)
         segments = list(push.segments.values())
         indexes_in_segments = [index for name in names for index in push.pending[name]]
-        acks = [_to_ack(request) for request in ack_requests]
         started = time.perf_counter()
         try:
-            done = await self._execute_after_lanes(segments, acks)
+            done = await self._deferred_writes.execute_after_lanes(
+                lambda: self._attempt_transaction(segments, acks)
+            )
         except TransactionFailed as failure:
             self.transaction_stats.failures += 1
             if failure.kind == "push":
@@ -130,20 +121,18 @@ class Acks:
         self._pushes.set_results(push, segment_receipts(segments, batch))
         self._count(scope, acks, done.acks, all_released=True)
         push_results = [result for result in push.results if result is not None]
-        return TransactionResult(push_results, [_to_outcome(result) for result in done.acks])
+        return TransactionResult(push_results, done.acks)
 
-    async def _execute_after_lanes(self, segments: list[Segment], acks: list[Ack]) -> TransactionReceipt:
-        """Execute a transaction once the lanes of its partitions are empty."""
-
-        async def attempt() -> TransactionReceipt | None:
-            try:
-                return await log.transaction(self._context.database, segments, acks)
-            except TransactionFailed as failure:
-                if failure.reason != "operations_waiting":
-                    raise
-                return None
-
-        return await execute_after_lanes(attempt, self._deferred_writes.notify_work)
+    async def _attempt_transaction(
+        self, segments: Sequence[Segment], acks: Sequence[Ack]
+    ) -> TransactionReceipt | None:
+        """Execute a transaction; None if operations wait in the lane of one of its partitions."""
+        try:
+            return await log.transaction(self._context.database, segments, acks)
+        except TransactionFailed as failure:
+            if failure.reason != "operations_waiting":
+                raise
+            return None
 
     async def find_leases(
         self, partition_ids: Sequence[int], leases: Sequence[MessageLease]
@@ -157,7 +146,7 @@ class Acks:
         return {row.partition_id: MessageLease(row.group_id, str(row.lease_id)) for row in rows}
 
     def _count(
-        self, scope: Scope, acks: Sequence[Ack], results: Sequence[AckReceipt], all_released: bool = False
+        self, scope: Scope, acks: Sequence[Ack], receipts: Sequence[AckReceipt], all_released: bool = False
     ) -> None:
         """Count acks in the metrics, and wake parked pops of the partitions whose lease was released.
 
@@ -166,10 +155,10 @@ class Acks:
         run_times: dict[tuple[int, str, str, str], list[int]] = {}
         released_partitions: dict[int, set[int]] = {}
         last, run_times_ms, partition_ids = None, list[int](), set[int]()
-        for ack, result in zip(acks, results, strict=True):
-            if result is not last:  # messages of one lease share their result
-                last = result
-                outcome, queue_id, queue, _, group, released, run_ms = result
+        for ack, receipt in zip(acks, receipts, strict=True):
+            if receipt is not last:  # messages of one lease share their receipt
+                last = receipt
+                outcome, queue_id, queue, _, group, released, run_ms, _ = receipt
                 run_times_ms, partition_ids = [], set()
                 if outcome not in REJECTED_OUTCOMES and queue_id is not None:
                     assert queue is not None
@@ -184,22 +173,25 @@ class Acks:
         for queue_id, partition_ids in released_partitions.items():
             self._context.wakeups.notify(queue_id, len(partition_ids), partition_ids)
 
-    async def _execute_acks(self, scope: Hashable, requests: Sequence[list[Ack]]) -> list[list[AckReceipt]]:
+    async def _execute_acks(
+        self, scope: Hashable, requests: Sequence[Sequence[Ack]]
+    ) -> list[list[AckReceipt]]:
         assert isinstance(scope, Scope)
         acks = [ack for request in requests for ack in request]
-        results = await self._ack(acks)
-        self._count(scope, acks, results)
-        return split_results(requests, results)
+        receipts = await self._ack(acks)
+        self._count(scope, acks, receipts)
+        self._context.metrics.requests.ack += len(requests)
+        return split_results(requests, receipts)
 
     async def _ack(self, acks: list[Ack]) -> list[AckReceipt]:
         # `ack_completed` handles one completed message per partition; everything else goes through `ack`.
         if len({ack.partition_id for ack in acks}) < len(acks):
             return await log.ack(self._context.database, acks)
         labels = self._label_cache.find(acks)
-        if labels is None or any(ack.status != "completed" for ack in acks):
-            results = await log.ack(self._context.database, acks)
-            self._label_cache.add(acks, results)
-            return results
+        if labels is None or [ack.status for ack in acks].count("completed") < len(acks):
+            receipts = await log.ack(self._context.database, acks)
+            self._label_cache.add(acks, receipts)
+            return receipts
         completed = await log.ack_completed(self._context.database, acks)
         return [
             AckReceipt("completed", *names, True, result) if isinstance(result, int) else result
@@ -212,19 +204,3 @@ class Acks:
         return await log.extend_leases(
             self._context.database, [(lease.group_id, lease.lease_id, ms) for lease, ms in requests]
         )
-
-
-def _to_ack(request: AckRequest) -> Ack:
-    lease = request.lease
-    return Ack(
-        request.partition_id,
-        lease.group_id,
-        lease.lease_id,
-        request.transaction_id,
-        request.status,
-        request.error,
-    )
-
-
-def _to_outcome(acked: AckReceipt) -> AckOutcome:
-    return AckOutcome(acked.outcome, acked.queue, acked.partition, acked.lease_released)

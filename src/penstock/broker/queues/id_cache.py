@@ -179,10 +179,11 @@ class AckLabelCache:
         except KeyError:
             return None
 
-    def add(self, acks: Sequence[Ack], results: Sequence[AckReceipt]) -> None:
+    def add(self, acks: Sequence[Ack], receipts: Sequence[AckReceipt]) -> None:
         """Cache the labels that the database returned for these acks."""
         if len(self._labels) + len(acks) > MAX_ENTRIES:
             self._labels.clear()
-        for ack, (_, queue_id, queue, partition, group, _, _) in zip(acks, results, strict=True):
+        for ack, receipt in zip(acks, receipts, strict=True):
+            _, queue_id, queue, partition, group, *_ = receipt
             if queue_id is not None and queue is not None and partition is not None and group is not None:
                 self._labels[ack.partition_id, ack.group_id] = AckLabels(queue_id, queue, partition, group)

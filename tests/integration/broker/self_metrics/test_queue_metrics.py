@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.messages import AckRequest, MessageLease
+from penstock.broker.messages import Ack, MessageLease
 from penstock.broker.queues.pop import PopOptions
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics, QueueTally
 from penstock.durable.queue_gauges import GaugeReader, QueueGauge
@@ -162,11 +162,11 @@ async def test_postgres_keeps_the_number_of_completed_messages_on_every_path(bro
     await ack(broker, replace(popped, messages=popped.messages[:1]), "failed")
     lease = MessageLease.parse(popped.lease)
     assert lease is not None
-    requests = [
-        AckRequest(m.partition_id, m.transaction_id, lease, status)
+    acks = [
+        Ack(m.partition_id, *lease, m.transaction_id, status)
         for m, status in zip(popped.messages[3:], ("completed", "retry"), strict=True)
     ]
-    await broker.ack(DEFAULT_SCOPE, requests)
+    await broker.ack(DEFAULT_SCOPE, acks)
     await broker.pop(DEFAULT_SCOPE, "q", "g", PopOptions(batch=100, max_partitions=10, auto_ack=True))
     row = await database.fetchrow("SELECT sum(completed)::bigint AS completed FROM tallies")
     assert row is not None

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.broker.broker import Broker
-from penstock.broker.messages import AckRequest, MessageLease, NewMessage
+from penstock.broker.messages import Ack, MessageLease, NewMessage
 from penstock.broker.self_metrics.lag import LagPercentiles
 from penstock.broker.self_metrics.minute import MAX_QUEUES, WorkerIdentity
 from penstock.broker.self_metrics.worker_events import WorkerEvents
@@ -82,7 +82,7 @@ async def test_requests_and_messages_are_counted_separately(
     held = await pop(broker)
     lease = MessageLease.parse(held.lease)
     assert lease is not None
-    acks = [AckRequest(m.partition_id, m.transaction_id, lease, "completed") for m in held.messages]
+    acks = [Ack(m.partition_id, *lease, m.transaction_id, "completed") for m in held.messages]
     await broker.transaction(DEFAULT_SCOPE, [NewMessage("q", "Default", b"5")], acks)
     await ack(broker, await pop(broker), "dlq")
     clock.now += 10
