@@ -55,6 +55,7 @@ class BatchStats:
     failures: int = 0
 
     def add(self, requests: int, items: int, busy_s: float) -> None:
+        """Add one batch."""
         self.batches += 1
         self.requests += requests
         self.items += items
@@ -165,9 +166,14 @@ class Batcher(Generic[Item, Result]):
         if queue is None:
             queue = self._queues[key] = _KeyQueue()
         queue.waiting.append(_Entry(item, items, size, receiver, time.monotonic()))
-        self._add_pending(1, items, size)
+        self.pending += 1
+        self._pending_items += items
+        self._pending_bytes += size
         if queue.in_flight < self.max_in_flight:
-            self._start(key, queue)
+            queue.in_flight += 1
+            task = asyncio.create_task(self._run(key, queue))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def abandon(self, key: Hashable, item: Item, result: Result) -> None:
         """Pass a result that has no caller any more to `on_abandoned`. No other request waits for it."""
@@ -200,17 +206,9 @@ class Batcher(Generic[Item, Result]):
             # `gather` would return at once for tasks that are done but not removed yet (Python 3.12).
             await asyncio.wait(tasks)
 
-    def _start(self, key: Hashable, queue: _KeyQueue[Item, Result]) -> None:
-        queue.in_flight += 1
-        task = asyncio.create_task(self._run(key, queue))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _run(self, key: Hashable, queue: _KeyQueue[Item, Result]) -> None:
         try:
             while queue.waiting:
-                if self._queue_timeout is not None:
-                    self._expire_overdue(queue, self._queue_timeout)
                 if batch := self._take_batch(queue):
                     self._batches_started[id(batch)] = time.monotonic()
                     try:
@@ -222,33 +220,29 @@ class Batcher(Generic[Item, Result]):
             if not queue.in_flight and not queue.waiting:
                 self._queues.pop(key, None)
 
-    def _expire_overdue(self, queue: _KeyQueue[Item, Result], queue_timeout: QueueTimeout) -> None:
-        """Fail the items that have waited longer than the timeout."""
-        oldest_allowed = time.monotonic() - queue_timeout.seconds
-        while queue.waiting and queue.waiting[0].queued_at < oldest_allowed:
-            entry = queue.waiting.popleft()
-            self._add_pending(-1, -entry.items, -entry.size_bytes)
-            self._fail([entry], queue_timeout.create_error())
-
     def _take_batch(self, queue: _KeyQueue[Item, Result]) -> list[_Entry[Item, Result]]:
+        """Remove the next batch from the queue, and fail the items that waited longer than the timeout."""
         batch: list[_Entry[Item, Result]] = []
         items = size_bytes = 0
+        timeout = self._queue_timeout
+        oldest_allowed = 0.0 if timeout is None else time.monotonic() - timeout.seconds
         while queue.waiting:
             entry = queue.waiting[0]
-            if batch and (
+            if timeout is not None and entry.queued_at < oldest_allowed:
+                self._fail([entry], timeout.create_error())
+            elif batch and (
                 items + entry.items > self._max_items or size_bytes + entry.size_bytes > self._max_bytes
             ):
                 break
-            batch.append(queue.waiting.popleft())
-            items += entry.items
-            size_bytes += entry.size_bytes
-        self._add_pending(-len(batch), -items, -size_bytes)
+            else:
+                batch.append(entry)
+                items += entry.items
+                size_bytes += entry.size_bytes
+            queue.waiting.popleft()
+            self.pending -= 1
+            self._pending_items -= entry.items
+            self._pending_bytes -= entry.size_bytes
         return batch
-
-    def _add_pending(self, requests: int, items: int, size_bytes: int) -> None:
-        self.pending += requests
-        self._pending_items += items
-        self._pending_bytes += size_bytes
 
     async def _execute_batch(self, key: Hashable, entries: list[_Entry[Item, Result]]) -> None:
         started = time.perf_counter()
@@ -266,8 +260,10 @@ class Batcher(Generic[Item, Result]):
                 await self._execute_batch(key, entries[:middle])
                 await self._execute_batch(key, entries[middle:])
         else:
-            items = sum(entry.items for entry in entries)
-            self.stats.add(len(entries), items, time.perf_counter() - started)
+            self.stats.batches += 1
+            self.stats.requests += len(entries)
+            self.stats.items += sum([entry.items for entry in entries])
+            self.stats.busy_s += time.perf_counter() - started
             for entry, result in zip(entries, results, strict=True):
                 if not entry.receiver.done():
                     entry.receiver.set_result(result)

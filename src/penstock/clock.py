@@ -29,4 +29,4 @@ def iso(timestamp: datetime) -> str:
 @lru_cache(maxsize=1_000)
 def iso_of(seconds: float) -> str:
     """Format seconds since the epoch like `iso`. Cached: the messages of one segment share their time."""
-    return iso(to_utc(seconds))
+    return iso(datetime.fromtimestamp(seconds, UTC))

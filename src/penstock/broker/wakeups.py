@@ -42,7 +42,7 @@ class ParkedPops:
 
     def __init__(self) -> None:
         # Partition None holds the pops of any partition.
-        self._watch_lists: dict[int, dict[str, dict[int | None, WatchList]]] = {}
+        self.watch_lists: dict[int, dict[str, dict[int | None, WatchList]]] = {}
         self._timers: dict[tuple[int, str, int | None], asyncio.TimerHandle] = {}
         self._shutting_down = False
         self.count = 0
@@ -54,7 +54,7 @@ class ParkedPops:
         """Record every wake-up of these queues, or of one partition, for this group from now on."""
         watch = PopWatch(tuple(queue_ids), group, partition_id)
         for queue_id in watch.queue_ids:
-            watch_lists = self._watch_lists.setdefault(queue_id, {}).setdefault(group, {})
+            watch_lists = self.watch_lists.setdefault(queue_id, {}).setdefault(group, {})
             watch_lists.setdefault(partition_id, OrderedDict())[watch] = None
         try:
             yield watch
@@ -81,7 +81,7 @@ class ParkedPops:
 
     def wake(self, queue_id: int, count: int = 1, partition_ids: Collection[int] | None = None) -> None:
         """Wake up to `count` pops of every group of the queue, for these partitions or for any (None)."""
-        for watch_lists in self._watch_lists.get(queue_id, {}).values():
+        for watch_lists in self.watch_lists.get(queue_id, {}).values():
             keys = watch_lists if partition_ids is None else (None, *partition_ids)
             for partition_id in keys:
                 if partition_id in watch_lists:
@@ -94,7 +94,7 @@ class ParkedPops:
 
     def wake_all(self) -> None:
         """Wake every pop, because notifications may have been missed."""
-        for groups in self._watch_lists.values():
+        for groups in self.watch_lists.values():
             for watch_lists in groups.values():
                 for watch_list in watch_lists.values():
                     _signal(watch_list, len(watch_list))
@@ -121,12 +121,12 @@ class ParkedPops:
         self._wake_one(*key)
 
     def _wake_one(self, queue_id: int, group: str, partition_id: int | None) -> None:
-        watch_list = self._watch_lists.get(queue_id, {}).get(group, {}).get(partition_id)
+        watch_list = self.watch_lists.get(queue_id, {}).get(group, {}).get(partition_id)
         if watch_list:
             _signal(watch_list, 1)
 
     def _remove(self, queue_id: int, watch: PopWatch) -> None:
-        groups = self._watch_lists[queue_id]
+        groups = self.watch_lists[queue_id]
         watch_lists = groups[watch.group]
         watch_list = watch_lists[watch.partition_id]
         watch_list.pop(watch, None)
@@ -139,7 +139,7 @@ class ParkedPops:
         if not watch_lists:
             del groups[watch.group]
         if not groups:
-            del self._watch_lists[queue_id]
+            del self.watch_lists[queue_id]
         timer = self._timers.pop((queue_id, watch.group, watch.partition_id), None)
         if timer is not None:
             timer.cancel()
@@ -168,6 +168,7 @@ class PopWakeups:
 
     def notify(self, queue_id: int, count: int = 1, partition_ids: Collection[int] | None = None) -> None:
         """Wake up to `count` pops of every group of the queue, for these partitions or for any (None)."""
-        self.parked_pops.wake(queue_id, count, partition_ids)
-        if self._notifications is not None:
+        if self.parked_pops.watch_lists:
+            self.parked_pops.wake(queue_id, count, partition_ids)
+        if self._notifications is not None and self._notifications.has_peers:
             self._notifications.publish(queue_id, count, partition_ids)

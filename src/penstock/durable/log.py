@@ -210,16 +210,16 @@ async def push(database: Database, segments: Sequence[Segment], now: datetime | 
 
     Segments must be in the order of partition ids: pushes and acks lock positions in that order.
     """
-    row = await database.fetchrow(
+    [row] = await database.fetch(
         "SELECT * FROM push_v1($1, $2, $3, $4, $5, $6, $7)", *_push_arguments(segments), now
     )
-    assert row is not None
     first_offsets = row["first_offsets"]
     if len(first_offsets) < len(segments):
         offsets = dict(zip(dict.fromkeys([s.partition_id for s in segments]), first_offsets, strict=True))
         first_offsets = [offsets[s.partition_id] for s in segments]
     refused = frozenset([item - 1 for item in row["refused_items"] or ()])
-    return PushReceipt(first_offsets, _duplicates(row), refused)
+    duplicates = _duplicates(row) if row["duplicate_items"] else {}
+    return PushReceipt(first_offsets, duplicates, refused)
 
 
 async def transaction(

@@ -56,7 +56,8 @@ class NotificationBus(BackgroundTask):
         self._on_changed = on_changed
         self._resync = resync
         self._broker_id = new_id().hex[-12:]
-        self._has_peers = False
+        self.has_peers = False
+        """Whether other brokers listen."""
         self._ready_queues: dict[int, tuple[int, set[int] | None]] = {}
         self._changed_queues: set[int] = set()
         self._newcomers: set[str] = set()
@@ -64,7 +65,7 @@ class NotificationBus(BackgroundTask):
 
     def publish(self, queue_id: int, count: int, partition_ids: Collection[int] | None = None) -> None:
         """Notify the other brokers soon that messages are ready. Costs nothing while there are none."""
-        if self._has_peers:
+        if self.has_peers:
             total, partitions = self._ready_queues.get(queue_id, (0, set()))
             merged = None if partitions is None or partition_ids is None else partitions.union(partition_ids)
             if merged is not None and len(merged) > MAX_PARTITIONS_PER_QUEUE:
@@ -117,7 +118,7 @@ class NotificationBus(BackgroundTask):
 
     async def _count_peers(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         brokers = await connection.fetchval("SELECT * FROM count_listening_brokers_v1($1)", APPLICATION_NAME)
-        self._has_peers = brokers > 1
+        self.has_peers = brokers > 1
 
     async def _send(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         self._has_work.clear()
@@ -148,7 +149,7 @@ class NotificationBus(BackgroundTask):
         kind, sender, *rest = str(payload).split(" ")
         if sender == self._broker_id:
             return
-        self._has_peers = True
+        self.has_peers = True
         if kind == "ready":
             for entry in rest[0].split(","):
                 queue_id, count, *partitions = entry.split(":")

@@ -29,10 +29,7 @@ class Outage:
         self._probe_task: asyncio.Task[None] | None = None
         self._probed = asyncio.Event()
         self._started_at: float | None = None
-
-    @property
-    def is_active(self) -> bool:
-        return self._started_at is not None
+        self.is_active = False
 
     @property
     def duration_s(self) -> float:
@@ -41,7 +38,7 @@ class Outage:
 
     def raise_if_active(self) -> None:
         """Raise DatabaseUnavailable during an outage."""
-        if self._started_at is not None:
+        if self.is_active:
             raise DatabaseUnavailable(
                 f"PostgreSQL has been unreachable for {self.duration_s:.0f} s. Retry shortly."
             )
@@ -67,14 +64,14 @@ class Outage:
         try:
             while not await self._responds():
                 if self._started_at is None:
-                    self._started_at = failed_at
+                    self._started_at, self.is_active = failed_at, True
                     logger.warning("PostgreSQL is unreachable")
                 self._probed.set()
                 await asyncio.sleep(PROBE_INTERVAL_S)
             if self.is_active:
                 logger.warning("PostgreSQL responds again after %.1f s", self.duration_s)
         finally:
-            self._started_at = None
+            self._started_at, self.is_active = None, False
             self._probe_task = None
             self._probed.set()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol, TypeAlias, TypeVar
+from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
@@ -135,33 +135,47 @@ class Database:
         Raises DatabaseUnavailable if there is none, at once during an outage, and OutcomeUnknown if the
         connection is lost while it is used. Failures add to `errors` unless `count_errors` is false.
         """
-        self.outage.raise_if_active()
+        connection = await self._acquire(count_errors)
         try:
-            connection = await self._acquire()
-            succeeded = False
-            try:
-                with translate_errors(sent=True):
-                    yield connection
-                succeeded = True
-            finally:
-                await self._release(connection, succeeded)
-        except DatabaseUnavailable:
-            self.errors += count_errors
-            self.outage.suspect()
-            raise
-        except asyncpg.PostgresError:
-            self.errors += count_errors
-            raise
+            yield connection
+        except BaseException as error:  # noqa: BLE001 - raised again
+            await self._discard(connection, error, count_errors)
+        await self._release(connection)
 
-    async def _acquire(self) -> Connection:
-        if self._pool is None:
-            await self.open()
-        assert self._pool is not None
+    async def fetch(self, query: str, *args: object) -> list[Row]:
+        """Return the rows of a statement. Raises as `connection` does."""
+        connection = await self._acquire()
+        try:
+            rows = await connection.fetch(query, *args)
+        except BaseException as error:  # noqa: BLE001 - raised again
+            await self._discard(connection, error)
+        await self._release(connection)
+        return rows
+
+    async def fetchrow(self, query: str, *args: object) -> Row | None:
+        rows = await self.fetch(query, *args)
+        return rows[0] if rows else None
+
+    async def _acquire(self, count_errors: bool = True) -> Connection:
+        if self.outage.is_active:
+            self.outage.raise_if_active()
         while self._hot_connections:
             connection = self._hot_connections.pop()
             if _is_open(connection):
                 return connection
+            assert self._pool is not None
             await self._pool.release(connection)
+        try:
+            return await self._acquire_from_pool()
+        except DatabaseUnavailable:
+            self.errors += count_errors
+            self.outage.suspect()
+            raise
+
+    async def _acquire_from_pool(self) -> Connection:
+        if self._pool is None:
+            await self.open()
+        assert self._pool is not None
         self.waiting += 1
         try:
             with translate_errors():
@@ -169,26 +183,32 @@ class Database:
         finally:
             self.waiting -= 1
 
-    async def _release(self, connection: Connection, succeeded: bool) -> None:
-        """Keep the connection hot, unless it failed or an operation waits at the pool."""
+    async def _release(self, connection: Connection) -> None:
+        """Keep the connection hot, unless an operation waits at the pool."""
         assert self._pool is not None
-        if (
-            succeeded
-            and not self.waiting
-            and not self._closed
-            and len(self._hot_connections) < MAX_HOT_CONNECTIONS
-        ):
+        if not self.waiting and not self._closed and len(self._hot_connections) < MAX_HOT_CONNECTIONS:
             self._hot_connections.append(connection)
         else:
             await self._pool.release(connection)
 
-    async def fetch(self, query: str, *args: object) -> list[Row]:
-        async with self.connection() as connection:
-            return await connection.fetch(query, *args)
-
-    async def fetchrow(self, query: str, *args: object) -> Row | None:
-        async with self.connection() as connection:
-            return await connection.fetchrow(query, *args)
+    async def _discard(
+        self, connection: Connection, error: BaseException, count_errors: bool = True
+    ) -> NoReturn:
+        """Return the connection of a failed call to the pool, and raise the error that the failure means."""
+        assert self._pool is not None
+        try:
+            with translate_errors(sent=True):
+                try:
+                    raise error
+                finally:
+                    await self._pool.release(connection)
+        except DatabaseUnavailable:
+            self.errors += count_errors
+            self.outage.suspect()
+            raise
+        except asyncpg.PostgresError:
+            self.errors += count_errors
+            raise
 
     @property
     def connections(self) -> tuple[int, int]:

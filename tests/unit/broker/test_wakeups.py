@@ -188,7 +188,7 @@ async def test_any_of_its_queues_wakes_a_pop_of_several_queues(parked_pops: Park
     parked_pops.wake(2)
     async with asyncio.timeout(5):
         assert await task
-    assert parked_pops._watch_lists == {}
+    assert parked_pops.watch_lists == {}
 
 
 async def test_a_timer_wakes_one_pop_at_the_earliest_time(parked_pops: ParkedPops, pops: WaitingPops) -> None:
@@ -217,7 +217,7 @@ async def test_a_timer_in_the_past_wakes_at_once(parked_pops: ParkedPops, pops: 
 async def test_nothing_is_kept_of_cancelled_pops(parked_pops: ParkedPops, pops: WaitingPops) -> None:
     await pops.start(*(f"pop {n}" for n in range(50)))
     await pops.stop()
-    assert (parked_pops._watch_lists, parked_pops._timers) == ({}, {})
+    assert (parked_pops.watch_lists, parked_pops._timers) == ({}, {})
 
 
 async def test_a_shutdown_wakes_all_pops_and_lets_none_park_again(parked_pops: ParkedPops) -> None:

@@ -98,7 +98,7 @@ class FastRequestCycle:
 
     def set(self) -> None:
         # A cancelled pop releases its leases. A push or ack goes on: its effects are counted and announced.
-        if not self._returns_leases or self.response_complete:
+        if self.response_complete or not isinstance(self.handler, RETURNS_LEASES):
             return
         if self.task is not None:
             self.task.cancel()
@@ -109,7 +109,7 @@ class FastRequestCycle:
         return self.disconnected or self.protocol.transport.is_closing()
 
     def done(self) -> bool:
-        return self._returns_leases and self.client_disconnected()
+        return isinstance(self.handler, RETURNS_LEASES) and self.client_disconnected()
 
     def set_result(self, result: object) -> None:
         try:
@@ -118,7 +118,7 @@ class FastRequestCycle:
             self._send(*self._problem(error))
             return
         if isinstance(response, HotResponse):
-            self._send(_head(response), response.body)
+            self._send(_head(response.status, len(response.body)), response.body)
         else:
             self._start_task(response)
 
@@ -128,10 +128,6 @@ class FastRequestCycle:
             self._send(*self._problem(exception))
         else:
             self._start_task(recovery)
-
-    @property
-    def _returns_leases(self) -> bool:
-        return isinstance(self.handler, RETURNS_LEASES)
 
     def _start_task(self, work: Awaitable[HotResponse]) -> None:
         self.task = self._create_task(self._await_and_send(work))
@@ -146,25 +142,22 @@ class FastRequestCycle:
     async def _await_and_send(self, work: Awaitable[HotResponse]) -> None:
         try:
             response = await work
-            head, body = _head(response), response.body
+            head, body = _head(response.status, len(response.body)), response.body
         except asyncio.CancelledError:
             return
         except Exception as error:  # noqa: BLE001 - as above
             head, body = self._problem(error)
         self._send(head, body)
 
-    def _send(self, head: bytes, body: bytes) -> None:
-        if self.protocol.flow.write_paused and not self.disconnected:
-            self.task = self._create_task(self._send_when_writable(head, body))
-        else:
-            self._write(head, body)
-
     async def _send_when_writable(self, head: bytes, body: bytes) -> None:
         await self.protocol.flow.drain()
-        self._write(head, body)
+        self._send(head, body)
 
-    def _write(self, head: bytes, body: bytes) -> None:
+    def _send(self, head: bytes, body: bytes) -> None:
         protocol = self.protocol
+        if protocol.flow.write_paused and not self.disconnected:
+            self.task = self._create_task(self._send_when_writable(head, body))
+            return
         self.response_complete = True
         # The request may refer to this cycle; such a reference loop would keep it until the next garbage
         # collection.
@@ -206,18 +199,18 @@ class FastHttpProtocol(StrictHttpProtocol):
         self._check_keep_alive_in(self.timeout_keep_alive)
 
     def data_received(self, data: bytes) -> None:
-        if self._in_message or not self._is_idle:
+        cycle = self.cycle
+        if self._in_message or (cycle is not None and not cycle.response_complete):
             super().data_received(data)
             return
         cache_hit = self._head_cache.find(data)
         if cache_hit is not None:
             cached_head, body = cache_hit
-            self._unset_keepalive_if_required()
             self.url = cached_head.url
-            cycle = FastRequestCycle(self, cached_head.handler)
-            cycle.body = body
-            self.cycle = cycle  # type: ignore[assignment]
-            cycle.run()
+            fast_cycle = FastRequestCycle(self, cached_head.handler)
+            fast_cycle.body = body
+            self.cycle = fast_cycle  # type: ignore[assignment]
+            fast_cycle.run()
             return
         completed_before = self._messages_completed
         super().data_received(data)
@@ -341,8 +334,10 @@ class FastHttpProtocol(StrictHttpProtocol):
         return length <= max_length and self.parser.should_keep_alive()
 
 
-def _head(response: HotResponse) -> bytes:
-    return STATUS_LINE[response.status] + (_JSON_HEADERS % len(response.body) if response.body else b"")
+@lru_cache(maxsize=1024)
+def _head(status: int, length: int) -> bytes:
+    """The head of a response with a JSON body of this length, cached: lengths repeat."""
+    return STATUS_LINE[status] + (_JSON_HEADERS % length if length else b"")
 
 
 @lru_cache(maxsize=1024)

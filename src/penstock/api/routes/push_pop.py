@@ -55,8 +55,9 @@ class _PushRequest(PendingRequest):
     pending_push: PendingPush = field(init=False)
 
     def finish(self, result: list[SegmentReceipt]) -> HotResponse | Awaitable[HotResponse]:
-        results = self.pushes.finish(self.pending_push, result)
-        return self.resume() if results is None else self.response(results)
+        push = self.pending_push
+        self.pushes.set_results(push, result)
+        return self.resume() if push.pending else self.response(self.pushes.results(push))
 
     def recover(self, error: Exception) -> Awaitable[HotResponse] | None:
         return self.resume(error) if isinstance(error, DatabaseUnavailable) else None
@@ -139,9 +140,10 @@ def new_message(item: PushItem) -> NewMessage:
         partition = request_parsing.check_name("partition", item.partition)
     if item.transactionId is not None:
         request_parsing.check_name("transactionId", item.transactionId)
-    return NewMessage(
-        queue, partition, request_parsing.check_payload(bytes(item.payload)), item.transactionId, item.traceId
-    )
+    payload = bytes(item.payload)
+    if not payload.isascii():  # ASCII is valid UTF-8
+        request_parsing.check_payload(payload)
+    return NewMessage(queue, partition, payload, item.transactionId, item.traceId)
 
 
 @dataclass(frozen=True, slots=True)

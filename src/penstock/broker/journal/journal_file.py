@@ -3,7 +3,7 @@
 The file is never replaced. Emptying truncates it to nothing, and the next record starts it again under a new
 id. The holder of the lock sees a file that ends with a complete record: a record that a killed process left
 incomplete was never accepted, and it is cut off. Damaged bytes in the middle are copied to a file of their
-own and skipped. Everything here blocks, so it runs in threads; only `has_records` is for the event loop.
+own and skipped. Everything here blocks, so it runs in threads; only `flag` is for the event loop.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LockedJournalFile:
         self._file = file
         self._fd = fd
         self.extent = self._repair(checked)
-        self._file.has_records = self.extent is not None
+        self._file.flag[0] = self.extent is not None
 
     @property
     def size(self) -> int:
@@ -71,7 +71,7 @@ class LockedJournalFile:
         old_size = self.size
         journal_id = self.extent.journal_id if self.extent else new_id()
         data = memoryview(records if self.extent else encode_header(journal_id) + records)
-        self._file.has_records = True
+        self._file.flag[0] = True
         try:
             written = 0
             while written < len(data):
@@ -82,7 +82,7 @@ class LockedJournalFile:
         except OSError:
             # The caller reports these records as not accepted, so no replay may find them.
             os.ftruncate(self._fd, old_size)
-            self._file.has_records = old_size > 0
+            self._file.flag[0] = old_size > 0
             raise
         self.extent = self._file.checked = Extent(journal_id, old_size + len(data))
 
@@ -101,7 +101,7 @@ class LockedJournalFile:
         os.ftruncate(self._fd, 0)
         os.fsync(self._fd)
         self.extent = None
-        self._file.has_records = False
+        self._file.flag[0] = False
 
     def release(self) -> None:
         os.close(self._fd)
@@ -164,27 +164,19 @@ class JournalFile:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         _sync_directory(directory.parent)
         self._size_fd = self._open()
-        self._flag = _map_flag(directory / FLAG_NAME)
-        if self.size > 0:
-            self.has_records = True
-        self.sync_directory()
-
-    def close(self) -> None:
-        os.close(self._size_fd)
-        self._flag.close()
-
-    @property
-    def has_records(self) -> bool:
+        self.flag = _map_flag(directory / FLAG_NAME)
         """Whether the file may hold records of any process: one byte of memory that all processes share.
 
         It is set before a record is written and cleared after the file is emptied, both under the lock. If a
         process is killed in between, it stays set until the next process that locks the file corrects it.
         """
-        return self._flag[0] != 0
+        if self.size > 0:
+            self.flag[0] = True
+        self.sync_directory()
 
-    @has_records.setter
-    def has_records(self, value: bool) -> None:
-        self._flag[0] = value
+    def close(self) -> None:
+        os.close(self._size_fd)
+        self.flag.close()
 
     @property
     def size(self) -> int:

@@ -104,7 +104,7 @@ class Journal:
     @property
     def has_records(self) -> bool:
         """Whether any process of this machine has appended records that are not replayed."""
-        return self._file.has_records
+        return self._file.flag[0] != 0
 
     def depth(self) -> JournalDepth:
         """Measure the records that are not replayed yet."""

@@ -219,24 +219,24 @@ class LoadMonitor(BackgroundTask):
     def decide(self, kind: str) -> Decision:
         """Decide about a request of this kind, and count the decision."""
         state = self._kinds[kind]
-        decision = self._decide(kind, state) if self._enabled else Decision.EXECUTE
+        wait_s = state.queue.wait_s
+        if not self._enabled:
+            decision = Decision.EXECUTE
+        elif self.loop_lag_s.value > MAX_LOOP_LAG_S:
+            decision = Decision.REFUSE
+        elif state.is_sustained and state.threshold.depth:
+            # The next batch is always filled, or the database would idle.
+            is_next = state.queue.batcher.batches_ahead() <= 1
+            is_short = is_next or wait_s < OVERLOADED_WAIT_RATIO * self._wait_s
+            decision = Decision.EXECUTE if is_short else Decision.REFUSE
+        elif wait_s < self._wait_s and not state.is_busy:
+            decision = Decision.EXECUTE
+        else:
+            decision = Decision.DEFER if self.may_defer(kind) else Decision.REFUSE
         state.decisions[decision] += 1
         if decision is not Decision.EXECUTE:
             state.executed_all = False
         return decision
-
-    def _decide(self, kind: str, state: _KindLoad) -> Decision:
-        if self.loop_lag_s.value > MAX_LOOP_LAG_S:
-            return Decision.REFUSE
-        wait_s = state.queue.wait_s
-        if state.is_sustained and state.threshold.depth:
-            # The next batch is always filled, or the database would idle.
-            is_next = state.queue.batcher.batches_ahead() <= 1
-            is_short = is_next or wait_s < OVERLOADED_WAIT_RATIO * self._wait_s
-            return Decision.EXECUTE if is_short else Decision.REFUSE
-        if wait_s < self._wait_s and not state.is_busy:
-            return Decision.EXECUTE
-        return Decision.DEFER if self.may_defer(kind) else Decision.REFUSE
 
     def may_defer(self, kind: str) -> bool:
         """Return True if lanes may grow: they have room, and deferring itself does not take too long."""

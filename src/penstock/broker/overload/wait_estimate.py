@@ -71,4 +71,5 @@ class WaitEstimate:
     @property
     def wait_s(self) -> float:
         """How long a new request waits until its batch starts."""
-        return self.batcher.batches_ahead() * self.batch_s / self.batcher.max_in_flight
+        batches_ahead = self.batcher.batches_ahead()
+        return batches_ahead * self.batch_s / self.batcher.max_in_flight if batches_ahead else 0.0

@@ -6,6 +6,7 @@ import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 
 from penstock.batching import Batcher, BatchStats, Receiver, split_results
 from penstock.broker.context import BrokerContext
@@ -13,7 +14,7 @@ from penstock.broker.messages import MessageLease, NewMessage, PushResult
 from penstock.broker.overload.deferred import DeferredWrites
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.id_cache import AckLabelCache
-from penstock.broker.queues.push import PendingPush, Pushes, segment_receipts
+from penstock.broker.queues.push import PendingPush, Pushes, SegmentReceipt
 from penstock.durable import log
 from penstock.durable.log import (
     REJECTED_OUTCOMES,
@@ -96,12 +97,9 @@ class Acks:
         for name, indexes in push.pending.items():
             if name not in partition_ids:
                 raise TransactionFailed("push", indexes[0], await id_cache.refusal_reason(scope, name))
-        # Partitions by id: that is the order in which pushes and acks lock positions.
-        names = sorted(push.pending, key=lambda name: partition_ids[name].partition_id)
-        push.pending = {name: push.pending[name] for name in names}
         self._pushes.build_segments(push, partition_ids)
         segments = list(push.segments.values())
-        indexes_in_segments = [index for name in names for index in push.pending[name]]
+        indexes_in_segments = [index for name in push.segments for index in push.pending[name]]
         started = time.perf_counter()
         try:
             done = await self._deferred_writes.execute_after_lanes(
@@ -110,7 +108,7 @@ class Acks:
         except TransactionFailed as failure:
             self.transaction_stats.failures += 1
             if failure.kind == "push":
-                for name in names:
+                for name in push.segments:
                     id_cache.invalidate_queue(scope, name.queue)
                 raise TransactionFailed("push", indexes_in_segments[failure.item], failure.reason) from None
             raise
@@ -118,7 +116,9 @@ class Acks:
         self._context.metrics.requests.transaction += 1
         self._context.metrics.requests.transaction_messages += len(messages) + len(acks)
         batch = PushReceipt([0] * len(segments), done.duplicates, frozenset())
-        self._pushes.set_results(push, segment_receipts(segments, batch))
+        first_items = accumulate([len(segment.message_ids) for segment in segments], initial=0)
+        receipts = [SegmentReceipt(0, first, batch) for first, _ in zip(first_items, segments, strict=False)]
+        self._pushes.set_results(push, receipts)
         self._count(scope, acks, done.acks, all_released=True)
         push_results = [result for result in push.results if result is not None]
         return TransactionResult(push_results, done.acks)

@@ -122,7 +122,8 @@ class Pops:
 
         Raises KeyMissing if a payload cannot be decrypted. The caller then abandons the pop.
         """
-        messages = self._read_messages(pending.key, rows)
+        read_messages = pop_rows.read_single if pending.key.is_single else pop_rows.read_batch
+        messages = read_messages(rows, self._context.cipher)
         self._count(scope, queue, group, pending.ids, rows, messages, options.auto_ack)
         if not messages:
             return PopResult(queue, "", group, messages, 0)
@@ -266,10 +267,6 @@ class Pops:
                 self._context.metrics.count_acked(
                     scope, ids.queue_id, queue, group, "completed", run_times_ms
                 )
-
-    def _read_messages(self, key: _BatchKey, rows: list[PopRow]) -> list[Message]:
-        read = pop_rows.read_single if key.is_single else pop_rows.read_batch
-        return read(rows, self._context.cipher)
 
     async def _execute(self, key: Hashable, requests: Sequence[PopRequest]) -> list[list[PopRow]]:
         assert isinstance(key, _BatchKey)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import accumulate
+from operator import itemgetter
 from typing import NamedTuple
 
-from penstock.batching import Batcher, Receiver, split_results
+from penstock.batching import Batcher, Receiver
 from penstock.broker.context import BrokerContext
 from penstock.broker.messages import DeferralReceipt, NewMessage, PushResult
 from penstock.broker.overload.deferred import (
@@ -117,8 +117,8 @@ class Pushes:
             receipts = await batch_done
         except DatabaseUnavailable as error:
             return await self.resume(push, error)
-        results = self.finish(push, receipts)
-        return await self.resume(push) if results is None else results
+        self.set_results(push, receipts)
+        return await self.resume(push) if push.pending else self.results(push)
 
     def start(
         self,
@@ -129,8 +129,8 @@ class Pushes:
     ) -> PendingPush:
         """Queue messages for their batch, if all their partitions are cached and nothing has to be deferred.
 
-        The receiver gets the receipts, for `finish`, or an error, for `resume`. A push that is not queued
-        (`is_queued`) is executed by `resume` alone.
+        The receiver gets the receipts, for `set_results`, or an error, for `resume`. If the push is not
+        queued (`is_queued`), `resume` executes it alone.
         """
         push = PendingPush(scope, messages, decision)
         if decision is Decision.EXECUTE and not self._deferred_writes.uses_journal:
@@ -152,11 +152,14 @@ class Pushes:
         self.batcher.put(None, segments, receiver, items=len(payloads), size=sum(map(len, payloads)))
 
     def build_segments(self, push: PendingPush, partition_ids: Mapping[PartitionName, PartitionId]) -> None:
-        """Build one segment for each partition with pending messages, encrypted if the queue is."""
+        """Build one segment for each partition with pending messages, encrypted if its queue is.
+
+        They are in the order of partition ids, in which pushes and acks lock positions.
+        """
         messages, message_ids = push.messages, push.message_ids
         segments: dict[PartitionName, Segment] = {}
-        for name, indexes in push.pending.items():
-            ids = partition_ids[name]
+        for _, name in sorted([(partition_ids[name].partition_id, name) for name in push.pending]):
+            ids, indexes = partition_ids[name], push.pending[name]
             payloads = [messages[i].payload for i in indexes]
             if ids.encrypted:
                 payloads = [self._context.cipher.encrypt(payload) for payload in payloads]
@@ -169,15 +172,10 @@ class Pushes:
             )
         push.partition_ids, push.segments = partition_ids, segments
 
-    def finish(self, push: PendingPush, receipts: Sequence[SegmentReceipt]) -> list[PushResult] | None:
-        """Return one result per message; None if some are still pending, which `resume` stores."""
-        self.set_results(push, receipts)
-        return None if push.pending else self._finish(push)
-
     def set_results(self, push: PendingPush, receipts: Sequence[SegmentReceipt]) -> None:
         """Set the results of appended messages, count them and wake a parked pop.
 
-        Messages of deleted partitions and of blocked ones stay pending.
+        Messages of deleted partitions and of blocked ones stay pending: `resume` stores them.
         """
         push.awaits_database = False
         push.blocked = []
@@ -207,7 +205,8 @@ class Pushes:
                 context.metrics.count_pushed(push.scope, queue_id, name.queue, appended)
                 context.wakeups.notify(queue_id, 1, (partition_id,))
 
-    def _finish(self, push: PendingPush) -> list[PushResult]:
+    def results(self, push: PendingPush) -> list[PushResult]:
+        """Return one result per message, and count the request."""
         results = [result for result in push.results if result is not None]
         if push.overloaded and all(result.status == "failed" for result in results):
             raise Overloaded(self._load.retry_after_s("push"))
@@ -226,7 +225,7 @@ class Pushes:
         except DatabaseUnavailable as unavailable:
             if not await self._may_journal(push, unavailable) or not await self._write_to_journal(push):
                 raise
-        return self._finish(push)
+        return self.results(push)
 
     async def _store_pending(self, push: PendingPush) -> None:
         if not push.is_queued and self._deferred_writes.uses_journal and await self._write_to_journal(push):
@@ -307,20 +306,12 @@ class Pushes:
         return True
 
     async def _execute(self, key: Hashable, requests: Sequence[list[Segment]]) -> list[list[SegmentReceipt]]:
-        segments = [segment for request in requests for segment in request]
-        partition_ids = [segment.partition_id for segment in segments]
-        # By partition id, the lock order of positions. Segments of one partition keep the order of requests.
-        order = sorted(range(len(segments)), key=partition_ids.__getitem__)
-        ordered_segments = [segments[index] for index in order]
-        batch = await log.push(self._context.database, ordered_segments)
-        receipts = dict(zip(order, segment_receipts(ordered_segments, batch), strict=True))
-        return split_results(requests, [receipts[index] for index in range(len(segments))])
-
-
-def segment_receipts(segments: Sequence[Segment], batch: PushReceipt) -> list[SegmentReceipt]:
-    """Return the receipt of each segment, in the order in which they were pushed."""
-    first_items = accumulate([len(segment.message_ids) for segment in segments], initial=0)
-    return [
-        SegmentReceipt(first_offset, first_item, batch)
-        for first_offset, first_item in zip(batch.first_offsets, first_items, strict=False)
-    ]
+        segments = [(s.partition_id, number, s) for number, request in enumerate(requests) for s in request]
+        segments.sort(key=itemgetter(0, 1))  # by partition: the lock order of positions
+        batch = await log.push(self._context.database, [segment for _, _, segment in segments])
+        receipts: list[list[SegmentReceipt]] = [[] for _ in requests]
+        first_item = 0
+        for (_, number, segment), first_offset in zip(segments, batch.first_offsets, strict=True):
+            receipts[number].append(SegmentReceipt(first_offset, first_item, batch))
+            first_item += len(segment.message_ids)
+        return receipts

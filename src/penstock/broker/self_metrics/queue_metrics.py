@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -48,14 +49,11 @@ COUNTER_BY_OUTCOME = {"completed": "ak", "failed": "nk", "retry": "rl", "dead": 
 class QueueTally:
     """Counts of one queue and group since the last event."""
 
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     acked: int = 0
     """Messages that a consumer acked or nacked, with any outcome."""
     wait_times_ms: list[int] = field(default_factory=list)
     run_times_ms: list[int] = field(default_factory=list)
-
-    def add(self, counter: str, amount: int) -> None:
-        self.counters[counter] = self.counters.get(counter, 0) + amount
 
 
 @dataclass(slots=True)
@@ -103,29 +101,29 @@ class QueueMetrics(BackgroundTask):
         """When the gauges of environments may be read again, by the monotonic clock."""
 
     def count_pushed(self, scope: Scope, queue_id: int, queue: str, messages: int) -> None:
-        self._tally(scope, queue_id, queue, "").add("eq", messages)
+        self._tally(scope, queue_id, queue, "").counters["eq"] += messages
 
     def count_popped(
         self, scope: Scope, queue_id: int, queue: str, group: str, wait_times_ms: list[int]
     ) -> None:
         tally = self._tally(scope, queue_id, queue, group)
-        tally.add("dq", len(wait_times_ms))
+        tally.counters["dq"] += len(wait_times_ms)
         tally.wait_times_ms.extend(wait_times_ms)
 
     def count_acked(
         self, scope: Scope, queue_id: int, queue: str, group: str, outcome: str, run_times_ms: list[int]
     ) -> None:
         tally = self._tally(scope, queue_id, queue, group)
-        tally.add(COUNTER_BY_OUTCOME[outcome], len(run_times_ms))
+        tally.counters[COUNTER_BY_OUTCOME[outcome]] += len(run_times_ms)
         tally.acked += len(run_times_ms)
         tally.run_times_ms.extend(run_times_ms)
 
     def count_expired(self, scope: Scope, queue_id: int, queue: str, group: str, messages: int) -> None:
-        self._tally(scope, queue_id, queue, group).add("ex", messages)
+        self._tally(scope, queue_id, queue, group).counters["ex"] += messages
 
     def count_dead(self, scope: Scope, queue_id: int, queue: str, group: str) -> None:
         """Count a message that was declared dead without a lease, so it has no run time."""
-        self._tally(scope, queue_id, queue, group).add("dl", 1)
+        self._tally(scope, queue_id, queue, group).counters["dl"] += 1
 
     def mark_changed(self, scope: Scope, queue_id: int, queue: str) -> None:
         """Read the queue's gauges at the next flush: they may have changed without a counted operation."""

@@ -236,7 +236,7 @@ async def test_another_process_learns_of_records_without_a_system_call(tmp_path:
 async def test_a_flag_left_by_a_killed_writer_is_corrected_by_the_next_append(tmp_path: Path) -> None:
     """The writer was killed after it had set the flag and before it wrote a record."""
     journal = Journal(tmp_path, MAX_BYTES)
-    journal._file.has_records = True
+    journal._file.flag[0] = True
     assert not await journal.append([b"a"], unless_empty=True)
     assert not journal.has_records
     await journal.close()
