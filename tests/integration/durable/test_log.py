@@ -392,3 +392,17 @@ async def test_extending_covers_every_partition_of_the_lease(queue: QueueUnderTe
     await queue.extend(delivery, 5_000)
     queue.later(4_999)
     assert (await queue.pop(2, width=2)).payloads == []
+
+
+async def test_auto_ack_counts_only_the_messages_within_the_byte_budget(queue: QueueUnderTest) -> None:
+    ids = await queue.group("g")
+    await queue.push("a", "b", "c")
+    requests = [PopRequest(new_id(), 3)]
+    await log.pop(
+        queue.database, ids.group_id, requests, lease_ms=1000, auto_ack=True, max_bytes=1, now=queue.now
+    )
+    row = await queue.database.fetchrow(
+        "SELECT sum(messages)::int, sum(completed)::int FROM tallies WHERE group_id = $1", ids.group_id
+    )
+    assert row is not None
+    assert tuple(row) == (1, 1)

@@ -13,7 +13,8 @@ CREATE OR REPLACE FUNCTION defer_acks_v1(
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now        timestamptz;
-    v_lease_ends timestamptz[];
+    v_lease_ends timestamptz[];   -- of each ack; NULL if it is refused
+    v_lane       record;          -- the queue and place of each operation
 BEGIN
     PERFORM 1 FROM partitions WHERE id = ANY (p_partition_ids) ORDER BY id FOR NO KEY UPDATE;
     PERFORM 1 FROM positions p WHERE p.partition_id = ANY (p_partition_ids) AND p.group_id = ANY (p_group_ids)
@@ -33,46 +34,36 @@ BEGIN
     LEFT JOIN positions p ON p.partition_id = g.partition_id AND p.group_id = p_group_ids[g.item]
                          AND p.lease_id = p_lease_ids[g.item] AND p.lease_expires_at > v_now;
 
-    WITH requested AS MATERIALIZED (
-        SELECT o.*, sum(o.length) OVER (ORDER BY o.n) AS hi
-        FROM unnest(p_ids, p_partition_ids, p_lengths) WITH ORDINALITY AS o (id, partition_id, length, n)
-    ), deferred AS MATERIALIZED (
-        SELECT o.id, o.partition_id, o.n, row_number() OVER (PARTITION BY o.partition_id ORDER BY o.n) AS nth,
-               array_agg(i.item ORDER BY i.item) AS items
-        FROM requested o
+    SELECT l.* INTO v_lane
+    FROM add_to_lanes_v1('ack', array(
+        SELECT CASE WHEN EXISTS (SELECT 1 FROM unnest(v_lease_ends[o.hi - o.length + 1:o.hi]) e WHERE e IS NOT NULL)
+                    THEN o.partition_id END
+        FROM (SELECT o.*, sum(o.length) OVER (ORDER BY o.n) AS hi
+              FROM unnest(p_partition_ids, p_lengths) WITH ORDINALITY AS o (partition_id, length, n)) o
+        ORDER BY o.n), p_priority, v_now) l;
+    WITH deferred AS MATERIALIZED (
+        SELECT o.id, o.partition_id, o.queue_id, o.n, array_agg(i.item ORDER BY i.item) AS items
+        FROM (SELECT o.*, sum(o.length) OVER (ORDER BY o.n) AS hi
+              FROM unnest(p_ids, p_partition_ids, p_lengths, v_lane.queue_ids) WITH ORDINALITY
+                   AS o (id, partition_id, length, queue_id, n)) o
         CROSS JOIN LATERAL generate_series(o.hi - o.length + 1, o.hi) AS i (item)
         WHERE v_lease_ends[i.item] IS NOT NULL
-        GROUP BY o.id, o.partition_id, o.n
+        GROUP BY o.id, o.partition_id, o.queue_id, o.n
     ), extended AS (
         UPDATE positions p SET
                lease_expires_at = greatest(p.lease_expires_at, v_now + p_hold_ms * interval '1 millisecond'),
                ready_at = greatest(p.lease_expires_at, v_now + p_hold_ms * interval '1 millisecond')
         FROM (SELECT DISTINCT d.partition_id, p_group_ids[i] AS group_id FROM deferred d, unnest(d.items) i) e
         WHERE p.partition_id = e.partition_id AND p.group_id = e.group_id
-    ), partition_rows AS (
-        UPDATE partitions p SET deferred_acks = p.deferred_acks + c.operations
-        FROM (SELECT d.partition_id, count(*) AS operations FROM deferred d GROUP BY d.partition_id) c
-        WHERE p.id = c.partition_id
-        RETURNING p.id, p.queue_id, p.deferred_acks - c.operations AS already_waiting
-    ), operation_rows AS (
-        INSERT INTO operations (id, kind, queue_id, partition_id, reason, priority, accepted_at, items, group_ids,
-                                lease_ids, lease_ends, transaction_ids, statuses, errors)
-        SELECT d.id, 'ack', c.queue_id, d.partition_id, p_reason, p_priority, v_now, cardinality(d.items),
-               array(SELECT p_group_ids[i] FROM unnest(d.items) i),
-               array(SELECT p_lease_ids[i] FROM unnest(d.items) i),
-               array(SELECT v_lease_ends[i] FROM unnest(d.items) i),
-               array(SELECT p_transaction_ids[i] FROM unnest(d.items) i),
-               array(SELECT p_statuses[i] FROM unnest(d.items) i), array(SELECT p_errors[i] FROM unnest(d.items) i)
-        FROM deferred d JOIN partition_rows c ON c.id = d.partition_id ORDER BY d.n
-    ), lane_rows AS (
-        INSERT INTO lanes (partition_id, kind, due_at, not_before)
-        SELECT c.id, 'ack', v_now + p_priority * interval '1 second', v_now FROM partition_rows c
-        ON CONFLICT DO NOTHING
-    ), tally_rows AS (
-        INSERT INTO operation_tallies AS y (kind, slot, accepted)
-        SELECT 'ack', tally_slot_v1(), count(*) FROM deferred HAVING count(*) > 0
-        ON CONFLICT (kind, slot) DO UPDATE SET accepted = y.accepted + excluded.accepted
     )
-    SELECT array_agg((c.already_waiting + d.nth)::int ORDER BY o.n) INTO places
-    FROM requested o LEFT JOIN deferred d ON d.n = o.n LEFT JOIN partition_rows c ON c.id = d.partition_id;
+    INSERT INTO operations (id, kind, queue_id, partition_id, reason, priority, accepted_at, items, group_ids,
+                            lease_ids, lease_ends, transaction_ids, statuses, errors)
+    SELECT d.id, 'ack', d.queue_id, d.partition_id, p_reason, p_priority, v_now, cardinality(d.items),
+           array(SELECT p_group_ids[i] FROM unnest(d.items) i),
+           array(SELECT p_lease_ids[i] FROM unnest(d.items) i),
+           array(SELECT v_lease_ends[i] FROM unnest(d.items) i),
+           array(SELECT p_transaction_ids[i] FROM unnest(d.items) i),
+           array(SELECT p_statuses[i] FROM unnest(d.items) i), array(SELECT p_errors[i] FROM unnest(d.items) i)
+    FROM deferred d ORDER BY d.n;
+    places := v_lane.places;
 END $$;

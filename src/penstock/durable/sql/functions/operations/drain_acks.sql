@@ -11,36 +11,22 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_now           timestamptz;
-    v_ids           uuid[];
-    v_partition_ids bigint[];
-    v_lengths       int[];
-    v_lanes         bigint[];
-    v_counts        int[];
+    v_operations    record;
     v_items         record;
     v_outcomes      text[];
     v_acked         jsonb;
 BEGIN
-    PERFORM 1 FROM partitions WHERE id = ANY (p_lanes) ORDER BY id FOR NO KEY UPDATE;
-    SELECT array_agg(o.id ORDER BY o.partition_id, o.sequence),
-           array_agg(o.partition_id ORDER BY o.partition_id, o.sequence),
-           array_agg(o.items ORDER BY o.partition_id, o.sequence)
-    INTO v_ids, v_partition_ids, v_lengths
-    FROM next_operations_v1('ack', p_lanes, p_operations) o;
-    IF v_ids IS NULL THEN
-        -- The queues were deleted.
-        PERFORM remove_from_lanes_v1('ack', p_lanes, array_fill(0, ARRAY[cardinality(p_lanes)]));
+    SELECT * INTO v_operations FROM lock_next_operations_v1('ack', p_lanes, p_operations);
+    IF v_operations.ids IS NULL THEN
         RETURN;
     END IF;
-    SELECT array_agg(k.partition_id ORDER BY k.partition_id), array_agg(k.operations ORDER BY k.partition_id)
-    INTO v_lanes, v_counts
-    FROM (SELECT u AS partition_id, count(*)::int AS operations FROM unnest(v_partition_ids) u GROUP BY u) k;
     SELECT array_agg(o.partition_id ORDER BY w.n, k.i) AS partition_ids,
            array_agg(k.group_id ORDER BY w.n, k.i) AS group_ids,
            array_agg(k.lease_id ORDER BY w.n, k.i) AS lease_ids, array_agg(k.lease_end ORDER BY w.n, k.i) AS lease_ends,
            array_agg(k.transaction_id ORDER BY w.n, k.i) AS transaction_ids,
            array_agg(k.status ORDER BY w.n, k.i) AS statuses, array_agg(k.error ORDER BY w.n, k.i) AS errors
     INTO v_items
-    FROM unnest(v_ids) WITH ORDINALITY AS w (id, n)
+    FROM unnest(v_operations.ids) WITH ORDINALITY AS w (id, n)
     JOIN operations o ON o.id = w.id
     CROSS JOIN LATERAL unnest(o.group_ids, o.lease_ids, o.lease_ends, o.transaction_ids, o.statuses, o.errors)
                WITH ORDINALITY AS k (group_id, lease_id, lease_end, transaction_id, status, error, i);
@@ -59,20 +45,19 @@ BEGIN
                AS k (partition_id, group_id, lease_id, lease_end) GROUP BY 1, 2, 3) l
     WHERE p.partition_id = l.partition_id AND p.group_id = l.group_id AND p.lease_id = l.lease_id
       AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.partition_id = l.partition_id AND o.kind = 'ack'
-                      AND o.status = 'pending' AND o.lease_ids @> ARRAY[l.lease_id] AND o.id <> ALL (v_ids));
+                      AND o.status = 'pending' AND o.lease_ids @> ARRAY[l.lease_id] AND o.id <> ALL (v_operations.ids));
 
     WITH completed_operations AS (
         SELECT w.id, w.length, sum(w.length) OVER (ORDER BY w.n) AS hi
-        FROM unnest(v_ids, v_lengths) WITH ORDINALITY AS w (id, length, n)
+        FROM unnest(v_operations.ids, v_operations.lengths) WITH ORDINALITY AS w (id, length, n)
     )
     UPDATE operations o SET status = 'completed', finished_at = clock_timestamp(), error = NULL,
            result = jsonb_build_object('outcomes', to_jsonb(v_outcomes[w.hi - w.length + 1:w.hi]))
     FROM completed_operations w WHERE o.id = w.id;
-    PERFORM remove_from_lanes_v1('ack', array_agg(l), array_agg(coalesce(v_counts[array_position(v_lanes, l)], 0)))
-    FROM unnest(p_lanes) l;
+    PERFORM remove_from_lanes_v1('ack', p_lanes, v_operations.counts);
 
     RETURN QUERY
-    SELECT CASE WHEN row_number() OVER () = 1 THEN cardinality(v_ids) ELSE 0 END,
+    SELECT CASE WHEN row_number() OVER () = 1 THEN cardinality(v_operations.ids) ELSE 0 END,
            e.organization, e.project, e.name, a.queue_id, a.queue, v_items.partition_ids[a.items[1]], a.group_name,
            a.outcome, cardinality(a.items), array_fill(coalesce(a.run_ms, 0), ARRAY[cardinality(a.items)])
     FROM jsonb_to_recordset(v_acked)
