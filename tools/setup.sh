@@ -20,7 +20,8 @@ if [ ! -x $venv/bin/python ]; then
 fi
 echo "Setup: installing the packages of $requirements (about 0.8 GB the first time, cached afterwards)"
 $venv/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.7 || true
-uv="$venv/bin/uv pip install --python $venv/bin/python"
+# Without compiled bytecode, every start of a broker process compiles all its packages again where they cannot be written.
+uv="$venv/bin/uv pip install --compile-bytecode --python $venv/bin/python"
 if [ -x $venv/bin/uv ] && $uv -r "$requirements"; then :; else
   echo "Setup: uv failed, using pip"
   $venv/bin/python -m pip install --disable-pip-version-check -r "$requirements"

@@ -1,25 +1,23 @@
-"""Run the application on a port until it is stopped."""
+"""Run broker processes on a port until they are stopped: `python -m penstock.api.server`.
+
+This module imports no application code. A worker process imports it before it can report to the process
+that supervises it, and the supervisor itself needs nothing else.
+"""
 
 from __future__ import annotations
 
-import gc
-import logging
 import os
+import sys
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 
-from penstock.api.app import create_app
-from penstock.api.http.fast_protocol import FastHttpProtocol
 from penstock.broker.self_metrics.worker_slot import clear_stale_slots
 from penstock.config import Settings, as_environment, load_settings
-
-GC_THRESHOLD = 20_000
-"""Run the cyclic garbage collector after so many more allocations than deallocations."""
+from penstock.errors import PenstockError
 
 SERVER_OPTIONS: dict[str, Any] = {
-    "http": FastHttpProtocol,
+    "http": "penstock.api.http.fast_protocol:FastHttpProtocol",
     "ws": "none",
     "access_log": False,
     "proxy_headers": False,
@@ -29,6 +27,10 @@ SERVER_OPTIONS: dict[str, Any] = {
     "timeout_graceful_shutdown": 10,
 }
 """Options of uvicorn for connections and headers."""
+
+WORKER_REPORT_TIMEOUT_S = 60
+"""The supervisor replaces a worker that does not report for so long. On a busy machine, the start of Python
+alone may take many seconds, and a worker that is replaced has to start again."""
 
 
 def serve(settings: Settings) -> None:
@@ -40,25 +42,25 @@ def serve(settings: Settings) -> None:
     os.environ.update(as_environment(settings))
     clear_stale_slots(settings)
     uvicorn.run(
-        "penstock.api.server:create_app_from_environment",
+        "penstock.api.app:create_app_from_environment",
         factory=True,
         host=settings.host,
         port=settings.port,
         workers=settings.workers,
         log_level=settings.log_level,
+        timeout_worker_healthcheck=WORKER_REPORT_TIMEOUT_S,
         **SERVER_OPTIONS,
     )
 
 
-def create_app_from_environment() -> FastAPI:
-    """The application of one worker process, with the settings of its environment."""
-    settings = load_settings()
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    app = create_app(settings)
-    # The objects created so far stay, and requests create next to no reference cycles: collect rarely.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)
-    return app
+def main() -> None:
+    """Serve with the settings of the environment. A PenstockError prints one line and sets the exit code."""
+    try:
+        serve(load_settings())
+    except PenstockError as error:
+        print(error.detail, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

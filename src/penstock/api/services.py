@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from penstock.api.exporter.process_samples import process_samples
 from penstock.api.exporter.worker_aggregate import WorkerAggregate
+from penstock.api.warehouse_access import WarehouseAccess
 from penstock.broker.broker import Broker, OverloadSettings
 from penstock.broker.dead_letters.job_runner import DeadLetterJobRunner
 from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
@@ -32,8 +33,6 @@ from penstock.config import Settings
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.streams.emitter import Emitter
-from penstock.warehouse.clickhouse_client import Warehouse, connect
-from penstock.warehouse.series.points import SeriesReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,7 @@ class Services:
     queue_metrics: QueueMetrics
     emitter: Emitter
     redis: redis.asyncio.Redis
-    warehouse: Warehouse
-    series_reader: SeriesReader
+    warehouse: WarehouseAccess
     run_queues: RunQueues
     queue_names: QueueNameRegistry
     worker_metrics: WorkerMetrics
@@ -96,8 +94,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         events=WorkerEvents(emitter, identity),
     )
     redis_client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
-    warehouse = connect(settings.clickhouse_url)
-    series_reader = SeriesReader(warehouse)
+    warehouse = WarehouseAccess(settings.clickhouse_url)
     emitter.start()
     await queue_metrics.start()
     await broker.start()
@@ -119,7 +116,6 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         emitter,
         redis_client,
         warehouse,
-        series_reader,
         run_queues,
         queue_names,
         worker_metrics,
@@ -148,7 +144,6 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         slot.release()
         await emitter.stop(timeout_s=2)
         await redis_client.aclose()
-        series_reader.close()
         warehouse.close()
         await database.close()
 

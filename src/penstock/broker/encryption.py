@@ -11,11 +11,12 @@ import base64
 import binascii
 import os
 from dataclasses import dataclass
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, PenstockError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 ENCRYPTED_MARK = 1
 NONCE_BYTES = 12
@@ -51,6 +52,11 @@ class PayloadCipher:
                 "PENSTOCK_ENCRYPTION_KEYS uses a key id twice. Give every base64 key its own id."
             )
         self._current_key_id = next(iter(self._keys), None)
+        self._decryption_errors: tuple[type[Exception], ...] = (ValueError,)
+        if parsed:
+            from cryptography.exceptions import InvalidTag
+
+            self._decryption_errors = (InvalidTag, ValueError)
 
     @property
     def can_encrypt(self) -> bool:
@@ -81,7 +87,7 @@ class PayloadCipher:
         nonce = stored[head_end : head_end + NONCE_BYTES]
         try:
             return key.decrypt(nonce, stored[head_end + NONCE_BYTES :], stored[:head_end])
-        except (InvalidTag, ValueError):
+        except self._decryption_errors:
             raise KeyMissing(
                 f"Key {key_id!r} does not decrypt a payload that names it: the key or the payload has "
                 "changed. Check PENSTOCK_ENCRYPTION_KEYS."
@@ -106,4 +112,7 @@ def _parse_key(entry: str) -> tuple[str, AESGCM]:
             "PENSTOCK_ENCRYPTION_KEYS must be id:key[,id:key…] with keys of 32 bytes in base64. Create a key "
             "with: python3 -c 'import os,base64; print(base64.b64encode(os.urandom(32)).decode())'"
         )
+    # Most brokers have no keys and do without the 7 MB that the library takes.
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     return key_id, AESGCM(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from penstock.cli.options import AsJson
 from penstock.cli.pipeline_commands import pipeline
 from penstock.cli.queue_commands import queues
 from penstock.cli.report_commands import report
-from penstock.config import load_settings
+from penstock.config import as_environment, load_settings
 from penstock.errors import PenstockError
 
 app = typer.Typer(
@@ -124,11 +125,14 @@ def serve(
     ] = None,
 ) -> None:
     """Run only the broker, with the servers that the settings name."""
-    from penstock.api import server
     from penstock.embedded.supervision.platform import resolve_server_urls
 
     settings = resolve_server_urls(load_settings(), "postgres_url", "redis_url", "clickhouse_url")
-    server.serve(settings.model_copy(update={"workers": workers}) if workers else settings)
+    if workers:
+        settings = settings.model_copy(update={"workers": workers})
+    # The broker replaces this process, so that it does not keep the modules of the command line in memory.
+    command = [sys.executable, "-m", "penstock.api.server"]
+    os.execve(sys.executable, command, {**os.environ, **as_environment(settings)})
 
 
 @app.command()

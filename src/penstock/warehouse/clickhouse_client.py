@@ -13,10 +13,11 @@ from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError,
 from urllib3.exceptions import HTTPError
 
 from penstock.errors import PenstockError, WarehouseUnavailable
-from penstock.warehouse.series.native_format import Column, parse_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.warehouse.series.native_format import Column
 
 ResultRow = dict[str, Any]
 """One row of a result, by column name."""
@@ -69,6 +70,9 @@ class Warehouse:
 
     def query_columns(self, sql: str, parameters: Mapping[str, object] | None = None) -> dict[str, Column]:
         """Return numeric columns by name, for large results; see `native_format.parse_columns`."""
+        # numpy takes 12 MB, and a broker that only checks whether ClickHouse answers does not need it.
+        from penstock.warehouse.series.native_format import parse_columns
+
         try:
             return parse_columns(self._connect().raw_query(sql, dict(parameters or {}), fmt="Native"))
         except (ClickHouseError, HTTPError, OSError) as error:

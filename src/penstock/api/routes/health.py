@@ -82,7 +82,7 @@ async def _check_redis(services: Services) -> str:
 
 
 async def _check_clickhouse(services: Services) -> str:
-    await asyncio.to_thread(services.warehouse.query, "SELECT 1")
+    await asyncio.to_thread(services.warehouse.ping)
     return "answering"
 
 

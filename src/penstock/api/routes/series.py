@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query
@@ -26,16 +26,11 @@ from penstock.errors import (
 )
 from penstock.model import DEFAULT_SCOPE
 from penstock.streams.watermark import read_watermark
-from penstock.warehouse.series.entries import FIELDS
-from penstock.warehouse.series.metric_series import metric_series
-from penstock.warehouse.series.queue_series import (
-    SeriesResponse,
-    environment_is_known,
-    environment_series,
-    queue_is_known,
-    queue_series,
-)
+from penstock.warehouse.series.series_fields import FIELDS
 from penstock.warehouse.series.window import SeriesRequest
+
+if TYPE_CHECKING:
+    from penstock.warehouse.series.queue_series import SeriesResponse
 
 router = APIRouter(prefix="/api/v1", tags=["metrics"], dependencies=[Depends(refuse_unknown_parameters)])
 logger = logging.getLogger(__name__)
@@ -88,7 +83,7 @@ async def queue_metrics(
             group=group,
         )
     return await _encode_in_thread(
-        lambda: queue_series(services.series_reader, DEFAULT_SCOPE, queue, group=group, **series_request)
+        lambda: services.warehouse.series().queue(DEFAULT_SCOPE, queue, group, **series_request)
     )
 
 
@@ -107,15 +102,13 @@ async def environment_metrics(
     scope = DEFAULT_SCOPE._replace(environment=environment)
     series_request = await _build_request(services, period, start, end, resolution, fields)
     if not await services.broker.store.catalog.has_queues(scope) and not await _exists_in_warehouse(
-        lambda: environment_is_known(services.warehouse, scope)
+        lambda: services.warehouse.series().knows_environment(scope)
     ):
         raise UnknownEnvironment(
             f"Environment {environment!r} does not exist. The first push to a queue in it creates it.",
             environment=environment,
         )
-    return await _encode_in_thread(
-        lambda: environment_series(services.series_reader, scope, **series_request)
-    )
+    return await _encode_in_thread(lambda: services.warehouse.series().environment(scope, **series_request))
 
 
 @router.get("/workers/{hostname}/{worker}/metrics")
@@ -132,9 +125,7 @@ async def worker_metrics(
     services = get_services(request)
     series_request = await _build_request(services, period, start, end, resolution, None, WORKER)
     labels = {"hostname": hostname, "worker": str(worker)}
-    return await _encode_in_thread(
-        lambda: metric_series(services.series_reader, WORKER, labels, **series_request)
-    )
+    return await _encode_in_thread(lambda: services.warehouse.series().worker(labels, **series_request))
 
 
 async def _queue_exists(services: Services, queue: str) -> bool:
@@ -143,14 +134,16 @@ async def _queue_exists(services: Services, queue: str) -> bool:
         return True
     if await services.broker.store.catalog.has_queue(DEFAULT_SCOPE, queue):
         return True
-    return await _exists_in_warehouse(lambda: queue_is_known(services.warehouse, DEFAULT_SCOPE, queue))
+    return await _exists_in_warehouse(lambda: services.warehouse.series().knows_queue(DEFAULT_SCOPE, queue))
 
 
 async def _group_exists(services: Services, queue: str, group: str) -> bool:
     """Return whether the queue has the consumer group, or had it while it was measured."""
     if await services.broker.store.consumer_groups.find_subscriptions(DEFAULT_SCOPE, group, queue):
         return True
-    return await _exists_in_warehouse(lambda: queue_is_known(services.warehouse, DEFAULT_SCOPE, queue, group))
+    return await _exists_in_warehouse(
+        lambda: services.warehouse.series().knows_queue(DEFAULT_SCOPE, queue, group)
+    )
 
 
 async def _run_queue_exists(services: Services, queue: str) -> bool:

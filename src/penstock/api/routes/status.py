@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -25,7 +25,9 @@ from penstock.api.schemas.time_window import parse_window
 from penstock.api.services import get_services
 from penstock.clock import iso
 from penstock.model import DEFAULT_SCOPE
-from penstock.warehouse.series.queue_series import SeriesResponse, queue_series
+
+if TYPE_CHECKING:
+    from penstock.warehouse.series.queue_series import SeriesResponse
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
 
@@ -164,14 +166,14 @@ async def _read_series(
     if not await services.broker.store.catalog.has_queue(DEFAULT_SCOPE, queue):
         raise unknown_queue(queue)
     return await asyncio.to_thread(
-        queue_series,
-        services.series_reader,
-        DEFAULT_SCOPE,
-        queue,
-        period=None if start else "1h",
-        start=start,
-        end=end,
-        resolution=RESOLUTIONS[interval] if interval else None,
+        lambda: services.warehouse.series().queue(
+            DEFAULT_SCOPE,
+            queue,
+            period=None if start else "1h",
+            start=start,
+            end=end,
+            resolution=RESOLUTIONS[interval] if interval else None,
+        )
     )
 
 

@@ -55,7 +55,7 @@ class BrokerService(PenstockService):
         return f"http://{connect_host(self.settings.host)}:{self.settings.port}"
 
     def module_arguments(self) -> tuple[str, ...]:
-        return ("penstock.cli.main", "serve")
+        return ("penstock.api.server",)
 
     def probe(self) -> Health:
         """GET /health. Any JSON response counts: a 503 means that another component is down."""

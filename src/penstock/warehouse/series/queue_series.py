@@ -19,9 +19,10 @@ from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import tier_table
 from penstock.warehouse.series.carry_forward import carry_forward
 from penstock.warehouse.series.completeness import Completeness, CompletenessResponse, read_completeness
-from penstock.warehouse.series.entries import SeriesEntry, build_entries, required_columns, select_fields
+from penstock.warehouse.series.entries import SeriesEntry, build_entries
 from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.series.readings import Selection
+from penstock.warehouse.series.series_fields import required_columns, select_fields
 from penstock.warehouse.series.window import SeriesRequest, SeriesWindow, resolve_window
 from penstock.warehouse.tiers import HOUR
 

@@ -22,7 +22,7 @@ from penstock.embedded.servers.ports import any_free_port
 from penstock.streams.positions import Position, write_positions
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
-from penstock.warehouse.series.entries import FIELDS
+from penstock.warehouse.series.series_fields import FIELDS
 from tests.integration.api.calls import assert_problem, get, push
 from tests.integration.warehouse.landing_rows import insert_rows, landing_row
 

@@ -1,0 +1,117 @@
+"""Broker processes as they run in production: `penstock serve` with real servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from penstock.embedded.servers.ports import any_free_port
+from tests.waiting import wait_until
+
+START_TIMEOUT_S = 120
+BUSY_PROCESSES = 4
+SLOW_START = """
+import sys, time
+if any("multiprocessing" in argument for argument in sys.orig_argv):
+    time.sleep(8)
+"""
+"""A `sitecustomize` that delays worker processes before they run any code of their own."""
+
+
+@pytest.fixture
+def environment(database_url: str, redis_url: str, clickhouse_url: str, tmp_path: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PENSTOCK_POSTGRES_URL": database_url,
+        "PENSTOCK_REDIS_URL": redis_url,
+        "PENSTOCK_CLICKHOUSE_URL": clickhouse_url,
+        "PENSTOCK_HOME": str(tmp_path / "home"),
+        "PENSTOCK_PORT": str(any_free_port()),
+    }
+
+
+@contextmanager
+def serve(environment: dict[str, str], output: Path) -> Iterator[psutil.Process]:
+    """Run `penstock serve` until the end of the block, and check that SIGTERM stops it."""
+    with output.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.cli.main", "serve"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    assert process.returncode in (0, -signal.SIGTERM), output.read_text()
+
+
+@contextmanager
+def busy_machine() -> Iterator[None]:
+    """Keep the processors busy until the end of the block."""
+    command = [sys.executable, "-c", "while True: pass"]
+    hogs = [subprocess.Popen(command) for _ in range(BUSY_PROCESSES)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+def wait_for_workers(output: Path, count: int) -> None:
+    """Wait until so many workers have started, and check that none was replaced before that."""
+
+    def have_started() -> bool:
+        text = output.read_text()
+        assert "died" not in text, text
+        return text.count("Application startup complete") == count
+
+    wait_until(have_started, START_TIMEOUT_S, f"{count} workers start")
+
+
+def test_two_workers_start_on_a_busy_machine(environment: dict[str, str], tmp_path: Path) -> None:
+    output = tmp_path / "serve.log"
+    with busy_machine(), serve({**environment, "PENSTOCK_WORKERS": "2"}, output):
+        wait_for_workers(output, 2)
+
+
+def test_a_worker_that_starts_slowly_is_not_replaced(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW_START)
+    path = os.pathsep.join([str(tmp_path), environment.get("PYTHONPATH", "")])
+    output = tmp_path / "serve.log"
+    with serve({**environment, "PENSTOCK_WORKERS": "2", "PYTHONPATH": path}, output):
+        wait_for_workers(output, 2)
+
+
+def test_a_broker_that_serves_no_series_does_not_load_numpy(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    url = f"http://127.0.0.1:{environment['PENSTOCK_PORT']}"
+    with serve(environment, tmp_path / "serve.log") as broker:
+        wait_for_workers(tmp_path / "serve.log", 1)
+        with httpx.Client(base_url=url, timeout=30) as client:
+            item = {"queue": "orders", "payload": 1}
+            assert client.post("/api/v1/push", json={"items": [item]}).status_code == 201
+            assert client.get("/api/v1/pop/queue/orders").status_code == 200
+            assert client.get("/health").json()["parts"]["clickhouse"]["status"] == "up"
+            assert client.get("/metrics").status_code == 200
+            assert not loads_numpy(broker)
+            client.get("/api/v1/queues/orders/metrics")
+            assert loads_numpy(broker), "the check finds numpy once it is loaded"
+
+
+def loads_numpy(process: psutil.Process) -> bool:
+    return any("numpy" in mapping.path for mapping in process.memory_maps())
