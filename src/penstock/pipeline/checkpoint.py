@@ -28,6 +28,7 @@ from penstock.config import Settings
 from penstock.definitions import MetricDefinition
 from penstock.errors import PenstockError
 from penstock.ids import new_id
+from penstock.private_directories import make_private
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema_migrations import MIGRATIONS_TABLE
 
@@ -84,7 +85,7 @@ class CheckpointLock:
 
     def __init__(self, checkpoint: Path) -> None:
         """Take the lock. Raises CheckpointInUse with the process that holds it."""
-        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        make_private(checkpoint.parent)
         # The lock file is outside the directory, because a reset moves the directory.
         self._file = checkpoint.with_name(f"{checkpoint.name}.lock").open("a+")
         try:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from penstock.errors import ComponentFailed
 from penstock.pipeline.source.redis_streams import StreamsSource
 from penstock.pipeline.worker_launcher import write_launcher
+from penstock.private_directories import create_private_directory
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def build_session(master: str, scratch: Path, name: str = "penstock", *, ui_port
     """
     _require_java()
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    scratch.mkdir(parents=True, exist_ok=True)
+    create_private_directory(scratch)
     master = master or LOCAL_MASTER
     is_local = master.startswith("local")
     if is_local:

@@ -30,6 +30,7 @@ from penstock.broker.journal.record_format import (
 )
 from penstock.errors import JournalFailed
 from penstock.ids import new_id
+from penstock.private_directories import create_private_directory
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class JournalFile:
         self.path = directory / FILE_NAME
         self.checked: Extent | None = None
         """How far the file was intact at the last check; that part is not checked again."""
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        create_private_directory(directory)
         _sync_directory(directory.parent)
         self._size_fd = self._open()
         self.flag = _map_flag(directory / FLAG_NAME)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from penstock.config import Settings
+from penstock.private_directories import create_private_directory
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class WorkerSlot:
     def claim(self) -> None:
         """Take the lowest free number."""
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            create_private_directory(self._directory)
             for number in range(MAX_SLOTS):
                 lock = _try_lock(self._directory / f"{number}.lock")
                 if lock is not None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from penstock.embedded.supervision.failures import explain_os_error
 from penstock.errors import ComponentFailed
+from penstock.private_directories import create_home
 
 PASSWORD_FILE = "password"
 ENCRYPTION_KEY_FILE = "encryption-key"
@@ -46,7 +47,7 @@ def _read_or_create(path: Path, new_secret: str) -> str:
 
 def _create(path: Path, text: str) -> None:
     """Write the file atomically. The first of several concurrent writers wins, and all read its secret."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    create_home(path.parent)
     new_file = path.with_suffix(f".{secrets.token_hex(4)}")
     with os.fdopen(os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

@@ -43,6 +43,7 @@ from penstock.embedded.supervision.watcher import (
     RestartPolicy,
 )
 from penstock.errors import ComponentFailed
+from penstock.private_directories import create_home, make_private
 
 TICK_INTERVAL_S = 0.05
 STATE_WRITE_INTERVAL_S = 1.0
@@ -56,22 +57,14 @@ class AlreadyRunning(ComponentFailed):
     code = "already_running"
 
 
-def create_home(home: Path) -> None:
-    """Create the home and its private directories. PostgreSQL's user can pass through the home itself."""
-    if not home.exists():
-        home.mkdir(parents=True)
-        if os.geteuid() == 0:
-            home.chmod(0o755)
-    for directory in (home / "run", home / "logs"):
-        directory.mkdir(mode=0o700, exist_ok=True)
-
-
 class HomeLock:
     """An exclusive lock on a home, held until closed or until the process ends in any way."""
 
     def __init__(self, home: Path) -> None:
         try:
             create_home(home)
+            for directory in (home / "run", home / "logs"):
+                make_private(directory)
             self._file: IO[str] = (home / "run" / "lock").open("a")
         except OSError as error:
             raise ComponentFailed(explain_os_error("prepare PENSTOCK_HOME", error, home)) from error

@@ -253,7 +253,9 @@ async def test_a_client_that_disconnects_while_it_waits_holds_no_lease(server: R
     connection.writer.close()
     await wait_until_async(is_cancelled, 10, "the pop is gone")
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
-        pushed = await client.post("/api/v1/push", content=push_body("left", 5))
+        pushed = await client.post(
+            "/api/v1/push", content=push_body("left", 5), headers={"Content-Type": "application/json"}
+        )
         assert pushed.status_code == 201
         popped = await client.get("/api/v1/pop/queue/left")
         assert popped.json()["messages"][0]["data"] == 5
