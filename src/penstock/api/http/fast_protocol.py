@@ -307,7 +307,7 @@ class FastHttpProtocol(StrictHttpProtocol):
                 self._check_caller()
             else:
                 return None
-            self._origin_check.check(method, self.url, self.headers)
+            self._origin_check.check(method, self.url, self._header_fields)
         except PenstockError:
             return None  # the application reports the error
         return handler if handler is not None and self._is_plain(method == b"POST") else None
@@ -324,12 +324,9 @@ class FastHttpProtocol(StrictHttpProtocol):
     def _is_plain(self, has_body: bool) -> bool:
         if self.expect_100_continue or self.parser.get_http_version() != "1.1":
             return False
-        length = 0
-        for name, value in self.headers:
-            if name == b"content-length":
-                length = int(value)
-            elif name in (b"transfer-encoding", b"upgrade"):
-                return False
+        if b"transfer-encoding" in self._header_fields:
+            return False
+        length = int(self._header_fields.get(b"content-length", b"0"))
         max_length = self.services.settings.max_body_bytes if has_body else 0
         return length <= max_length and self.parser.should_keep_alive()
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.api import problems
-from penstock.api.http.request_limits import Header
 from penstock.config import PREFIX, Settings
 from penstock.errors import ConfigError, CrossOrigin, PenstockError, UnknownHost, UnsupportedMediaType
 
@@ -51,9 +50,8 @@ class OriginCheck:
         self._names = frozenset(name for name in names if not name.startswith("*"))
         self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
 
-    def check(self, method: bytes, path: bytes, headers: Sequence[Header]) -> None:
+    def check(self, method: bytes, path: bytes, fields: Mapping[bytes, bytes]) -> None:
         """Raise UnknownHost, CrossOrigin or UnsupportedMediaType unless the request may be served."""
-        fields = dict(headers)
         host = fields.get(b"host")
         if host is not None:  # HTTP/1.0, which no browser speaks, does not require it
             self._check_host(host)
@@ -135,7 +133,7 @@ class OriginCheckMiddleware:
         if scope["type"] == "http":
             try:
                 path = scope["path"].encode(errors="surrogateescape")
-                self._origin_check.check(scope["method"].encode(), path, scope["headers"])
+                self._origin_check.check(scope["method"].encode(), path, dict(scope["headers"]))
             except PenstockError as error:
                 await problems.from_penstock_error(error)(scope, receive, send)
                 return

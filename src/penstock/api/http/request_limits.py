@@ -35,10 +35,11 @@ class RequestLimits:
     """Time to read what the client still sends after an error; closing at once could lose the response."""
 
 
-def check_size(limits: RequestLimits, url: bytes, headers: list[Header]) -> None:
-    """Raise HeadTooLarge if the head exceeds the limits."""
-    size = len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
-    if size > limits.head_bytes or len(headers) > limits.headers:
+def check_size(limits: RequestLimits, received_bytes: int, url: bytes, headers: list[Header]) -> None:
+    """Raise HeadTooLarge if the head exceeds the limits. It is among the bytes received."""
+    if received_bytes > limits.head_bytes:
+        received_bytes = len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
+    if received_bytes > limits.head_bytes or len(headers) > limits.headers:
         raise head_too_large(limits)
 
 
@@ -49,8 +50,8 @@ def head_too_large(limits: RequestLimits) -> HeadTooLarge:
     )
 
 
-def check_head(version: str, url: bytes, headers: list[Header]) -> None:
-    """Raise MalformedRequest if the head is ambiguous or not HTTP/1.1.
+def check_head(version: str, url: bytes, headers: list[Header]) -> dict[bytes, bytes]:
+    """Return the headers by name. Raise MalformedRequest if the head is ambiguous or not HTTP/1.1.
 
     A proxy in front of the broker could see other requests in the same bytes if this were accepted.
     """
@@ -70,6 +71,7 @@ def check_head(version: str, url: bytes, headers: list[Header]) -> None:
             raise MalformedRequest("The only supported Transfer-Encoding is chunked, in HTTP/1.1.")
     if b"%" in url:
         _refuse_undecodable(url)
+    return fields
 
 
 def _refuse_duplicates(headers: list[Header]) -> None:

@@ -43,6 +43,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
     """The number of requests the parser has completed."""
     _body_events = 0
     """The number of pieces of bodies that the parser has found."""
+    _header_fields: dict[bytes, bytes]
+    """The headers of the current request by name."""
+    _chunk_bytes = 0
+    """The size of the chunk of data that is being parsed."""
     _unfinished_bytes = 0
     """Received bytes of a head, a chunk extension or trailers whose end has not arrived."""
     _discarded_bytes = 0
@@ -56,12 +60,15 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._slow_request.stop()
+        del self._slow_request  # its callbacks refer to this object
         super().connection_lost(exc)
+        HttpToolsProtocol._unset_keepalive_if_required(self)
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
         self._unset_keepalive_if_required()
+        self._chunk_bytes = len(data)
         completed_before, events_before = self._messages_completed, self._body_events
         try:
             self._parse(data)
@@ -111,16 +118,20 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._unfinished_bytes = self._discarded_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # trailers are ignored: the application must not see them among the headers
-            super().on_header(name, value)
+        if not self._in_head:
+            return  # trailers are ignored: the application must not see them among the headers
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        check_size(self.limits, self.url, self.headers)
+        check_size(self.limits, self._unfinished_bytes + self._chunk_bytes, self.url, self.headers)
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 raise MalformedRequest("The broker is not a proxy. Send another method than CONNECT.")
             return  # `_parse` parses the request again
-        check_head(self.parser.get_http_version(), self.url, self.headers)
+        self._header_fields = check_head(self.parser.get_http_version(), self.url, self.headers)
         self.start_request()
         self._in_head = False
 
