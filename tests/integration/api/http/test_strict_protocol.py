@@ -299,3 +299,20 @@ async def test_a_connection_is_usable_after_a_body_that_was_too_large(settings: 
         connection.send(post("/api/v1/push", b"x" * 100_000))
         assert (await connection.read_response())[0] == 413
         await assert_usable(connection)
+
+
+async def test_a_pop_of_an_invalid_name_creates_nothing(server: RunningServer) -> None:
+    long_name = "x" * 256
+    for path in (
+        *("/queue/%00", "/queue/a%0Ab", "/queue/a%2Fb", "/queue/%7F", "/queue/%ff", "/queue/%ED%A0%80"),
+        *(f"/queue/{long_name}", f"/queue/q?consumerGroup={long_name}", "/queue/q?consumerGroup=a%2Fb"),
+        *("/queue/q?consumerGroup=%00", "/queue/q?consumerGroup=%ff", f"/queue/q/partition/{long_name}"),
+        *("/queue/q/partition/%00", "/queue/", "?namespace="),
+    ):
+        connection = await RawConnection.open(server)
+        connection.send(get(f"/api/v1/pop{path}"))
+        assert (await connection.read_response())[0] in (400, 404, 422), path
+    connection = await RawConnection.open(server)
+    connection.send(get("/api/v1/resources/queues"), get("/api/v1/consumer-groups"))
+    assert (await connection.read_response())[2]["total"] == 0
+    assert (await connection.read_response())[2] == []
