@@ -109,10 +109,10 @@ class BurstBenchmark:
         requests = [_push(queue, f"p{number}") for number in range(pushes)]
         responses = await self._send(requests, callers=CALLERS)
         return BurstResult(
-            "push to new partitions",
-            pushes,
+            f"push to {pushes:,} new partitions",
+            CALLERS,
             self._distance,
-            f"{CALLERS} callers",
+            "no traffic",
             responses.deferred,
             responses.refused,
             round(responses.slowest_s * 1000, 1),

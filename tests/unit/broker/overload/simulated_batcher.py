@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 
 from penstock.batching import BatchStats
 
@@ -19,13 +20,14 @@ class SimulatedBatcher:
         self.stats = BatchStats()
         self.waits_s: list[float] = []
         """How long each request waited until its batch started, in the order of their arrival."""
-        self._arrived_at: deque[float] = deque()
-        self._running: list[tuple[float, float, int]] = []
-        """Start, end and number of requests of each batch in flight."""
+        self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
+        """When each pending request arrived, and what to call when it is executed."""
+        self._running: list[tuple[float, float, list[Callable[[], None]]]] = []
+        """Start and end of each batch in flight, and what to call then."""
 
     @property
     def pending(self) -> int:
-        return len(self._arrived_at)
+        return len(self._waiting)
 
     @property
     def in_flight(self) -> int:
@@ -41,9 +43,9 @@ class SimulatedBatcher:
 
     async def drain(self) -> None: ...
 
-    def arrive(self) -> None:
+    def arrive(self, on_executed: Callable[[], None] = lambda: None) -> None:
         """Add a request."""
-        self._arrived_at.append(self.now)
+        self._waiting.append((self.now, on_executed))
         self._start_batches()
 
     def advance(self, seconds: float) -> None:
@@ -53,17 +55,20 @@ class SimulatedBatcher:
             self.now = end
             for batch in [batch for batch in self._running if batch[1] <= end]:
                 self._running.remove(batch)
-                self.stats.add(batch[2], batch[2], end - batch[0])
+                self.stats.add(len(batch[2]), len(batch[2]), end - batch[0])
+                for on_executed in batch[2]:
+                    on_executed()
             self._start_batches()
         self.now = until
 
     def stall(self) -> None:
         """Let the batches in flight, and those that start from now on, never end."""
         self.service_s = math.inf
-        self._running = [(started, math.inf, count) for started, _, count in self._running]
+        self._running = [(started, math.inf, callbacks) for started, _, callbacks in self._running]
 
     def _start_batches(self) -> None:
-        while self._arrived_at and self.in_flight < self.max_in_flight:
-            batch = [self._arrived_at.popleft() for _ in range(min(self.pending, self.max_items))]
-            self.waits_s += [self.now - arrived_at for arrived_at in batch]
-            self._running.append((self.now, self.now + self.service_s, len(batch)))
+        while self._waiting and self.in_flight < self.max_in_flight:
+            batch = [self._waiting.popleft() for _ in range(min(self.pending, self.max_items))]
+            self.waits_s += [self.now - arrived_at for arrived_at, _ in batch]
+            end = self.now + self.service_s
+            self._running.append((self.now, end, [on_executed for _, on_executed in batch]))
