@@ -7,7 +7,10 @@ reads it and imports none of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from penstock.errors import ConfigError
 
 STREAM_PREFIX = "penstock:metrics"
 
@@ -211,3 +214,14 @@ WORKER = MetricDefinition(
 )
 
 DEFINITIONS: tuple[MetricDefinition, ...] = (QUEUE, WORKER)
+
+
+def select_metrics(
+    name: str | None, definitions: Sequence[MetricDefinition] = DEFINITIONS
+) -> list[MetricDefinition]:
+    """Return the metric with the name, or all metrics. Raises ConfigError with the known names."""
+    selected = [definition for definition in definitions if name in (None, definition.name)]
+    if not selected:
+        known = ", ".join(definition.name for definition in definitions)
+        raise ConfigError(f"Metric {name!r} does not exist. Known metrics: {known}")
+    return selected

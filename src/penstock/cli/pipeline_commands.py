@@ -1,4 +1,4 @@
-"""`penstock pipeline …`: run, inspect, drain and reset the Spark job; rebuild and compact its archive."""
+"""`penstock pipeline …`: run, inspect, drain and reset the Spark job; replay rejected events; its archive."""
 
 from __future__ import annotations
 
@@ -185,6 +185,29 @@ def rebuild(
         print(f"The archive has no events from {first:%Y-%m-%d} to {last:%Y-%m-%d}.")
     else:
         Console(highlight=False).print(rebuild_table(plans, dry_run))
+
+
+@pipeline.command()
+def replay(
+    metric: MetricOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count the events that could be replayed.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add rejected events that can be read now to their streams again, each one once.
+
+    Use it after a fix of what made them unreadable. They keep their time. Exit code 0 when none is left.
+    """
+    from penstock.pipeline import control
+
+    results = control.replay(_load_settings("redis_url", "clickhouse_url"), metric, dry_run=dry_run)
+    if as_json:
+        print(json.dumps([asdict(result) for result in results], indent=2))
+    for result in () if as_json else results:
+        verb = "can be replayed" if dry_run else "replayed"
+        print(f"{result.metric}: {result.replayed:,} {verb}, {result.still_rejected:,} cannot be read.")
+    raise typer.Exit(1 if any(result.still_rejected for result in results) else 0)
 
 
 @pipeline.command()

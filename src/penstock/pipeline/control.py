@@ -1,4 +1,4 @@
-"""Drain and reset a pipeline, on behalf of an operator."""
+"""Drain and reset a pipeline, and replay what it rejected, on behalf of an operator."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from penstock.config import Settings, mask_url
-from penstock.definitions import DEFINITIONS, MetricDefinition
+from penstock.definitions import DEFINITIONS, MetricDefinition, select_metrics
 from penstock.errors import ComponentFailed
 from penstock.pipeline.checkpoint import CheckpointInUse, CheckpointLock, checkpoint_path, move_aside
+from penstock.pipeline.rejected_replay import RejectedReplay, ReplayResult
 from penstock.streams.drain_target import DrainTarget
 from penstock.streams.positions import rewind_position
 from penstock.streams.progress import is_pipeline_running, read_progress
+from penstock.warehouse.clickhouse_client import connect
 
 POLL_INTERVAL_S = 0.5
 
@@ -103,6 +105,23 @@ def reset(
                     for key in definition.stream_keys:
                         _call_redis(settings, partial(rewind_position, redis, key))
         return move_aside(checkpoint_path(settings))
+
+
+def replay(settings: Settings, metric: str | None = None, *, dry_run: bool = False) -> list[ReplayResult]:
+    """Replay the rejected events of one metric, or of all metrics; see `rejected_replay`.
+
+    A replay that was killed can be started again. Raises WarehouseUnavailable without ClickHouse.
+    """
+    warehouse = connect(settings.clickhouse_url)
+    try:
+        with _connect(settings) as redis:
+            replays = [RejectedReplay(definition, redis, warehouse) for definition in select_metrics(metric)]
+            return [
+                _call_redis(settings, partial(rejected_replay.run, dry_run=dry_run))
+                for rejected_replay in replays
+            ]
+    finally:
+        warehouse.close()
 
 
 def is_running_elsewhere(settings: Settings) -> bool:

@@ -151,7 +151,8 @@ def describe_failure(error: Exception) -> str:
     if own_errors := OWN_ERROR_PATTERN.findall(str(error)):
         return str(own_errors[-1])
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return " / ".join(lines[:3]) if isinstance(error, StreamingQueryException) else lines[0]
+    shown = lines[:3] if isinstance(error, StreamingQueryException) else lines[:1]
+    return " / ".join(shown) or type(error).__name__
 
 
 def _has_initialized_source(query: StreamingQuery) -> bool:

@@ -9,7 +9,8 @@ one of the reasons below and its text, and never affects other entries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -28,6 +29,9 @@ MAX_TIME_MS = (1 << 41) - 1
 """The year 2039. Later times are invalid, and do not fit into the stored columns."""
 
 EXAMPLE_LENGTH = 500
+
+MAX_FIELDS_LENGTH = 128 << 10
+"""A rejected event with more text than this is kept without its fields, so it cannot be replayed."""
 
 _LOST_NAME = LOST_WIRE.encode()
 
@@ -78,10 +82,19 @@ class LostEvents:
 
 @dataclass(frozen=True, slots=True)
 class RejectedEvent:
-    """An event that is not counted, and the beginning of its text."""
+    """An event that is not counted. `fields` holds all of it (see `encode_fields`), `text` its beginning.
+
+    `entry` is the id of its entry, followed by `#` and its index if the entry is packed.
+    """
 
     reason: RejectionReason
-    example: str
+    entry: str
+    text: str
+    fields: str
+
+    @property
+    def example(self) -> str:
+        return f"{self.entry} {self.text}"[:EXAMPLE_LENGTH]
 
 
 class _RejectedError(Exception):
@@ -112,9 +125,8 @@ def read_entry(
 
 
 def reject_pack(entry_id: bytes, payload: bytes) -> RejectedEvent:
-    return RejectedEvent(
-        RejectionReason.BROKEN_PACK, f"{entry_id.decode()} {PACK_WIRE}=0x{payload.hex()}"[:EXAMPLE_LENGTH]
-    )
+    text = f"{PACK_WIRE}=0x{payload[:EXAMPLE_LENGTH].hex()}"
+    return _reject(RejectionReason.BROKEN_PACK, entry_id.decode(), text, [(PACK_WIRE.encode(), payload)])
 
 
 def _read_event(
@@ -130,7 +142,30 @@ def _read_event(
     except _RejectedError as rejection:
         location = entry_id.decode() if index is None else f"{entry_id.decode()}#{index}"
         text = b" ".join(b"%s=%s" % pair for pair in pairs).decode("utf-8", "replace")
-        return RejectedEvent(rejection.reason, f"{location} {text}"[:EXAMPLE_LENGTH])
+        return _reject(rejection.reason, location, text, pairs)
+
+
+def _reject(
+    reason: RejectionReason, entry: str, text: str, pairs: Sequence[tuple[bytes, bytes]]
+) -> RejectedEvent:
+    fields = encode_fields(pairs)
+    return RejectedEvent(
+        reason, entry, text[:EXAMPLE_LENGTH], fields if len(fields) <= MAX_FIELDS_LENGTH else ""
+    )
+
+
+def encode_fields(pairs: Sequence[tuple[bytes, bytes]]) -> str:
+    """Return the names and values of an entry, in turn, as a JSON array in ASCII.
+
+    A byte that is not UTF-8 becomes a lone surrogate, so the array holds every entry exactly.
+    """
+    return json.dumps([part.decode("utf-8", "surrogateescape") for pair in pairs for part in pair])
+
+
+def decode_fields(text: str) -> list[tuple[bytes, bytes]]:
+    """Return the pairs that `encode_fields` encoded."""
+    parts = iter([part.encode("utf-8", "surrogateescape") for part in json.loads(text)])
+    return list(zip(parts, parts, strict=True))
 
 
 def _decode_event(

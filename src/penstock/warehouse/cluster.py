@@ -20,7 +20,7 @@ _DDL = re.compile(
     r"|ALTER TABLE|DROP TABLE IF EXISTS) (\w+)"
 )
 _EXCHANGE = re.compile(r"^EXCHANGE TABLES \w+ AND \w+")
-_ENGINE = re.compile(r"\bENGINE = (\w*MergeTree)\b")
+_ENGINE = re.compile(r"\bENGINE = (\w*MergeTree)\b(?:\((\w+)\))?")
 _DEDUPLICATION_WINDOW = re.compile(r"\bnon_replicated_deduplication_window = (\d+)")
 
 
@@ -35,7 +35,11 @@ def rewrite_for_cluster(statement: str, cluster: str) -> str:
     table = ddl[2]
     rewritten = _DDL.sub(rf"\1 \2 {on_cluster}", statement)
     rewritten = _ENGINE.sub(
-        lambda engine: f"ENGINE = Replicated{engine[1]}('{REPLICA_PATH}/{table}', '{{replica}}')", rewritten
+        lambda engine: (
+            f"ENGINE = Replicated{engine[1]}('{REPLICA_PATH}/{table}', '{{replica}}'"
+            + (f", {engine[2]})" if engine[2] else ")")
+        ),
+        rewritten,
     )
     return _DEDUPLICATION_WINDOW.sub(
         r"replicated_deduplication_window = \1, "

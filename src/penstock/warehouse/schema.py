@@ -39,6 +39,10 @@ MERGE_DAY_AFTER_S = 3600
 SET_ASIDE_TABLE = "set_aside"
 """Events that the pipeline could not count, with the reason and the interval from `began_at` to `at`."""
 
+REJECTED_TABLE = "rejected_events"
+"""The rejected events themselves. `at` is the time under which `set_aside` counts the event. A second row
+with `replayed` = 1 replaces the first when the event is added to its stream again."""
+
 FRESHNESS_TABLE = "freshness"
 """The time of the newest event of each metric."""
 
@@ -86,6 +90,23 @@ def shared_table_statements() -> list[str]:
             ],
             engine="MergeTree",
             order_by="metric, reason, at",
+            partition_by="toDate(at)",
+            ttl="at + INTERVAL 31 DAY",
+        ),
+        _table(
+            REJECTED_TABLE,
+            [
+                "metric LowCardinality(String)",
+                "reason LowCardinality(String)",
+                "stream LowCardinality(String)",
+                f"at DateTime('UTC') {TIME_CODEC}",
+                "entry String",
+                "text String",
+                "fields String CODEC(ZSTD(1))",
+                "replayed UInt8",
+            ],
+            engine="ReplacingMergeTree(replayed)",
+            order_by="metric, at, stream, entry",
             partition_by="toDate(at)",
             ttl="at + INTERVAL 31 DAY",
         ),

@@ -16,7 +16,7 @@ import pytest
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.cluster import rewrite_for_cluster
-from penstock.warehouse.schema import tier_tables
+from penstock.warehouse.schema import REJECTED_TABLE, tier_tables
 from penstock.warehouse.schema_migrations import MIGRATIONS_TABLE, Migration, load_migrations, render_schema
 
 CLUSTER = "metrics"
@@ -60,6 +60,7 @@ def test_the_cluster_schema_differs_only_in_replication() -> None:
     for single, clustered in zip(single_server, cluster_schema(), strict=True):
         reverted = clustered.replace(ON_CLUSTER, "")
         reverted = re.sub(r"Replicated(\w*MergeTree)\('[^']*', '{replica}'\)", r"\1", reverted)
+        reverted = re.sub(r"Replicated(\w*MergeTree)\('[^']*', '{replica}', (\w+)\)", r"\1(\2)", reverted)
         reverted = reverted.replace(
             "replicated_deduplication_window = 1000", "non_replicated_deduplication_window = 1000"
         )
@@ -70,10 +71,10 @@ def test_every_table_with_data_is_replicated_on_its_own_path() -> None:
     tables = [statement for statement in cluster_schema() if statement.startswith("CREATE TABLE")]
     stored = [statement for statement in tables if "ENGINE = Null" not in statement]
     assert len(tables) - len(stored) == len(DEFINITIONS)
-    paths = [re.search(r"Replicated\w+\('([^']+)', '{replica}'\)", statement) for statement in stored]
+    paths = [re.search(r"Replicated\w+\('([^']+)', '{replica}'[,)]", statement) for statement in stored]
     assert all(paths)
     tiers = sum(len(tier_tables(definition)) for definition in DEFINITIONS)
-    assert len({path[1] for path in paths if path}) == len(stored) == tiers + 2
+    assert len({path[1] for path in paths if path}) == len(stored) == tiers + 3
 
 
 def test_clickhouse_creates_the_tables(tmp_path: Path) -> None:
@@ -107,6 +108,7 @@ def test_clickhouse_creates_the_tables(tmp_path: Path) -> None:
         assert "replicated_deduplication_window = 1000" in tables[table.name]["create_table_query"]
         assert tables[f"{table.name}_view"]["engine"] == "MaterializedView"
     assert tables["queue_landing"]["engine"] == "Null"
+    assert "'{replica}', replayed)" in tables[REJECTED_TABLE]["create_table_query"]
     assert tables[MIGRATIONS_TABLE]["engine"] == "ReplicatedReplacingMergeTree"
 
 

@@ -80,7 +80,7 @@ def test_migrations_produce_the_schema_of_the_definitions(
         at_once.command(statement)
     assert describe_schema(stepwise) == describe_schema(at_once)
     tables = sum(len(tier_tables(definition)) for definition in DEFINITIONS)
-    expected = 2 + len(DEFINITIONS) * 2 + tables * 2  # shared; landing and freshness; each tier with its view
+    expected = 3 + len(DEFINITIONS) * 2 + tables * 2  # shared; landing and freshness; each tier with its view
     assert len(describe_schema(at_once).tables) == expected
 
 

@@ -7,8 +7,9 @@ again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 import numpy as np
@@ -20,6 +21,8 @@ from penstock.definitions import MetricDefinition
 from penstock.pipeline.archive.archive_files import ArchiveFiles, NewFile
 from penstock.pipeline.archive.event_archive import (
     DAY_MS,
+    REJECTED_DIRECTORY,
+    REJECTED_SCHEMA,
     ROW_GROUP_ROWS,
     batch_name,
     event_schema,
@@ -29,11 +32,11 @@ from penstock.pipeline.archive.event_archive import (
 )
 from penstock.pipeline.source.rows import Rows
 from penstock.pipeline.source.stream_range import StreamRange
+from penstock.streams.positions import parse_entry_id
+from penstock.streams.wire import RejectedEvent
 
 QUERY_ID_PROPERTY, BATCH_ID_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties that Spark sets for the tasks of a streaming query."""
-
-WriteEvents = Callable[[Rows], None]
 
 
 class RangeWriter:
@@ -47,6 +50,7 @@ class RangeWriter:
         self._file_suffix = file_suffix
         self._pending: dict[int, list[pa.Table]] = defaultdict(list)
         self._writers: dict[int, tuple[NewFile, pq.ParquetWriter]] = {}
+        self._rejected_writers: list[tuple[NewFile, pq.ParquetWriter]] = []
 
     def write(self, rows: Rows) -> None:
         """Add single events. Calls must be in the order of the stream."""
@@ -62,28 +66,47 @@ class RangeWriter:
                 with raise_unwritable():
                     self._flush(int(day))
 
+    def write_rejected(self, events: Sequence[RejectedEvent]) -> None:
+        """Add events that are not counted, in a directory of their own, by the day of their entry."""
+        by_day: dict[int, list[dict[str, str]]] = defaultdict(list)
+        for event in events:
+            row = asdict(event) | {"reason": event.reason.value}
+            by_day[parse_entry_id(event.entry.partition("#")[0])[0] // DAY_MS].append(row)
+        with raise_unwritable():
+            for day, rows in by_day.items():
+                file = self._create_file(f"{self._definition.name}/{REJECTED_DIRECTORY}", day)
+                writer = open_parquet_writer(file.stream, REJECTED_SCHEMA)
+                self._rejected_writers.append((file, writer))
+                writer.write_table(pa.Table.from_pylist(rows, schema=REJECTED_SCHEMA))
+
     def finish(self) -> None:
         """Complete the files and give them their names."""
         with raise_unwritable():
             for day in list(self._pending):
                 self._flush(day)
-            for file, writer in self._writers.values():
+            for file, writer in self._all_writers():
                 writer.close()
                 file.finish()
 
     def discard(self) -> None:
         """Delete the unfinished files."""
-        for file, writer in self._writers.values():
+        for file, writer in self._all_writers():
             with suppress(OSError):
                 writer.close()
                 file.discard()
 
+    def _all_writers(self) -> list[tuple[NewFile, pq.ParquetWriter]]:
+        return [*self._writers.values(), *self._rejected_writers]
+
+    def _create_file(self, directory: str, day: int) -> NewFile:
+        text = datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat()
+        batch_directory = f"{self._files.root}/{directory}/day={text}/batch={self._batch}"
+        return self._files.create_file(batch_directory, f"part-{self._file_suffix}.parquet")
+
     def _flush(self, day: int) -> None:
         pending = self._pending.pop(day)
         if day not in self._writers:
-            text = datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat()
-            directory = f"{self._files.root}/{self._definition.name}/day={text}/batch={self._batch}"
-            file = self._files.create_file(directory, f"part-{self._file_suffix}.parquet")
+            file = self._create_file(self._definition.name, day)
             self._writers[day] = file, open_parquet_writer(file.stream, self._schema)
         table = pa.concat_tables(pending).unify_dictionaries()
         self._writers[day][1].write_table(table, row_group_size=ROW_GROUP_ROWS)
@@ -92,8 +115,8 @@ class RangeWriter:
 @contextmanager
 def archive_range(
     root: str, definition: MetricDefinition, stream_range: StreamRange
-) -> Iterator[WriteEvents | None]:
-    """Yield the function that archives the events of one attempt at a range; None without an archive.
+) -> Iterator[RangeWriter | None]:
+    """Yield the writer that archives the events of one attempt at a range; None without an archive.
 
     The files appear if the block succeeds. Must run in a task of a streaming query, which knows its batch.
     """
@@ -104,7 +127,7 @@ def archive_range(
         root, definition, _current_batch_name(), f"{stream_range.shard}-{stream_range.start}"
     )
     try:
-        yield writer.write
+        yield writer
     except BaseException:
         writer.discard()
         raise

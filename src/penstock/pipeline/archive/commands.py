@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 
@@ -11,7 +11,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from penstock.config import Settings, mask_url
-from penstock.definitions import DEFINITIONS, MetricDefinition
+from penstock.definitions import select_metrics
 from penstock.errors import ComponentFailed, ConfigError
 from penstock.pipeline.archive.compact import MAX_FILES_PER_STREAM, CompactedDay, Compaction
 from penstock.pipeline.archive.event_archive import Archive, archive_root
@@ -22,17 +22,6 @@ from penstock.warehouse.clickhouse_client import connect
 
 PlanCallback = Callable[[list[DayPlan]], None]
 """Called with the plan of every day, before the rebuild begins."""
-
-
-def select_metrics(
-    name: str | None, definitions: Sequence[MetricDefinition] = DEFINITIONS
-) -> list[MetricDefinition]:
-    """Return the metric with the name, or all metrics. Raises ConfigError with the known names."""
-    selected = [definition for definition in definitions if name in (None, definition.name)]
-    if not selected:
-        known = ", ".join(definition.name for definition in definitions)
-        raise ConfigError(f"Metric {name!r} does not exist. Known metrics: {known}")
-    return selected
 
 
 def rebuild(

@@ -5,6 +5,9 @@ of the event's own time. A row has the dimensions, `at_ms`, the stream id (`id_m
 order within the millisecond), the counters (0 if absent), the gauges (null if not observed) and the samples
 (lists).
 
+Rejected events are in `<archive>/<metric>/rejected/day=…/batch=…`, by the day of their entry, with the reason
+and their text. A rebuild does not read them.
+
 Spark's tasks write the files while they read the events, before the batch is inserted. A batch that is
 repeated after a restart writes the same directory again, so the archive holds every event once. A file
 appears under its name when it is complete.
@@ -39,6 +42,8 @@ ORDER_BITS = SEQUENCE_BITS + INDEX_BITS
 """Low bits of a sortable id: the order within a millisecond."""
 
 COMPRESSION = "zstd"
+REJECTED_DIRECTORY = "rejected"
+REJECTED_SCHEMA = pa.schema([(name, pa.string()) for name in ("reason", "entry", "text", "fields")])
 _DAY_PATTERN = re.compile(r"day=\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _FILE_PATTERN = re.compile(r"/part-(\d+)-(\d+)-(\d+)\.parquet$")
 _DIMENSION_TYPE = pa.dictionary(pa.int32(), pa.string())
@@ -165,10 +170,11 @@ class Archive:
             yield
 
     def remove_batch(self, batch: str) -> None:
-        """Delete all files of a batch, if it has any."""
+        """Delete all files of a batch, if it has any, with those of its rejected events."""
         with raise_unwritable():
-            for day in self.days():
-                self.files.remove(f"{self.day_directory(day)}/batch={batch}")
+            for directory in (self.directory, f"{self.directory}/{REJECTED_DIRECTORY}"):
+                for day in filter(_DAY_PATTERN.fullmatch, self.files.directories(directory)):
+                    self.files.remove(f"{directory}/{day}/batch={batch}")
 
 
 def rows_to_table(definition: MetricDefinition, schema: pa.Schema, rows: Rows) -> pa.Table:

@@ -14,6 +14,7 @@ While ClickHouse is unreachable, the batch waits here, and the streams hold the 
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import threading
@@ -34,6 +35,7 @@ from penstock.pipeline.sink.closed_buckets import ClosedBuckets
 from penstock.pipeline.source.batch_rows import (
     POINT_KIND,
     POSITION_KIND,
+    REJECTED_KIND,
     SET_ASIDE_KIND,
     UNKNOWN_RANK,
     combine_range_parts,
@@ -42,7 +44,8 @@ from penstock.pipeline.transforms import landing_columns, landing_expressions, l
 from penstock.streams.batch_lock import BatchMark, batch_mark_key, begin_batch
 from penstock.streams.positions import TRANSIENT_REDIS_ERRORS, Position, write_positions
 from penstock.warehouse.clickhouse_client import Warehouse
-from penstock.warehouse.schema import SET_ASIDE_TABLE, landing_table
+from penstock.warehouse.rejected_events import REPLAYED_REASON, count_kept
+from penstock.warehouse.schema import REJECTED_TABLE, SET_ASIDE_TABLE, landing_table
 from penstock.warehouse.series.completeness import LOSS_REASONS, read_newest_event_s
 
 log = logging.getLogger(__name__)
@@ -51,6 +54,9 @@ CHUNK_ROWS = 100_000
 """Rows per insert. The number must not change between restarts: the chunk number is part of the token."""
 
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.2, 5.0
+MAX_REJECTED_EVENTS = 100_000
+"""Rejected events of one metric that are kept for a replay. Further ones are only counted."""
+
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 
@@ -94,10 +100,12 @@ class ClickHouseSink:
         archive: Archive | None = None,
         *,
         chunk_rows: int = CHUNK_ROWS,
+        max_rejected: int = MAX_REJECTED_EVENTS,
     ) -> None:
         self.state = SinkState()
         self._archive = archive
         self._chunk_rows = chunk_rows
+        self._max_rejected = self._room_for_rejected = max_rejected
         # Whether this process finished the batch that it began last.
         self._last_batch_finished = False
         self._definition = definition
@@ -175,6 +183,8 @@ class ClickHouseSink:
         set_aside = _of_kind(table, SET_ASIDE_KIND)
         if set_aside.num_rows:
             self._insert(SET_ASIDE_TABLE, self._set_aside_rows(set_aside), query_id, batch_id)
+            rejected = _of_kind(table, REJECTED_KIND).slice(0, self._room_for_rejected)
+            self._insert(REJECTED_TABLE, self._rejected_rows(rejected), query_id, batch_id)
             self.load_totals()
         positions = _of_kind(table, POSITION_KIND)
         new_positions = self._read_positions(positions)
@@ -204,8 +214,11 @@ class ClickHouseSink:
                 {"metric": self._definition.name},
             )
             counts = {row["reason"]: int(row["events"]) for row in rows}
+            kept = count_kept(self._warehouse, self._definition.name)
+            self._room_for_rejected = max(0, self._max_rejected - kept)
             self.state.lost = sum(counts.pop(reason, 0) for reason in LOSS_REASONS)
-            self.state.rejected = sum(counts.values())
+            replayed = counts.pop(REPLAYED_REASON, 0)
+            self.state.rejected = sum(counts.values()) - replayed
             self.state.freshness = read_newest_event_s(self._warehouse, self._definition)
 
         self.retry_while_unreachable(query_totals, "ClickHouse")
@@ -239,6 +252,23 @@ class ClickHouseSink:
                 "began_at": pc.coalesce(began_at, notes["at"]),
                 "events": notes["events"],
                 "example": notes["example"],
+            }
+        )
+
+    def _rejected_rows(self, notes: pa.Table) -> pa.Table:
+        keys, count = self._definition.stream_keys, notes.num_rows
+        events = [json.loads(text) for text in notes["example"].to_pylist()]
+        return pa.table(
+            {
+                "metric": pa.repeat(self._definition.name, count),
+                "reason": notes["label"],
+                "stream": pa.array([keys[shard] for shard in notes["shard"].to_pylist()], pa.string()),
+                "at": notes["at"],
+                **{
+                    name: pa.array([event[column] for event in events], pa.string())
+                    for column, name in enumerate(("entry", "text", "fields"))
+                },
+                "replayed": pa.array([0] * count, pa.uint8()),
             }
         )
 

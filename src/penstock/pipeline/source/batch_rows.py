@@ -1,8 +1,9 @@
 """Build the rows that the source sends through Spark to the sink, and define their schema.
 
-Four kinds of rows share one frame, because one Spark action reads a batch: `point` (a partial aggregate),
-`set_aside` (a reason with its count and an example), `position` (how far a stream was read) and `range_part`
-(the counts of one of several tasks that read a range; the sink combines them into a position).
+Five kinds of rows share one frame, because one Spark action reads a batch: `point` (a partial aggregate),
+`set_aside` (a reason with its count and an example), `rejected` (one such event), `position` (how far a
+stream was read) and `range_part` (the counts of one of several tasks that read a range; the sink combines
+them into a position).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from penstock.streams.watermark import MAX_EMIT_DELAY_S
 from penstock.streams.wire import RejectionReason
 
 POINT_KIND, SET_ASIDE_KIND, POSITION_KIND, PART_KIND = "point", "set_aside", "position", "range_part"
+REJECTED_KIND = "rejected"
 
 UNKNOWN_RANK = -1
 
@@ -103,6 +105,14 @@ def build_batches(
             lost.since_ms,
         )
         for lost in content.lost
+    ]
+    notes += [
+        _note(
+            *(REJECTED_KIND, stream_range.shard, event.reason.value, 1),
+            json.dumps([event.entry, event.text, event.fields]),
+            end_ms,
+        )
+        for event in content.rejected
     ]
     if stream_range.part_count == 1:
         notes += _range_notes(stream_range.shard, stream_range.start, stream_range.end, [content.counts])

@@ -13,6 +13,9 @@ from penstock.definitions import MetricDefinition
 from penstock.pipeline.source.rows import Rows, concatenate, events_to_rows
 from penstock.streams.wire import Event, LostEvents, RejectedEvent, RejectionReason, read_events
 
+MAX_KEPT_EVENTS, MAX_KEPT_BYTES = 1_000, 4 << 20
+"""Limits per range for rejected events that are kept, not only counted."""
+
 Entry = tuple[bytes, list[tuple[bytes, bytes]]]
 """An entry id, and pairs of field name and value."""
 
@@ -21,7 +24,7 @@ Entry = tuple[bytes, list[tuple[bytes, bytes]]]
 class EntryChunk:
     """Rows to count, and per reason the number of events that were set aside, with one example.
 
-    `lost` are the reports of emitters about events that they dropped.
+    `rejected` are those events, `lost` are the reports of emitters about events that they dropped.
     """
 
     rows: Rows
@@ -30,6 +33,7 @@ class EntryChunk:
     last_id: bytes | None = None
     set_aside: Counter[RejectionReason] = field(default_factory=Counter)
     examples: dict[RejectionReason, str] = field(default_factory=dict)
+    rejected: list[RejectedEvent] = field(default_factory=list)
     lost: list[LostEvents] = field(default_factory=list)
 
 
@@ -43,6 +47,7 @@ def build_chunk(
         if isinstance(result, RejectedEvent):
             chunk.set_aside[result.reason] += 1
             chunk.examples.setdefault(result.reason, result.example)
+            chunk.rejected.append(result)
         elif isinstance(result, LostEvents):
             chunk.lost.append(result)
         else:
@@ -69,5 +74,17 @@ def join_chunks(chunks: Sequence[EntryChunk]) -> EntryChunk:
     for chunk in chunks:
         joined.set_aside += chunk.set_aside
         joined.examples = {**chunk.examples, **joined.examples}
+        joined.rejected += chunk.rejected
         joined.lost += chunk.lost
     return joined
+
+
+def limit_kept(rejected: Sequence[RejectedEvent]) -> list[RejectedEvent]:
+    """Return the first rejected events, up to the limits in number and size."""
+    kept, size_bytes = [], 0
+    for event in rejected[:MAX_KEPT_EVENTS]:
+        size_bytes += len(event.fields)
+        if size_bytes > MAX_KEPT_BYTES:
+            break
+        kept.append(event)
+    return kept

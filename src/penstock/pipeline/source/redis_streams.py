@@ -197,8 +197,12 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _read_range_once(self, stream_range: StreamRange) -> RangeContent:
         connection = RawConnection(self._url)
         try:
-            with archive_range(self._archive, self._definition, stream_range) as write_events:
-                return read_range(connection, self._definition, stream_range, write_events)
+            with archive_range(self._archive, self._definition, stream_range) as archive:
+                write_events = archive.write if archive else None
+                content = read_range(connection, self._definition, stream_range, write_events)
+                if archive and content.rejected:
+                    archive.write_rejected(content.rejected)
+                return content
         finally:
             connection.close()
 

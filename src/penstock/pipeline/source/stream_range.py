@@ -22,13 +22,13 @@ from redis.retry import Retry
 
 from penstock.definitions import MetricDefinition
 from penstock.pipeline.source.digits import PADDING
-from penstock.pipeline.source.entry_chunk import EntryChunk
+from penstock.pipeline.source.entry_chunk import EntryChunk, limit_kept
 from penstock.pipeline.source.fold import fold
 from penstock.pipeline.source.range_parts import PartCounts
 from penstock.pipeline.source.resp_columns import read_xrange_reply
 from penstock.pipeline.source.rows import Rows, concatenate
 from penstock.streams.positions import parse_entry_id
-from penstock.streams.wire import LostEvents, RejectionReason
+from penstock.streams.wire import LostEvents, RejectedEvent, RejectionReason
 
 MIN_CHUNK_ENTRIES = 10
 FOLD_AGAIN_ROWS = 50_000
@@ -75,6 +75,8 @@ class RangeContent:
     rows: Rows | None = None
     set_aside: Counter[RejectionReason] = field(default_factory=Counter)
     examples: dict[RejectionReason, str] = field(default_factory=dict)
+    rejected: list[RejectedEvent] = field(default_factory=list)
+    """The events that were set aside, up to the limits of `limit_kept`."""
     lost: list[LostEvents] = field(default_factory=list)
     """Reports of emitters about events that they dropped."""
 
@@ -156,6 +158,8 @@ def read_range(
         counts.add_entries(chunk.entries)
         content.set_aside += chunk.set_aside
         content.examples = {**chunk.examples, **content.examples}
+        if chunk.rejected:
+            content.rejected = limit_kept([*content.rejected, *chunk.rejected])
         content.lost += chunk.lost
         gaps.append(_Gap(after, chunk.first_id.decode() if chunk.first_id else None))
         if len(chunk.rows):

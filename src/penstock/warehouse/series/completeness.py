@@ -14,13 +14,15 @@ import numpy as np
 from penstock.clock import iso, to_utc
 from penstock.definitions import MetricDefinition
 from penstock.warehouse.clickhouse_client import Warehouse
+from penstock.warehouse.rejected_events import REPLAYED_REASON
 from penstock.warehouse.schema import FRESHNESS_TABLE, SET_ASIDE_TABLE
 from penstock.warehouse.series.native_format import Column
 from penstock.warehouse.series.window import SeriesWindow
 
 LOSS_REASONS = ("dropped", "trimmed")
 STREAM_REPLACED = "stream_replaced"
-"""Reasons in the table of set-aside events; every other reason means that an event could not be read."""
+"""Reasons in the table of set-aside events; every other reason means that an event could not be read, or that
+such an event was replayed."""
 
 
 class CompletenessResponse(TypedDict):
@@ -79,13 +81,15 @@ def read_completeness(
     most. One more row has the newest event.
     """
     loss = f"reason IN {(*LOSS_REASONS, STREAM_REPLACED)}"
+    rejected_events = f"if(reason = '{REPLAYED_REASON}', -1, 1) * toInt64(events)"
     columns = warehouse.query_columns(
         f"SELECT max(newest_ms) AS newest, toInt64(0) AS ends, toInt64(-1) AS begins, toUInt64(0) AS lost, "
         f"toUInt64(0) AS rejected, toUInt64(0) AS replaced "
         f"FROM {FRESHNESS_TABLE} WHERE metric = {{metric:String}} UNION ALL "
         f"SELECT toUInt64(0), toInt64(intDiv(toUnixTimestamp(at), {window.step_s})) AS point, "
         f"if({loss}, toInt64(min(toUnixTimestamp(began_at))), toInt64(-1)), "
-        f"sumIf(events, reason IN {LOSS_REASONS}), sumIf(events, NOT {loss}), "
+        f"sumIf(events, reason IN {LOSS_REASONS}), "
+        f"toUInt64(greatest(0, sumIf({rejected_events}, NOT {loss}))), "
         f"countIf(reason = '{STREAM_REPLACED}') FROM {SET_ASIDE_TABLE} "
         f"WHERE metric = {{metric:String}} AND at >= toDateTime({window.start_s}, 'UTC') "
         f"AND began_at < toDateTime({window.end_s}, 'UTC') GROUP BY point, {loss}",

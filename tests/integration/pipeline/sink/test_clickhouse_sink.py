@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from penstock.pipeline.source.redis_streams import StreamsReader
 from penstock.pipeline.transforms import NOTE_COLUMNS, landing_columns, landing_expressions, landing_rows
 from penstock.streams.positions import read_lag, read_position
 from penstock.warehouse.clickhouse_client import Warehouse, connect
+from penstock.warehouse.rejected_events import count_kept
 from penstock.warehouse.schema import landing_table
-from tests.integration.pipeline.events import NOW_MS, add, event, fill, totals
+from tests.integration.pipeline.events import add, event, fill, totals
 from tests.waiting import wait_until
 
 START = {"0": "0-0", "1": "0-0"}
@@ -74,6 +76,18 @@ def test_the_landing_columns_match_the_landing_table(warehouse: Warehouse) -> No
         {"table": landing_table(QUEUE)},
     )
     assert [column["name"] for column in columns] == landing_columns(QUEUE)
+
+
+def test_only_a_limited_number_of_rejected_events_is_kept(
+    spark: SparkSession, redis: Redis, stream_url: str, warehouse: Warehouse
+) -> None:
+    sink = ClickHouseSink(QUEUE, warehouse, redis, threading.Event(), max_rejected=3)
+    for _ in range(5):
+        add(redis, 0, event(eq="many"))
+    sink.write(read_batch(spark, stream_url), "query", 0)
+    sink.write(read_batch(spark, stream_url), "query", 1)
+    assert count_kept(warehouse, QUEUE.name) == 3
+    assert sink.state.rejected == 5 + 5, "all are counted"
 
 
 def test_a_batch_written_twice_counts_once_in_every_tier(
@@ -148,7 +162,8 @@ def test_entries_set_aside_are_stored_with_their_text_and_counted_once(
         add(redis, 0, event(eq="many"))
     add(redis, 1, {"x": "y"})
     redis.xtrim(QUEUE.stream_keys[1], maxlen=3, approximate=False)
-    redis.xadd(QUEUE.stream_keys[0], {"lost": 20, "since": NOW_MS - 60_000, "t": NOW_MS})
+    now_ms = time.time_ns() // 1_000_000  # ClickHouse drops rows that are older than 31 days
+    redis.xadd(QUEUE.stream_keys[0], {"lost": 20, "since": now_ms - 60_000, "t": now_ms})
     table = read_batch(spark, stream_url)
     for _ in range(2):
         sink.write(table, "query", 0)
@@ -164,7 +179,7 @@ def test_entries_set_aside_are_stored_with_their_text_and_counted_once(
         "SELECT toUnixTimestamp(began_at) AS begins, toUnixTimestamp(at) AS ends FROM set_aside "
         "WHERE reason = 'dropped'"
     )
-    assert (interval["begins"], interval["ends"]) == ((NOW_MS - 60_000) // 1000, NOW_MS // 5_000 * 5)
+    assert (interval["begins"], interval["ends"]) == ((now_ms - 60_000) // 1000, now_ms // 5_000 * 5)
     assert (sink.state.rejected, sink.state.lost) == (3, 23)
     restarted = ClickHouseSink(QUEUE, warehouse, redis, threading.Event())
     restarted.load_totals()
