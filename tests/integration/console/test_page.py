@@ -27,6 +27,18 @@ FakeResponse = tuple[int, dict[str, Any]]
 """Status and JSON body."""
 
 DELAYED_LIGHT = [0xA0, 0x62, 0x2D]
+COUNT_HATCHED_PIXELS = """
+(canvas) => {
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const muted = [0x58, 0x66, 0x73];
+  let count = 0;
+  for (let i = 0; i < data.length; i += 4) {
+    const isTranslucent = data[i + 3] > 10 && data[i + 3] < 120;
+    if (isTranslucent && muted.every((channel, k) => Math.abs(data[i + k] - channel) < 24)) count++;
+  }
+  return count;
+}
+"""
 HAS_COLOR = """
 (canvas, wanted) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -105,6 +117,7 @@ def metrics_response(depths: list[tuple[int, bool]], delayed: list[int] | None =
             "latency": {"avg_wait_ms": 20, "p95_wait_ms": 40, "max_age_ms": 90},
             "failures": {"nack": 1, "dlq": 0, "ttl_expired": 0},
             "carried": carried,
+            "complete": True,
         }
         for i, (depth, carried) in enumerate(depths)
     ]
@@ -114,6 +127,7 @@ def metrics_response(depths: list[tuple[int, bool]], delayed: list[int] | None =
         "period": {"start": "2026-01-01T00:00:00.000Z", "end": end},
         "resolution": "5s",
         "freshness": end,
+        "completeness": {"complete_until": end, "lost": 0, "rejected": 0, "streams_replaced": 0},
         "timeseries": points,
     }
 
@@ -304,7 +318,7 @@ async def test_merged_points_keep_peaks(page: Page) -> None:
 
 async def test_an_open_bucket_has_no_rate(page: Page) -> None:
     response = metrics_response([(1, False), (1, False), (1, False)])
-    response["freshness"] = "2026-01-01T00:00:14.000Z"
+    response["completeness"]["complete_until"] = "2026-01-01T00:00:14.000Z"
     drawn = await to_drawing(page, response, max_buckets=100)
 
     assert drawn["enqueued"] == [2, 2, None]
@@ -313,10 +327,66 @@ async def test_an_open_bucket_has_no_rate(page: Page) -> None:
 async def test_a_long_open_bucket_has_a_rate_over_its_known_part(page: Page) -> None:
     response = metrics_response([(1, False)])
     response["resolution"] = "1m"
-    response["period"]["end"] = response["freshness"] = "2026-01-01T00:00:40.000Z"
+    response["period"]["end"] = "2026-01-01T00:00:40.000Z"
+    response["completeness"]["complete_until"] = "2026-01-01T00:00:40.000Z"
     drawn = await to_drawing(page, response, max_buckets=100)
 
     assert drawn["enqueued"] == [0.25]
+
+
+async def test_buckets_that_are_not_counted_have_no_rate_and_are_hatched(page: Page) -> None:
+    response = metrics_response([(1, False)] * 8)
+    response["completeness"] |= {"complete_until": "2026-01-01T00:00:24.000Z", "lost": 7}
+    for number in (1, 5, 6, 7):  # a loss, and points after the last counted event
+        response["timeseries"][number] |= {
+            "complete": False,
+            "throughput": {"enqueued": 0, "dequeued": 0, "completed": 0},
+        }
+    response["timeseries"][4]["complete"] = False
+    drawn = await to_drawing(page, response, max_buckets=100)
+
+    assert drawn["enqueued"] == [2, None, 2, 2, None, None, None, None]
+    assert drawn["isUnknown"] == [False, True, False, False, True, True, False, False]
+
+
+async def test_without_completeness_nothing_after_the_newest_event_is_known(page: Page) -> None:
+    response = metrics_response([(1, False)] * 4)
+    response["completeness"]["complete_until"] = None
+    response["freshness"] = "2026-01-01T00:00:11.000Z"
+    for point in response["timeseries"]:
+        point["complete"] = None
+    drawn = await to_drawing(page, response, max_buckets=100)
+
+    assert drawn["enqueued"] == [2, 2, None, None]
+
+
+async def test_a_card_says_that_its_series_is_incomplete(page: Page, api: FakeApi) -> None:
+    api.queues = ["orders"]
+    response = metrics_response([(1, False)] * 8)
+    api.metrics = 200, response
+    await page.goto(ORIGIN)
+    await expect(page.locator(".plot.drawn").first).to_be_visible()
+    await expect(page.locator("article .incomplete")).to_be_hidden()
+    canvas = page.locator("figure canvas").nth(1)
+    pixels_without_hatching = await canvas.evaluate(COUNT_HATCHED_PIXELS)
+
+    response["completeness"]["lost"] = 7
+    response["timeseries"][2]["complete"] = False
+    await page.goto(ORIGIN)
+    hint = page.locator("article .incomplete")
+    await expect(hint).to_be_visible()
+    assert "7 metric events" in (await hint.get_attribute("title") or "")
+    assert await canvas.evaluate(COUNT_HATCHED_PIXELS) > pixels_without_hatching + 300
+
+
+async def test_rates_before_uncounted_events_are_not_shown_as_current(page: Page, api: FakeApi) -> None:
+    api.queues = ["orders"]
+    response = metrics_response([(1, False)] * 8)
+    response["completeness"]["complete_until"] = "2026-01-01T00:00:10.000Z"
+    api.metrics = 200, response
+    await page.goto(ORIGIN)
+    await expect(page.locator(".plot.drawn").first).to_be_visible()
+    await expect(page.locator("article .in dd")).to_have_text("–")
 
 
 async def to_drawing(page: Page, response: dict[str, Any], max_buckets: int) -> dict[str, Any]:

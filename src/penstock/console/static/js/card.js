@@ -147,6 +147,9 @@ export class Card {
     const row = this.#values.failed.parentElement;
     row.classList.toggle("retried", retried > 0);
     row.classList.toggle("dead", dead + expired > 0);
+    const hint = this.element.querySelector(".incomplete");
+    hint.hidden = !this.#series.isUnknown.some(Boolean);
+    hint.title = describeUnknown(this.#series.lost);
     row.title = `${retried} failed attempts, ${dead} dead letters, ${expired} expired in this period`;
   }
 
@@ -171,6 +174,11 @@ export class Card {
       this.#charts[0]?.hideCursor();
     }
   }
+}
+
+function describeUnknown(lost) {
+  const reason = lost ? `${formatCount(lost)} metric events of this period were lost, of any queue.` : "";
+  return `Hatched: events of that time are not counted, or not yet. ${reason}`.trim();
 }
 
 function describeDurableQueue({ partitions }) {

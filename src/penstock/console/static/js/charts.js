@@ -14,6 +14,7 @@ import { toDrawing } from "./series.js";
 
 const HEIGHT_PX = 140;
 const PIXELS_PER_BUCKET = 1.5;
+const HATCH_SPACING_PX = 7;
 const CURSOR_SYNC_KEY = "penstock";
 const DURATION_STEPS_MS = [
   1, 2, 5, 10, 20, 50, 100, 200, 500,
@@ -202,6 +203,7 @@ export class Chart {
           })),
         ],
         hooks: {
+          drawClear: [(plot) => this.#drawing && hatchUnknown(plot, this.#drawing, color("--muted"))],
           ready: [(plot) => plot.over.append(cursorTime)],
           setCursor: [
             (plot) => {
@@ -253,6 +255,30 @@ function isolatedIndexes(plot, seriesIndex) {
     if (values[i] != null && values[i - 1] == null && values[i + 1] == null) indexes.push(i);
   }
   return indexes.length ? indexes : null;
+}
+
+/** Hatch the buckets whose events are not counted: a missing line there does not mean that nothing happened. */
+function hatchUnknown(plot, { x, step, isUnknown }, color) {
+  const { ctx, bbox } = plot;
+  const spacing = HATCH_SPACING_PX * devicePixelRatio;
+  ctx.save();
+  ctx.beginPath();
+  isUnknown.forEach((unknown, i) => {
+    if (!unknown) return;
+    const left = Math.max(bbox.left, plot.valToPos(x[i], "x", true));
+    const right = Math.min(bbox.left + bbox.width, plot.valToPos(x[i] + step, "x", true));
+    if (right > left) ctx.rect(left, bbox.top, right - left, bbox.height);
+  });
+  ctx.clip();
+  ctx.beginPath();
+  for (let left = bbox.left - bbox.height; left < bbox.left + bbox.width; left += spacing) {
+    ctx.moveTo(left, bbox.top + bbox.height);
+    ctx.lineTo(left + bbox.height, bbox.top);
+  }
+  ctx.strokeStyle = translucent(color, 0.35);
+  ctx.lineWidth = devicePixelRatio;
+  ctx.stroke();
+  ctx.restore();
 }
 
 /** Add an alpha channel to a colour of the form #rrggbb. */

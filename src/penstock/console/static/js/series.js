@@ -3,8 +3,8 @@
 const STEP_S = { "5s": 5, "1m": 60, "1h": 3_600 };
 const DRAWING_STEPS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400];
 
-// The time after which an event is expected in the response: tally, stream, batch and insert take this long.
-const EVENT_DELAY_S = 4;
+// Points that ended this long ago are normally counted: tally, stream, batch and insert take this long.
+const EVENT_DELAY_S = 8;
 // A bucket has a rate once this much of it is known.
 const MIN_RATE_SPAN_S = 30;
 
@@ -17,15 +17,23 @@ const mean = (values) => {
   return known.length ? sum(known) / known.length : null;
 };
 
-/** Return columns by name with one value per bucket, null if unknown. Rates are per second. */
+/**
+ * Return columns by name with one value per bucket, null if unknown. Rates are per second.
+ *
+ * A count of 0 means nothing where events are not counted yet or were lost, so such buckets have no rate.
+ */
 export function toColumns(response) {
   const points = response.timeseries;
   const step = STEP_S[response.resolution] ?? 5;
   const end = toSeconds(response.period.end);
   const newest = response.freshness ? toSeconds(response.freshness) : null;
-  const knownUntil = Math.max(newest ?? 0, end - EVENT_DELAY_S);
+  const { complete_until: completeUntil, lost } = response.completeness;
+  const knownUntil = completeUntil ? toSeconds(completeUntil) : newest ?? 0;
   const x = points.map((p) => toSeconds(p.timestamp));
-  const covered = x.map((start) => coveredSeconds(start, step, knownUntil));
+  const covered = x.map((start, i) => {
+    const hasLoss = points[i].complete === false && start + step <= knownUntil;
+    return hasLoss ? null : coveredSeconds(start, step, knownUntil);
+  });
   const gauge = (key) => points.map((p) => (p.carried ? p[key]?.last : p[key]?.max) ?? null);
   const perSecond = (key) =>
     points.map((p, i) => (covered[i] === null ? null : (p.throughput[key] ?? 0) / covered[i]));
@@ -36,6 +44,8 @@ export function toColumns(response) {
     end,
     newest,
     x,
+    lost,
+    isUnknown: x.map((start, i) => covered[i] === null && start + step <= end - EVENT_DELAY_S),
     waiting: gauge("queue_depth"),
     delayed: nullIfAllZero(gauge("delayed")),
     isCarried: points.map((p) => Boolean(p.carried)),
@@ -92,6 +102,7 @@ function mergeBuckets(series, step) {
     waiting: mergeWith(maximum, series.waiting),
     delayed: mergeWith(maximum, series.delayed),
     isCarried: mergeWith((flags) => flags.every(Boolean), series.isCarried),
+    isUnknown: mergeWith((flags) => flags.some(Boolean), series.isUnknown),
     enqueued: mergeWith(mean, series.enqueued),
     dequeued: mergeWith(mean, series.dequeued),
     completed: mergeWith(mean, series.completed),
@@ -124,11 +135,16 @@ function splitCarriedDepth(series) {
   return { ...series, depth: pick(false), carried: pick(true) };
 }
 
-/** Return current numbers: rates over the last 30 s, the highest wait and the change of depth over a minute. */
+/**
+ * Return current numbers: rates over the last 30 s (null if the newest events are not counted), the highest wait and
+ * the change of depth over a minute.
+ */
 export function currentNumbers(series) {
   const buckets = (spanS) => Math.max(1, Math.round(spanS / series.step));
   const knownBuckets = series.enqueued.findLastIndex((v) => v !== null) + 1;
-  const recentMean = (values) => mean(values.slice(Math.max(0, knownBuckets - buckets(30)), knownBuckets));
+  const isRecent = !series.isUnknown[knownBuckets];
+  const recentMean = (values) =>
+    isRecent ? mean(values.slice(Math.max(0, knownBuckets - buckets(30)), knownBuckets)) : null;
   const depth = lastKnown(series.waiting);
   const depthBefore = series.waiting.at(-1 - buckets(60)) ?? null;
   return {
