@@ -89,6 +89,10 @@ METRIC_EVENTS_EMITTED = _counter("penstock_metric_events_emitted", "metric event
 METRIC_EVENTS_DROPPED = _counter(
     "penstock_metric_events_dropped", "metric events dropped because the buffer was full"
 )
+METRIC_COUNTS_REPAIRED = _counter(
+    "penstock_metric_counts_repaired",
+    "pushed and completed messages that PostgreSQL knew and the metrics lacked; they are counted now",
+)
 METRIC_EVENTS_PENDING = _summed_gauge("penstock_metric_events_pending", "metric events buffered for Redis")
 
 QUEUE_AND_GROUP = ("queue", "group")
@@ -266,7 +270,7 @@ EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
     *(DATABASE_CONNECTIONS, DATABASE_ERRORS, VACUUM_HORIZON_AGE),
     *(WORKERS, WORKER_RESIDENT_MEMORY, WORKER_CPU, WORKER_ROWS_PENDING, WORKER_ROWS_DROPPED),
     *(RECONCILIATION_AGE, RECONCILIATION_DRIFT, RECONCILIATION_FINDINGS),
-    *(METRIC_EVENTS_EMITTED, METRIC_EVENTS_DROPPED, METRIC_EVENTS_PENDING),
+    *(METRIC_EVENTS_EMITTED, METRIC_EVENTS_DROPPED, METRIC_EVENTS_PENDING, METRIC_COUNTS_REPAIRED),
     *(LOAD, LOAD_DECISIONS, OPERATIONS_WAITING, OPERATIONS_DRAINED, OPERATIONS_PARKED, EVENT_LOOP_LAG),
     *(JOURNAL_RECORDS, JOURNAL_BYTES, DATABASE_OUTAGE),
     *(DEAD_JOB_COUNT, DEAD_LETTERS, DEAD_LETTER_OLDEST_AGE, DEAD_LETTER_DRIFT, DEAD_LETTER_RECOUNT_AGE),

@@ -23,6 +23,7 @@ from penstock.broker.journal.push_journal import Journal, journal_directory
 from penstock.broker.maintenance import Maintenance, MaintenancePlan
 from penstock.broker.overload.load import run_queue_timeout
 from penstock.broker.queues.name_registry import QueueNameRegistry
+from penstock.broker.self_metrics.count_repair import CountRepair
 from penstock.broker.self_metrics.minute import WorkerIdentity
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.broker.self_metrics.worker_events import WorkerEvents
@@ -47,6 +48,7 @@ class Services:
     queue_names: QueueNameRegistry
     worker_metrics: WorkerMetrics
     worker_aggregate: WorkerAggregate
+    count_repair: CountRepair
 
 
 @asynccontextmanager
@@ -67,6 +69,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         queue_timeout=run_queue_timeout(settings),
     )
     queue_metrics = QueueMetrics(emitter, database, exchange_gauges=run_queues.exchange_environment_gauges)
+    count_repair = CountRepair(queue_metrics, emitter, database, scan_interval_s=settings.reconcile_s)
     queue_names = QueueNameRegistry(database, run_queues)
     journal = None
     if settings.journal_mb:
@@ -120,12 +123,14 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         queue_names,
         worker_metrics,
         worker_aggregate,
+        count_repair,
     )
     await worker_aggregate.start()
     maintenance = Maintenance(
         settings.postgres_url, MaintenancePlan.from_settings(settings), on_expired, broker.drain.notify_work
     )
     await maintenance.start()
+    await count_repair.start()
     broker.dead_letters.tasks = TaskDeadLetters(database, run_queues)
     job_runner = DeadLetterJobRunner(broker.dead_letters)
     await job_runner.start()
@@ -133,6 +138,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         yield services
     finally:
         await job_runner.stop()
+        await count_repair.stop()
         await maintenance.stop()
         await run_queues.stop()
         await broker.stop()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import NamedTuple
 
 from msgspec import msgpack
 
 from penstock.definitions import LOST_WIRE, TIME_WIRE, MetricDefinition
 from penstock.shards import shard_of
+from penstock.streams.emitted_totals import TOTALS_KEY
 from penstock.streams.packing import MAX_EVENTS_PER_PACK, Fields, pack
 
 MIN_EVENTS_TO_PACK = 8
@@ -28,8 +29,11 @@ MARK_TTL_S = 24 * 3600
 _cached_shard_of = lru_cache(maxsize=20_000)(shard_of)
 
 
-PendingEvent = tuple[MetricDefinition, Fields, str | None, int]
-"""Definition, fields, shard key, and the time in ms for an event whose fields hold none."""
+Counts = tuple[str | int, ...]
+"""Fields of the emitted totals and the amounts to add to them, in turn; an amount of 0 removes the field."""
+
+PendingEvent = tuple[MetricDefinition, Fields, str | None, int, Counts]
+"""Definition, fields, shard key, the time in ms for an event whose fields hold none, and its counts."""
 
 EntryContent = bytes | list[str | int]
 """A pack, or the names and values of a single event in turn."""
@@ -50,39 +54,44 @@ def build_script_call(
     min_events_to_pack: int = MIN_EVENTS_TO_PACK,
 ) -> ScriptCall:
     """Return the call that adds the events. `next_shard` chooses the shard of events without a shard key."""
-    streams: dict[str, tuple[MetricDefinition, list[tuple[Fields, int]]]] = {}
-    for definition, fields, shard_key, at_ms in events:
+    streams: dict[str, tuple[MetricDefinition, list[tuple[Fields, int]], list[Counts]]] = {}
+    for definition, fields, shard_key, at_ms, counts in events:
         if shard_key is None:
             shard = next_shard() % definition.shards
         else:
             shard = _cached_shard_of(shard_key, definition.shards)
         key = definition.stream_keys[shard]
         if key not in streams:
-            streams[key] = (definition, [])
+            streams[key] = (definition, [], [])
         streams[key][1].append((fields, at_ms))
+        streams[key][2].append(counts)
     entries: list[list[str | int]] = []
     stream_limits: list[bytes | int] = []
     payloads: list[bytes | int] = []
+    counts_of_entries: list[list[str | int]] = []
     events_of_entries: list[tuple[MetricDefinition, int]] = []
-    first_payload = 4 + 2 * len(streams)
-    for stream_number, (definition, stream_events) in enumerate(streams.values(), 1):
+    first_payload = 5 + 2 * len(streams)
+    for stream_number, (definition, stream_events, stream_counts) in enumerate(streams.values(), 1):
         stream_limits += (definition.max_stream_length, definition.max_stream_bytes)
+        remaining_counts = iter(stream_counts)
         for content, size in _build_entries(definition, stream_events, min_events_to_pack):
             if isinstance(content, bytes):
                 entries.append([stream_number, first_payload + len(payloads)])
                 payloads.append(content)
             else:
                 entries.append([stream_number, *content])
+            counts_of_entries.append([*chain.from_iterable(islice(remaining_counts, size))])
             is_report = not isinstance(content, bytes) and content[0] == LOST_WIRE
             events_of_entries.append((definition, 0 if is_report else size))
     arguments: list[bytes | int] = [
         number,
         MARK_TTL_S,
         _encode_entries(entries),
+        _encode_entries(counts_of_entries),
         *stream_limits,
         *payloads,
     ]
-    return ScriptCall([mark_key, *streams], arguments, events_of_entries)
+    return ScriptCall([mark_key, TOTALS_KEY, *streams], arguments, events_of_entries)
 
 
 def _build_entries(

@@ -31,7 +31,7 @@ from penstock.background import cancel_and_wait
 from penstock.config import mask_url
 from penstock.definitions import ENABLED_KEY, MetricDefinition
 from penstock.ids import new_id
-from penstock.streams.emit_batch import MIN_EVENTS_TO_PACK, PendingEvent, build_script_call
+from penstock.streams.emit_batch import MIN_EVENTS_TO_PACK, Counts, PendingEvent, build_script_call
 from penstock.streams.emitter_losses import EmitterLosses
 from penstock.streams.packing import Fields
 
@@ -124,11 +124,18 @@ class Emitter:
             redis, self._redis = self._redis, None
             await redis.aclose()
 
-    def emit(self, definition: MetricDefinition, fields: Fields, shard_key: str | None = None) -> None:
+    def emit(
+        self,
+        definition: MetricDefinition,
+        fields: Fields,
+        shard_key: str | None = None,
+        counts: Counts = (),
+    ) -> None:
         """Buffer one event. Returns at once, whatever the state of Redis, and never raises.
 
         `fields` maps the definition's wire names to values; the caller must not change it afterwards. The
-        event's time is now, unless `fields` has `t`. Events with the same `shard_key` keep their order.
+        event's time is now, unless `fields` has `t`. Events with the same `shard_key` keep their order. The
+        script that writes the event adds `counts` to the emitted totals.
         """
         if not self.active:
             return
@@ -138,10 +145,10 @@ class Emitter:
         if self.pending >= self._buffer_size:
             self.dropped += 1
             if not self._events:  # the batch in flight fills the buffer, and Redis may have executed it
-                self._losses.add((definition, fields, shard_key, int(time.time() * 1000)))
+                self._losses.add((definition, fields, shard_key, int(time.time() * 1000), counts))
                 return
             self._losses.add(self._events.popleft())
-        self._events.append((definition, fields, shard_key, int(time.time() * 1000)))
+        self._events.append((definition, fields, shard_key, int(time.time() * 1000), counts))
         self._wake.set()
 
     async def _run(self) -> None:
@@ -181,7 +188,7 @@ class Emitter:
 
     async def _flush(self) -> None:
         """Write one batch, or raise and keep the batch for another attempt."""
-        self._connect()
+        self.connect()
         if not self._batch:
             self._batch = [self._events.popleft() for _ in range(min(MAX_BATCH_EVENTS, len(self._events)))]
             self._loss_reports = self._losses.take_reports()
@@ -230,7 +237,7 @@ class Emitter:
         # The client may turn a cancellation during connect into another error, so check `_stopping` too.
         while not self._stopping.is_set():
             try:
-                is_switched_on = await self._connect().get(ENABLED_KEY) != b"0"
+                is_switched_on = await self.connect().get(ENABLED_KEY) != b"0"
             except (RedisError, OSError):
                 pass  # `_run` logs the same error; the switch keeps its last value
             else:
@@ -241,7 +248,8 @@ class Emitter:
                 self._is_switched_on = is_switched_on
             await self._pause(self._switch_interval_s)
 
-    def _connect(self) -> Redis:
+    def connect(self) -> Redis:
+        """Return the client of this emitter; it connects with its first command."""
         if self._redis is None:
             # The client must not retry by itself: only this class knows when a retry is safe, and counts it.
             self._redis = Redis.from_url(

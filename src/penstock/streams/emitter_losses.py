@@ -25,7 +25,7 @@ class EmitterLosses:
 
     def add(self, event: PendingEvent, count: int = 1) -> None:
         """Record that `count` events of the metric, with times as that of this event, will not be written."""
-        definition, fields, _, at_ms = event
+        definition, fields, _, at_ms, _ = event
         time_ms = fields.get(TIME_WIRE)
         if not isinstance(time_ms, int):
             time_ms = at_ms
@@ -48,13 +48,14 @@ class EmitterLosses:
                 {LOST_WIRE: loss.events, LOST_SINCE_WIRE: loss.since_ms, TIME_WIRE: loss.until_ms},
                 None,
                 loss.until_ms,
+                (),
             )
             for loss in losses.values()
         ]
 
     def restore(self, reports: list[PendingEvent]) -> None:
         """Record again what these reports say, because they were not written."""
-        for definition, fields, _, _ in reports:
+        for definition, fields, *_ in reports:
             since_ms, until_ms = int(fields[LOST_SINCE_WIRE]), int(fields[TIME_WIRE])
             self._add(_MetricLoss(definition, int(fields[LOST_WIRE]), since_ms, until_ms))
 

@@ -17,7 +17,7 @@ from penstock.broker.queues.pop import PopOptions
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.durable import log
 from penstock.durable.pool import Database
-from penstock.model import DEFAULT_SCOPE
+from penstock.model import DEFAULT_SCOPE, MAX_RESPONSE_BYTES
 from penstock.streams.emitter import Emitter
 from tests.waiting import wait_until_async
 
@@ -38,10 +38,18 @@ class Brokers:
         cipher: PayloadCipher | None = None,
         emitter: Emitter | None = None,
         journal: Journal | None = None,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
     ) -> Broker:
         database = Database(self.url, 4)
         metrics = QueueMetrics(emitter or Emitter(UNREACHABLE_REDIS_URL, buffer=100, enabled=False), database)
-        broker = Broker(database, metrics, lease_ms=lease_ms, cipher=cipher, journal=journal)
+        broker = Broker(
+            database,
+            metrics,
+            lease_ms=lease_ms,
+            max_response_bytes=max_response_bytes,
+            cipher=cipher,
+            journal=journal,
+        )
         await metrics.start()
         await self._start(broker)
         self.running.append((broker, metrics, database))

@@ -335,14 +335,14 @@ async def test_a_redis_key_switches_emission_for_all_processes(
                 lambda: _value(not emitter.active), 10, "emission is off before Redis stops"
             )
     reads = 0
-    connect = emitter._connect
+    connect = emitter.connect
 
     def count_reads() -> Redis:
         nonlocal reads
         reads += 1
         return connect()
 
-    monkeypatch.setattr(emitter, "_connect", count_reads)
+    monkeypatch.setattr(emitter, "connect", count_reads)
     await wait_until_async(lambda: _value(reads > 1), 10, "the switch is read while Redis is unreachable")
     assert not emitter.active, "the switch keeps its value while Redis is unreachable"
     await emitter.stop(1)

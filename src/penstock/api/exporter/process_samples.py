@@ -61,6 +61,7 @@ def _operation_samples(services: Services) -> SampleTable:
         telemetry.METRIC_EVENTS_EMITTED: {(): services.emitter.emitted},
         telemetry.METRIC_EVENTS_DROPPED: {(): services.emitter.dropped},
         telemetry.METRIC_EVENTS_PENDING: {(): services.emitter.pending},
+        telemetry.METRIC_COUNTS_REPAIRED: {(): services.count_repair.repaired},
     }
 
 

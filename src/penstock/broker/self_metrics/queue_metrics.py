@@ -1,8 +1,9 @@
 """Count queue operations in memory, and emit the counts and gauges twice a second.
 
 Operations only add to plain numbers. A background task turns these into one event per queue and group, and
-reads the gauges of the queues that changed. So an idle queue costs nothing, and a busy queue costs the same
-however many messages it moves. A broker that is killed loses at most the last half second.
+reads the gauges of the queues that changed. So an idle queue costs next to nothing, and a busy one the same
+however many messages it moves. The counts carry the time of the operations. A broker that is killed loses the
+counts of the last half second, until `count_repair` finds the difference to the totals of PostgreSQL.
 
 The gauges of an environment need a query over all its queues, so they are read less often: five seconds
 after the last time, or later if the query took long, and always once more after the last change.
@@ -26,6 +27,8 @@ from penstock.durable.pool import Database
 from penstock.durable.queue_gauges import GaugeReader
 from penstock.errors import PenstockError
 from penstock.model import Scope
+from penstock.streams.emit_batch import Counts
+from penstock.streams.emitted_totals import aligned_field, total_field
 from penstock.streams.emitter import Emitter
 
 logger = logging.getLogger(__name__)
@@ -47,8 +50,10 @@ COUNTER_BY_OUTCOME = {"completed": "ak", "failed": "nk", "retry": "rl", "dead": 
 
 @dataclass(slots=True)
 class QueueTally:
-    """Counts of one queue and group since the last event."""
+    """Counts of one queue and group since the last event, all of the same bucket of the metric."""
 
+    at_ms: int
+    """Time of the first counted operation."""
     counters: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     acked: int = 0
     """Messages that a consumer acked or nacked, with any outcome."""
@@ -66,6 +71,12 @@ class RequestCounters:
     transaction: int = 0
     transaction_messages: int = 0
 
+
+TOTAL_COUNTERS = ("eq", "ak")
+"""Counters of which PostgreSQL keeps totals: pushed and completed messages."""
+
+TallyKey = tuple[Scope, int, str, str]
+"""Scope, id and name of the queue, and group."""
 
 TallyObserver = Callable[[Scope, str, str, QueueTally], None]
 """Receives every tally: scope, queue, group and counts."""
@@ -93,9 +104,13 @@ class QueueMetrics(BackgroundTask):
         self.exchange_gauges = exchange_gauges
         self.requests = RequestCounters()
         self.observer: TallyObserver | None = None
-        self._tallies: dict[tuple[Scope, str, str], QueueTally] = {}
-        self._closed_tallies: list[tuple[tuple[Scope, str, str], QueueTally]] = []
+        self._tallies: dict[TallyKey, QueueTally] = {}
+        self._tallies_until_s = 0.0
+        """End of the bucket to which the current tallies belong."""
+        self._closed_tallies: list[tuple[TallyKey, QueueTally]] = []
         self._changed_queues: dict[int, tuple[Scope, str]] = {}
+        self.counted_queues: dict[int, tuple[Scope, str]] = {}
+        """Queues with counted operations, by id, since the last comparison with PostgreSQL took them."""
         self._changed_environments: set[Scope] = set()
         self.environments_due_s = 0.0
         """When the gauges of environments may be read again, by the monotonic clock."""
@@ -132,12 +147,15 @@ class QueueMetrics(BackgroundTask):
     def emit_deleted(self, scope: Scope, queue_id: int, queue: str, groups: Iterable[str]) -> None:
         """Emit gauges of 0 for deleted groups of a queue; the empty group stands for the queue.
 
-        Otherwise the pipeline would carry their last value forward for ever.
+        Otherwise the pipeline would carry their last value forward for ever. Their emitted totals are
+        removed.
         """
         for group in groups:
+            counts: Counts = (total_field(queue_id, group, "ak"), 0)
             if group == "":
                 self._changed_queues.pop(queue_id, None)
-            self._send(scope, queue, group, {"ql": 0, "cc": 0, "age": 0})
+                counts = (total_field(queue_id, group, "eq"), 0, aligned_field(queue_id), 0)
+            self._send(scope, queue, group, {"ql": 0, "cc": 0, "age": 0}, counts=counts)
         self._changed_environments.add(scope)
 
     async def stop(self) -> None:
@@ -151,7 +169,7 @@ class QueueMetrics(BackgroundTask):
         """Close the current tallies: the observer receives them now, and the next flush emits them."""
         tallies, self._tallies = self._tallies, {}
         if self.observer is not None:
-            for (scope, queue, group), tally in tallies.items():
+            for (scope, _, queue, group), tally in tallies.items():
                 self.observer(scope, queue, group, tally)
         if self._emitter.enabled:
             self._closed_tallies += tallies.items()
@@ -163,8 +181,8 @@ class QueueMetrics(BackgroundTask):
             self._changed_queues = {}
             return
         tallies, self._closed_tallies = self._closed_tallies, []
-        for (scope, queue, group), tally in tallies:
-            self._emit_tally(scope, queue, group, tally)
+        for key, tally in tallies:
+            self._emit_tally(key, tally)
         try:
             await self._flush_queue_gauges()
             if self._changed_environments and time.monotonic() >= self.environments_due_s:
@@ -227,34 +245,45 @@ class QueueMetrics(BackgroundTask):
         return max(0, int((self._clock() - oldest_at.timestamp()) * 1000)) if oldest_at else 0
 
     def _tally(self, scope: Scope, queue_id: int, queue: str, group: str) -> QueueTally:
+        now_s = self._clock()
+        if now_s >= self._tallies_until_s:
+            self.close_tallies()
+            self._tallies_until_s = (now_s * 1000 // QUEUE.bucket_ms + 1) * QUEUE.bucket_ms / 1000
         self._changed_queues[queue_id] = (scope, queue)
-        key = (scope, queue, group)
+        key = (scope, queue_id, queue, group)
         tally = self._tallies.get(key)
         if tally is None:
-            tally = self._tallies[key] = QueueTally()
+            tally = self._tallies[key] = QueueTally(int(now_s * 1000))
         return tally
 
-    def _emit_tally(self, scope: Scope, queue: str, group: str, tally: QueueTally) -> None:
+    def _emit_tally(self, key: TallyKey, tally: QueueTally) -> None:
+        scope, queue_id, queue, group = key
         fields: dict[str, str | int] = dict(tally.counters)
+        counts: list[str | int] = []
+        for counter in TOTAL_COUNTERS:
+            if amount := tally.counters.get(counter, 0):
+                counts += (total_field(queue_id, group, counter), amount)
+                self.counted_queues[queue_id] = (scope, queue)
         for start in range(0, max(len(tally.wait_times_ms), len(tally.run_times_ms), 1), SAMPLES_PER_EVENT):
             if wait_times_ms := tally.wait_times_ms[start : start + SAMPLES_PER_EVENT]:
                 fields["wt"] = ",".join(map(str, wait_times_ms))
             if run_times_ms := tally.run_times_ms[start : start + SAMPLES_PER_EVENT]:
                 fields["rt"] = ",".join(map(str, run_times_ms))
-            self._send(scope, queue, group, fields)
-            fields = {}
+            self._send(scope, queue, group, fields, tally.at_ms, tuple(counts))
+            fields, counts = {}, []
 
-    def _send(self, scope: Scope, queue: str, group: str, fields: dict[str, str | int]) -> None:
-        dimensions: dict[str, str | int] = {
-            "org": scope.organization,
-            "proj": scope.project,
-            "env": scope.environment,
-            "queue": queue,
-            "group": group,
-            "t": now_ms(self._clock),
-        }
+    def _send(
+        self,
+        scope: Scope,
+        queue: str,
+        group: str,
+        fields: dict[str, str | int],
+        at_ms: int | None = None,
+        counts: Counts = (),
+    ) -> None:
+        dimensions = event_dimensions(scope, queue, group, now_ms(self._clock) if at_ms is None else at_ms)
         # Events of an environment keep their order too.
-        self._emitter.emit(QUEUE, dimensions | fields, shard_key=queue or scope.environment)
+        self._emitter.emit(QUEUE, dimensions | fields, queue or scope.environment, counts)
 
     async def _run(self) -> None:
         while True:
@@ -264,6 +293,18 @@ class QueueMetrics(BackgroundTask):
             except Exception:
                 # An error in one flush must not end the metrics.
                 logger.exception("Queue metrics were not emitted")
+
+
+def event_dimensions(scope: Scope, queue: str, group: str, at_ms: int) -> dict[str, str | int]:
+    """Return the fields that all events of the metric have."""
+    return {
+        "org": scope.organization,
+        "proj": scope.project,
+        "env": scope.environment,
+        "queue": queue,
+        "group": group,
+        "t": at_ms,
+    }
 
 
 def _to_ms(timestamp: datetime | None) -> int | None:

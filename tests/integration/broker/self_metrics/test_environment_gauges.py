@@ -17,6 +17,7 @@ from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE, Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import NewTask
+from penstock.streams.emit_batch import Counts
 from penstock.streams.emitter import Emitter
 from tests.integration.broker.brokers import UNREACHABLE_REDIS_URL, Brokers, ack, pop, push
 from tests.waiting import wait_until_async
@@ -30,10 +31,14 @@ class RecordingEmitter(Emitter):
         self.events: list[dict[str, str | int]] = []
 
     def emit(
-        self, definition: MetricDefinition, fields: Mapping[str, str | int], shard_key: str | None = None
+        self,
+        definition: MetricDefinition,
+        fields: Mapping[str, str | int],
+        shard_key: str | None = None,
+        counts: Counts = (),
     ) -> None:
         self.events.append(dict(fields))
-        super().emit(definition, fields, shard_key)
+        super().emit(definition, fields, shard_key, counts)
 
     def queue_gauge(self, queue: str, group: str = "", wire: str = "ql") -> list[int]:
         """Return the emitted values of one gauge of a queue, in order."""

@@ -146,7 +146,7 @@ async def test_a_message_given_back_is_not_a_failed_attempt(brokers: Brokers) ->
 
 
 async def test_postgres_keeps_the_number_of_completed_messages_on_every_path(brokers: Brokers) -> None:
-    broker = await brokers.start()
+    broker = await brokers.start(max_response_bytes=1_000)
     counters = observe_counters(brokers)
     _, _, database = brokers.running[-1]
     for partition in ("a", "b", "c"):
@@ -167,6 +167,8 @@ async def test_postgres_keeps_the_number_of_completed_messages_on_every_path(bro
         for m, status in zip(popped.messages[3:], ("completed", "retry"), strict=True)
     ]
     await broker.ack(DEFAULT_SCOPE, acks)
+    await broker.pop(DEFAULT_SCOPE, "q", "g", PopOptions(batch=100, max_partitions=10, auto_ack=True))
+    await push(broker, "x" * 600, "y" * 600, "z" * 600, partition="d")
     await broker.pop(DEFAULT_SCOPE, "q", "g", PopOptions(batch=100, max_partitions=10, auto_ack=True))
     row = await database.fetchrow("SELECT sum(completed)::bigint AS completed FROM tallies")
     assert row is not None
