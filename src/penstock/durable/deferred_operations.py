@@ -20,8 +20,6 @@ PRIORITIES = {PUSH: 5, ACK: 3}
 """Lower is more urgent: an ack ends a lease that other consumers wait for."""
 
 NIL = uuid.UUID(int=0)
-QUEUE_FULL = 0
-"""Instead of a position in the lane: the queue has no room for the operation."""
 
 
 class DrainFailed(PenstockError):
@@ -46,6 +44,19 @@ class LaneAcks:
     id: uuid.UUID
     partition_id: int
     acks: list[Ack]
+
+
+class PushDeferral(NamedTuple):
+    """The result of deferring pushes.
+
+    `places` has one entry per operation: its position in its lane from 1, 0 if none of its items was
+    accepted, or None where the partition was deleted. `duplicates` maps items, from 0 over all operations, to
+    the ids of the originals. `refused` holds the items whose queue is full.
+    """
+
+    places: list[int | None]
+    duplicates: dict[int, uuid.UUID]
+    refused: frozenset[int]
 
 
 class DrainedPartition(NamedTuple):
@@ -122,20 +133,20 @@ class DeferredOperations:
 
     async def defer_pushes(
         self, operations: Sequence[LanePush], reason: str, now: datetime | None = None
-    ) -> list[int | None]:
-        """Accept pushes that their queue has room for.
-
-        Returns the position of each in its lane from 1; None where the partition was deleted, QUEUE_FULL
-        where the queue would exceed its maxSize.
-        """
+    ) -> PushDeferral:
+        """Accept pushes, without duplicates and items that do not fit into their queue."""
         row = await self._session.fetchrow(
-            "SELECT defer_pushes_that_fit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS positions",
+            "SELECT * FROM defer_new_pushes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
             *_push_arguments(operations, reason),
             now,
         )
         assert row is not None
-        positions: list[int | None] = row["positions"]
-        return positions
+        duplicates = zip(row["duplicate_items"] or (), row["duplicate_ids"] or (), strict=True)
+        return PushDeferral(
+            row["places"],
+            {item - 1: original_id for item, original_id in duplicates},
+            frozenset(item - 1 for item in row["refused_items"] or ()),
+        )
 
     async def take_over_journal(
         self, journal_id: uuid.UUID, position: int, operations: Sequence[LanePush], reason: str

@@ -14,11 +14,11 @@ from penstock.durable import log
 from penstock.durable.catalog import QueueCatalog
 from penstock.durable.dead_letters.dead_letter_store import Audience, DeadLetterStore
 from penstock.durable.deferred_operations import (
-    QUEUE_FULL,
     DeferredOperations,
     LaneAcks,
     LaneDepth,
     LanePush,
+    PushDeferral,
 )
 from penstock.durable.log import Ack, Segment
 from penstock.durable.pool import Database
@@ -29,13 +29,26 @@ from tests.integration.durable.dead_letters.dead_letter_steps import dead_letter
 from tests.integration.durable.queue_under_test import Delivery, QueueUnderTest
 
 
+async def new_push(
+    queue: QueueUnderTest, *payloads: str, partition: str = "Default", keys: list[str | None] | None = None
+) -> LanePush:
+    return LanePush(new_id(), await queue.segment(payloads, partition, keys))
+
+
 async def defer_push(
     queue: QueueUnderTest, *payloads: str, partition: str = "Default", keys: list[str | None] | None = None
 ) -> uuid.UUID:
-    operation = LanePush(new_id(), await queue.segment(payloads, partition, keys))
-    [place] = await DeferredOperations(queue.database).defer_pushes([operation], "system_busy", queue.now)
-    assert place is not None
+    operation = await new_push(queue, *payloads, partition=partition, keys=keys)
+    deferral = await defer(queue, operation)
+    assert not deferral.duplicates
+    assert not deferral.refused
+    [place] = deferral.places
+    assert place
     return operation.id
+
+
+async def defer(queue: QueueUnderTest, *operations: LanePush) -> PushDeferral:
+    return await DeferredOperations(queue.database).defer_pushes(operations, "system_busy", queue.now)
 
 
 async def defer_ack(
@@ -181,33 +194,57 @@ async def test_concurrent_pushes_deferrals_and_drains_keep_order_and_lose_nothin
     assert sorted(received) == sorted(f"{producer}:{number}" for producer in range(6) for number in range(30))
 
 
-async def test_duplicates_are_found_when_the_operation_is_executed(queue: QueueUnderTest) -> None:
+async def test_duplicates_of_stored_messages_are_not_deferred(queue: QueueUnderTest) -> None:
     await queue.push("first", keys=["k"])
     [[original]] = await queue.database.fetch("SELECT message_ids[1] FROM log")
+    all_duplicate = await new_push(queue, "again", keys=["k"])
+    mixed = await new_push(queue, "a", "again", "b", "a again", keys=["a", "k", None, "a"])
+    elsewhere = await new_push(queue, "no duplicate", partition="other", keys=["k"])
+    deferral = await defer(queue, all_duplicate, mixed, elsewhere)
+    assert deferral.places == [0, 1, 1]
+    first_of_mixed = uuid.UUID(mixed.segment.message_ids[0])
+    assert deferral.duplicates == {0: original, 2: original, 4: first_of_mixed}
+    assert await DeferredOperations(queue.database).get(DEFAULT_SCOPE, all_duplicate.id) is None
+    row = await DeferredOperations(queue.database).get(DEFAULT_SCOPE, mixed.id)
+    assert row is not None
+    assert (row.items, row.transaction_ids) == (2, ["a", None])
+    await drain(queue)
+    assert sorted((await queue.pop(10, width=2)).payloads) == ["a", "b", "first", "no duplicate"]
+
+
+async def test_duplicates_of_deferred_messages_are_found_when_they_are_executed(
+    queue: QueueUnderTest,
+) -> None:
+    first = await new_push(queue, "first", keys=["k"])
+    await defer(queue, first)
     operation = await defer_push(queue, "again", "new", keys=["k", "n"])
     await drain(queue)
     row = await DeferredOperations(queue.database).get(DEFAULT_SCOPE, operation)
     assert row is not None
     assert row.result is not None
-    assert json.loads(row.result) == {"duplicates": {"0": str(original)}}
+    assert json.loads(row.result) == {"duplicates": {"0": first.segment.message_ids[0]}}
     assert (await queue.pop(10)).payloads == ["first", "new"]
     assert row.status == "completed"
 
 
-async def test_a_full_queue_defers_nothing_and_deferred_messages_count(queue: QueueUnderTest) -> None:
+async def test_messages_that_do_not_fit_are_not_deferred(queue: QueueUnderTest) -> None:
     await queue.configure(max_size=4)
-    await queue.push("a")
-    await defer_push(queue, "b", "c", partition="one")
-    operations = [
-        LanePush(new_id(), await queue.segment(payloads, partition, None))
-        for partition, payloads in (("two", ("d",)), ("three", ("e", "f")), ("one", ("g",)))
-    ]
-    deferred = DeferredOperations(queue.database)
-    assert await deferred.defer_pushes(operations, "system_busy") == [1, QUEUE_FULL, QUEUE_FULL]
-    assert await deferred.get(DEFAULT_SCOPE, operations[1].id) is None
+    await queue.push("stored")
+    await defer_push(queue, "waits")
+    fits = await new_push(queue, "fits", partition="other")
+    too_many = await new_push(queue, "fits too", "over", "over again", keys=["f", "o", "o"])
+    full = await new_push(queue, "no room")
+    deferral = await defer(queue, fits, too_many, full)
+    assert deferral == PushDeferral([1, 2, 0], {}, frozenset({2, 3, 4}))
     assert (await queue.push("h", partition="four")).refused == {0}, "accepted messages keep their room"
-    assert await drain(queue) == 2
-    assert (await queue.pop(10, width=10)).payloads == ["a", "b", "c", "d"]
+    await drain(queue)
+    assert sorted((await queue.pop(10, width=2)).payloads) == ["fits", "fits too", "stored", "waits"]
+
+
+async def test_a_deferral_to_a_deleted_queue_accepts_nothing(queue: QueueUnderTest) -> None:
+    operation = await new_push(queue, "a", "b", keys=["k", "k"])
+    await queue.database.fetch("DELETE FROM queues")
+    assert (await defer(queue, operation)).places == [None]
 
 
 async def test_an_operation_that_cannot_be_executed_fails_and_the_lane_continues(

@@ -19,16 +19,9 @@ from penstock.broker.context import BrokerContext
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import NewMessage
 from penstock.broker.overload.load import LoadMonitor
-from penstock.durable.deferred_operations import (
-    ACK,
-    PUSH,
-    QUEUE_FULL,
-    LaneAcks,
-    LanePush,
-    OperationRecord,
-)
+from penstock.durable.deferred_operations import ACK, PUSH, LaneAcks, LanePush, OperationRecord
 from penstock.durable.log import Ack, PartitionId, PartitionName, Segment
-from penstock.errors import DatabaseUnavailable, Overloaded, QueueFull, UnknownOperation, WrongState
+from penstock.errors import DatabaseUnavailable, Overloaded, UnknownOperation, WrongState
 from penstock.ids import new_id
 from penstock.model import DeferralReceipt, Scope
 
@@ -36,8 +29,6 @@ Result = TypeVar("Result")
 
 MAINTAINING_ORDER, SYSTEM_BUSY, DATABASE_DOWN = "maintaining_order", "system_busy", "database_down"
 """Reasons for a deferral."""
-
-MAX_SIZE_ERROR = "The queue has reached its maxSize. Retry when messages are acked."
 
 LANE_TIMEOUT_S, LANE_POLL_S = 5.0, 0.05
 """How long a request waits for the lanes of its partitions to empty, and how often it retries."""
@@ -64,6 +55,18 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(slots=True)
+class DeferredSegment:
+    """The result of deferring one segment. Its items count from 0."""
+
+    receipt: DeferralReceipt | None
+    """None: no item was accepted."""
+    duplicates: dict[int, uuid.UUID]
+    """The messages that items repeat."""
+    refused: set[int]
+    """The items whose queue is full."""
+
+
+@dataclass(slots=True)
 class DeferredAcks:
     """The result of deferring one operation. `rejected` holds the indexes of acks whose lease is lost."""
 
@@ -80,7 +83,7 @@ class DeferredWrites:
         self.journal = journal
         self.lane_timeout_s = LANE_TIMEOUT_S
         self.notify_work: Callable[[], None] = lambda: None
-        self.pushes: Batcher[list[LanePush], list[int | None]] = Batcher(
+        self.pushes: Batcher[list[LanePush], list[DeferredSegment | None]] = Batcher(
             self._execute_pushes, queue_timeout=load.queue_timeout(PUSH)
         )
         self.acks: Batcher[list[LaneAcks], list[DeferredAcks]] = Batcher(self._execute_acks)
@@ -92,26 +95,17 @@ class DeferredWrites:
             return False
         return self._context.database.outage.is_active or self.journal.has_records
 
-    async def defer_pushes(
-        self, segments: Sequence[Segment], reason: str
-    ) -> list[DeferralReceipt | QueueFull | None]:
+    async def defer_pushes(self, segments: Sequence[Segment], reason: str) -> list[DeferredSegment | None]:
         """Append one operation per segment to its lane; None where the partition was deleted."""
         operations = [LanePush(new_id(), segment) for segment in segments]
         items = sum(len(segment.payloads) for segment in segments)
         size_bytes = sum(sum(map(len, segment.payloads)) for segment in segments)
-        positions = await self.pushes.submit(reason, operations, items=items, size=size_bytes)
-        self._load.add_deferred(PUSH, sum(bool(position) for position in positions))
+        results = await self.pushes.submit(reason, operations, items=items, size=size_bytes)
+        self._load.add_deferred(
+            PUSH, sum(result is not None and result.receipt is not None for result in results)
+        )
         self.notify_work()
-        wait_s = self._load.estimated_wait_s(PUSH)
-        receipts: list[DeferralReceipt | QueueFull | None] = []
-        for operation, position in zip(operations, positions, strict=True):
-            if position is None:
-                receipts.append(None)
-            elif position == QUEUE_FULL:
-                receipts.append(QueueFull(MAX_SIZE_ERROR))
-            else:
-                receipts.append(DeferralReceipt(str(operation.id), position, reason, wait_s))
-        return receipts
+        return results
 
     async def defer_acks(self, acks_by_partition: Mapping[int, list[Ack]]) -> dict[int, DeferredAcks]:
         """Append one operation per partition to its lane; return the results by partition id."""
@@ -191,10 +185,23 @@ class DeferredWrites:
 
     async def _execute_pushes(
         self, reason: Hashable, requests: Sequence[list[LanePush]]
-    ) -> list[list[int | None]]:
+    ) -> list[list[DeferredSegment | None]]:
         operations = [operation for request in requests for operation in request]
-        positions = await self._context.store.operations.defer_pushes(operations, str(reason))
-        return split_results(requests, positions)
+        deferral = await self._context.store.operations.defer_pushes(operations, str(reason))
+        wait_s = self._load.estimated_wait_s(PUSH)
+        results: list[DeferredSegment | None] = []
+        first = 0
+        for operation, place in zip(operations, deferral.places, strict=True):
+            end = first + len(operation.segment.message_ids)
+            receipt = DeferralReceipt(str(operation.id), place, str(reason), wait_s) if place else None
+            items = range(first, end)
+            duplicates = {
+                item - first: deferral.duplicates[item] for item in items if item in deferral.duplicates
+            }
+            refused = {item - first for item in items if item in deferral.refused}
+            results.append(None if place is None else DeferredSegment(receipt, duplicates, refused))
+            first = end
+        return split_results(requests, results)
 
     async def _execute_acks(
         self, reason: Hashable, requests: Sequence[list[LaneAcks]]

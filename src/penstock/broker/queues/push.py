@@ -9,21 +9,22 @@ from typing import NamedTuple
 
 from penstock.batching import Batcher, Receiver
 from penstock.broker.context import BrokerContext
-from penstock.broker.messages import DeferralReceipt, NewMessage, PushResult
+from penstock.broker.messages import NewMessage, PushResult
 from penstock.broker.overload.deferred import (
     MAINTAINING_ORDER,
-    MAX_SIZE_ERROR,
     SYSTEM_BUSY,
+    DeferredSegment,
     DeferredWrites,
 )
 from penstock.broker.overload.load import Decision, LoadMonitor
 from penstock.durable import log
 from penstock.durable.log import BLOCKED_BY_LANE, PartitionId, PartitionName, PushReceipt, Segment
-from penstock.errors import DatabaseUnavailable, OutcomeUnknown, Overloaded, QueueFull
+from penstock.errors import DatabaseUnavailable, OutcomeUnknown, Overloaded
 from penstock.ids import new_id_text
 from penstock.model import Scope
 
 RESOLVE_ATTEMPTS = 5
+MAX_SIZE_ERROR = "The queue has reached its maxSize. Retry when messages are acked."
 
 
 class SegmentReceipt(NamedTuple):
@@ -80,13 +81,19 @@ class PendingPush:
             transaction_id = self.messages[index].transaction_id
             self.results[index] = PushResult("failed", transaction_id, None, None, error)
 
-    def defer(self, name: PartitionName, receipt: DeferralReceipt, partition_id: int | None) -> None:
-        for index in self.pending.pop(name):
+    def defer(self, name: PartitionName, deferred: DeferredSegment, partition_id: int | None) -> None:
+        for item, index in enumerate(self.pending.pop(name)):
             message_id = self.message_ids[index]
-            transaction_id = self.messages[index].transaction_id or message_id
-            self.results[index] = PushResult(
-                "queued", transaction_id, message_id, partition_id, deferral=receipt
-            )
+            transaction_id = self.messages[index].transaction_id
+            if item in deferred.duplicates:
+                original_id = str(deferred.duplicates[item])
+                result = PushResult("duplicate", transaction_id or message_id, original_id, partition_id)
+            elif item in deferred.refused:
+                result = PushResult("failed", transaction_id, None, None, MAX_SIZE_ERROR)
+            else:
+                result = PushResult("queued", transaction_id or message_id, message_id, partition_id)
+                result.deferral = deferred.receipt
+            self.results[index] = result
 
 
 class Pushes:
@@ -267,15 +274,13 @@ class Pushes:
             return
         push.awaits_database = True
         segments = [push.segments[name] for name in names]
-        receipts = await self._deferred_writes.defer_pushes(segments, reason)
+        results = await self._deferred_writes.defer_pushes(segments, reason)
         push.awaits_database = False
-        for name, receipt in zip(names, receipts, strict=True):
-            if receipt is None:
+        for name, deferred in zip(names, results, strict=True):
+            if deferred is None:
                 self._context.id_cache.invalidate_queue(push.scope, name.queue)
-            elif isinstance(receipt, QueueFull):
-                push.fail(name, receipt.detail)
             else:
-                push.defer(name, receipt, push.partition_ids[name].partition_id)
+                push.defer(name, deferred, push.partition_ids[name].partition_id)
 
     async def _may_journal(self, push: PendingPush, error: DatabaseUnavailable) -> bool:
         """Return True if the pending messages may go to the journal.
@@ -302,7 +307,7 @@ class Pushes:
         if receipts is None:
             return False
         for name, receipt in receipts.items():
-            push.defer(name, receipt, None)
+            push.defer(name, DeferredSegment(receipt, {}, set()), None)
         return True
 
     async def _execute(self, key: Hashable, requests: Sequence[list[Segment]]) -> list[list[SegmentReceipt]]:

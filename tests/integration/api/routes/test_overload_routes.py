@@ -99,6 +99,17 @@ async def test_every_item_of_a_mixed_push_has_its_own_result(
     assert await pop_payloads(client, "q", batch=10, partitions=5) == [1, 4]
 
 
+async def test_a_duplicate_of_a_stored_message_is_reported_at_once(
+    client: httpx.AsyncClient, broker: Broker
+) -> None:
+    [stored] = await push(client, "stored", transactionId="k")
+    set_busy(broker)
+    response = await send(client, "again", transactionId="k")
+    assert response.status_code == 201, "nothing was deferred"
+    [result] = response.json()
+    assert (result["status"], result["message_id"]) == ("duplicate", stored["message_id"])
+
+
 @pytest.mark.parametrize("overrides", [{"load_push_depth": 3}])
 async def test_full_lanes_refuse_pushes_until_they_have_drained(
     client: httpx.AsyncClient, broker: Broker
@@ -169,13 +180,13 @@ async def test_an_ack_without_its_lease_is_refused_under_load_too(
 
 
 async def test_an_operation_has_a_result_and_is_listed(client: httpx.AsyncClient, broker: Broker) -> None:
-    await push(client, "first", transactionId="k")
     set_busy(broker)
-    response = (await send(client, "again", transactionId="k")).json()
+    first, response = [(await send(client, name, transactionId="k")).json() for name in ("first", "again")]
     pending = await get(client, f"/operations/{response['operationId']}")
-    assert (pending["status"], pending["queuePosition"], pending["result"]) == ("pending", 1, None)
+    assert (pending["status"], pending["queuePosition"], pending["result"]) == ("pending", 2, None)
     listed = await get(client, "/operations", status="pending", queue="q")
-    assert [operation["operationId"] for operation in listed["operations"]] == [response["operationId"]]
+    operation_ids = [operation["operationId"] for operation in listed["operations"]]
+    assert operation_ids == [first["operationId"], response["operationId"]]
     assert (await get(client, "/operations", queue="other"))["operations"] == []
     set_busy(broker, False)
     await broker.drain.start()
@@ -183,9 +194,9 @@ async def test_an_operation_has_a_result_and_is_listed(client: httpx.AsyncClient
     assert [item["status"] for item in result["result"]] == ["duplicate"]
     stats = await get(client, "/operations/stats")
     assert [(row["type"], row["status"], row["count"]) for row in stats["stats"]] == [
-        ("push", "completed", 1)
+        ("push", "completed", 2)
     ]
-    assert stats["load"]["operations"]["push"]["decisions"]["spill"] == 1
+    assert stats["load"]["operations"]["push"]["decisions"]["spill"] == 2
     assert stats["journal"]["records"] == 0
 
 

@@ -18,7 +18,6 @@ DECLARE
     v_has_keys       boolean := p_transaction_ids IS NOT NULL;
     v_has_size_limit boolean := EXISTS (SELECT 1 FROM partitions p JOIN queues q ON q.id = p.queue_id
                                WHERE p.id = ANY (p_partition_ids) AND q.max_size > 0);
-    v_skipped_items  int[];
     v_segments       record;
 BEGIN
     -- Skipped items must be known before offsets are assigned. Otherwise assigning the offsets takes the lock.
@@ -30,40 +29,13 @@ BEGIN
                                        p_payloads, p_now);
             RETURN;
         END IF;
-    END IF;
-    IF v_has_keys THEN
-        SELECT array_agg(d.item::int ORDER BY d.item), array_agg(d.original ORDER BY d.item)
-        INTO duplicate_items, duplicate_ids
-        FROM find_duplicates_v1(p_partition_ids, p_lengths, p_message_ids, p_transaction_ids) d;
-    END IF;
-    IF v_has_size_limit THEN
-        refused_items := items_over_queue_limit_v1(p_partition_ids, p_lengths, coalesce(duplicate_items, '{}'));
-        IF refused_items IS NOT NULL AND duplicate_items IS NOT NULL THEN
-            -- A duplicate of a refused item is refused too: the message it repeats does not exist.
-            SELECT array_agg(d.item ORDER BY d.item) FILTER (WHERE r.item IS NULL),
-                   array_agg(d.original ORDER BY d.item) FILTER (WHERE r.item IS NULL),
-                   refused_items || coalesce(array_agg(d.item ORDER BY d.item) FILTER (WHERE r.item IS NOT NULL), '{}')
-            INTO duplicate_items, duplicate_ids, refused_items
-            FROM unnest(duplicate_items, duplicate_ids) AS d (item, original)
-            LEFT JOIN unnest(refused_items) AS r (item) ON p_message_ids[r.item] = d.original;
+        SELECT * INTO duplicate_items, duplicate_ids, refused_items
+        FROM skipped_items_v1(p_partition_ids, p_lengths, p_message_ids, p_transaction_ids, v_has_size_limit);
+        IF duplicate_items IS NOT NULL OR refused_items IS NOT NULL THEN
+            SELECT * INTO p_lengths, p_message_ids, p_transaction_ids, p_trace_ids, p_payloads
+            FROM without_items_v1(p_lengths, p_message_ids, p_transaction_ids, p_trace_ids, p_payloads,
+                                  coalesce(duplicate_items, '{}') || coalesce(refused_items, '{}'));
         END IF;
-    END IF;
-    v_skipped_items := coalesce(duplicate_items, '{}') || coalesce(refused_items, '{}');
-    IF cardinality(v_skipped_items) > 0 THEN
-        SELECT array_agg(k.message_id ORDER BY k.item),
-               CASE WHEN v_has_keys THEN array_agg(k.transaction_id ORDER BY k.item) END,
-               CASE WHEN p_trace_ids IS NOT NULL THEN array_agg(k.trace_id ORDER BY k.item) END,
-               array_agg(k.payload ORDER BY k.item)
-        INTO p_message_ids, p_transaction_ids, p_trace_ids, p_payloads
-        FROM unnest(p_message_ids, coalesce(p_transaction_ids, '{}'), coalesce(p_trace_ids, '{}'), p_payloads)
-             WITH ORDINALITY AS k (message_id, transaction_id, trace_id, payload, item)
-        WHERE k.item <> ALL (v_skipped_items);
-        SELECT array_agg((s.length - (
-                   SELECT count(*) FROM unnest(v_skipped_items) o WHERE o > s.hi - s.length AND o <= s.hi
-               ))::int ORDER BY s.n)
-        INTO p_lengths
-        FROM (SELECT l.length, l.n, sum(l.length) OVER (ORDER BY l.n) AS hi
-              FROM unnest(p_lengths) WITH ORDINALITY AS l (length, n)) s;
     END IF;
 
     WITH segments AS MATERIALIZED (
