@@ -115,7 +115,9 @@ class Settings(BaseModel):
         le=3600,
         description="seconds of overload during which requests are deferred; then they are refused",
     )
-    load_push: float = Field(0.7, gt=0, description="load from which pushes are deferred")
+    load_push: float = Field(
+        0.7, ge=0, description="load from which pushes are deferred; 0 defers every push, to test clients"
+    )
     load_push_depth: int = Field(
         10_000, ge=0, description="maximum number of deferred pushes; further ones are refused"
     )

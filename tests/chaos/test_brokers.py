@@ -142,11 +142,9 @@ class ChaosRun:
 
     def items(self, response: httpx.Response) -> list[dict[str, Any]]:
         """Return the result of each item, executed or deferred."""
-        body = response.json()
-        if response.status_code != 202:
-            return list(body)
-        self.reasons.add(body["reason"])
-        return list(body["items"])
+        results: list[dict[str, Any]] = response.json()
+        self.reasons |= {result["reason"] for result in results if "reason" in result}
+        return results
 
 
 async def produce(run: ChaosRun, client: httpx.AsyncClient, partition: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -24,6 +24,15 @@ class DeferrableResult(Protocol):
     @property
     def operation_id(self) -> str | None: ...
 
+    @property
+    def queue_position(self) -> int | None: ...
+
+    @property
+    def estimated_wait_s(self) -> float | None: ...
+
+    @property
+    def reason(self) -> str | None: ...
+
 
 R = TypeVar("R", bound=DeferrableResult)
 ItemResult = TypeVar("ItemResult", PushResult, AckResult)
@@ -39,12 +48,6 @@ class Queued(Struct, frozen=True, kw_only=True, rename="camel"):
     """Earlier operations of its partition (maintaining_order), overload, or PostgreSQL is unreachable."""
     estimated_wait_s: float | None = field(default=None, name="estimatedWait")
     """From the recent rate of such operations; None if unknown."""
-
-
-class DeferredResponse(Queued, Generic[R], frozen=True, kw_only=True):
-    """The body of a 202: the operation, and one result per item."""
-
-    items: list[R]
 
 
 class Results(list[R]):

@@ -52,6 +52,9 @@ class PushResult(Struct, frozen=True, kw_only=True):
     """The reason of a failure."""
     operation_id: str | None = field(default=None, name="operationId")
     """The deferred operation that stores the message later, in order. None: it is stored."""
+    queue_position: int | None = field(default=None, name="queuePosition")
+    """The position of the operation in the lane of its partition, from 1."""
+    estimated_wait_s: float | None = field(default=None, name="estimatedWait")
     reason: str | None = None
     """The reason of the deferral."""
 
@@ -97,6 +100,9 @@ class AckResult(Struct, frozen=True, kw_only=True):
     """The message became a dead letter."""
     operation_id: str | None = field(default=None, name="operationId")
     """The deferred operation that executes the ack later. None: it is executed."""
+    queue_position: int | None = field(default=None, name="queuePosition")
+    """The position of the operation in the lane of its partition, from 1."""
+    estimated_wait_s: float | None = field(default=None, name="estimatedWait")
     reason: str | None = None
     """The reason of the deferral."""
     uncertain: bool = False

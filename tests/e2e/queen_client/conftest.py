@@ -1,6 +1,7 @@
 """Two broker processes on one port, and the published clients of the wire contract, unchanged.
 
-Every test runs with each version of the client.
+Every test runs with each version of the client, and in two modes: the broker executes every push (direct), or
+it defers every push (deferred).
 """
 
 from __future__ import annotations
@@ -23,9 +24,15 @@ from queen import Queen
 from penstock.durable import migrations
 from penstock.embedded.servers.ports import any_free_port
 from tests.e2e.queen_client.client_versions import VERSIONS, load_client
-from tests.waiting import wait_until
+from tests.waiting import wait_until, wait_until_async
 
 START_TIMEOUT_S = 60
+DIRECT, DEFERRED = "direct", "deferred"
+LOAD_SETTINGS = {
+    # Responses must not depend on the load of the machine.
+    DIRECT: {"PENSTOCK_LOAD_MANAGEMENT": "false"},
+    DEFERRED: {"PENSTOCK_LOAD_PUSH": "0", "PENSTOCK_LOAD_WAIT_S": "60"},
+}
 ENCRYPTION_KEY = "k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 
 
@@ -40,8 +47,15 @@ async def create_database(url: str) -> str:
     return database_url
 
 
+@pytest.fixture(scope="package", params=[DIRECT, DEFERRED])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="package")
-def url(postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(
+    postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory, mode: str
+) -> Iterator[str]:
     """Two brokers started with `penstock serve`. ClickHouse is unreachable, which must not affect queues."""
     port = any_free_port()
     settings = {
@@ -49,11 +63,11 @@ def url(postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFact
         "PENSTOCK_REDIS_URL": redis_url,
         "PENSTOCK_CLICKHOUSE_URL": "http://127.0.0.1:1/default",
         "PENSTOCK_HOME": str(tmp_path_factory.mktemp("home")),
-        "PENSTOCK_LOAD_MANAGEMENT": "false",  # responses must not depend on the load of the machine
         "PENSTOCK_PORT": str(port),
         "PENSTOCK_WORKERS": "2",
         "PENSTOCK_ENCRYPTION_KEYS": ENCRYPTION_KEY,
         "PENSTOCK_LOG_LEVEL": "warning",
+        **LOAD_SETTINGS[mode],
     }
     command = [sys.executable, "-m", "penstock.cli.main", "serve"]
     process = subprocess.Popen(command, env={**os.environ, **settings}, stdin=subprocess.DEVNULL)
@@ -76,10 +90,35 @@ def client_version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest_asyncio.fixture
-async def queen(url: str, client_version: str) -> AsyncIterator[Queen]:
+async def queen(url: str, mode: str, client_version: str) -> AsyncIterator[Queen]:
     # The client replaces the signal handlers of the process; restore them afterwards.
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     async with load_client(client_version).Queen(url=url, retry_attempts=1) as client:
+        if mode == DEFERRED:
+            client._http_client._client.event_hooks["response"].append(wait_for_operations)
         yield client
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+async def wait_for_operations(response: httpx.Response) -> None:
+    """Check that a push was deferred, and hold its response back until the broker has executed it.
+
+    A test continues after a push as if it had been executed at once.
+    """
+    if response.request.url.path != "/api/v1/push" or not response.is_success:
+        return
+    await response.aread()
+    results = response.json()
+    deferred = [result for result in results if "operationId" in result]
+    assert deferred or all(result["status"] == "duplicate" for result in results), results
+    async with httpx.AsyncClient(base_url=str(response.request.url.join("/"))) as http:
+
+        async def are_executed() -> bool:
+            operation_ids = {result["operationId"] for result in deferred}
+            responses = [
+                await http.get(f"/api/v1/operations/{operation_id}") for operation_id in operation_ids
+            ]
+            return {response.json()["status"] for response in responses} <= {"completed"}
+
+        await wait_until_async(are_executed, 20, "the deferred push is executed")

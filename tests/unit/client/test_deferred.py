@@ -38,10 +38,10 @@ def push_result(index: int, **fields: Any) -> dict[str, Any]:
     return {"index": index, "status": "queued", "transaction_id": f"t{index}", "queueName": "q", **fields}
 
 
-def deferred(items: list[dict[str, Any]], operation_id: str = "op-1") -> ScriptedResponse:
+def deferred(items: list[dict[str, Any]]) -> ScriptedResponse:
     """Return a 202 with these results."""
-    body = {"status": "queued", "operationId": operation_id, "queuePosition": 3, "reason": "system_busy"}
-    return ScriptedResponse(202, {**body, "estimatedWait": 1.5, "items": items})
+    operation = {"queuePosition": 3, "reason": "system_busy", "estimatedWait": 1.5}
+    return ScriptedResponse(202, [operation | item if "operationId" in item else item for item in items])
 
 
 def operation(operation_id: str, status: str, **fields: Any) -> ScriptedResponse:
@@ -64,18 +64,34 @@ async def test_a_deferred_push_returns_its_operation_ids() -> None:
     items = [
         push_result(0),
         push_result(1, operationId="op-1", reason="system_busy"),
-        push_result(2, operationId="op-2"),
+        push_result(2, operationId="op-2", queuePosition=4),
     ]
-    async with ScriptedBroker({PUSH: [deferred(items, "op-2")]}) as broker, Client(broker.url) as client:
+    async with ScriptedBroker({PUSH: [deferred(items)]}) as broker, Client(broker.url) as client:
         results = await client.push_many(NewMessage("q", n) for n in range(3))
         assert [result.operation_id for result in results] == [None, "op-1", "op-2"]
         assert results[1].reason == "system_busy"
         assert results.operation_ids == ["op-1", "op-2"]
         assert results.queued is not None
         assert results.queued.operation_id == "op-2"
-        assert results.queued.queue_position == 3
-        assert results.queued.estimated_wait_s == 1.5
+        assert (results.queued.queue_position, results.queued.estimated_wait_s) == (4, 1.5)
+        assert (results[1].queue_position, results[1].estimated_wait_s) == (3, 1.5)
         assert len(broker.requests) == 1
+
+
+async def test_a_deferred_push_of_an_older_broker_is_read() -> None:
+    items = [push_result(0, operationId="op-1", reason="system_busy"), push_result(1)]
+    body = {
+        "status": "queued",
+        "operationId": "op-1",
+        "queuePosition": 3,
+        "reason": "system_busy",
+        "items": items,
+    }
+    async with ScriptedBroker({PUSH: [ScriptedResponse(202, body)]}) as broker, Client(broker.url) as client:
+        results = await client.push_many(NewMessage("q", n) for n in range(2))
+        assert results.operation_ids == ["op-1"]
+        assert results.queued is not None
+        assert results.queued.reason == "system_busy"
 
 
 async def test_an_executed_push_has_no_operation() -> None:

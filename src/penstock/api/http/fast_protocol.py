@@ -118,7 +118,7 @@ class FastRequestCycle:
             self._send(*self._problem(error))
             return
         if isinstance(response, HotResponse):
-            self._send(_head(response.status, len(response.body)), response.body)
+            self._send(_head(response), response.body)
         else:
             self._start_task(response)
 
@@ -142,7 +142,7 @@ class FastRequestCycle:
     async def _await_and_send(self, work: Awaitable[HotResponse]) -> None:
         try:
             response = await work
-            head, body = _head(response.status, len(response.body)), response.body
+            head, body = _head(response), response.body
         except asyncio.CancelledError:
             return
         except Exception as error:  # noqa: BLE001 - as above
@@ -331,8 +331,15 @@ class FastHttpProtocol(StrictHttpProtocol):
         return length <= max_length and self.parser.should_keep_alive()
 
 
+def _head(response: HotResponse) -> bytes:
+    head = _json_head(response.status, len(response.body))
+    if response.headers is not None:
+        head += "".join(f"{name.lower()}: {value}\r\n" for name, value in response.headers.items()).encode()
+    return head
+
+
 @lru_cache(maxsize=1024)
-def _head(status: int, length: int) -> bytes:
+def _json_head(status: int, length: int) -> bytes:
     """The head of a response with a JSON body of this length, cached: lengths repeat."""
     return STATUS_LINE[status] + (_JSON_HEADERS % length if length else b"")
 

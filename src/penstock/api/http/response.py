@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from penstock.api.schemas.message_bodies import encode
+from penstock.api.schemas.message_bodies import AckResult, PushItemResult, encode
 from penstock.broker.encryption import DecryptedPayload
 from penstock.broker.messages import DeferralReceipt
 from penstock.clock import iso
@@ -21,34 +21,36 @@ class HotResponse(NamedTuple):
     status: int
     body: bytes
     """JSON; empty with 204."""
+    headers: Mapping[str, str] | None = None
+    """Headers besides those of the body."""
 
     def to_response(self) -> Response:
-        return Response(self.body, self.status, media_type="application/json" if self.body else None)
+        media_type = "application/json" if self.body else None
+        return Response(self.body, self.status, self.headers, media_type)
 
 
 NO_CONTENT = HotResponse(204, b"")
 
 
-class DeferredBody(msgspec.Struct):
-    """The body of a 202. Its own fields describe the operation that is executed last."""
-
-    status: str
-    operationId: str
-    queuePosition: int
-    reason: str
-    estimatedWait: float | None
-    """Seconds; null if unknown."""
-    items: Sequence[msgspec.Struct]
-    """One result per item, in the order of the request."""
+def set_deferral(result: PushItemResult | AckResult, deferral: DeferralReceipt) -> None:
+    """Describe the operation that a deferred item is part of."""
+    result.operationId = deferral.operation_id
+    result.queuePosition = deferral.lane_position
+    result.estimatedWait = deferral.estimated_wait_s
+    result.reason = deferral.reason
 
 
 def deferred_response(deferrals: Sequence[DeferralReceipt], items: Sequence[msgspec.Struct]) -> HotResponse:
-    """Return a 202, for a request of which the broker deferred at least one item."""
+    """Return a 202, for a request of which the broker deferred at least one item.
+
+    The body has one result per item, as that of an executed request. The headers describe the operation that
+    is executed last.
+    """
     last = max(deferrals, key=lambda deferral: deferral.lane_position)
-    body = DeferredBody(
-        "queued", last.operation_id, last.lane_position, last.reason, last.estimated_wait_s, items
-    )
-    return HotResponse(202, encode(body))
+    headers = {"Penstock-Operation-Id": last.operation_id, "Penstock-Queue-Position": str(last.lane_position)}
+    if last.estimated_wait_s is not None:
+        headers["Penstock-Estimated-Wait"] = str(last.estimated_wait_s)
+    return HotResponse(202, encode(items), headers)
 
 
 def json_response(content: object, headers: Mapping[str, str] | None = None) -> Response:

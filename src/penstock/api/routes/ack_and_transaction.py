@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from penstock.api.http import request_parsing
 from penstock.api.http.reply import PendingRequest, Reply, completed, respond
-from penstock.api.http.response import HotResponse, deferred_response
+from penstock.api.http.response import HotResponse, deferred_response, set_deferral
 from penstock.api.routes.push_pop import new_message
 from penstock.api.schemas.message_bodies import (
     AckBody,
@@ -62,20 +62,19 @@ class _AckRequest(PendingRequest):
             success = receipt.success
             if not success and not self.is_batch:
                 raise LeaseLost(ERROR_TEXTS[receipt.outcome], transactionId=ack.transaction_id)
-            results.append(
-                AckResult(
-                    index,
-                    ack.transaction_id,
-                    success,
-                    None if success else ERROR_TEXTS[receipt.outcome],
-                    receipt.queue,
-                    receipt.partition,
-                    receipt.lease_released,
-                    receipt.outcome == "dead",
-                    receipt.deferral.operation_id if receipt.deferral else None,
-                    receipt.deferral.reason if receipt.deferral else None,
-                )
+            item = AckResult(
+                index,
+                ack.transaction_id,
+                success,
+                None if success else ERROR_TEXTS[receipt.outcome],
+                receipt.queue,
+                receipt.partition,
+                receipt.lease_released,
+                receipt.outcome == "dead",
             )
+            if receipt.deferral is not None:
+                set_deferral(item, receipt.deferral)
+            results.append(item)
         if has_invalid:
             results.sort(key=lambda item: item.index)
         deferrals = [receipt.deferral for receipt in result if receipt.deferral is not None]

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from penstock.api.http import request_parsing
 from penstock.api.http.disconnect import unless_disconnected
 from penstock.api.http.reply import PendingRequest, Reply, completed, respond
-from penstock.api.http.response import NO_CONTENT, HotResponse, deferred_response
+from penstock.api.http.response import NO_CONTENT, HotResponse, deferred_response, set_deferral
 from penstock.api.schemas.message_bodies import (
     PoppedMessage,
     PopResponse,
@@ -68,20 +68,19 @@ class _PushRequest(PendingRequest):
     def response(self, results: Sequence[PushResult]) -> HotResponse:
         items = [PushItemResult(index, "failed", error=detail) for index, detail in self.failed.items()]
         for index, message, result in zip(self.indexes, self.messages, results, strict=True):
-            items.append(
-                PushItemResult(
-                    index,
-                    result.status,
-                    result.transaction_id,
-                    result.message_id,
-                    None if result.partition_id is None else str(result.partition_id),
-                    message.trace_id,
-                    message.queue,
-                    result.error,
-                    result.deferral.operation_id if result.deferral else None,
-                    result.deferral.reason if result.deferral else None,
-                )
+            item = PushItemResult(
+                index,
+                result.status,
+                result.transaction_id,
+                result.message_id,
+                None if result.partition_id is None else str(result.partition_id),
+                message.trace_id,
+                message.queue,
+                result.error,
             )
+            if result.deferral is not None:
+                set_deferral(item, result.deferral)
+            items.append(item)
         if self.failed:
             items.sort(key=lambda item: item.index)
         elif items and [item.status for item in items].count("failed") == len(items):

@@ -40,7 +40,11 @@ class PushItemResult(Struct, omit_defaults=True):
     queueName: str | None = None
     error: str | None = None
     operationId: str | None = None
-    """Set if the item was deferred"""
+    """Set if the item was deferred, as the fields below"""
+    queuePosition: int | None = None
+    """Position of the operation in the lane of its partition, from 1"""
+    estimatedWait: float | None = None
+    """Seconds until the operation is executed; left out if unknown"""
     reason: str | None = None
     """Why the item was deferred"""
 
@@ -89,6 +93,9 @@ class AckResult(Struct, omit_defaults=True):
     leaseReleased: bool
     dlq: bool
     operationId: str | None = None
+    """Set if the ack was deferred, as the fields below"""
+    queuePosition: int | None = None
+    estimatedWait: float | None = None
     reason: str | None = None
 
 

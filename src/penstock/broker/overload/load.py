@@ -61,7 +61,7 @@ class Decision(StrEnum):
 class Threshold:
     """The load from which a kind of operation is deferred, and how many may wait in lanes.
 
-    With a depth of 0 the kind is refused instead of deferred.
+    With a load of 0 every request of the kind is deferred. With a depth of 0 it is refused instead.
     """
 
     load: float
@@ -222,6 +222,8 @@ class LoadMonitor(BackgroundTask):
         wait_s = state.queue.wait_s
         if not self._enabled:
             decision = Decision.EXECUTE
+        elif not state.threshold.load and state.threshold.depth and not state.is_full:
+            decision = Decision.DEFER
         elif self.loop_lag_s.value > MAX_LOOP_LAG_S:
             decision = Decision.REFUSE
         elif state.is_sustained and state.threshold.depth:

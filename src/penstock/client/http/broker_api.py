@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from penstock.client.deferred import DeferredResponse, Queued, R, Results
+from penstock.client.deferred import Queued, R, Results
 from penstock.client.http.connections import RequestCancellation
 from penstock.client.http.transport import BrokerResponse, Transport
 from penstock.client.messages import (
@@ -30,12 +30,19 @@ from penstock.client.settings import ClientSettings
 
 _encode = msgspec.json.encode
 _push_results = msgspec.json.Decoder(list[PushResult])
-_push_deferred = msgspec.json.Decoder(DeferredResponse[PushResult])
 _pop_response = msgspec.json.Decoder(PopResponse)
 _ack_results = msgspec.json.Decoder(list[AckResult])
-_ack_deferred = msgspec.json.Decoder(DeferredResponse[AckResult])
 _extend_response = msgspec.json.Decoder(ExtendResponse)
 _queue_description = msgspec.json.Decoder(QueueDescription)
+
+
+class _DeferredObject(msgspec.Struct):
+    """The body of a 202 of version 0.1."""
+
+    items: msgspec.Raw
+
+
+_deferred_object = msgspec.json.Decoder(_DeferredObject)
 
 
 class BrokerApi:
@@ -68,7 +75,7 @@ class BrokerApi:
         repeatable = all(item.transaction_id is not None for item in items)
         body = _encode({"items": items})
         response = await self.transport.send("POST", "/api/v1/push", body, repeatable=repeatable)
-        results = _results(response, _push_results, _push_deferred)
+        results = _results(response, _push_results)
         if response.uncertain:
             # No other call uses these ids, so the original is the first attempt, whose response was lost.
             for result in results:
@@ -98,7 +105,7 @@ class BrokerApi:
     async def ack_one(self, item: AckItem) -> AckResult:
         """Ack a message. Repeating is safe: under a lease, a message is acked once."""
         response = await self.transport.send("POST", "/api/v1/ack", _encode(item))
-        [result] = _results(response, _ack_results, _ack_deferred)
+        [result] = _results(response, _ack_results)
         return result
 
     async def ack_many(self, items: Sequence[AckItem]) -> Results[AckResult]:
@@ -106,7 +113,7 @@ class BrokerApi:
             return Results([])
         body = _encode({"acknowledgments": items})
         response = await self.transport.send("POST", "/api/v1/ack/batch", body)
-        results = _results(response, _ack_results, _ack_deferred)
+        results = _results(response, _ack_results)
         if response.uncertain:
             for result in results:
                 msgspec.structs.force_setattr(result, "uncertain", not result.success)
@@ -134,20 +141,20 @@ class BrokerApi:
         return (await self.transport.send("GET", path)).read(_queue_description).options
 
 
-def _results(
-    response: BrokerResponse,
-    executed: msgspec.json.Decoder[list[R]],
-    deferred: msgspec.json.Decoder[DeferredResponse[R]],
-) -> Results[R]:
+def _results(response: BrokerResponse, decoder: msgspec.json.Decoder[list[R]]) -> Results[R]:
     """Return one result per item, with the deferred operation if the response is a 202."""
-    if response.status != 202:
-        results = response.read(executed)
-        return Results(results)
-    body = response.read(deferred)
-    queued = Queued(
-        operation_id=body.operation_id,
-        queue_position=body.queue_position,
-        reason=body.reason,
-        estimated_wait_s=body.estimated_wait_s,
-    )
-    return Results(body.items, queued)
+    if response.status == 202 and response.body.startswith(b"{"):  # a broker of version 0.1
+        items = decoder.decode(response.read(_deferred_object).items)
+    else:
+        items = response.read(decoder)
+    results = Results(items)
+    deferred = [result for result in results if result.operation_id is not None]
+    if deferred:
+        last = max(deferred, key=lambda result: result.queue_position or 0)
+        results.queued = Queued(
+            operation_id=last.operation_id or "",
+            queue_position=last.queue_position,
+            reason=last.reason,
+            estimated_wait_s=last.estimated_wait_s,
+        )
+    return results

@@ -49,6 +49,12 @@ async def send(client: httpx.AsyncClient, *payloads: Any, queue: str = "q", **it
     return await client.post("/api/v1/push", json={"items": items})
 
 
+def operation_id(response: httpx.Response) -> str:
+    """Return the operation of a 202 response."""
+    assert response.status_code == 202, response.text
+    return response.headers["penstock-operation-id"]
+
+
 async def wait_until_completed(client: httpx.AsyncClient, operation_id: str) -> dict[str, Any]:
     """Wait until the operation is completed and return it."""
 
@@ -69,11 +75,12 @@ async def test_order_is_kept_under_load(client: httpx.AsyncClient, broker: Broke
     set_busy(broker, False)
     behind = await send(client, 5, 6)
     assert behind.status_code == 202
-    assert (deferred.json()["reason"], behind.json()["reason"]) == ("system_busy", "maintaining_order")
-    assert (deferred.json()["queuePosition"], behind.json()["queuePosition"]) == (1, 2)
-    assert {item["operationId"] for item in behind.json()["items"]} == {behind.json()["operationId"]}
+    for response, reason, position in ((deferred, "system_busy", 1), (behind, "maintaining_order", 2)):
+        operation = {"operationId": operation_id(response), "queuePosition": position, "reason": reason}
+        assert [operation.items() <= item.items() for item in response.json()] == [True, True]
+        assert response.headers["penstock-queue-position"] == str(position)
     await broker.drain.start()
-    await wait_until_completed(client, behind.json()["operationId"])
+    await wait_until_completed(client, operation_id(behind))
     await push(client, 7)
     assert await pop_payloads(client, batch=10) == [1, 2, 3, 4, 5, 6, 7]
 
@@ -92,7 +99,7 @@ async def test_every_item_of_a_mixed_push_has_its_own_result(
     ]
     response = await client.post("/api/v1/push", json={"items": items})
     assert response.status_code == 202
-    results = response.json()["items"]
+    results = response.json()
     assert [item["index"] for item in results] == [0, 1, 2, 3]
     assert [item["status"] for item in results] == ["queued", "queued", "failed", "queued"]
     assert [item.get("reason") for item in results] == [None, "maintaining_order", None, None]
@@ -152,14 +159,14 @@ async def test_deferred_acks_have_results_that_can_be_read_later(
         "/api/v1/ack/batch", json={"acknowledgments": [*acks, {**acks[0], "leaseId": None}]}
     )
     assert response.status_code == 202
-    assert [item["success"] for item in response.json()["items"]] == [True, True, False]
+    assert [item["success"] for item in response.json()] == [True, True, False]
     single = await client.post("/api/v1/ack", json=acks[0])
     assert single.status_code == 202
     set_busy(broker, False)
     await broker.drain.start()
-    result = await wait_until_completed(client, response.json()["operationId"])
+    result = await wait_until_completed(client, operation_id(response))
     assert [item["success"] for item in result["result"]] == [True, True]
-    second_ack = await wait_until_completed(client, single.json()["operationId"])
+    second_ack = await wait_until_completed(client, operation_id(single))
     assert not second_ack["result"][0]["success"], "the message was acked by then"
     assert await pop(client, batch=2) == []
 
@@ -181,16 +188,15 @@ async def test_an_ack_without_its_lease_is_refused_under_load_too(
 
 async def test_an_operation_has_a_result_and_is_listed(client: httpx.AsyncClient, broker: Broker) -> None:
     set_busy(broker)
-    first, response = [(await send(client, name, transactionId="k")).json() for name in ("first", "again")]
-    pending = await get(client, f"/operations/{response['operationId']}")
+    first, second = [operation_id(await send(client, name, transactionId="k")) for name in ("first", "again")]
+    pending = await get(client, f"/operations/{second}")
     assert (pending["status"], pending["queuePosition"], pending["result"]) == ("pending", 2, None)
     listed = await get(client, "/operations", status="pending", queue="q")
-    operation_ids = [operation["operationId"] for operation in listed["operations"]]
-    assert operation_ids == [first["operationId"], response["operationId"]]
+    assert [operation["operationId"] for operation in listed["operations"]] == [first, second]
     assert (await get(client, "/operations", queue="other"))["operations"] == []
     set_busy(broker, False)
     await broker.drain.start()
-    result = await wait_until_completed(client, response["operationId"])
+    result = await wait_until_completed(client, second)
     assert [item["status"] for item in result["result"]] == ["duplicate"]
     stats = await get(client, "/operations/stats")
     assert [(row["type"], row["status"], row["count"]) for row in stats["stats"]] == [
@@ -206,7 +212,7 @@ async def test_a_permanently_failed_operation_is_parked_and_can_be_retried(
 ) -> None:
     await push(client, "takes all the room")
     set_busy(broker)
-    first, second = [(await send(client, name)).json()["operationId"] for name in ("poison", "fine")]
+    first, second = [operation_id(await send(client, name)) for name in ("poison", "fine")]
     await client.post("/api/v1/configure", json={"queue": "q", "options": {"maxSize": 1}})
     set_busy(broker, False)
     await broker.drain.start()
@@ -263,7 +269,7 @@ async def test_a_drain_whose_session_dies_resumes_and_executes_nothing_twice(
     client: httpx.AsyncClient, broker: Broker, database: Database
 ) -> None:
     set_busy(broker)
-    responses = [(await send(client, n)).json() for n in range(3)]
+    responses = [await send(client, n) for n in range(3)]
     set_busy(broker, False)
     async with database.connection() as holder:
         transaction = holder.transaction()
@@ -280,7 +286,7 @@ async def test_a_drain_whose_session_dies_resumes_and_executes_nothing_twice(
         row = await wait_until_async(find_blocked_drain, 10, "the drain waits for the partition")
         await database.fetch("SELECT pg_terminate_backend($1)", row["pid"])
         await transaction.rollback()
-    await wait_until_completed(client, responses[-1]["operationId"])
+    await wait_until_completed(client, operation_id(responses[-1]))
     assert await pop_payloads(client, batch=10) == [0, 1, 2]
 
 

@@ -206,3 +206,10 @@ def test_decisions_are_counted(simulation: Simulation) -> None:
     status = simulation.load.to_dict()["operations"]["push"]
     assert status["decisions"] == {"execute": 1, "spill": 0, "refuse": 0}
     assert status["state"] == "calm"
+
+
+def test_a_threshold_of_0_defers_every_request_until_the_lanes_are_full() -> None:
+    simulation = Simulation(push=Threshold(0.0, 2))
+    assert [simulation.load.decide("push"), simulation.load.decide("ack")] == [DEFER, EXECUTE]
+    simulation.load.add_deferred("push", 2)
+    assert simulation.load.decide("push") is REFUSE
