@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
+from uuid import uuid4
 
 import msgspec
 from starlette.requests import Request
@@ -17,6 +19,12 @@ MAX_NAME_LENGTH = 255
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What a decoder raises for a body that is invalid, not UTF-8, or nested too deeply."""
+LONE_SURROGATE_ERROR = "It has a lone surrogate, such as \\ud800 without its second half. Send valid Unicode."
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""An escape in JSON: a pair of surrogates, a lone one (the group), or any other."""
 
 
 async def read_body(request: Request) -> bytes:
@@ -69,7 +77,8 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
     except msgspec.ValidationError as error:
         raise InvalidRequest(str(error)) from None
     except DECODE_ERRORS as error:
-        raise MalformedBody(f"The body is not valid JSON: {decode_error_text(error)}") from None
+        reason = LONE_SURROGATE_ERROR if mark_lone_surrogates(data)[1] else decode_error_text(error)
+        raise MalformedBody(f"The body is not valid JSON: {reason}") from None
 
 
 def decode_error_text(error: Exception) -> str:
@@ -77,6 +86,17 @@ def decode_error_text(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "It is nested too deeply."
     return f"It is not UTF-8: {error}" if isinstance(error, UnicodeDecodeError) else str(error)
+
+
+def mark_lone_surrogates(data: bytes) -> tuple[bytes, bytes]:
+    """Replace the escapes of lone surrogates in JSON by a marker, which occurs nowhere else.
+
+    The decoder refuses them wherever they are. Returns the JSON and the marker, which is empty if there are
+    none.
+    """
+    marker = f"lone surrogate {uuid4().hex}".encode()
+    marked = _ESCAPE.sub(lambda escape: marker if escape[1] else escape[0], data)
+    return (marked, marker) if marker in marked else (data, b"")
 
 
 def check_payload(payload: bytes) -> bytes:

@@ -123,7 +123,11 @@ def _read_push(pushes: Pushes, raw: bytes) -> _PushRequest:
 def _decode_each(raw: bytes, failed: dict[int, str]) -> list[tuple[int, PushItem]]:
     """The valid items with their indexes; `failed` gets the reasons why the others are invalid."""
     items: list[tuple[int, PushItem]] = []
+    raw, marker = request_parsing.mark_lone_surrogates(raw)
     for index, item in enumerate(request_parsing.decode(lenient_push_decoder, raw).items):
+        if marker and marker in bytes(item):
+            failed[index] = request_parsing.LONE_SURROGATE_ERROR
+            continue
         try:
             items.append((index, push_item_decoder.decode(item)))
         except request_parsing.DECODE_ERRORS as error:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import uuid
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
+QueueName = Annotated[
+    str,
+    Meta(
+        description="1 to 255 printable characters without a slash",
+        # Not `pattern`: `check_name` checks names, with an error that says what to send instead.
+        extra_json_schema={"minLength": 1, "maxLength": 255, "pattern": "^[^/]+$"},
+    ),
+]
+GroupName = QueueName
 AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]
 
 
+_NULL = Raw(b"null")
+
+
 class PushItem(Struct):
-    queue: str
-    payload: Raw
+    queue: QueueName
+    payload: Raw = msgspec.field(default_factory=lambda: _NULL)
     partition: str | None = None
     transactionId: str | None = None
     traceId: uuid.UUID | None = None
@@ -80,7 +92,7 @@ class AckBody(Struct):
     leaseId: str | None = None
     status: AckStatus = "completed"
     error: str | None = None
-    consumerGroup: str | None = None
+    consumerGroup: GroupName | None = None
 
 
 class AckResult(Struct, omit_defaults=True):
@@ -101,7 +113,7 @@ class AckResult(Struct, omit_defaults=True):
 
 class AckBatchBody(Struct):
     acknowledgments: list[AckBody]
-    consumerGroup: str | None = None
+    consumerGroup: GroupName | None = None
 
 
 class ExtendBody(Struct):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from tests.integration.api.calls import assert_problem, pop_payloads
+
 DEEP = b"[" * 50_000 + b"]" * 50_000
 LONG_NUMBER = "1" * 4_301
 EDGES = ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]
@@ -121,3 +123,38 @@ async def test_a_start_past_the_calendar_is_refused(client: httpx.AsyncClient, t
     assert (await client.get("/api/v1/pop/queue/q?consumerGroup=g")).status_code == 200
     seek = await client.post("/api/v1/consumer-groups/g/queues/q/seek", json={"timestamp": time})
     assert seek.status_code == 422, seek.text
+
+
+LONE_SURROGATES = {
+    "payload": rb'{"queue": "q", "payload": "\ud800"}',
+    "payload, second half": rb'{"queue": "q", "payload": {"a": ["\udc00"]}}',
+    "payload, two first halves": rb'{"queue": "q", "payload": "\\\\\uD83D\uD83D\uDE00"}',
+    "queue": rb'{"queue": "q\ud800", "payload": 1}',
+    "transactionId": rb'{"queue": "q", "payload": 1, "transactionId": "\udfff"}',
+    "unknown field": rb'{"queue": "q", "payload": 1, "\ud800": 1}',
+}
+
+
+@pytest.mark.parametrize("item", LONE_SURROGATES.values(), ids=LONE_SURROGATES)
+async def test_a_lone_surrogate_fails_its_item_alone(client: httpx.AsyncClient, item: bytes) -> None:
+    valid = rb'{"queue": "q", "payload": "\ud83d\ude00 \\ud800"}'
+    body = b'{"items": [%s, %s]}' % (item, valid)
+    response = await post(client, "/api/v1/push", body)
+    assert response.status_code == 201, response.text
+    failed, queued = response.json()
+    assert (failed["status"], queued["status"]) == ("failed", "queued")
+    assert "lone surrogate" in failed["error"]
+    assert await pop_payloads(client) == ["\U0001f600 \\ud800"]
+    response = await post(client, "/api/v1/push", b'{"items": [%s]}' % item)
+    assert "lone surrogate" in assert_problem(response, 422, "invalid_request")
+
+
+async def test_a_lone_surrogate_elsewhere_is_named_in_the_error(client: httpx.AsyncClient) -> None:
+    response = await post(client, "/api/v1/configure", rb'{"queue": "\ud800"}')
+    assert "lone surrogate" in assert_problem(response, 400, "malformed_body")
+
+
+async def test_an_item_without_a_payload_is_null(client: httpx.AsyncClient) -> None:
+    response = await client.post("/api/v1/push", json={"items": [{"queue": "q"}]})
+    assert response.status_code == 201, response.text
+    assert await pop_payloads(client) == [None]
