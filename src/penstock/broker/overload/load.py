@@ -186,6 +186,7 @@ class LoadMonitor(BackgroundTask):
         self._thresholds = thresholds
         self._kinds: dict[str, _KindLoad] = {}
         self._batchers: Mapping[str, BatcherState] = {}
+        self._queue_timeouts_s: dict[str, float] = {}
         self._wait_s = wait_s
         self._spike_s = spike_s
         self._enabled = enabled
@@ -255,15 +256,18 @@ class LoadMonitor(BackgroundTask):
         def create_error() -> Overloaded:
             return Overloaded(self.retry_after_s(kind))
 
-        return QueueTimeout(QUEUE_TIMEOUT_RATIO * self._wait_s, create_error)
+        self._queue_timeouts_s[kind] = QUEUE_TIMEOUT_RATIO * self._wait_s
+        return QueueTimeout(self._queue_timeouts_s[kind], create_error)
 
     def retry_after_s(self, kind: str) -> float:
         """Return the measured wait after which a retry can succeed, in steps of 10 ms.
 
-        With full lanes that is the time until they have room, from the rate of their execution.
+        No request waits longer than its queue timeout. With full lanes the wait is the time until they have
+        room, from the rate of their execution.
         """
         state = self._kinds[kind]
-        wait_s = max(state.queue.wait_s, self.loop_lag_s.value)
+        queue_wait_s = min(state.queue.wait_s, self._queue_timeouts_s.get(kind, math.inf))
+        wait_s = max(queue_wait_s, self.loop_lag_s.value)
         if state.is_full:
             excess = state.waiting - state.threshold.depth * RECOVERY_RATIO
             wait_s = max(wait_s, excess / max(state.drain_rate.value, 1.0))

@@ -19,6 +19,8 @@ SMOOTHING_S = 1.0
 """Measurements are smoothed over about this time."""
 SMOOTHING_BATCHES = 4
 """Service times are smoothed over about this many batches, so that one slow batch weighs little."""
+IDLE_FADE_S = 5.0
+"""Without batches a service time fades over about this time. Pauses within an overload are shorter."""
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class WaitEstimate:
         if batches:
             self.service_s.add_weighted(busy_s / batches, batches / SMOOTHING_BATCHES)
         elif not self.batcher.in_flight:
-            self.service_s.add(0.0, elapsed_s)
+            self.service_s.add_weighted(0.0, elapsed_s / IDLE_FADE_S)
         self.oldest_batch_s = max(0.0, self.batcher.oldest_batch_s() - loop_lag_s)
 
     @property

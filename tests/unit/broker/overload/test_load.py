@@ -147,6 +147,13 @@ def test_the_time_to_retry_is_the_measured_wait(simulation: Simulation) -> None:
     assert simulation.load.retry_after_s("pop") == pytest.approx(1.3, abs=0.01)
 
 
+def test_the_time_to_retry_is_at_most_the_queue_timeout(simulation: Simulation) -> None:
+    queue_timeout = simulation.load.queue_timeout("push")
+    assert queue_timeout is not None
+    simulation.batchers["push"].ahead = 130
+    assert simulation.load.retry_after_s("push") == queue_timeout.seconds == 2.0
+
+
 def test_a_sustained_overload_refuses_instead_of_deferring(simulation: Simulation) -> None:
     push = simulation.batchers["push"]
     push.ahead = 11

@@ -95,6 +95,15 @@ def test_a_lagging_event_loop_does_not_count_as_a_slow_batch() -> None:
     assert estimate.wait_s <= 0.1 + 1e-9
 
 
+def test_a_pause_within_an_overload_does_not_make_the_estimate_forget_the_service_time() -> None:
+    recording = Recording(SimulatedBatcher(service_s=0.2))
+    recording.replay(SEQUENTIAL)
+    recording.advance(1.5)
+    for _ in range(3):
+        recording.batcher.arrive()
+    assert recording.estimate.wait_s == pytest.approx(0.1, rel=0.3)
+
+
 def test_one_slow_batch_is_not_taken_for_the_usual_time() -> None:
     recording = Recording(SimulatedBatcher(service_s=2.0))
     recording.replay([2.1])  # the first batch opens connections
