@@ -23,15 +23,19 @@ from penstock.errors import PenstockError
 
 app = typer.Typer(
     name="penstock",
-    help="Durable ordered queues that measure themselves.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(dlq, name="dlq")
-app.add_typer(pipeline, name="pipeline")
-app.add_typer(queues, name="queues")
-app.add_typer(report, name="report")
+START_HERE = "Start here"
+"""The heading, in the help, of the commands that a newcomer needs."""
+
+MORE_COMMANDS = "More commands"
+
+app.add_typer(dlq, name="dlq", rich_help_panel=MORE_COMMANDS)
+app.add_typer(pipeline, name="pipeline", rich_help_panel=MORE_COMMANDS)
+app.add_typer(queues, name="queues", rich_help_panel=START_HERE)
+app.add_typer(report, name="report", rich_help_panel=MORE_COMMANDS)
 
 
 def main() -> None:
@@ -43,7 +47,24 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
-@app.command()
+def print_version(is_asked: bool) -> None:
+    """Print the version and exit, if the option was given."""
+    if is_asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def read_global_options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", callback=print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Durable ordered queues that measure themselves."""
+
+
+@app.command(rich_help_panel=START_HERE)
 def up(demo: Annotated[bool, typer.Option("--demo", help="Also run a light demo load.")] = False) -> None:
     """Start the whole platform on this machine; Ctrl-C stops it."""
     from penstock.cli.up import run_platform
@@ -51,7 +72,7 @@ def up(demo: Annotated[bool, typer.Option("--demo", help="Also run a light demo 
     run_platform(load_settings(), demo)
 
 
-@app.command()
+@app.command(rich_help_panel=START_HERE)
 def status(as_json: AsJson = False) -> None:
     """Show the components of the running platform. Exit code 0 when all are up, otherwise 1."""
     from penstock.broker.journal.push_journal import read_depth
@@ -70,7 +91,7 @@ def status(as_json: AsJson = False) -> None:
     raise typer.Exit(0 if state is not None and state.all_up else 1)
 
 
-@app.command()
+@app.command(rich_help_panel=MORE_COMMANDS)
 def logs(
     component: Annotated[
         str, typer.Argument(help="A component that `penstock status` lists, or `supervisor`.")
@@ -94,7 +115,7 @@ def logs(
         raise typer.Exit(0) from None
 
 
-@app.command()
+@app.command(rich_help_panel=MORE_COMMANDS)
 def config(as_json: AsJson = False) -> None:
     """Show the settings in force and the source of each value; passwords are masked."""
     from penstock.cli.platform_info import list_settings_with_sources
@@ -107,7 +128,7 @@ def config(as_json: AsJson = False) -> None:
         Console(highlight=False).print(settings_table(rows))
 
 
-@app.command()
+@app.command(rich_help_panel=MORE_COMMANDS)
 def migrate() -> None:
     """Migrate the schemas of PostgreSQL and ClickHouse to this version."""
     from penstock.broker import store_migrations
@@ -118,7 +139,7 @@ def migrate() -> None:
     print("\n".join(applied) if applied else "Nothing to do: the schemas are up to date.")
 
 
-@app.command()
+@app.command(rich_help_panel=MORE_COMMANDS)
 def serve(
     workers: Annotated[
         int | None, typer.Option(min=1, max=64, help="Number of broker processes behind the port.")
@@ -135,10 +156,10 @@ def serve(
     os.execve(sys.executable, command, {**os.environ, **as_environment(settings)})
 
 
-@app.command()
+@app.command(rich_help_panel=MORE_COMMANDS)
 def version() -> None:
     """Show the version."""
-    print(__version__)
+    print_version(True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -26,8 +26,10 @@ class AsyncClosable(ABC):
     async def close(self) -> None: ...
 
 
-class Runner(ABC):
+class Runner(Coroutine[Any, Any, None]):
     """A consumer or a worker: it runs once, until it is stopped.
+
+    It is a coroutine object, so `await` takes it, and so do `asyncio.create_task` and task groups.
 
     `registry` holds the running consumers or workers of a client, so that closing the client stops them.
     """
@@ -37,10 +39,29 @@ class Runner(ABC):
         self._stop_requested = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: asyncio.Task[None] | None = None
+        self._coroutine: Coroutine[Any, Any, None] | None = None
         self.ended = asyncio.Event()
 
     def __await__(self) -> Generator[object, None, None]:
         return self.run().__await__()
+
+    def send(self, value: Any) -> Any:
+        """Continue `run()`: called by the task that runs this object."""
+        return self._started_run().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error inside `run()`: called by the task that runs this object."""
+        return self._started_run().throw(*error)
+
+    def close(self) -> None:
+        """End `run()` at once, without returning work. Called by Python; use `stop()`."""
+        if self._coroutine is not None:
+            self._coroutine.close()
+
+    def _started_run(self) -> Coroutine[Any, Any, None]:
+        if self._coroutine is None:
+            self._coroutine = self.run()
+        return self._coroutine
 
     async def __aenter__(self) -> Self:
         """Run in the background; the end of the block stops it and waits for its end."""

@@ -405,3 +405,37 @@ async def test_an_invalid_request_ends_the_consumer(client: Client, queue: str) 
         await asyncio.wait_for(client.consume(queue, print, batch=0).run(), 30)
     with pytest.raises(ValueError, match="concurrency"):
         client.consume(queue, print, concurrency=0)
+
+
+async def test_a_task_runs_a_consumer_until_it_is_stopped(client: Client, queue: str) -> None:
+    handled: asyncio.Queue[object] = asyncio.Queue()
+    consumer = client.consume(queue, lambda message: handled.put(message.data))
+    task = asyncio.create_task(consumer)
+    await client.push(queue, "hello")
+    assert await handled.get() == "hello"
+    consumer.stop()
+    await task
+    assert await client.pop(queue) == []
+
+
+async def test_a_failing_task_group_ends_its_consumers_and_returns_their_messages(
+    client: Client, queue: str
+) -> None:
+    started = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async def consume_and_fail() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(client.consume(queue, handle))
+            await started.wait()
+            raise LookupError
+
+    await client.push(queue, "hello")
+    with pytest.raises(ExceptionGroup) as failure:
+        await consume_and_fail()
+    assert failure.group_contains(LookupError)
+    [message] = await client.pop(queue)
+    assert (message.data, message.retry_count) == ("hello", 0)

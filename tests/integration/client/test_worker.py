@@ -212,3 +212,17 @@ async def test_closing_the_client_stops_its_workers(broker_url: str, queue: str)
     await asyncio.wait_for(started.wait(), 10)
     await client.close()
     await asyncio.wait_for(running, 1)
+
+
+async def test_a_task_group_runs_workers_until_they_are_stopped(client: Client, queue: str) -> None:
+    handled: asyncio.Queue[int] = asyncio.Queue()
+    workers = [client.tasks.worker(queue, lambda task: handled.put(task.payload)) for _ in range(2)]
+    await client.tasks.enqueue(queue, 7)
+    async with asyncio.TaskGroup() as group:
+        for worker in workers:
+            group.create_task(worker)
+        assert await handled.get() == 7
+        for worker in workers:
+            worker.stop()
+    state = await client.tasks.queue(queue)
+    assert (state.depth, state.running) == (0, 0)
