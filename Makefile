@@ -5,7 +5,7 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: help up demo test check lint format reference matrix pin clean setup setup-dev setup-bench \
+.PHONY: help up demo test check lint format reference wheel matrix pin clean setup setup-dev setup-bench \
 	bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics
 
 help: ## list the targets
@@ -35,6 +35,12 @@ format: setup-dev ## format the code and apply safe lint fixes
 
 reference: setup-dev ## regenerate the reference pages and the Grafana dashboard from the code
 	@$(BIN)/python tools/reference.py
+
+wheel: setup ## build the wheel in dist/, which pip installs elsewhere; needs no network
+	@rm -rf build dist
+	@$(BIN)/python -m pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir dist .
+	@rm -rf build
+	@ls dist/*.whl
 
 matrix: setup-dev ## run the tests on every installed Python 3.11-3.14 and PostgreSQL 14-18; ARGS="-k pop" selects some
 	@$(BIN)/python tools/matrix.py $(ARGS)
@@ -72,5 +78,5 @@ setup-dev:
 setup-bench:
 	@tools/setup.sh requirements-bench.txt
 
-clean: ## remove the virtual environment and the data of the embedded servers
-	rm -rf .venv .penstock
+clean: ## remove the virtual environment, the data of the embedded servers, and the wheel
+	rm -rf .venv .penstock build dist
