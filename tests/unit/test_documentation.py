@@ -27,6 +27,21 @@ def test_every_route_is_in_the_api_reference() -> None:
     assert missing == []
 
 
+def test_the_schema_of_queue_and_group_names_excludes_slashes() -> None:
+    document = create_app(Settings()).openapi()
+    parameters = [
+        parameter
+        for operations in document["paths"].values()
+        for operation in operations.values()
+        for parameter in operation.get("parameters", ())
+        if parameter["name"] in ("queue", "consumerGroup")
+    ]
+    assert len(parameters) > 40
+    assert [p for p in parameters if "^[^/]+$" not in str(p["schema"])] == []
+    push_item = document["components"]["schemas"]["PushItem"]
+    assert push_item["properties"]["queue"]["pattern"] == "^[^/]+$"
+
+
 def test_every_make_target_has_a_description() -> None:
     lines = (ROOT / "Makefile").read_text().splitlines()
     targets = [line for line in lines if line.partition(":")[0].isidentifier() or line.startswith("bench-")]

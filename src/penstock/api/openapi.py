@@ -138,7 +138,8 @@ def _with(operation: JsonObject, parameters: list[JsonObject], summary: str) -> 
 
 
 def _path(name: str) -> JsonObject:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+    schema = message_bodies.PATH_NAME_SCHEMA if name == "queue" else {"type": "string"}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _query(name: str, schema_type: str, description: str, default: object) -> JsonObject:
@@ -146,7 +147,8 @@ def _query(name: str, schema_type: str, description: str, default: object) -> Js
         "name": name,
         "in": "query",
         "description": description,
-        "schema": {"type": schema_type, "default": default},
+        "schema": {"type": schema_type, "default": default}
+        | (message_bodies.PATH_NAME_SCHEMA if name == "consumerGroup" else {}),
     }
 
 

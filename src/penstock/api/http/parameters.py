@@ -9,10 +9,11 @@ from typing import Annotated
 from fastapi import Path, Query
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from pydantic import AfterValidator
+from pydantic import AfterValidator, WithJsonSchema
 from starlette.requests import Request
 
 from penstock.api.http.request_parsing import as_utc, check_name, shorten
+from penstock.api.schemas.message_bodies import PATH_NAME_SCHEMA
 from penstock.broker.queues.queue_options import suggest_name
 from penstock.errors import InvalidRequest
 
@@ -43,9 +44,11 @@ def _reject_nul(text: str | None) -> str | None:
 
 _nul_validator = AfterValidator(_reject_nul)
 
-Queue = Annotated[str, _name_validator("queue")]
+_path_name_schema = WithJsonSchema(PATH_NAME_SCHEMA)
+
+Queue = Annotated[str, _name_validator("queue"), _path_name_schema]
 Partition = Annotated[str, _name_validator("partition")]
-Group = Annotated[str, _name_validator("consumerGroup")]
+Group = Annotated[str, _name_validator("consumerGroup"), _path_name_schema]
 Label = Annotated[str, _name_validator("name")]
 TransactionId = Annotated[str, _name_validator("transactionId")]
 PartitionId = Annotated[int, Path(ge=1, le=MAX_ID, description="partition id, as push and pop return it")]

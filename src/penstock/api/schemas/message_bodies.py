@@ -8,13 +8,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+PATH_NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[^/]+$"}
+"""The schema of names of queues and consumer groups, which are parts of paths. `check_name` checks them."""
 QueueName = Annotated[
     str,
-    Meta(
-        description="1 to 255 printable characters without a slash",
-        # Not `pattern`: `check_name` checks names, with an error that says what to send instead.
-        extra_json_schema={"minLength": 1, "maxLength": 255, "pattern": "^[^/]+$"},
-    ),
+    Meta(description="1 to 255 printable characters without a slash", extra_json_schema=PATH_NAME_SCHEMA),
 ]
 GroupName = QueueName
 AckStatus = Literal["completed", "success", "failed", "retry", "dlq"]

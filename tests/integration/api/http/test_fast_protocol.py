@@ -377,8 +377,10 @@ async def test_a_push_waits_behind_deferred_pushes_of_its_lane(server: RunningSe
     [first] = await broker.push(DEFAULT_SCOPE, [NewMessage("lane", "p", b"1")], Decision.DEFER)
     assert first.deferral is not None
     connection.send(post("/api/v1/push", push_body("lane", 2)))
-    status, _, body = await connection.read_response()
-    assert (status, body["reason"]) == (202, "maintaining_order")
+    status, headers, [result] = await connection.read_response()
+    assert (status, result["reason"]) == (202, "maintaining_order")
+    assert headers["penstock-operation-id"] == result["operationId"]
+    assert headers["penstock-queue-position"] == str(result["queuePosition"]) == "2"
     await broker.drain.start()
     got: list[int] = []
     while len(got) < 2:
