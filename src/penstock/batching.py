@@ -189,8 +189,10 @@ class Batcher(Generic[Item, Result]):
         each other, so each is taken to have an equal share of the pending requests.
         """
         keys = len(self._queues)
-        if not keys or len(self._tasks) < keys * self.max_in_flight:
+        if len(self._tasks) < keys * self.max_in_flight or not keys:
             return 0
+        if self._pending_items < self._max_items and self._pending_bytes < self._max_bytes:
+            return 1
         by_items = self._pending_items // (keys * self._max_items)
         by_bytes = self._pending_bytes // (keys * self._max_bytes)
         return 1 + max(by_items, by_bytes)

@@ -45,8 +45,9 @@ class WaitEstimate:
     batcher: BatcherState
     service_s: MovingAverage = field(default_factory=MovingAverage)
     """How long recent batches took, the wait for a database connection included."""
-    oldest_batch_s: float = 0.0
-    """How long the oldest batch in flight has taken so far: those behind it take at least as long."""
+    batch_s: float = 0.0
+    """How long a batch takes at the moment: as recent ones, and at least as long as the oldest in flight has
+    taken so far."""
     _batches: int = 0
     _busy_s: float = 0.0
 
@@ -63,12 +64,7 @@ class WaitEstimate:
             self.service_s.add_weighted(busy_s / batches, batches / SMOOTHING_BATCHES)
         elif not self.batcher.in_flight:
             self.service_s.add_weighted(0.0, elapsed_s / IDLE_FADE_S)
-        self.oldest_batch_s = max(0.0, self.batcher.oldest_batch_s() - loop_lag_s)
-
-    @property
-    def batch_s(self) -> float:
-        """How long a batch takes at the moment."""
-        return max(self.service_s.value, self.oldest_batch_s)
+        self.batch_s = max(self.service_s.value, self.batcher.oldest_batch_s() - loop_lag_s)
 
     @property
     def wait_s(self) -> float:
