@@ -178,6 +178,26 @@ def test_a_hung_component_is_reported_and_restarted(tmp_path: Path) -> None:
     assert "script did not answer for 0 s: the event loop is blocked" in " ".join(run.messages)
 
 
+def test_a_component_that_repairs_itself_is_reported_and_left_alone(tmp_path: Path) -> None:
+    script = Script(tmp_path, "script")
+    run = SupervisorRun(tmp_path, script)
+    failed_at: list[float] = []
+
+    def fail_until_repaired(state: PlatformState) -> bool:
+        (component,) = state.components
+        if component.state is RunState.UP and not failed_at:
+            script.health = Health(False, "a query has failed", busy=True)
+        if component.state is RunState.UNRESPONSIVE:
+            failed_at.append(state.written_at)
+            if state.written_at - failed_at[0] > 3 * Script.hang_timeout_s:
+                script.health = HEALTHY
+        return bool(failed_at) and component.state is RunState.UP
+
+    state = run.run_until(fail_until_repaired)
+    assert component_state(state, "script").restarts == 0
+    assert run.messages[-2:] == ["script does not work: a query has failed", "script is up again"]
+
+
 def test_a_component_is_not_restarted_while_its_dependency_is_down(tmp_path: Path) -> None:
     dependency = ExternalServer("dependency", "redis://x", "PENSTOCK_REDIS_URL", lambda url: health)
     script = Script(tmp_path, "script", depends_on=("dependency",))

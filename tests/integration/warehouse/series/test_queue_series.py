@@ -359,7 +359,8 @@ def test_points_that_overlap_the_interval_of_a_loss_are_not_complete(
         "INSERT INTO set_aside (metric, reason, stream, at, began_at, events, example) VALUES "
         f"('queue', 'trimmed', 's', toDateTime({start_s + 27}), toDateTime({start_s + 13}), 200, ''), "
         f"('queue', 'dropped', 's', toDateTime({end_s + 30}), toDateTime({start_s + 51}), 7, ''), "
-        f"('queue', 'not_a_number', 's', toDateTime({start_s + 40}), toDateTime({start_s + 40}), 3, '')"
+        f"('queue', 'not_a_number', 's', toDateTime({start_s + 40}), toDateTime({start_s + 40}), 5, ''), "
+        f"('queue', 'replayed', 's', toDateTime({start_s + 40}), toDateTime({start_s + 40}), 2, '')"
     )
 
     def series_of(first_s: int, last_s: int, counted_until_s: float | None = NOW_S) -> SeriesResponse:
@@ -379,7 +380,7 @@ def test_points_that_overlap_the_interval_of_a_loss_are_not_complete(
     incomplete = [n for n, point in enumerate(series["timeseries"]) if not point["complete"]]
     assert incomplete == [2, 3, 4, 5, 10, 11]
     assert series["completeness"]["lost"] == 207
-    assert series["completeness"]["rejected"] == 3
+    assert series["completeness"]["rejected"] == 3, "5 rejected, of which 2 were replayed"
     before, between = series_of(start_s, start_s + 10), series_of(start_s + 30, start_s + 50)
     assert (before["completeness"]["lost"], between["completeness"]["lost"]) == (0, 0)
     assert all(point["complete"] for point in (*before["timeseries"], *between["timeseries"]))
