@@ -99,7 +99,7 @@ def test_every_rejected_event_is_kept_and_archived_with_its_text(
     ]
     assert kept[4]["text"] == "hs=mill fl=1 op=many"
     assert decode_fields(kept[3]["fields"])[0] == (b"hs", b"\xff\xfe"), "every byte is kept"
-    archive = Path(settings.archive) / STRICT.name / "rejected"
+    archive = Path(settings.archive) / "rejected" / STRICT.name
     archived = pa.concat_tables([pq.read_table(path) for path in archive.rglob("*.parquet")]).to_pylist()
     assert sorted(archived, key=lambda row: str(row["entry"])) == kept
 

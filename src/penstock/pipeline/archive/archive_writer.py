@@ -74,7 +74,7 @@ class RangeWriter:
             by_day[parse_entry_id(event.entry.partition("#")[0])[0] // DAY_MS].append(row)
         with raise_unwritable():
             for day, rows in by_day.items():
-                file = self._create_file(f"{self._definition.name}/{REJECTED_DIRECTORY}", day)
+                file = self._create_file(f"{REJECTED_DIRECTORY}/{self._definition.name}", day)
                 writer = open_parquet_writer(file.stream, REJECTED_SCHEMA)
                 self._rejected_writers.append((file, writer))
                 writer.write_table(pa.Table.from_pylist(rows, schema=REJECTED_SCHEMA))

@@ -5,7 +5,7 @@ of the event's own time. A row has the dimensions, `at_ms`, the stream id (`id_m
 order within the millisecond), the counters (0 if absent), the gauges (null if not observed) and the samples
 (lists).
 
-Rejected events are in `<archive>/<metric>/rejected/day=…/batch=…`, by the day of their entry, with the reason
+Rejected events are in `<archive>/rejected/<metric>/day=…/batch=…`, by the day of their entry, with the reason
 and their text. A rebuild does not read them.
 
 Spark's tasks write the files while they read the events, before the batch is inserted. A batch that is
@@ -128,6 +128,8 @@ class Archive:
         self.files = ArchiveFiles(root)
         self.definition = definition
         self.directory = f"{self.files.root}/{definition.name}"
+        # Not within the directory of the events: programs read that as one table.
+        self.rejected_directory = f"{self.files.root}/{REJECTED_DIRECTORY}/{definition.name}"
 
     def days(self) -> list[date]:
         """Return the days that have events, in order."""
@@ -172,7 +174,7 @@ class Archive:
     def remove_batch(self, batch: str) -> None:
         """Delete all files of a batch, if it has any, with those of its rejected events."""
         with raise_unwritable():
-            for directory in (self.directory, f"{self.directory}/{REJECTED_DIRECTORY}"):
+            for directory in (self.directory, self.rejected_directory):
                 for day in filter(_DAY_PATTERN.fullmatch, self.files.directories(directory)):
                     self.files.remove(f"{directory}/{day}/batch={batch}")
 
