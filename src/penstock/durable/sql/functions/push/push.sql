@@ -29,8 +29,15 @@ BEGIN
                                        p_payloads, p_now);
             RETURN;
         END IF;
-        SELECT * INTO duplicate_items, duplicate_ids, refused_items
-        FROM skipped_items_v1(p_partition_ids, p_lengths, p_message_ids, p_transaction_ids, v_has_size_limit);
+        IF v_has_size_limit THEN
+            SELECT * INTO duplicate_items, duplicate_ids, refused_items
+            FROM skipped_items_v1(p_partition_ids, p_lengths, p_message_ids, p_transaction_ids, true);
+        ELSE
+            -- As skipped_items_v1 does, whose call would take a sixth of the time of a push.
+            SELECT array_agg(d.item::int ORDER BY d.item), array_agg(d.original ORDER BY d.item)
+            INTO duplicate_items, duplicate_ids
+            FROM find_duplicates_v1(p_partition_ids, p_lengths, p_message_ids, p_transaction_ids) d;
+        END IF;
         IF duplicate_items IS NOT NULL OR refused_items IS NOT NULL THEN
             SELECT * INTO p_lengths, p_message_ids, p_transaction_ids, p_trace_ids, p_payloads
             FROM without_items_v1(p_lengths, p_message_ids, p_transaction_ids, p_trace_ids, p_payloads,
