@@ -45,7 +45,7 @@ MODES = {"on": True, "off": False}
 LOADS = (0.5, 1.0, 2.0, 5.0, 10.0)
 REPEATED_LOADS = (2.0, 10.0)
 """Measured in every round: the lowest load that keeps the broker busy all the time, and the highest."""
-MAX_WARM_UP_OFF_S, MAX_WINDOW_OFF_S = 4.5, 5.0
+MAX_WARM_UP_OFF_S, MAX_WINDOW_OFF_S = 3.0, 4.0
 """Without load management, shorter turns show the collapse."""
 PARTITIONS = 64
 MAX_CONNECTIONS = 6_000
@@ -454,7 +454,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     for option, name, default, text in (
         ("--spike", "spike_s", 2.0, "seconds for which the broker defers writes before it refuses them"),
-        ("--warm", "warm_up_s", 8.0, "seconds of load before each measured window"),
+        ("--warm", "warm_up_s", 7.0, "seconds of load before each measured window"),
         ("--window", "window_s", 20.0, "seconds of a measured window"),
     ):
         parser.add_argument(option, dest=name, metavar="SECONDS", type=float, default=default, help=text)

@@ -27,7 +27,7 @@ LOAD_WAIT_S = 1.0
 PARTITIONS = 64
 TRAFFIC = {"no traffic": (0, 0.0), "slow traffic": (4, 0.4), "quiet traffic": (40, 0.0)}
 """Requests before a burst, one after another, and the pause after each in seconds."""
-IDLE_S = 2.0
+IDLE_S = 1.5
 """How long the broker idles before a burst without traffic before it."""
 CALLERS, NEW_PARTITIONS = 50, 2_000
 
