@@ -92,7 +92,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(module.router)
     app.add_route("/", _console_page, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=console.STATIC), name="static")
-    openapi.add_hot_routes(app)
+    openapi.describe_app(app)
     return app
 
 

@@ -1,24 +1,46 @@
-"""Describe the hot routes in the OpenAPI document. The framework does not know them."""
+"""Complete the OpenAPI document: hot routes, which the framework does not know, and errors of all routes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI
 
+from penstock.api.problems import PROBLEM_SCHEMA, problem_responses
 from penstock.api.schemas import message_bodies
+from penstock.errors import (
+    CrossOrigin,
+    DatabaseUnavailable,
+    HeadTooLarge,
+    InvalidRequest,
+    LeaseLost,
+    MalformedBody,
+    MalformedRequest,
+    Overloaded,
+    PayloadTooLarge,
+    PenstockError,
+    QueueDeleted,
+    QueueFull,
+    RequestTimeout,
+    TransactionFailed,
+    UnknownHost,
+    UnsupportedMediaType,
+    WrongState,
+)
 
 JsonObject = dict[str, Any]
 
-PROBLEM: JsonObject = {
-    "description": "problem details (RFC 9457); `error` repeats `detail`",
-    "content": {"application/problem+json": {"schema": {"type": "object"}}},
-}
+COMMON_ERRORS = (
+    *(MalformedRequest, RequestTimeout, HeadTooLarge, CrossOrigin, UnknownHost),
+    *(InvalidRequest, DatabaseUnavailable),
+)
+BODY_ERRORS = (MalformedBody, PayloadTooLarge, UnsupportedMediaType)
 
 
-def add_hot_routes(app: FastAPI) -> None:
-    """Add the hot routes to the document that `app.openapi()` returns."""
+def describe_app(app: FastAPI) -> None:
+    """Let `app.openapi()` describe the hot routes too, and the errors that any operation may respond with."""
     generate = app.openapi
 
     def openapi() -> JsonObject:
@@ -26,11 +48,26 @@ def add_hot_routes(app: FastAPI) -> None:
             document = generate()
             paths, components = _hot_routes()
             document["paths"].update(paths)
-            document.setdefault("components", {}).setdefault("schemas", {}).update(components)
+            schemas = document.setdefault("components", {}).setdefault("schemas", {})
+            schemas.update(components)
+            schemas["Problem"] = PROBLEM_SCHEMA
+            for name in ("HTTPValidationError", "ValidationError"):  # the framework's form of a 422
+                schemas.pop(name, None)
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    _add_common_problems(operation)
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _add_common_problems(operation: JsonObject) -> None:
+    has_body = "requestBody" in operation
+    responses = operation["responses"]
+    responses.pop("422", None)  # in the framework's form
+    for status, response in problem_responses(*COMMON_ERRORS, *(BODY_ERRORS if has_body else ())).items():
+        responses.setdefault(status, response)
 
 
 def _hot_routes() -> tuple[JsonObject, JsonObject]:
@@ -67,11 +104,19 @@ def _hot_routes() -> tuple[JsonObject, JsonObject]:
         "responses": {
             "200": _json("leased messages", messages),
             "204": {"description": "no message is ready"},
-        }
-        | {"422": PROBLEM, "503": PROBLEM},
+            **problem_responses(WrongState, Overloaded),
+        },
     }
     queue_labels = [_query(name, "string", f"the queues' {name}", None) for name in ("namespace", "task")]
-    lease_lost = {"409": PROBLEM}
+    transaction_steps = _post(
+        "Push and ack, all or nothing",
+        transaction,
+        "one result per step",
+        transaction_response,
+        errors=(WrongState, LeaseLost, TransactionFailed, QueueFull, Overloaded),
+    )
+    failed = transaction_steps["post"]["responses"]["409"]["content"]
+    failed["application/json"] = {"schema": transaction_response}  # it names the step that failed
     return {
         "/api/v1/push": _post(
             "Append messages, in order within each partition",
@@ -79,6 +124,8 @@ def _hot_routes() -> tuple[JsonObject, JsonObject]:
             "one result per item, in order",
             push_results,
             201,
+            deferred=True,
+            errors=(WrongState, QueueFull, Overloaded, QueueDeleted),
         ),
         "/api/v1/pop": {
             "get": _with(pop, queue_labels, "Lease the next messages of any queue of a namespace or task")
@@ -90,25 +137,29 @@ def _hot_routes() -> tuple[JsonObject, JsonObject]:
             )
         },
         "/api/v1/ack": _post(
-            "Ack one message under its lease", ack, "its result", ack_results, errors=lease_lost
+            "Ack one message under its lease",
+            ack,
+            "its result",
+            ack_results,
+            deferred=True,
+            errors=(LeaseLost, Overloaded),
         ),
         "/api/v1/ack/batch": _post(
-            "Ack messages, each on its own", ack_batch, "one result per ack, in order", ack_results
+            "Ack messages, each on its own",
+            ack_batch,
+            "one result per ack, in order",
+            ack_results,
+            deferred=True,
+            errors=(Overloaded,),
         ),
         "/api/v1/lease/{lease}/extend": {
             "post": _with(
-                _post("", extend, "its new expiry", extend_response, errors=lease_lost)["post"],
+                _post("", extend, "its new expiry", extend_response, errors=(LeaseLost,))["post"],
                 [_path("lease")],
                 "Extend a lease",
             )
         },
-        "/api/v1/transaction": _post(
-            "Push and ack, all or nothing",
-            transaction,
-            "one result per step",
-            transaction_response,
-            errors=lease_lost,
-        ),
+        "/api/v1/transaction": transaction_steps,
     }, components
 
 
@@ -118,16 +169,19 @@ def _post(
     description: str,
     response: JsonObject,
     status: int = 200,
-    errors: JsonObject | None = None,
+    *,
+    deferred: bool = False,
+    errors: Sequence[type[PenstockError]] = (),
 ) -> JsonObject:
+    responses = {str(status): _json(description, response)}
+    if deferred:
+        responses["202"] = _json("deferred: the operation, and one result per item", {})
     return {
         "post": {
             "tags": ["messages"],
             "summary": summary,
             "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-            "responses": {str(status): _json(description, response)}
-            | {"400": PROBLEM, "413": PROBLEM, "422": PROBLEM, "503": PROBLEM}
-            | (errors or {}),
+            "responses": responses | problem_responses(*errors),
         }
     }
 

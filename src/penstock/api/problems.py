@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from fastapi.exceptions import RequestValidationError
@@ -24,6 +25,38 @@ logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+
+
+PROBLEM_SCHEMA: dict[str, object] = {
+    "type": "object",
+    "description": "problem details (RFC 9457); some problems have more fields",
+    "required": ["type", "title", "status", "detail", "code", "error"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "what happened, and what to do"},
+        "code": {"type": "string", "description": "stable, for programs"},
+        "error": {"type": "string", "description": "a copy of detail"},
+    },
+}
+
+
+def described(status: int, description: str, *media_types: str) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI `responses` of a route for a status of its own."""
+    return {status: {"description": description, "content": {name: {} for name in media_types}}}
+
+
+def problem_responses(*errors: type[PenstockError]) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI `responses` of a route for the errors that it raises, by status."""
+    titles: dict[str, list[str]] = {}
+    for error in errors:
+        titles.setdefault(str(error.status), []).append(error.title)
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        status: {"description": ", ".join(titles[status]), "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in sorted(titles)
+    }
 
 
 def problem_response(

@@ -12,6 +12,7 @@ from penstock.api.app import create_app
 from penstock.broker.broker import Broker
 from penstock.config import Settings
 from tests.integration.api.calls import app_services
+from tests.integration.api.conformance import Conformance
 from tests.waiting import wait_until_async
 
 
@@ -39,10 +40,15 @@ async def app(settings: Settings) -> AsyncIterator[FastAPI]:
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the application on real servers, without a socket."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    conformance = Conformance(app)
     async with httpx.AsyncClient(
-        transport=transport, base_url="http://localhost", headers={"Content-Type": "application/json"}
+        transport=transport,
+        base_url="http://localhost",
+        headers={"Content-Type": "application/json"},
+        event_hooks={"response": [conformance.check]},
     ) as http_client:
         yield http_client
+    assert not conformance.violations, "\n".join(sorted(conformance.violations))
 
 
 @pytest_asyncio.fixture

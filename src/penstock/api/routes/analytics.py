@@ -16,6 +16,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 
 from penstock.api.http.parameters import Group, Queue
+from penstock.api.problems import problem_responses
 from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.time_window import TimeWindow, WindowParameter, ratio
 from penstock.api.services import Services, get_services
@@ -28,7 +29,7 @@ from penstock.broker.durable_store import (
 )
 from penstock.broker.self_metrics.lag import QUANTILES, LagPercentiles
 from penstock.clock import iso
-from penstock.errors import InvalidRequest
+from penstock.errors import InvalidRequest, UnknownQueue
 from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1/analytics", tags=["analytics"])
@@ -128,7 +129,7 @@ async def throughput(request: Request, window: WindowParameter) -> dict[str, obj
     return {**window.to_dict(), "series": window.points(points, gap)}
 
 
-@router.get("/queue-lag")
+@router.get("/queue-lag", responses=problem_responses(UnknownQueue))
 async def queue_lag(request: Request, selection: QueueSelectionParameter) -> dict[str, object]:
     """Measure how long messages waited before a pop, over time."""
     services = get_services(request)
@@ -150,7 +151,7 @@ async def queue_lag(request: Request, selection: QueueSelectionParameter) -> dic
     return await _queue_response(services, selection, sums, build_point)
 
 
-@router.get("/queue-ops")
+@router.get("/queue-ops", responses=problem_responses(UnknownQueue))
 async def queue_ops(request: Request, selection: QueueSelectionParameter) -> dict[str, object]:
     """Count what happened to messages, over time."""
     services = get_services(request)

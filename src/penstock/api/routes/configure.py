@@ -11,9 +11,10 @@ from starlette.responses import Response
 
 from penstock.api.http.request_parsing import MAX_NAME_LENGTH, check_name, read_json, request_body_schema
 from penstock.api.http.response import json_response
+from penstock.api.problems import problem_responses
 from penstock.api.services import get_services
 from penstock.broker.queues.queue_options import OPTIONS, columns_to_options, suggest_name
-from penstock.errors import InvalidRequest
+from penstock.errors import InvalidRequest, WrongState
 from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1", tags=["queues"])
@@ -30,7 +31,9 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])  # msgspec knows no objec
 _FIELDS = [field.name for field in msgspec.structs.fields(ConfigureBody)]
 
 
-@router.post("/configure", openapi_extra=request_body_schema(ConfigureBody))
+@router.post(
+    "/configure", responses=problem_responses(WrongState), openapi_extra=request_body_schema(ConfigureBody)
+)
 async def configure(request: Request) -> Response:
     """Create a queue, or change its options. Options that are left out keep their value."""
     services = get_services(request)

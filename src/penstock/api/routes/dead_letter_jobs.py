@@ -23,20 +23,40 @@ from penstock.api.http.request_parsing import (
     shorten,
 )
 from penstock.api.http.response import iso_or_none, json_response
+from penstock.api.problems import described, problem_responses
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import get_services
+from penstock.broker.dead_letters.dead_letter_service import UnknownJob
 from penstock.broker.dead_letters.dead_letter_source import JobRequest
 from penstock.broker.durable_store import DeadLetterFilter, DeadLetterJob
 from penstock.clock import iso
-from penstock.errors import InvalidRequest
+from penstock.errors import (
+    Forbidden,
+    InvalidRequest,
+    Unauthorized,
+    UnknownGroup,
+    UnknownQueue,
+    UnknownTask,
+    WrongState,
+)
 from penstock.model import DEFAULT_SCOPE
 
-router = APIRouter(prefix="/api/v1", tags=["dead letters"], dependencies=[Depends(refuse_unknown_parameters)])
+router = APIRouter(
+    responses=problem_responses(Unauthorized, Forbidden),
+    prefix="/api/v1",
+    tags=["dead letters"],
+    dependencies=[Depends(refuse_unknown_parameters)],
+)
 
 TASK_ID_PATTERN = re.compile("[0-9a-f-]{32,36}-[0-9]{1,4}")
 MAX_IDS = 1_000
 MAX_RATE_PER_SECOND = 100_000
 MAX_TEXT_LENGTH = 255
+
+
+JOB_RESPONSES = described(
+    200, "a dry run: how many dead letters match", "application/json"
+) | problem_responses(UnknownQueue, UnknownGroup, UnknownTask, WrongState)
 
 
 class JobBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,13 +77,23 @@ class JobBody(msgspec.Struct, forbid_unknown_fields=True):
 _job_decoder = msgspec.json.Decoder(JobBody)
 
 
-@router.post("/dlq/requeue", openapi_extra=request_body_schema(JobBody), status_code=202)
+@router.post(
+    "/dlq/requeue",
+    responses=JOB_RESPONSES,
+    openapi_extra=request_body_schema(JobBody),
+    status_code=202,
+)
 async def requeue(request: Request) -> Response:
     """Push every matching dead message again, each to its own queue and partition. 202 with the job."""
     return await _create_job(request, "requeue")
 
 
-@router.post("/dlq/purge", openapi_extra=request_body_schema(JobBody), status_code=202)
+@router.post(
+    "/dlq/purge",
+    responses=JOB_RESPONSES,
+    openapi_extra=request_body_schema(JobBody),
+    status_code=202,
+)
 async def purge(request: Request) -> Response:
     """Delete every matching dead letter. 202 with the job."""
     return await _create_job(request, "purge")
@@ -79,14 +109,14 @@ async def list_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) ->
     return {"jobs": [job_to_json(job) for job in jobs], "pagination": {"limit": limit, "offset": offset}}
 
 
-@router.get("/jobs/{job_id}")
+@router.get("/jobs/{job_id}", responses=problem_responses(UnknownJob))
 async def get_job(request: Request, job_id: uuid.UUID) -> dict[str, object]:
     """Report the progress of a job."""
     get_guards(request).check(request, remote=True)
     return job_to_json(await get_services(request).broker.dead_letters.get_job(DEFAULT_SCOPE, job_id))
 
 
-@router.post("/jobs/{job_id}/cancel")
+@router.post("/jobs/{job_id}/cancel", responses=problem_responses(UnknownJob))
 async def cancel_job(request: Request, job_id: uuid.UUID) -> dict[str, object]:
     """Cancel a job. Its changes stay; a job that has ended is returned as it is."""
     get_guards(request).check(request)

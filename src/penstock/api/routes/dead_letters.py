@@ -13,14 +13,27 @@ from starlette.responses import Response
 from penstock.api.auth import get_guards
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, Text, Timestamp
 from penstock.api.http.response import iso_or_none, json_response
+from penstock.api.problems import problem_responses
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict, error_group_to_dict
 from penstock.api.services import get_services
 from penstock.broker.dead_letters.dead_letter_source import PageRequest
 from penstock.broker.durable_store import DeadLetterFilter
 from penstock.clock import iso
+from penstock.errors import (
+    Forbidden,
+    Overloaded,
+    QueueFull,
+    Unauthorized,
+    UnknownMessage,
+    UnknownQueue,
+    UnknownTask,
+    WrongState,
+)
 from penstock.model import DEFAULT_SCOPE
 
-router = APIRouter(prefix="/api/v1/dlq", tags=["dead letters"])
+router = APIRouter(
+    responses=problem_responses(Unauthorized, Forbidden), prefix="/api/v1/dlq", tags=["dead letters"]
+)
 
 LetterId = Annotated[
     str,
@@ -31,7 +44,7 @@ LetterId = Annotated[
 ]
 
 
-@router.get("")
+@router.get("", responses=problem_responses(UnknownQueue))
 async def list_dead_letters(
     request: Request,
     queue: Queue | None = None,
@@ -99,7 +112,7 @@ async def count_dead_letters(
     }
 
 
-@router.get("/groups")
+@router.get("/groups", responses=problem_responses(UnknownQueue))
 async def list_error_groups(
     request: Request,
     queue: Queue | None = None,
@@ -125,7 +138,7 @@ async def list_error_groups(
     }
 
 
-@router.get("/letters/{letter_id}")
+@router.get("/letters/{letter_id}", responses=problem_responses(UnknownMessage, UnknownTask))
 async def get_dead_letter(request: Request, letter_id: LetterId) -> Response:
     """Return one dead letter with its payload, its error and its history."""
     get_guards(request).check(request, remote=True)
@@ -133,7 +146,7 @@ async def get_dead_letter(request: Request, letter_id: LetterId) -> Response:
     return json_response(dead_letter_to_dict(await source.get(DEFAULT_SCOPE, letter_id)))
 
 
-@router.delete("/letters/{letter_id}")
+@router.delete("/letters/{letter_id}", responses=problem_responses(UnknownMessage, UnknownTask))
 async def delete_dead_letter(request: Request, letter_id: LetterId) -> dict[str, object]:
     """Delete one dead letter, whatever its attempts. The message stays in the log."""
     get_guards(request).check(request)
@@ -142,7 +155,10 @@ async def delete_dead_letter(request: Request, letter_id: LetterId) -> dict[str,
     return {"success": True, "deleted": 1, "letterId": letter_id}
 
 
-@router.post("/letters/{letter_id}/requeue")
+@router.post(
+    "/letters/{letter_id}/requeue",
+    responses=problem_responses(UnknownMessage, UnknownTask, WrongState, QueueFull, Overloaded),
+)
 async def requeue_dead_letter(request: Request, letter_id: LetterId) -> dict[str, object]:
     """Push one dead message again, to the end of its partition, for the group that gave up on it."""
     get_guards(request).check(request)

@@ -13,10 +13,11 @@ from starlette.responses import Response
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue
 from penstock.api.http.request_parsing import parse_time, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
+from penstock.api.problems import problem_responses
 from penstock.api.services import get_services
 from penstock.broker.durable_store import GroupPosition, GroupSummary, LaggingPosition, SeekResult
 from penstock.clock import iso, system_clock, to_utc
-from penstock.errors import InvalidRequest, UnknownGroup
+from penstock.errors import InvalidRequest, UnknownGroup, UnknownPartition, WrongState
 from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1/consumer-groups", tags=["consumer groups"])
@@ -68,7 +69,7 @@ async def list_lagging(
     )
 
 
-@router.get("/{group}")
+@router.get("/{group}", responses=problem_responses(UnknownGroup))
 async def get_group(
     request: Request, group: Group, queue: Queue | None = None, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, object]:
@@ -91,7 +92,7 @@ async def get_group(
     return queues
 
 
-@router.delete("/{group}")
+@router.delete("/{group}", responses=problem_responses(UnknownGroup))
 async def delete_group(
     request: Request, group: Group, delete_metadata: bool = Query(True, alias="deleteMetadata")
 ) -> dict[str, object]:
@@ -99,7 +100,7 @@ async def delete_group(
     return await _delete(request, group, None, delete_metadata)
 
 
-@router.delete("/{group}/queues/{queue}")
+@router.delete("/{group}/queues/{queue}", responses=problem_responses(UnknownGroup))
 async def delete_group_of_queue(
     request: Request, group: Group, queue: Queue, delete_metadata: bool = Query(True, alias="deleteMetadata")
 ) -> dict[str, object]:
@@ -107,7 +108,11 @@ async def delete_group_of_queue(
     return await _delete(request, group, queue, delete_metadata)
 
 
-@router.post("/{group}/subscription", openapi_extra=request_body_schema(SubscriptionBody))
+@router.post(
+    "/{group}/subscription",
+    responses=problem_responses(UnknownGroup),
+    openapi_extra=request_body_schema(SubscriptionBody),
+)
 async def subscribe(request: Request, group: Group) -> dict[str, object]:
     """Move a group to a time in every queue it consumes."""
     body = await read_json(request, _subscription_decoder)
@@ -122,7 +127,11 @@ async def subscribe(request: Request, group: Group) -> dict[str, object]:
     }
 
 
-@router.post("/{group}/queues/{queue}/seek", openapi_extra=request_body_schema(SeekBody))
+@router.post(
+    "/{group}/queues/{queue}/seek",
+    responses=problem_responses(UnknownGroup, WrongState),
+    openapi_extra=request_body_schema(SeekBody),
+)
 async def seek(request: Request, group: Group, queue: Queue) -> dict[str, object]:
     """Move a group past the last message of every partition of a queue, or to a time."""
     body = await read_json(request, _seek_decoder, SeekBody())
@@ -133,6 +142,7 @@ async def seek(request: Request, group: Group, queue: Queue) -> dict[str, object
 
 @router.post(
     "/{group}/queues/{queue}/partitions/{partition:path}/seek",
+    responses=problem_responses(UnknownGroup, UnknownPartition, WrongState),
     openapi_extra=request_body_schema(SeekBody, required=False),
 )
 async def seek_partition(

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from redis.exceptions import RedisError
 from starlette.requests import Request
 
+from penstock.api.problems import described
 from penstock.api.services import Services, get_services
 from penstock.errors import PenstockError
 from penstock.streams.progress import find_problem, read_progress_async
@@ -28,7 +29,7 @@ class ComponentHealth(TypedDict):
     ms: NotRequired[float]
 
 
-@router.get("/health", responses={503: {"description": "at least one component is down"}})
+@router.get("/health", responses=described(503, "at least one component is down", "application/json"))
 async def health(request: Request) -> JSONResponse:
     """The state of every component: 200 if all are up, 503 otherwise."""
     services = get_services(request)

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, PartitionId, Queue, TransactionId
 from penstock.api.http.request_parsing import check_name, is_decimal, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response, payload_fields
+from penstock.api.problems import problem_responses
 from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import Services, get_services
@@ -20,7 +21,16 @@ from penstock.broker.dead_letters.dead_letter_source import PageRequest
 from penstock.broker.durable_store import DeadLetterFilter, ListedMessage, MessageQuery
 from penstock.broker.queues.message_actions import StoredMessage
 from penstock.clock import iso
-from penstock.errors import InvalidRequest, UnknownGroup, UnknownPartition
+from penstock.errors import (
+    InvalidRequest,
+    Overloaded,
+    QueueFull,
+    UnknownGroup,
+    UnknownMessage,
+    UnknownPartition,
+    UnknownQueue,
+    WrongState,
+)
 from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
 
 router = APIRouter(prefix="/api/v1/messages", tags=["messages"])
@@ -54,7 +64,7 @@ class MessageSelection(NamedTuple):
     offset: int
 
 
-@router.get("")
+@router.get("", responses=problem_responses(UnknownQueue, UnknownGroup, UnknownPartition))
 async def list_messages(
     request: Request,
     queue: Queue,
@@ -70,7 +80,9 @@ async def list_messages(
     return json_response(await read_message_page(get_services(request), selection))
 
 
-@router.get("/{partition_id}/{transaction_id:path}")
+@router.get(
+    "/{partition_id}/{transaction_id:path}", responses=problem_responses(UnknownPartition, UnknownMessage)
+)
 async def get_message(request: Request, partition_id: PartitionId, transaction_id: TransactionId) -> Response:
     """Return one message with its payload and its status for each group."""
     broker = get_services(request).broker
@@ -81,7 +93,9 @@ async def get_message(request: Request, partition_id: PartitionId, transaction_i
     )
 
 
-@router.delete("/{partition_id}/{transaction_id:path}")
+@router.delete(
+    "/{partition_id}/{transaction_id:path}", responses=problem_responses(UnknownPartition, UnknownMessage)
+)
 async def delete_message(
     request: Request, partition_id: PartitionId, transaction_id: TransactionId
 ) -> dict[str, object]:
@@ -97,6 +111,9 @@ async def delete_message(
 
 @router.post(
     "/{partition_id}/{transaction_id:path}/retry",
+    responses=problem_responses(
+        UnknownPartition, UnknownMessage, UnknownGroup, WrongState, QueueFull, Overloaded
+    ),
     openapi_extra=request_body_schema(GroupBody, required=False),
 )
 async def retry_message(
@@ -120,6 +137,7 @@ async def retry_message(
 
 @router.post(
     "/{partition_id}/{transaction_id:path}/dlq",
+    responses=problem_responses(UnknownPartition, UnknownMessage, UnknownGroup, WrongState),
     openapi_extra=request_body_schema(DeclareDeadBody, required=False),
 )
 async def declare_dead(

@@ -11,10 +11,12 @@ from starlette.requests import Request
 
 from penstock.api.http.parameters import Limit, Queue, refuse_unknown_parameters
 from penstock.api.http.response import iso_or_none
+from penstock.api.problems import problem_responses
 from penstock.api.services import get_services
 from penstock.broker.durable_store import OperationRecord, OperationSummary
 from penstock.broker.journal.push_journal import Journal
 from penstock.clock import iso
+from penstock.errors import UnknownOperation, WrongState
 from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(
@@ -67,7 +69,7 @@ async def statistics(request: Request) -> dict[str, object]:
     }
 
 
-@router.get("/{operationId}")
+@router.get("/{operationId}", responses=problem_responses(UnknownOperation, WrongState))
 async def get_operation(request: Request, operation_id: OperationId) -> dict[str, object]:
     """Return one operation, with the result of every item once it is completed."""
     broker = get_services(request).broker
@@ -80,14 +82,14 @@ async def get_operation(request: Request, operation_id: OperationId) -> dict[str
     }
 
 
-@router.post("/{operationId}/retry")
+@router.post("/{operationId}/retry", responses=problem_responses(UnknownOperation, WrongState))
 async def retry_operation(request: Request, operation_id: OperationId) -> dict[str, object]:
     """Retry a failed operation, before all others of its lane."""
     await get_services(request).broker.operations.retry(DEFAULT_SCOPE, operation_id)
     return {"operationId": str(operation_id), "status": "pending"}
 
 
-@router.delete("/{operationId}")
+@router.delete("/{operationId}", responses=problem_responses(UnknownOperation, WrongState))
 async def drop_operation(request: Request, operation_id: OperationId) -> dict[str, object]:
     """Delete an operation. A pending or failed one is never executed then: its messages are lost."""
     status = await get_services(request).broker.operations.delete(DEFAULT_SCOPE, operation_id)

@@ -20,6 +20,7 @@ from penstock import telemetry
 from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.api.exporter.queue_samples import queue_samples
 from penstock.api.exporter.worker_aggregate import summary_values
+from penstock.api.problems import described
 from penstock.api.services import Services, get_services
 from penstock.definitions import DEFINITIONS
 from penstock.errors import PenstockError
@@ -75,7 +76,12 @@ DESCRIPTION = "\n".join(
 )
 
 
-@router.get("/metrics", response_class=Response, description=DESCRIPTION)
+@router.get(
+    "/metrics",
+    response_class=Response,
+    description=DESCRIPTION,
+    responses=described(200, "the samples", "application/openmetrics-text", "text/plain"),
+)
 async def prometheus(request: Request) -> Response:
     collector = await _collect_samples(get_services(request))
     accept = request.headers.get("accept", "")
@@ -85,7 +91,9 @@ async def prometheus(request: Request) -> Response:
     return Response(body, media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/metrics/prometheus", response_class=Response)
+@router.get(
+    "/metrics/prometheus", response_class=Response, responses=described(200, "the samples", "text/plain")
+)
 async def prometheus_text(request: Request) -> Response:
     """The metrics of `/metrics` in the older text format: the path at which Queen 0.15 has its own."""
     return _text_response(await _collect_samples(get_services(request)))

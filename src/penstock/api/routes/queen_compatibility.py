@@ -19,11 +19,12 @@ from starlette.responses import Response
 from penstock.api.http.parameters import Queue
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import json_response
+from penstock.api.problems import problem_responses
 from penstock.api.routes.analytics import QueueSelectionParameter, read_queue_sums
 from penstock.api.schemas.time_window import TimeWindow, WindowParameter, ratio
 from penstock.api.services import Services, get_services
 from penstock.clock import iso, to_utc
-from penstock.errors import DatabaseUnavailable, InvalidRequest
+from penstock.errors import DatabaseUnavailable, InvalidRequest, UnknownQueue, WrongState
 
 router = APIRouter(prefix="/api/v1", tags=["queen"])
 
@@ -58,7 +59,11 @@ async def get_maintenance(request: Request) -> dict[str, object]:
     return await _describe_maintenance(get_services(request))
 
 
-@router.post("/system/maintenance", openapi_extra=request_body_schema(MaintenanceBody))
+@router.post(
+    "/system/maintenance",
+    responses=problem_responses(WrongState),
+    openapi_extra=request_body_schema(MaintenanceBody),
+)
 async def set_maintenance(request: Request) -> dict[str, object]:
     """Accept that maintenance mode stays off; refuse with 422 to switch it on."""
     await _check_stays_off(request, PUSH_MAINTENANCE_ERROR)
@@ -71,7 +76,11 @@ async def get_pop_maintenance() -> dict[str, object]:
     return _describe_pop_maintenance()
 
 
-@router.post("/system/maintenance/pop", openapi_extra=request_body_schema(MaintenanceBody))
+@router.post(
+    "/system/maintenance/pop",
+    responses=problem_responses(WrongState),
+    openapi_extra=request_body_schema(MaintenanceBody),
+)
 async def set_pop_maintenance(request: Request) -> dict[str, object]:
     """Accept that the maintenance mode of pops stays off; refuse with 422 to switch it on."""
     await _check_stays_off(request, POP_MAINTENANCE_ERROR)
@@ -114,7 +123,7 @@ async def postgres_statistics(request: Request) -> Response:
     return json_response({"timestamp": iso(to_utc(time.time())), **statistics, "bufferUsage": []})
 
 
-@router.get("/analytics/retention")
+@router.get("/analytics/retention", responses=problem_responses(UnknownQueue))
 async def retention(request: Request, selection: QueueSelectionParameter) -> dict[str, object]:
     """Count the messages that retention or their time to live removed before every group had finished them.
 

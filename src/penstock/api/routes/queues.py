@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from penstock.api.http.parameters import Limit, Offset, Queue, Search, Text
 from penstock.api.http.response import iso_or_none
+from penstock.api.problems import problem_responses
 from penstock.api.routes.groups import group_to_dict
 from penstock.api.schemas.time_window import ratio
 from penstock.api.services import Services, get_services
@@ -53,7 +54,7 @@ async def list_queues(
     }
 
 
-@router.get("/queues/{queue}")
+@router.get("/queues/{queue}", responses=problem_responses(UnknownQueue))
 async def get_queue(
     request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, object]:
@@ -61,7 +62,7 @@ async def get_queue(
     return await describe_queue(get_services(request), queue, limit, offset)
 
 
-@router.delete("/queues/{queue}")
+@router.delete("/queues/{queue}", responses=problem_responses(UnknownQueue))
 async def delete_queue(request: Request, queue: Queue) -> dict[str, object]:
     """Delete a queue with its messages, groups, dead letters and traces."""
     existed = await get_services(request).broker.queues.delete(DEFAULT_SCOPE, queue)
@@ -89,7 +90,7 @@ async def overview(request: Request, namespace: Text = None, task: Text = None) 
     return await describe_totals(get_services(request), namespace, task)
 
 
-@router.get("/partitions")
+@router.get("/partitions", responses=problem_responses(UnknownQueue))
 async def list_partitions(
     request: Request,
     queue: Queue | None = None,

@@ -17,10 +17,11 @@ from penstock.api.http.parameters import Label, Limit, Offset, Queue, Search, re
 from penstock.api.http.reply import PendingRequest, Reply, respond
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import HotResponse, json_response
+from penstock.api.problems import problem_responses
 from penstock.api.schemas import task_bodies
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
-from penstock.errors import InvalidRequest
+from penstock.errors import InvalidRequest, Overloaded, UnknownQueue, WrongState
 from penstock.model import DEFAULT_SCOPE
 from penstock.runqueue.limits import check_concurrency_limit
 from penstock.runqueue.pending_dequeue import PendingDequeue
@@ -118,7 +119,10 @@ class DequeueHandler:
 
 
 @router.post(
-    "/run-queues/{queue}/tasks", status_code=201, openapi_extra=request_body_schema(task_bodies.EnqueueBody)
+    "/run-queues/{queue}/tasks",
+    responses=problem_responses(WrongState, Overloaded),
+    status_code=201,
+    openapi_extra=request_body_schema(task_bodies.EnqueueBody),
 )
 async def enqueue_tasks(request: Request, queue: Queue) -> Response:
     """Enqueue one task, or many with `tasks`: in order, all or none. The first task creates the queue."""
@@ -128,6 +132,7 @@ async def enqueue_tasks(request: Request, queue: Queue) -> Response:
 
 @router.post(
     "/run-queues/{queue}/dequeue",
+    responses=problem_responses(WrongState, Overloaded),
     openapi_extra=request_body_schema(task_bodies.DequeueBody, required=False),
 )
 async def dequeue_tasks(request: Request, queue: Queue) -> Response:
@@ -136,7 +141,9 @@ async def dequeue_tasks(request: Request, queue: Queue) -> Response:
 
 
 @router.post(
-    "/run-queues/dequeue", openapi_extra=request_body_schema(task_bodies.DequeueBody, required=False)
+    "/run-queues/dequeue",
+    responses=problem_responses(Overloaded),
+    openapi_extra=request_body_schema(task_bodies.DequeueBody, required=False),
 )
 async def dequeue_of_any_queue(request: Request) -> Response:
     """Lease tasks of all run queues, in turn."""
@@ -168,13 +175,13 @@ async def list_run_queues(
     }
 
 
-@router.get("/run-queues/{queue}")
+@router.get("/run-queues/{queue}", responses=problem_responses(UnknownQueue, WrongState))
 async def get_run_queue(request: Request, queue: Queue) -> dict[str, object]:
     """Read the state of one run queue."""
     return queue_state_to_dict(await get_services(request).run_queues.get_queue(DEFAULT_SCOPE, queue))
 
 
-@router.delete("/run-queues/{queue}")
+@router.delete("/run-queues/{queue}", responses=problem_responses(UnknownQueue, WrongState))
 async def delete_run_queue(request: Request, queue: Queue) -> dict[str, object]:
     """Delete a run queue that holds no task, not even a dead one: its limit, its pause and its name."""
     services = get_services(request)
@@ -183,7 +190,11 @@ async def delete_run_queue(request: Request, queue: Queue) -> dict[str, object]:
     return {"deleted": True, "queue": queue}
 
 
-@router.put("/run-queues/{queue}/limits", openapi_extra=request_body_schema(task_bodies.LimitsBody))
+@router.put(
+    "/run-queues/{queue}/limits",
+    responses=problem_responses(WrongState),
+    openapi_extra=request_body_schema(task_bodies.LimitsBody),
+)
 async def set_limits(request: Request, queue: Queue) -> dict[str, object]:
     """Set how many tasks of the queue may run at once; null removes the limit. Takes effect at once.
 
@@ -197,7 +208,7 @@ async def set_limits(request: Request, queue: Queue) -> dict[str, object]:
     return queue_state_to_dict(state)
 
 
-@router.post("/run-queues/{queue}/pause")
+@router.post("/run-queues/{queue}/pause", responses=problem_responses(WrongState))
 async def pause(request: Request, queue: Queue) -> dict[str, object]:
     """Stop handing out tasks of the queue. Running tasks continue, and tasks can be enqueued."""
     services = get_services(request)
@@ -205,7 +216,7 @@ async def pause(request: Request, queue: Queue) -> dict[str, object]:
     return queue_state_to_dict(await services.run_queues.pause(DEFAULT_SCOPE, queue))
 
 
-@router.post("/run-queues/{queue}/resume")
+@router.post("/run-queues/{queue}/resume", responses=problem_responses(UnknownQueue))
 async def resume(request: Request, queue: Queue) -> dict[str, object]:
     """Hand out tasks of a paused queue again."""
     services = get_services(request)
@@ -233,7 +244,7 @@ async def set_environment_limits(request: Request, environment: Label) -> dict[s
     return _environment_state_to_dict(state)
 
 
-@router.get("/run-queues/{queue}/dead-letters")
+@router.get("/run-queues/{queue}/dead-letters", responses=problem_responses(UnknownQueue))
 async def list_dead_tasks(
     request: Request,
     queue: Queue,
@@ -254,7 +265,9 @@ async def list_dead_tasks(
 
 
 @router.post(
-    "/run-queues/{queue}/dead-letters/redrive", openapi_extra=request_body_schema(task_bodies.DeadTasksBody)
+    "/run-queues/{queue}/dead-letters/redrive",
+    responses=problem_responses(UnknownQueue),
+    openapi_extra=request_body_schema(task_bodies.DeadTasksBody),
 )
 async def redrive(request: Request, queue: Queue) -> Response:
     """Run dead tasks again with all their attempts: those in `ids`, or `all` that are dead now."""
@@ -267,7 +280,9 @@ async def redrive(request: Request, queue: Queue) -> Response:
 
 
 @router.delete(
-    "/run-queues/{queue}/dead-letters", openapi_extra=request_body_schema(task_bodies.DeadTasksBody)
+    "/run-queues/{queue}/dead-letters",
+    responses=problem_responses(UnknownQueue),
+    openapi_extra=request_body_schema(task_bodies.DeadTasksBody),
 )
 async def delete_dead_tasks(request: Request, queue: Queue) -> Response:
     """Delete dead tasks: those in `ids`, or `all` that are dead now."""

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.http.parameters import Group, Label, Queue, Timestamp, refuse_unknown_parameters
+from penstock.api.problems import problem_responses
 from penstock.api.services import Services, get_services
 from penstock.definitions import QUEUE, WORKER, MetricDefinition
 from penstock.errors import (
@@ -51,7 +52,9 @@ Resolution = Annotated[
 Fields = Annotated[str | None, Query(description=f"fields of a point; default: all of {','.join(FIELDS)}")]
 
 
-@router.get("/queues/{queue}/metrics")
+@router.get(
+    "/queues/{queue}/metrics", responses=problem_responses(UnknownQueue, UnknownGroup, WarehouseUnavailable)
+)
 async def queue_metrics(
     request: Request,
     queue: Queue,
@@ -87,7 +90,10 @@ async def queue_metrics(
     )
 
 
-@router.get("/environments/{environment}/queue-metrics")
+@router.get(
+    "/environments/{environment}/queue-metrics",
+    responses=problem_responses(UnknownEnvironment, WarehouseUnavailable),
+)
 async def environment_metrics(
     request: Request,
     environment: Label,
@@ -111,7 +117,7 @@ async def environment_metrics(
     return await _encode_in_thread(lambda: services.warehouse.series().environment(scope, **series_request))
 
 
-@router.get("/workers/{hostname}/{worker}/metrics")
+@router.get("/workers/{hostname}/{worker}/metrics", responses=problem_responses(WarehouseUnavailable))
 async def worker_metrics(
     request: Request,
     hostname: Label,

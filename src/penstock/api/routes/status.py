@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, Text, Timestamp
 from penstock.api.http.response import json_response
+from penstock.api.problems import problem_responses
 from penstock.api.routes.message_admin import MessageSelection, MessageStatus, read_message_page
 from penstock.api.routes.queues import (
     describe_queue,
@@ -24,6 +25,7 @@ from penstock.api.routes.queues import (
 from penstock.api.schemas.time_window import parse_window
 from penstock.api.services import get_services
 from penstock.clock import iso
+from penstock.errors import UnknownGroup, UnknownPartition, UnknownQueue
 from penstock.model import DEFAULT_SCOPE
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ async def list_queues(
     }
 
 
-@router.get("/status/analytics")
+@router.get("/status/analytics", responses=problem_responses(UnknownQueue))
 async def analytics(
     request: Request,
     queue: Queue | None = None,
@@ -117,7 +119,7 @@ async def analytics(
     return {**_series_window_to_dict(series), "dataPoints": points}
 
 
-@router.get("/status/queues/{queue}")
+@router.get("/status/queues/{queue}", responses=problem_responses(UnknownQueue))
 async def get_queue(
     request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, object]:
@@ -137,7 +139,10 @@ async def get_queue(
     }
 
 
-@router.get("/status/queues/{queue}/messages")
+@router.get(
+    "/status/queues/{queue}/messages",
+    responses=problem_responses(UnknownQueue, UnknownGroup, UnknownPartition),
+)
 async def list_messages(
     request: Request,
     queue: Queue,

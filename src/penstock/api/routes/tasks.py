@@ -13,9 +13,11 @@ from penstock.api.http.parameters import refuse_unknown_parameters
 from penstock.api.http.reply import Handler, PendingRequest, Reply, respond
 from penstock.api.http.request_parsing import request_body_schema
 from penstock.api.http.response import HotResponse, json_response
+from penstock.api.problems import problem_responses
 from penstock.api.schemas import task_bodies
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
+from penstock.errors import LeaseLost, Overloaded, UnknownTask
 from penstock.model import DEFAULT_SCOPE
 from penstock.runqueue.task_ack import raise_error
 from penstock.runqueue.task_model import Lease, TaskOutcome
@@ -118,57 +120,85 @@ def single_handler(verb: str, task_id: str) -> Handler:
     return lambda services, body, reply: handle(services, task_id, body, reply)
 
 
-@router.get("/{task_id}")
+@router.get("/{task_id}", responses=problem_responses(UnknownTask))
 async def get_task(request: Request, task_id: str) -> Response:
     """Read a task; 404 once it is finished or expired."""
     task = await get_services(request).run_queues.get_task(DEFAULT_SCOPE, task_id)
     return json_response(task_bodies.task_detail(task))
 
 
-@router.post("/{task_id}/ack", openapi_extra=request_body_schema(task_bodies.TaskLeaseBody))
+@router.post(
+    "/{task_id}/ack",
+    responses=problem_responses(UnknownTask, LeaseLost, Overloaded),
+    openapi_extra=request_body_schema(task_bodies.TaskLeaseBody),
+)
 async def ack_task(request: Request, task_id: str) -> Response:
     """Finish a task under the token of its lease. The task is deleted."""
     return await _handle_one(request, task_id, "ack")
 
 
-@router.post("/{task_id}/nack", openapi_extra=request_body_schema(task_bodies.NackBody))
+@router.post(
+    "/{task_id}/nack",
+    responses=problem_responses(UnknownTask, LeaseLost, Overloaded),
+    openapi_extra=request_body_schema(task_bodies.NackBody),
+)
 async def nack_task(request: Request, task_id: str) -> Response:
     """Report a failed attempt. The task is retried with backoff or after `delayMs`; it is dead once its
     attempts are used up."""
     return await _handle_one(request, task_id, "nack")
 
 
-@router.post("/{task_id}/heartbeat", openapi_extra=request_body_schema(task_bodies.HeartbeatBody))
+@router.post(
+    "/{task_id}/heartbeat",
+    responses=problem_responses(UnknownTask, LeaseLost, Overloaded),
+    openapi_extra=request_body_schema(task_bodies.HeartbeatBody),
+)
 async def heartbeat_task(request: Request, task_id: str) -> Response:
     """Extend the lease of a task to `visibilityMs` from now."""
     return await _handle_one(request, task_id, "heartbeat")
 
 
-@router.post("/{task_id}/give-back", openapi_extra=request_body_schema(task_bodies.TaskLeaseBody))
+@router.post(
+    "/{task_id}/give-back",
+    responses=problem_responses(UnknownTask, LeaseLost, Overloaded),
+    openapi_extra=request_body_schema(task_bodies.TaskLeaseBody),
+)
 async def give_back_task(request: Request, task_id: str) -> Response:
     """Return a task that no worker has started. It keeps its place, and the attempt is not counted."""
     return await _handle_one(request, task_id, "give-back")
 
 
-@router.post("/ack", openapi_extra=request_body_schema(task_bodies.LeasesBody))
+@router.post(
+    "/ack", responses=problem_responses(Overloaded), openapi_extra=request_body_schema(task_bodies.LeasesBody)
+)
 async def ack_tasks(request: Request) -> Response:
     """Finish tasks, each on its own; one result each, in order."""
     return await _handle_many(request, "ack")
 
 
-@router.post("/nack", openapi_extra=request_body_schema(task_bodies.NacksBody))
+@router.post(
+    "/nack", responses=problem_responses(Overloaded), openapi_extra=request_body_schema(task_bodies.NacksBody)
+)
 async def nack_tasks(request: Request) -> Response:
     """Report failed attempts, each on its own; one result each, in order."""
     return await _handle_many(request, "nack")
 
 
-@router.post("/heartbeat", openapi_extra=request_body_schema(task_bodies.HeartbeatsBody))
+@router.post(
+    "/heartbeat",
+    responses=problem_responses(Overloaded),
+    openapi_extra=request_body_schema(task_bodies.HeartbeatsBody),
+)
 async def heartbeat_tasks(request: Request) -> Response:
     """Extend the leases of tasks, each on its own; one result each, in order."""
     return await _handle_many(request, "heartbeat")
 
 
-@router.post("/give-back", openapi_extra=request_body_schema(task_bodies.LeasesBody))
+@router.post(
+    "/give-back",
+    responses=problem_responses(Overloaded),
+    openapi_extra=request_body_schema(task_bodies.LeasesBody),
+)
 async def give_back_tasks(request: Request) -> Response:
     """Return tasks that no worker has started, each on its own; one result each, in order."""
     return await _handle_many(request, "give-back")

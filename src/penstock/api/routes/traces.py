@@ -21,10 +21,11 @@ from penstock.api.http.parameters import (
 )
 from penstock.api.http.request_parsing import check_name, check_payload, is_decimal, read_json, shorten
 from penstock.api.http.response import json_response, payload_fields
+from penstock.api.problems import problem_responses
 from penstock.api.services import Services, get_services
 from penstock.broker.durable_store import MAX_TRACE_COUNT, MessageTrace, NamedTrace, Trace
 from penstock.clock import iso
-from penstock.errors import InvalidRequest, PayloadTooLarge
+from penstock.errors import InvalidRequest, PayloadTooLarge, UnknownMessage, UnknownPartition
 from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
 
 router = APIRouter(prefix="/api/v1/traces", tags=["traces"])
@@ -71,7 +72,12 @@ REQUEST_BODY = {
 }
 
 
-@router.post("", status_code=201, openapi_extra=REQUEST_BODY)
+@router.post(
+    "",
+    responses=problem_responses(UnknownPartition, UnknownMessage),
+    status_code=201,
+    openapi_extra=REQUEST_BODY,
+)
 async def record_trace(request: Request) -> dict[str, object]:
     """Attach any JSON to a message. It is found by the message or by its names."""
     broker = get_services(request).broker
@@ -136,7 +142,9 @@ async def list_by_name(
     return _page_response(shown, len(traces) > limit, limit, offset)
 
 
-@router.get("/{partition_id}/{transaction_id:path}")
+@router.get(
+    "/{partition_id}/{transaction_id:path}", responses=problem_responses(UnknownPartition, UnknownMessage)
+)
 async def list_of_message(
     request: Request,
     partition_id: PartitionId,

@@ -14,17 +14,27 @@ from starlette.responses import Response
 from penstock.api.auth import get_guards
 from penstock.api.http.parameters import Group, Limit, Offset, Queue
 from penstock.api.http.response import HotResponse
+from penstock.api.problems import problem_responses
 from penstock.api.routes.dead_letter_jobs import accepted
 from penstock.api.routes.dead_letters import LetterId
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
 from penstock.clock import iso
+from penstock.errors import (
+    Forbidden,
+    Unauthorized,
+    UnknownGroup,
+    UnknownMessage,
+    UnknownQueue,
+    UnknownTask,
+    WrongState,
+)
 from penstock.model import DEFAULT_SCOPE
 
-router = APIRouter(tags=["dead letters"])
+router = APIRouter(responses=problem_responses(Unauthorized, Forbidden), tags=["dead letters"])
 
 
-@router.get("/dlq-status")
+@router.get("/dlq-status", responses=problem_responses(UnknownQueue, UnknownGroup))
 async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0) -> Response:
     """A page of dead-letter counts per consumer, by name. The cost does not grow with the counts."""
     get_guards(request).check(request)
@@ -56,7 +66,11 @@ async def status(services: Services, limit: int, offset: int) -> HotResponse:
     )
 
 
-@router.delete("/channel/{channelId}/consumer/{consumerId}/dlq", status_code=202)
+@router.delete(
+    "/channel/{channelId}/consumer/{consumerId}/dlq",
+    responses=problem_responses(UnknownQueue, UnknownGroup, WrongState),
+    status_code=202,
+)
 async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) -> Response:
     """Delete all dead letters of a consumer, in steps. 202 with the job that does it."""
     get_guards(request).check_consumer(request, channelId, consumerId)
@@ -64,7 +78,10 @@ async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) 
     return accepted(await dead_letters.purge_group(DEFAULT_SCOPE, channelId, consumerId))
 
 
-@router.delete("/channel/{channelId}/consumer/{consumerId}/job/{jobId}")
+@router.delete(
+    "/channel/{channelId}/consumer/{consumerId}/job/{jobId}",
+    responses=problem_responses(UnknownMessage, UnknownTask),
+)
 async def delete_job(
     request: Request, channelId: Queue, consumerId: Group, jobId: LetterId
 ) -> dict[str, object]:

@@ -75,7 +75,7 @@ async def test_one_invalid_item_fails_alone(client: httpx.AsyncClient) -> None:
         {"queue": "", "payload": 4},
         {"queue": "q", "payload": 5, "partition": "bad\u0000name"},
         7,
-        {"queue": "q"},
+        {"queue": "a/b", "payload": 7},
         {"queue": "q", "payload": 8},
     ]
     response = await client.post(PUSH, json={"items": items})
@@ -93,7 +93,7 @@ async def test_one_invalid_item_fails_alone(client: httpx.AsyncClient) -> None:
         (b"{", 400),
         (b'{"items": 1}', 422),
         (b"{}", 422),
-        (b'{"items":[{"queue":"q"}]}', 422),
+        (b'{"items":[{"payload":1}]}', 422),
         (b'{"items":[{"queue":"","payload":1}]}', 422),
     ],
 )
