@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import running
+from tests.directories import temporary_directory
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,20 +28,16 @@ def clean_environment() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def server_home() -> Iterator[Path]:
-    """The home of the servers. Readable by all users, because as root PostgreSQL runs as another user."""
-    home = Path(tempfile.mkdtemp(prefix="penstock-tests-"))
-    home.chmod(0o755)
-    yield home
-    shutil.rmtree(home)
+    """The home of the servers."""
+    with temporary_directory() as home:
+        yield home
 
 
 @pytest.fixture
 def open_tmp_path() -> Iterator[Path]:
     """Like tmp_path, but other users can pass through it."""
-    path = Path(tempfile.mkdtemp(prefix="penstock-test-"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
+    with temporary_directory() as path:
+        yield path
 
 
 @pytest.fixture(scope="session")

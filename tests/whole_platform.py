@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import httpx
 import psutil
 
 from penstock.embedded.servers.ports import any_free_port
+from tests.directories import make_directory
 from tests.waiting import wait_until
 
 START_TIMEOUT_S = 180
@@ -92,8 +92,7 @@ def running_platform() -> Iterator[RunningPlatform]:
 
     A failure keeps the directory with data and logs.
     """
-    directory = Path(tempfile.mkdtemp(prefix="penstock-e2e-"))
-    directory.chmod(0o755)  # as root, PostgreSQL runs as another user, which must pass through it
+    directory = make_directory()
     home, output, port = directory / "home", directory / "up.log", any_free_port()
     with output.open("wb") as log:
         process = subprocess.Popen(

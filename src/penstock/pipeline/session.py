@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import shutil
 import sys
 from importlib import resources
@@ -48,12 +49,14 @@ def build_session(master: str, scratch: Path, name: str = "penstock", *, ui_port
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:  # the nodes of a cluster may have Python at another path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    log_config = resources.files("penstock.pipeline").joinpath("log4j2.properties")
+    if os.environ.get("LC_ALL") in ("C", "POSIX"):  # Java could not open a path with letters outside of ASCII
+        os.environ["LC_ALL"] = "C.UTF-8"
+    log_config = Path(str(resources.files("penstock.pipeline").joinpath("log4j2.properties"))).as_uri()
     options = (*JVM_OPTIONS, f"-Dlog4j2.configurationFile={log_config}", f"-Djava.io.tmpdir={scratch}")
     settings = {
         "spark.master": master,
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": " ".join(options),
+        "spark.driver.extraJavaOptions": shlex.join(options),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(scratch),

@@ -41,6 +41,17 @@ def test_a_query_starts_although_imports_take_longer_than_spark_waits(
     assert "query failed" not in job.log_tail()
 
 
+def test_the_pipeline_runs_in_a_home_with_a_space_and_a_letter_outside_of_ascii(
+    environment: dict[str, str], redis: Redis, warehouse: Warehouse, open_tmp_path: Path
+) -> None:
+    assert " " in str(open_tmp_path)
+    assert not str(open_tmp_path).isascii()
+    fill(redis, 50)
+    job = KillableJob(open_tmp_path, environment | {"LC_ALL": "C"})
+    with job.running(QUEUE):
+        wait_until(lambda: totals(warehouse)[2][0] == 50, TIMEOUT_S, "the events are counted")
+
+
 def test_the_web_ui_of_spark_listens_on_the_port_of_the_setting(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
