@@ -17,6 +17,9 @@ ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 TIMEOUT_S = 60
 TIMEOUT_MS = TIMEOUT_S * 1_000
 
+POINTS_OF_PERIODS = {"5m": 60, "30m": 360, "2h": 120, "24h": 1440, "7d": 168, "30d": 720, "365d": 730}
+"""The periods that the page offers, and the number of points of each."""
+
 pytestmark = pytest.mark.browser
 
 # Counts the pixels of one colour on a canvas. A chart without data has none.
@@ -61,6 +64,19 @@ async def test_a_pushed_message_is_drawn(platform: RunningPlatform, queue: str, 
     await wait_until_async(throughput_is_painted, TIMEOUT_S, "the pushes are drawn")
     ARTIFACTS.mkdir(exist_ok=True)
     await page.screenshot(path=ARTIFACTS / "dashboard.png")
+
+
+async def test_every_period_up_to_a_year_is_drawn(platform: RunningPlatform, queue: str, page: Page) -> None:
+    platform.push(queue, *range(20))
+    wait_until(lambda: platform.read_counter(queue, "enqueued") == 20, TIMEOUT_S, "the pushes are counted")
+    await page.goto(f"{platform.url}/?search={queue}")
+    card = page.locator(f"article[data-queue={queue}]")
+    for period, points in POINTS_OF_PERIODS.items():
+        await page.locator("#periods label", has_text=re.compile(f"^{period}$")).click()
+        await expect(card).to_have_attribute("data-points", str(points), timeout=TIMEOUT_MS)
+        await expect(card).to_have_attribute("data-pushed", "20", timeout=TIMEOUT_MS)
+    await expect(page.locator("#periods label")).to_have_text(list(POINTS_OF_PERIODS))
+    await expect(card.locator(".plot.drawn")).to_have_count(3, timeout=TIMEOUT_MS)
 
 
 async def test_run_queues_and_durable_queues_are_listed_together(

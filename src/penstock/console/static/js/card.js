@@ -6,7 +6,7 @@ import { formatCount, formatDuration, formatRate } from "./format.js";
 import { currentNumbers, maxDepth, toColumns } from "./series.js";
 
 // A coarse series changes slowly, so it is refreshed less often.
-const REFRESH_INTERVAL_MS = { "5s": 1_900, "1m": 10_000, "1h": 60_000 };
+const REFRESH_INTERVAL_MS = { "5s": 1_900, "1m": 10_000, "1h": 60_000, "12h": 600_000 };
 // If the chart is coarser than this, the numbers come from a second, short period.
 const FINE_RESOLUTION = "5s";
 const NUMBERS_PERIOD = "5m";

@@ -26,7 +26,7 @@ const DURATION_STEPS_MS = [
 const TIME_STEPS_S = [
   5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800,
   ...[1, 2, 3, 4, 6, 8, 12].map((h) => h * 3_600),
-  ...[1, 2, 5, 10].map((d) => d * 86_400),
+  ...[1, 2, 5, 10, 30, 60, 90].map((d) => d * 86_400),
 ];
 const INTEGER_STEPS = [1, 2, 5].flatMap((n) => Array.from({ length: 10 }, (_, e) => n * 10 ** e)).sort((a, b) => a - b);
 

@@ -10,7 +10,7 @@ const MAX_CONCURRENT_REQUESTS = 4;
 const PAGE_SIZE = 100;
 const MAX_QUEUES = 1_000; // the limit of the API; more queues can only be found by search
 // Periods and their resolutions. Finer points would cost more and could not be seen at the width of a card.
-const PERIODS = { "5m": "5s", "30m": "5s", "2h": "1m", "24h": "1m", "7d": "1h", "30d": "1h" };
+const PERIODS = { "5m": "5s", "30m": "5s", "2h": "1m", "24h": "1m", "7d": "1h", "30d": "1h", "365d": "12h" };
 const DEFAULT_PERIOD = "30m";
 
 const byId = (id) => document.getElementById(id);

@@ -1,6 +1,6 @@
 // Convert a metrics response into columns for the charts, and into the numbers on a card.
 
-const STEP_S = { "5s": 5, "1m": 60, "1h": 3_600 };
+const STEP_S = { "5s": 5, "1m": 60, "1h": 3_600, "12h": 43_200 };
 const DRAWING_STEPS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400];
 
 // Points that ended this long ago are normally counted: tally, stream, batch and insert take this long.
