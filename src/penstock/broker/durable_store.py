@@ -19,6 +19,7 @@ from penstock.durable.consumer_groups import (
     GroupPosition,
     GroupSummary,
     LaggingPosition,
+    QueueWithGroup,
     SeekResult,
 )
 from penstock.durable.dead_letters.dead_letter_store import (
@@ -74,6 +75,7 @@ __all__ = [
     "QueueLagDigest",
     "QueueSummary",
     "QueueWindow",
+    "QueueWithGroup",
     "SeekResult",
     "ThroughputBucket",
     "Trace",

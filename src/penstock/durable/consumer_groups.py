@@ -78,6 +78,14 @@ class LaggingPosition(NamedTuple):
     total: int
 
 
+class QueueWithGroup(NamedTuple):
+    """A row of `queues_with_group_v1`."""
+
+    queue_id: int
+    queue: str
+    group_id: int | None
+
+
 class ConsumerGroups:
     """Reads and changes consumer groups."""
 
@@ -123,6 +131,16 @@ class ConsumerGroups:
         """Return the groups of a queue: ids by name, in the order of the names."""
         rows = await self._session.fetch("SELECT * FROM queue_groups_v1($1)", queue_id)
         return {row["name"]: row["group_id"] for row in rows}
+
+    async def list_queues(self, scope: Scope, group: str) -> list[QueueWithGroup]:
+        """Return the queues of an environment, each with the group of that name if it has one."""
+        return await fetch_all(
+            self._session,
+            QueueWithGroup,
+            "SELECT * FROM queues_with_group_v1($1, $2, $3, $4)",
+            *scope,
+            group,
+        )
 
     async def list_positions(self, group_id: int, *, limit: int, offset: int) -> list[GroupPosition]:
         """Return a page of a group's positions by partition name."""

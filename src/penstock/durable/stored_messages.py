@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -23,11 +24,11 @@ class PartitionRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MessageQuery:
-    """Which messages of a queue to list; see `messages_v1`."""
+    """Which messages to list; see `messages_v1`."""
 
-    queue_id: int
+    group_ids: Mapping[int, int | None]
+    """The queues by id, each with the group whose status is shown."""
     partition_id: int | None = None
-    group_id: int | None = None
     status: str | None = None
     start: tuple[int, int] | None = None
     """A partition id and the offset below which the page starts."""
@@ -39,6 +40,7 @@ class MessageQuery:
 class ListedMessage(NamedTuple):
     """A row of `messages_v1`. `total` counts the messages of all pages."""
 
+    queue_id: int
     partition_id: int
     partition: str
     message_offset: int
@@ -95,7 +97,7 @@ class StoredMessages:
         return row["partition_id"] if row else None
 
     async def list_messages(self, query: MessageQuery, now: datetime | None = None) -> list[ListedMessage]:
-        """Return a page of a queue's messages, newest first within each partition.
+        """Return a page of messages, newest first within each partition.
 
         A page whose payloads are larger than `max_bytes` ends early, with at least one message.
         """
@@ -104,9 +106,9 @@ class StoredMessages:
             self._session,
             ListedMessage,
             "SELECT * FROM messages_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-            query.queue_id,
+            list(query.group_ids),
+            list(query.group_ids.values()),
             query.partition_id,
-            query.group_id,
             query.status,
             start_partition,
             start_offset,

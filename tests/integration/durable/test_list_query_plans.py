@@ -39,7 +39,7 @@ Call = Callable[[Any, Filled], Awaitable[object]]
 
 def list_messages(**filters: Any) -> Call:
     async def call(database: Any, filled: Filled) -> object:
-        page = MessageQuery(filled.queue_id, group_id=filled.group_id, limit=PAGE, **filters)
+        page = MessageQuery({filled.queue_id: filled.group_id}, limit=PAGE, **filters)
         return await StoredMessages(database).list_messages(page)
 
     return call

@@ -18,7 +18,7 @@ from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import Services, get_services
 from penstock.broker.dead_letters.dead_letter_source import PageRequest
-from penstock.broker.durable_store import DeadLetterFilter, ListedMessage, MessageQuery
+from penstock.broker.durable_store import DeadLetterFilter, ListedMessage, MessageQuery, QueueWithGroup
 from penstock.broker.queues.message_actions import StoredMessage
 from penstock.clock import iso
 from penstock.errors import (
@@ -53,9 +53,9 @@ _declare_dead_decoder = msgspec.json.Decoder(DeclareDeadBody)
 
 
 class MessageSelection(NamedTuple):
-    """Which messages of a queue a page lists, and where it starts."""
+    """Which messages a page lists, of one queue or of all, and where it starts."""
 
-    queue: str
+    queue: str | None
     partition: str | None
     group: str | None
     status: MessageStatus | None
@@ -67,15 +67,15 @@ class MessageSelection(NamedTuple):
 @router.get("", responses=problem_responses(UnknownQueue, UnknownGroup, UnknownPartition))
 async def list_messages(
     request: Request,
-    queue: Queue,
-    partition: Partition | None = None,
+    queue: Queue | None = Query(None, description="one queue; all queues if left out"),
+    partition: Partition | None = Query(None, description="one partition of the queue"),
     group: Group | None = Query(None, alias="consumerGroup", description="the group whose status is shown"),
     status: MessageStatus | None = None,
     cursor: str | None = Query(None, description="nextCursor of the previous page", max_length=60),
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
-    """List a queue's messages, newest first within each partition."""
+    """List the messages of a queue or of all queues, newest first within each partition."""
     selection = MessageSelection(queue, partition, group, status, cursor, limit, offset)
     return json_response(await read_message_page(get_services(request), selection))
 
@@ -160,27 +160,23 @@ async def declare_dead(
 
 async def read_message_page(services: Services, selection: MessageSelection) -> dict[str, object]:
     """Return the JSON of a page of messages. Raises UnknownQueue, UnknownGroup or UnknownPartition."""
-    queue, partition, group, status, cursor, limit, offset = selection
-    store = services.broker.store
-    record = await store.catalog.find_queue(DEFAULT_SCOPE, queue)
-    if record is None:
-        raise unknown_queue(queue)
-    group_ids = await store.consumer_groups.ids_by_name(record.id)
-    if group is not None and group not in group_ids:
-        raise UnknownGroup(f"Queue {queue!r} has no consumer group {group!r}.", group=group)
+    _, _, _, status, cursor, limit, offset = selection
+    queues = await _find_queues(services, selection)
+    partition_id = await _find_partition(services, selection, queues)
     if status == "dead_letter":
         return await _read_dead_letter_page(services, selection)
-    partition_id = None
-    if partition is not None:
-        partition_id = await store.messages.find_partition_id(record.id, partition)
-        if partition_id is None:
-            raise UnknownPartition(f"Queue {queue!r} has no partition {partition!r}.", partition=partition)
-    group_id = group_ids.get(group or QUEUE_MODE)
     max_bytes = services.settings.max_response_bytes
     query = MessageQuery(
-        record.id, partition_id, group_id, status, _parse_cursor(cursor), offset, limit, max_bytes
+        {queue.queue_id: queue.group_id for queue in queues},
+        partition_id,
+        status,
+        _parse_cursor(cursor),
+        offset,
+        limit,
+        max_bytes,
     )
-    messages = _within_bytes(await store.messages.list_messages(query), max_bytes)
+    names = {queue.queue_id: queue.queue for queue in queues}
+    messages = _within_bytes(await services.broker.store.messages.list_messages(query), max_bytes)
     next_cursor = None
     if messages and offset + len(messages) < messages[0].total:
         next_cursor = f"{messages[-1].partition_id}:{messages[-1].message_offset}"
@@ -189,11 +185,44 @@ async def read_message_page(services: Services, selection: MessageSelection) -> 
         total = messages[0].total if messages else 0
     # A page of the completed messages has dead ones among them.
     shown = [
-        _listed_message_to_dict(services, queue, message)
+        _listed_message_to_dict(services, names[message.queue_id], message)
         for message in messages
         if status in (None, message.status)
     ]
     return _page_to_dict(shown, total, next_cursor, limit, offset)
+
+
+async def _find_queues(services: Services, selection: MessageSelection) -> list[QueueWithGroup]:
+    """Return the selected queue or all queues, with the selected group. Raises UnknownQueue, UnknownGroup."""
+    name, group = selection.queue, selection.group
+    groups = services.broker.store.consumer_groups
+    if name is None:
+        queues = await groups.list_queues(DEFAULT_SCOPE, group or QUEUE_MODE)
+        if group is not None and all(queue.group_id is None for queue in queues):
+            raise UnknownGroup(f"No queue has a consumer group {group!r}.", group=group)
+        return queues
+    record = await services.broker.store.catalog.find_queue(DEFAULT_SCOPE, name)
+    if record is None:
+        raise unknown_queue(name)
+    group_ids = await groups.ids_by_name(record.id)
+    if group is not None and group not in group_ids:
+        raise UnknownGroup(f"Queue {name!r} has no consumer group {group!r}.", group=group)
+    return [QueueWithGroup(record.id, name, group_ids.get(group or QUEUE_MODE))]
+
+
+async def _find_partition(
+    services: Services, selection: MessageSelection, queues: list[QueueWithGroup]
+) -> int | None:
+    """Return the id of the selected partition, if one is selected. Raises UnknownPartition."""
+    queue, partition = selection.queue, selection.partition
+    if partition is None:
+        return None
+    if queue is None:
+        raise InvalidRequest("partition needs queue: send the queue of the partition.", field="queue")
+    partition_id = await services.broker.store.messages.find_partition_id(queues[0].queue_id, partition)
+    if partition_id is None:
+        raise UnknownPartition(f"Queue {queue!r} has no partition {partition!r}.", partition=partition)
+    return partition_id
 
 
 def _within_bytes(messages: list[ListedMessage], max_bytes: int) -> list[ListedMessage]:

@@ -57,6 +57,28 @@ async def test_pages_are_continued_by_cursor(client: httpx.AsyncClient) -> None:
     assert [m["data"] for m in body["messages"]] == [3, 2]
 
 
+async def test_messages_of_all_queues_are_listed_without_a_queue(client: httpx.AsyncClient) -> None:
+    for name in ("a", "b"):
+        await push(client, f"{name}1", f"{name}2", queue=name)
+    [first] = await pop(client, "a", consumerGroup="g")
+    await ack(client, first)
+    body = await get(client, "/messages")
+    assert [(m["queue"], m["data"]) for m in body["messages"]] == [
+        ("a", "a2"),
+        ("a", "a1"),
+        ("b", "b2"),
+        ("b", "b1"),
+    ]
+    assert body["total"] == 4
+    page = await get(client, "/messages", limit=3)
+    rest = await get(client, "/messages", limit=3, cursor=page["nextCursor"])
+    assert [m["data"] for m in rest["messages"]] == ["b1"]
+    completed = await get(client, "/messages", status="completed", consumerGroup="g")
+    assert [m["data"] for m in completed["messages"]] == ["a1"]
+    assert_problem(await client.get("/api/v1/messages?consumerGroup=none"), 404, "unknown_group")
+    assert_problem(await client.get("/api/v1/messages?partition=p"), 422, "invalid_request")
+
+
 async def test_pages_of_completed_messages_skip_dead_ones(client: httpx.AsyncClient) -> None:
     await push(client, *range(6))
     for status in ("completed", "dlq", "dlq", "dlq", "completed"):
@@ -75,7 +97,7 @@ async def test_pages_of_completed_messages_skip_dead_ones(client: httpx.AsyncCli
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [
-        ("", 422, "invalid_request"),
+        ("queue=a/b", 422, "invalid_request"),
         ("queue=unknown", 404, "unknown_queue"),
         ("queue=q&partition=none", 404, "unknown_partition"),
         ("queue=q&consumerGroup=none", 404, "unknown_group"),
