@@ -135,11 +135,11 @@ async def test_a_renewed_lease_lasts_longer_than_its_first_lease_time(queen: Que
     assert renewed["success"] is False
 
 
-@pytest.mark.parametrize("mode", ["new", "new-only", "now"])
-async def test_a_consumer_group_can_start_with_new_messages(queen: Queen, queue: str, mode: str) -> None:
+@pytest.mark.parametrize("start", ["new", "new-only", "now"])
+async def test_a_consumer_group_can_start_with_new_messages(queen: Queen, queue: str, start: str) -> None:
     def consumer() -> Any:
         builder = queen.queue(queue).group("late").batch(10).wait(False)
-        return builder.subscription_from("now") if mode == "now" else builder.subscription_mode(mode)
+        return builder.subscription_from("now") if start == "now" else builder.subscription_mode(start)
 
     await queen.queue(queue).push([{"data": "old"}])
     assert await consumer().pop() == []

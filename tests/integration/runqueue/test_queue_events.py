@@ -88,7 +88,7 @@ async def test_ack_and_nack_emit_the_run_times(queues: RunQueues, scope: Scope, 
 async def test_totals_are_the_sums_of_the_events_and_are_deleted_with_the_queue(
     queues: RunQueues, scope: Scope, redis: Redis
 ) -> None:
-    names = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired")
+    names = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "released")
     await queues.enqueue(scope, "mail", [NewTask(b"1"), NewTask(b"2"), NewTask(b"3"), NewTask(ttl_ms=1)])
 
     async def expired() -> bool:
@@ -100,7 +100,7 @@ async def test_totals_are_the_sums_of_the_events_and_are_deleted_with_the_queue(
     await queues.ack_many(scope, [first.lease, first.lease])
     await queues.nack_many(scope, [Nack(second.lease, delay_ms=60_000), Nack(third.lease, retry=False)])
     totals = (await queues.get_queue(scope, "mail")).totals
-    assert totals == dict(zip(names, (4, 3, 1, 1, 1, 1), strict=True))
+    assert totals == dict(zip(names, (4, 3, 1, 1, 1, 1, 0), strict=True))
     events = await read_emitted_events(redis, scope)
     assert totals == {name: sum_counter(events, name) for name in names}
     await queues.enqueue(scope, "calls", [NewTask()])

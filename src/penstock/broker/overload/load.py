@@ -220,7 +220,8 @@ class LoadMonitor(BackgroundTask):
     def decide(self, kind: str) -> Decision:
         """Decide about a request of this kind, and count the decision."""
         state = self._kinds[kind]
-        wait_s = state.queue.wait_s
+        batches_ahead = state.queue.batcher.batches_ahead()
+        wait_s = state.queue.wait_behind(batches_ahead) if batches_ahead else 0.0
         if not self._enabled:
             decision = Decision.EXECUTE
         elif not state.threshold.load and state.threshold.depth and not state.is_full:
@@ -229,8 +230,7 @@ class LoadMonitor(BackgroundTask):
             decision = Decision.REFUSE
         elif state.is_sustained and state.threshold.depth:
             # The next batch is always filled, or the database would idle.
-            is_next = state.queue.batcher.batches_ahead() <= 1
-            is_short = is_next or wait_s < OVERLOADED_WAIT_RATIO * self._wait_s
+            is_short = batches_ahead <= 1 or wait_s < OVERLOADED_WAIT_RATIO * self._wait_s
             decision = Decision.EXECUTE if is_short else Decision.REFUSE
         elif wait_s < self._wait_s and not state.is_busy:
             decision = Decision.EXECUTE

@@ -69,5 +69,8 @@ class WaitEstimate:
     @property
     def wait_s(self) -> float:
         """How long a new request waits until its batch starts."""
-        batches_ahead = self.batcher.batches_ahead()
-        return batches_ahead * self.batch_s / self.batcher.max_in_flight if batches_ahead else 0.0
+        return self.wait_behind(self.batcher.batches_ahead())
+
+    def wait_behind(self, batches_ahead: int) -> float:
+        """How long a request waits behind that many batches."""
+        return batches_ahead * self.batch_s / self.batcher.max_in_flight
