@@ -44,7 +44,7 @@ class FilterOptions:
     payload: PayloadOption = None
 
     def to_json(self) -> dict[str, str]:
-        """Return the given options with the names that the broker's routes use."""
+        """Return the options that are set, with the names that the broker's routes use."""
         fields = {
             "queue": self.queue,
             "consumerGroup": self.group,

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def print_version(is_asked: bool) -> None:
-    """Print the version and exit, if the option was given."""
+    """Print the version and exit, if the option is set."""
     if is_asked:
         print(__version__)
         raise typer.Exit

@@ -39,7 +39,7 @@ class BrokerOptions:
         return connect_to_broker(self.url, self.token)
 
     def print(self, document: object, text: RenderableType) -> None:
-        """Print the document as JSON if the user asked for that, else the text."""
+        """Print the document as JSON with `--json`, else the text."""
         if self.as_json:
             print_json(document)
         else:

@@ -121,8 +121,8 @@ async def _finish(
     if settings.queued_operation_behavior != "poll" or not results.operation_ids:
         return results, {}
     timeout_s = settings.queued_operation_timeout_s
-    found = await api.operations.wait_for(results.operation_ids, timeout_s, must_exist=True)
-    operations = {operation.operation_id: operation for operation in found if operation is not None}
+    outcomes = await api.operations.wait_for(results.operation_ids, timeout_s, must_exist=True)
+    operations = {operation.operation_id: operation for operation in outcomes if operation is not None}
     executed = {operation_id: iter(read_results(operation)) for operation_id, operation in operations.items()}
 
     def finish(result: ItemResult) -> ItemResult:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -120,7 +121,7 @@ def chaining(
     return call
 
 
-class SyncClosable(SyncWrapper[A]):
+class SyncClosable(SyncWrapper[A], ABC):
     """A wrapper that `with` closes at its end."""
 
     def __enter__(self) -> Self:
@@ -131,8 +132,8 @@ class SyncClosable(SyncWrapper[A]):
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
 
 class SyncBuffer(SyncClosable[Buffer]):

@@ -82,7 +82,7 @@ def _refuse_duplicates(headers: list[Header]) -> None:
 
 
 def _refuse_undecodable(url: bytes) -> None:
-    # The framework would replace invalid bytes, so the URL would name a queue that was not asked for.
+    # The framework would replace invalid bytes, so the URL would name another queue.
     try:
         unquote_to_bytes(url).decode()
     except UnicodeDecodeError:

@@ -42,7 +42,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
     _messages_completed = 0
     """The number of requests the parser has completed."""
     _body_events = 0
-    """The number of pieces of bodies that the parser has found."""
+    """The number of pieces of bodies that the parser has passed on."""
     _header_fields: dict[bytes, bytes]
     """The headers of the current request by name."""
     _chunk_bytes = 0

@@ -115,7 +115,7 @@ class DeadLetterService:
             return None
 
     async def read_drift(self) -> DeadLetterDrift:
-        """Return by how many dead letters of durable queues recounts found the counts wrong."""
+        """Return by how many dead letters recounts have corrected the counts of durable queues."""
         return await self._store.dead_letters.read_drift()
 
     async def preview_job(self, scope: Scope, request: JobRequest) -> JobPreview:

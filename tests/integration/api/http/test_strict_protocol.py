@@ -23,6 +23,7 @@ from tests.integration.api.http.raw_connections import (
     push_body,
     run_server,
 )
+from tests.waiting import wait_until_async
 
 LIMITS = RequestLimits()
 MAX_CHUNK_BYTES = 256 * 1024
@@ -101,13 +102,24 @@ async def test_an_endless_head_is_not_read(server: RunningServer, monkeypatch: p
     await assert_usable(await RawConnection.open(server))
 
 
+async def wait_for_unfinished_request(server: RunningServer) -> None:
+    """Wait until the server has received the start of a request, so that the rest arrives by itself."""
+
+    async def has_unfinished_request() -> bool:
+        protocols = server.uvicorn.server_state.connections
+        return any(isinstance(p, StrictHttpProtocol) and p._in_message for p in protocols)
+
+    await wait_until_async(has_unfinished_request, 10, "the server has the start of a request")
+
+
 @pytest.mark.parametrize("end", [b"0\r\nX: ", b"0;x="], ids=["trailer", "chunk extension"])
 async def test_endless_trailers_and_extensions_are_refused(server: RunningServer, end: bytes) -> None:
     connection = await RawConnection.open(server)
     connection.send(CHUNKED_PUSH, b"2\r\n{}\r\n", end)
+    await wait_for_unfinished_request(server)
     for _ in range(4):
-        await asyncio.sleep(0.01)
         connection.send(b"x" * (LIMITS.head_bytes // 3))
+        await connection.writer.drain()
     await assert_refused(connection, 431, "head_too_large")
 
 
@@ -197,7 +209,7 @@ async def test_a_large_body_in_small_pieces_arrives_whole(server: RunningServer)
     for start in range(0, len(request), 4_096):
         connection.send(request[start : start + 4_096])
         if start % (4_096 * 64) == 0:
-            await asyncio.sleep(0)
+            await connection.writer.drain()
     status, _, [pushed] = await connection.read_response()
     assert (status, pushed["status"]) == (201, "queued")
 
@@ -255,7 +267,7 @@ async def test_an_upgrade_to_http_2_is_ignored(server: RunningServer) -> None:
         connection.send(request)
         assert (await connection.read_response())[0] == 201
     connection.send(request[:-20])
-    await asyncio.sleep(0.05)
+    await wait_for_unfinished_request(server)
     connection.send(request[-20:], get("/api/v1/resources/namespaces", *H2C), request)
     assert [(await connection.read_response())[0] for _ in range(3)] == [201, 200, 201]
     connection.send(get("/api/v1/pop/queue/h2c?batch=10", *H2C))
