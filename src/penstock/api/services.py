@@ -18,7 +18,6 @@ from penstock.broker.broker import Broker, OverloadSettings
 from penstock.broker.dead_letters.job_runner import DeadLetterJobRunner
 from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
 from penstock.broker.durable_store import create_database
-from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal, journal_directory
 from penstock.broker.maintenance import Maintenance, MaintenancePlan
 from penstock.broker.overload.load import run_queue_timeout
@@ -31,6 +30,7 @@ from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
 from penstock.broker.self_metrics.worker_slot import WorkerSlot, slots_directory
 from penstock.clock import system_clock
 from penstock.config import Settings
+from penstock.encryption import PayloadCipher
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.streams.emitter import Emitter

@@ -11,7 +11,6 @@ from penstock.broker.database_diagnostics import DatabaseDiagnostics
 from penstock.broker.dead_letters.dead_letter_service import DeadLetterService
 from penstock.broker.dead_letters.message_dead_letters import MessageDeadLetters
 from penstock.broker.durable_store import DurableStore
-from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.overload.deferred import DeferredWrites, OperationActions
 from penstock.broker.overload.drain import Drain, DrainPlan
@@ -35,6 +34,7 @@ from penstock.clock import Clock, system_clock
 from penstock.config import Settings
 from penstock.durable.notifications import NotificationBus
 from penstock.durable.pool import Database
+from penstock.encryption import PayloadCipher
 from penstock.errors import Overloaded
 from penstock.model import MAX_RESPONSE_BYTES
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.broker.durable_store import DurableStore
-from penstock.broker.encryption import PayloadCipher
 from penstock.broker.queues.id_cache import IdCache
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.broker.wakeups import PopWakeups
 from penstock.durable.pool import Database
+from penstock.encryption import PayloadCipher
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import Ack, AckReceipt, MessageLease, NewMessage, PopResult, PushResult
 from penstock.broker.queues.pop import PopOptions
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.durable import log
 from penstock.durable.pool import Database
+from penstock.encryption import PayloadCipher
 from penstock.model import DEFAULT_SCOPE, MAX_RESPONSE_BYTES
 from penstock.streams.emitter import Emitter
 from tests.waiting import wait_until_async

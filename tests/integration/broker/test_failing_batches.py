@@ -8,9 +8,9 @@ import uuid
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.encryption import KeyMissing, PayloadCipher
 from penstock.broker.messages import Ack, MessageLease, NewMessage
 from penstock.durable.pool import Database
+from penstock.encryption import KeyMissing, PayloadCipher
 from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.broker.brokers import Brokers, CuttableProxy, ack, payloads, pop, push

@@ -10,9 +10,9 @@ import msgspec
 from starlette.responses import Response
 
 from penstock.api.schemas.message_bodies import AckResult, PushItemResult, encode
-from penstock.broker.encryption import DecryptedPayload
 from penstock.broker.messages import DeferralReceipt
 from penstock.clock import iso
+from penstock.encryption import DecryptedPayload
 
 
 class HotResponse(NamedTuple):

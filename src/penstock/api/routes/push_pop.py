@@ -31,13 +31,13 @@ from penstock.api.schemas.message_bodies import (
 )
 from penstock.api.services import Services, get_services
 from penstock.broker.broker import Broker
-from penstock.broker.encryption import KeyMissing
 from penstock.broker.messages import NewMessage, PopResult, PushResult
 from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR
 from penstock.broker.queues.pop import PendingPop, PopOptions
 from penstock.broker.queues.pop_rows import PopRow
 from penstock.broker.queues.push import PendingPush, Pushes, SegmentReceipt
 from penstock.clock import iso_of
+from penstock.encryption import KeyMissing
 from penstock.errors import DatabaseUnavailable, GroupDeleted, InvalidRequest, QueueFull, WrongState
 from penstock.model import DEFAULT_PARTITION, DEFAULT_SCOPE, QUEUE_MODE
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from penstock.broker.encryption import DecryptedPayload
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
 from penstock.durable.dead_letters.jobs import DeadLetterJob
+from penstock.encryption import DecryptedPayload
 from penstock.errors import UnknownMessage
 from penstock.model import Scope
 

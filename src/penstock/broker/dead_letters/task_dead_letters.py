@@ -28,12 +28,12 @@ from penstock.broker.dead_letters.dead_letter_source import (
     RequeuedDeadLetter,
     unknown_dead_letter,
 )
-from penstock.broker.encryption import DecryptedPayload
 from penstock.clock import to_utc
 from penstock.durable.catalog import QueueCatalog
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter, DeadLetterStore
 from penstock.durable.dead_letters.jobs import DeadLetterJob, JobStore
 from penstock.durable.pool import Database
+from penstock.encryption import DecryptedPayload
 from penstock.errors import InvalidRequest, UnknownQueue, UnknownTask
 from penstock.model import QUEUE_MODE, Scope
 from penstock.runqueue.queue import RunQueues

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from penstock.batching import Batcher, Receiver
 from penstock.broker.context import BrokerContext
-from penstock.broker.encryption import KeyMissing
 from penstock.broker.messages import Message, MessageLease, PopResult
 from penstock.broker.queues import pop_rows
 from penstock.broker.queues.pop_rows import PopRow
@@ -17,6 +16,7 @@ from penstock.broker.wakeups import PopWatch
 from penstock.clock import Clock
 from penstock.durable import log
 from penstock.durable.log import GroupId, PartitionName, PopRequest
+from penstock.encryption import KeyMissing
 from penstock.errors import GroupDeleted
 from penstock.ids import new_id_text
 from penstock.model import Scope

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import count, repeat
 from typing import Any, Protocol
 
-from penstock.broker.encryption import PayloadCipher
 from penstock.broker.messages import Message
+from penstock.encryption import PayloadCipher
 
 
 class PopRow(Protocol):

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.encryption import PayloadCipher
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import NewMessage
 from penstock.broker.queues.push import SegmentReceipt
+from penstock.encryption import PayloadCipher
 from penstock.errors import DatabaseUnavailable, JournalFull, OutcomeUnknown
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.broker.brokers import Brokers, CuttableProxy, ack, payloads, pop, push

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from penstock.broker.encryption import KeyMissing, PayloadCipher
+from penstock.encryption import KeyMissing, PayloadCipher
 from penstock.errors import ConfigError
 
 

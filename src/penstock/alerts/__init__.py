@@ -1,0 +1,1 @@
+"""Alerts: rules, their evaluation, incidents and the delivery of notices."""

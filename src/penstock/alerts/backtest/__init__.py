@@ -1,0 +1,1 @@
+"""Backtests: run a rule over stored metrics."""

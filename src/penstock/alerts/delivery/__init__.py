@@ -1,0 +1,1 @@
+"""Delivery of notices to channels: outbox, senders and the check of addresses."""

@@ -1,0 +1,1 @@
+"""Incidents: grouping, causes, silences and inhibition."""

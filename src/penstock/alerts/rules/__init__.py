@@ -1,0 +1,1 @@
+"""Alert rules: their fields, types and files."""

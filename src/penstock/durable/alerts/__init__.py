@@ -1,0 +1,1 @@
+"""Alerts in PostgreSQL: rules, states, incidents, silences, channels and the outbox of notices."""
