@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import mimetypes
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -58,6 +59,7 @@ class FakeApi:
     """
 
     queues: list[str] = field(default_factory=list)
+    depth: int = 7
     run_queues: FakeResponse = (200, {"queues": [], "total": 0})
     health: FakeResponse = (
         200,
@@ -91,7 +93,7 @@ class FakeApi:
         if path == "/health":
             return self.health
         if path == "/api/v1/resources/queues":
-            queues = [{"name": name, "partitions": 1, "depth": 7} for name in self.queues]
+            queues = [{"name": name, "partitions": 1, "depth": self.depth} for name in self.queues]
             return 200, {"queues": queues, "total": len(queues)}
         if path == "/api/v1/run-queues":
             return self.run_queues
@@ -170,6 +172,8 @@ async def test_run_queues_stay_on_the_page_while_redis_is_unreachable(page: Page
     api.run_queues = (503, {"detail": "Redis is unreachable. Retry shortly."})
     await expect(page.locator("#notice")).to_contain_text("Redis is unreachable")
     await expect(page.locator("article h2")).to_have_text(["emails", "orders"])
+    await expect(description).to_have_text("run queue, state unknown")
+    await expect(page.locator("article[data-queue=emails] .depth dd")).to_have_text("–")
     api.run_queues = (200, {"queues": [], "total": 0})
     await expect(page.locator("article h2")).to_have_text(["orders"])
     await expect(page.locator("#notice")).to_be_hidden()
@@ -193,7 +197,7 @@ async def test_without_metrics_the_page_shows_the_api_error_and_the_depth(page: 
 
     await expect(page.locator("#notice")).to_have_text("Run `penstock status`.")
     await expect(page.locator("article .note")).to_be_visible()
-    await expect(page.locator(".depth dd")).to_have_text("7")
+    await expect(page.locator("article dd")).to_have_text(["7", *["–"] * 5])
 
     api.metrics = None
     await expect(page.locator("#notice")).to_be_hidden()
@@ -218,6 +222,9 @@ async def test_the_notice_about_an_unreachable_broker_disappears_when_it_is_back
 
     api.reachable = False
     await expect(page.locator("#notice")).to_contain_text("start it with “penstock up”")
+    await expect(page.locator("#notice")).to_contain_text(
+        re.compile(r"numbers below are from \d\d:\d\d:\d\d")
+    )
     await expect(page.locator("article")).to_have_count(1)
 
     api.reachable = True
@@ -346,7 +353,30 @@ async def test_buckets_that_are_not_counted_have_no_rate_and_are_hatched(page: P
     drawn = await to_drawing(page, response, max_buckets=100)
 
     assert drawn["enqueued"] == [2, None, 2, 2, None, None, None, None]
-    assert drawn["isUnknown"] == [False, True, False, False, True, True, False, False]
+    assert drawn["isUnknown"] == [False, True, False, False, True, True, True, True]
+
+
+async def test_uncounted_points_have_neither_depth_nor_wait(page: Page) -> None:
+    response = metrics_response([(1, False), (1, False), *[(1, True)] * 6], delayed=[3] * 8)
+    response["completeness"]["complete_until"] = "2026-01-01T00:00:10.000Z"
+    drawn = await to_drawing(page, response, max_buckets=100)
+
+    assert drawn["depth"] == [1, 1, *[None] * 6]
+    assert drawn["carried"] == [None] * 8
+    assert drawn["delayed"] == [3, 3, *[None] * 6]
+    assert drawn["avgWait"] == [20, 20, *[None] * 6]
+    assert drawn["p95Wait"] == [40, 40, *[None] * 6]
+
+
+async def test_a_merged_point_with_a_loss_is_unknown(page: Page) -> None:
+    response = metrics_response([(1, False)] * 4)
+    response["timeseries"][1]["complete"] = False
+    drawn = await to_drawing(page, response, max_buckets=2)
+
+    assert drawn["isUnknown"] == [True, False]
+    for column in ("enqueued", "waiting", "avgWait", "p95Wait"):
+        assert drawn[column][0] is None
+        assert drawn[column][1] is not None
 
 
 async def test_without_completeness_nothing_after_the_newest_event_is_known(page: Page) -> None:
@@ -379,14 +409,69 @@ async def test_a_card_says_that_its_series_is_incomplete(page: Page, api: FakeAp
     assert await canvas.evaluate(COUNT_HATCHED_PIXELS) > pixels_without_hatching + 300
 
 
-async def test_rates_before_uncounted_events_are_not_shown_as_current(page: Page, api: FakeApi) -> None:
+async def test_a_notice_says_since_when_metrics_are_behind(page: Page, api: FakeApi) -> None:
     api.queues = ["orders"]
     response = metrics_response([(1, False)] * 8)
-    response["completeness"]["complete_until"] = "2026-01-01T00:00:10.000Z"
+    response["period"]["end"] = "2026-01-01T00:03:30.000Z"
+    response["completeness"]["complete_until"] = "2026-01-01T00:00:15.000Z"
+    api.metrics = 200, response
+    reason = "The last report of the pipeline is 195 s old. Check its log."
+    pipeline = {"status": "down", "detail": reason}
+    api.health = 200, {"status": "degraded", "parts": {"pipeline": pipeline}}
+    await page.goto(ORIGIN)
+
+    since = re.compile(rf"^Metrics are behind since .*\d\d:\d\d:15 \(3 min\)\. {re.escape(reason)}$")
+    await expect(page.locator("#notice")).to_have_text(since)
+    await expect(page.locator("article dd")).to_have_text(["7", *["–"] * 4, "≥8"])
+    await expect(page.locator(".legend b >> visible=true")).to_have_text(["–"] * 6)
+
+    response["completeness"]["complete_until"] = response["period"]["end"]
+    api.health = 200, {"status": "ok", "parts": {"pipeline": {"status": "up", "detail": "running"}}}
+    await expect(page.locator("#notice")).to_be_hidden()
+    await expect(page.locator("article .in dd")).to_have_text("2.0")
+    await expect(page.locator("article .failed dd")).to_have_text("8")
+
+
+async def test_an_uncertain_total_of_zero_is_unknown(page: Page, api: FakeApi) -> None:
+    api.queues = ["orders"]
+    response = metrics_response([(1, False)] * 8)
+    for point in response["timeseries"]:
+        point["failures"]["nack"] = 0
+    response["timeseries"][2]["complete"] = False
     api.metrics = 200, response
     await page.goto(ORIGIN)
-    await expect(page.locator(".plot.drawn").first).to_be_visible()
-    await expect(page.locator("article .in dd")).to_have_text("–")
+
+    await expect(page.locator("article .in dd")).to_have_text("2.0")
+    await expect(page.locator("article .failed dd")).to_have_text("–")
+
+
+async def test_the_change_of_depth_is_that_of_the_shown_depth(page: Page, api: FakeApi) -> None:
+    api.queues = ["orders"]  # the depth of the series rises from 2 to 5
+    api.depth = 8
+    await page.clock.install()
+    await page.goto(ORIGIN)
+    depth = page.locator("article .depth dd")
+    await expect(depth).to_have_text("8")
+    await expect(depth).to_have_attribute("data-change", "")
+
+    api.depth = 0
+    await page.clock.fast_forward(60_000)
+    await expect(depth).to_have_text("0")
+    await expect(depth).to_have_attribute("data-change", "−8 in 1 min")
+
+
+async def test_depths_from_before_a_pause_are_not_compared(page: Page) -> None:
+    await page.goto(ORIGIN)
+    script = """async (samples) => {
+      const { DepthHistory } = await import("/static/js/depth_history.js");
+      const history = new DepthHistory();
+      return samples.map(([depth, atMs]) => (history.add(depth, atMs), history.change()?.amount ?? null));
+    }"""
+    changes = await page.evaluate(
+        script, [(5, 0), (9, 2_000), (6, 20_000), (7, 62_000), (1, 400_000), (3, 420_000)]
+    )
+    assert changes == [None, None, 1, -2, None, 2]
+    assert await page.evaluate(script, [(5, 0), (None, 20_000), (6, 40_000)]) == [None, None, None]
 
 
 async def to_drawing(page: Page, response: dict[str, Any], max_buckets: int) -> dict[str, Any]:

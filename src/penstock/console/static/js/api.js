@@ -40,7 +40,10 @@ async function getOk(path, signal) {
 
 let lastRunQueues = { queues: [], total: 0 };
 
-/** List durable queues and run queues by name. While Redis is unreachable, return the last known run queues. */
+/**
+ * List durable queues and run queues by name. While Redis is unreachable, return the last known run queues with
+ * an unknown depth.
+ */
 export async function listQueues({ search, limit }, signal) {
   const query = new URLSearchParams({ limit: String(limit) });
   if (search) query.set("search", search);
@@ -51,7 +54,9 @@ export async function listQueues({ search, limit }, signal) {
   const problems = run instanceof ApiError ? [run.message] : [];
   if (run instanceof Error && !problems.length) throw run;
   if (!problems.length) lastRunQueues = run;
-  const runQueues = lastRunQueues.queues.map((queue) => ({ ...queue, isRunQueue: true }));
+  const runQueues = lastRunQueues.queues.map((queue) =>
+    problems.length ? { name: queue.name, depth: null, isRunQueue: true, isOutdated: true } : { ...queue, isRunQueue: true },
+  );
   const queues = [...durable.queues, ...runQueues];
   queues.sort((a, b) => (a.name < b.name ? -1 : 1));
   return { queues, total: durable.total + lastRunQueues.total, problems };

@@ -2,7 +2,8 @@
 
 import { fetchQueueMetrics } from "./api.js";
 import { Chart, CHARTS } from "./charts.js";
-import { formatCount, formatDuration, formatRate } from "./format.js";
+import { DepthHistory } from "./depth_history.js";
+import { formatCount, formatDuration, formatRate, formatTotal } from "./format.js";
 import { currentNumbers, maxDepth, toColumns } from "./series.js";
 
 // A coarse series changes slowly, so it is refreshed less often.
@@ -23,14 +24,14 @@ const NUMBERS = [
 
 export class Card {
   visible = false;
-  newestS = null;
   problem = null;
+  recentSeries = null;
   #depth = null;
+  #depthHistory = new DepthHistory();
   #values = {};
   #charts = [];
   #chartContainer;
   #series = null;
-  #recentSeries = null;
   #period = null;
   #fetchedAt = { series: -Infinity, recent: -Infinity };
 
@@ -68,7 +69,9 @@ export class Card {
     const description = queue.isRunQueue ? describeRunQueue(queue) : describeDurableQueue(queue);
     this.element.querySelector(".about").textContent = description;
     this.#depth = depth;
+    this.#depthHistory.add(depth, performance.now());
     this.#setValue("depth", formatCount(depth));
+    this.#values.depth.dataset.change = formatChange(this.#depthHistory.change());
   }
 
   show() {
@@ -105,17 +108,17 @@ export class Card {
         if (this.visible) this.#draw();
       }
       if (resolution === FINE_RESOLUTION) {
-        this.#recentSeries = this.#series;
+        this.recentSeries = this.#series;
       } else if (this.#isDue("recent", REFRESH_INTERVAL_MS[FINE_RESOLUTION])) {
-        this.#recentSeries = toColumns(await fetchQueueMetrics(this.name, NUMBERS_PERIOD, FINE_RESOLUTION, signal));
+        this.recentSeries = toColumns(await fetchQueueMetrics(this.name, NUMBERS_PERIOD, FINE_RESOLUTION, signal));
         this.#markFetched("recent");
       }
-      this.newestS = this.#recentSeries.newest;
       this.problem = null;
       this.#showNumbers();
     } catch (error) {
       if (signal.aborted) throw error;
       this.problem = error;
+      NUMBERS.filter(([key]) => key !== "depth").forEach(([key]) => this.#setValue(key, formatCount(null)));
     }
     this.#showProblem();
   }
@@ -136,19 +139,19 @@ export class Card {
   }
 
   #showNumbers() {
-    const now = currentNumbers(this.#recentSeries);
+    const now = currentNumbers(this.recentSeries);
     const { retried, dead, expired } = this.#series.failed;
-    this.#values.depth.dataset.change = formatChange(now.depthChange);
+    const isComplete = !this.#series.isUnknown.some(Boolean);
     this.#setValue("in", formatRate(now.inRate));
     this.#setValue("out", formatRate(now.outRate));
     this.#setValue("wait", formatDuration(now.p95Wait));
     this.#setValue("oldest", formatDuration(this.#depth === 0 ? null : now.oldest));
-    this.#setValue("failed", formatCount(retried + dead + expired));
+    this.#setValue("failed", formatTotal(retried + dead + expired, isComplete));
     const row = this.#values.failed.parentElement;
     row.classList.toggle("retried", retried > 0);
     row.classList.toggle("dead", dead + expired > 0);
     const hint = this.element.querySelector(".incomplete");
-    hint.hidden = !this.#series.isUnknown.some(Boolean);
+    hint.hidden = isComplete;
     hint.title = describeUnknown(this.#series.lost);
     row.title = `${retried} failed attempts, ${dead} dead letters, ${expired} expired in this period`;
   }
@@ -185,7 +188,8 @@ function describeDurableQueue({ partitions }) {
   return `${formatCount(partitions)} ${partitions === 1 ? "partition" : "partitions"}`;
 }
 
-function describeRunQueue({ running, concurrency, delayed, paused }) {
+function describeRunQueue({ running, concurrency, delayed, paused, isOutdated }) {
+  if (isOutdated) return "run queue, state unknown";
   const limit = concurrency === null ? "" : ` of ${formatCount(concurrency)}`;
   const states = [`${formatCount(running)}${limit} running`];
   if (delayed) states.push(`${formatCount(delayed)} delayed`);
@@ -193,7 +197,8 @@ function describeRunQueue({ running, concurrency, delayed, paused }) {
   return `run queue, ${states.join(", ")}`;
 }
 
-function formatChange(amount) {
-  if (amount === null || amount === 0) return "";
-  return `${amount > 0 ? "+" : "−"}${formatCount(Math.abs(amount))} in 1 min`;
+function formatChange(change) {
+  if (change === null || change.amount === 0) return "";
+  const span = change.spanMs < 60_000 ? formatDuration(change.spanMs) : "1 min";
+  return `${change.amount > 0 ? "+" : "−"}${formatCount(Math.abs(change.amount))} in ${span}`;
 }

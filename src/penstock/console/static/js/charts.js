@@ -10,7 +10,7 @@ import {
   formatTime,
   formatTimeTick,
 } from "./format.js";
-import { toDrawing } from "./series.js";
+import { currentValue, toDrawing } from "./series.js";
 
 const HEIGHT_PX = 140;
 const PIXELS_PER_BUCKET = 1.5;
@@ -226,14 +226,14 @@ export class Chart {
     );
   }
 
-  /** Show the values at the cursor in the legend, or else the last known ones. */
+  /** Show the values at the cursor in the legend, or else the current ones. */
   #showValues() {
     if (!this.#drawing) return;
     const index = this.#plot.cursor.left >= 0 ? this.#plot.cursor.idx : null;
     this.#spec.legend.forEach(({ key, hideIfEmpty }, i) => {
       const column = this.#drawing[key];
       if (hideIfEmpty) this.#values[i].parentElement.hidden = column.every((v) => v === null);
-      const value = index === null || index === undefined ? column.findLast((v) => v !== null) : column[index];
+      const value = index === null || index === undefined ? currentValue(this.#drawing, column) : column[index];
       this.#values[i].textContent = this.#spec.format(value);
     });
   }

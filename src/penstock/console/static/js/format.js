@@ -34,6 +34,21 @@ export function formatDuration(ms) {
   return `${Math.floor(hours / 24)}d ${hours % 24}h`;
 }
 
+/** A rough age: it changes once a minute at most. */
+export function formatAge(s) {
+  const minutes = Math.floor(s / 60);
+  if (minutes < 1) return "under 1 min";
+  if (minutes < 120) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h` : `${Math.floor(hours / 24)} days`;
+}
+
+/** A sum over counts that may be incomplete: ≥3, and a dash instead of an uncertain zero. */
+export function formatTotal(n, isComplete) {
+  if (isComplete) return formatCount(n);
+  return n === 0 ? UNKNOWN : `≥${formatCount(n)}`;
+}
+
 /** A rate on an axis: round values need no trailing zeros. */
 export function formatRateTick(n) {
   return n < 100 ? String(+n.toFixed(2)) : formatCount(n);

@@ -1,12 +1,15 @@
 // The page: the selected view, the cards on it, and the loop that refreshes them.
 
-import { fetchHealth, listQueues, UNREACHABLE } from "./api.js";
+import { fetchHealth, listQueues } from "./api.js";
 import { Card } from "./card.js";
+import { formatTime } from "./format.js";
+import { MetricsDelay } from "./metrics_delay.js";
 import { poll } from "./poll.js";
-import { describeFailedComponents, showComponents, showFreshness, showNotice } from "./top.js";
+import { describeProblems, showComponents, showFreshness, showNotice } from "./top.js";
 
 const POLL_INTERVAL_MS = 2_000;
 const MAX_CONCURRENT_REQUESTS = 4;
+const MAX_NOTICE_LINES = 4;
 const PAGE_SIZE = 100;
 const MAX_QUEUES = 1_000; // the limit of the API; more queues can only be found by search
 // Periods and their resolutions. Finer points would cost more and could not be seen at the width of a card.
@@ -19,7 +22,9 @@ const search = byId("search");
 
 const view = readViewFromUrl();
 const cards = new Map();
+const metricsDelay = new MetricsDelay();
 let limit = PAGE_SIZE;
+let listedAtS = null;
 
 // Cards near the screen count as visible, so that their charts are ready when the user scrolls.
 const visibilityObserver = new IntersectionObserver(
@@ -41,23 +46,29 @@ async function update(signal) {
   ]);
   signal.throwIfAborted();
   const hasList = !(list instanceof Error);
-  const hasHealth = !(health instanceof Error);
-  if (hasList) showQueues(list);
-  showComponents(hasHealth ? health : null);
-  document.body.classList.toggle("unreachable", !hasList && list.status === UNREACHABLE);
-
-  const failures = hasHealth ? describeFailedComponents(health) : [];
+  const knownHealth = health instanceof Error ? null : health;
+  showComponents(knownHealth);
+  document.body.classList.toggle("outdated", !hasList);
   if (!hasList) {
-    showNotice([list.message, ...failures]);
+    showNotice([`${list.message} ${describeListAge()}`.trim(), ...describeProblems(knownHealth, null)]);
     return;
   }
+  listedAtS = Date.now() / 1_000;
+  showQueues(list);
   const visible = [...cards.values()].filter((card) => card.visible);
   await forEachConcurrently(visible, (card) => card.refresh(view.period, PERIODS[view.period], signal));
-  const problems = visible.flatMap((card) => (card.problem ? [card.problem.message] : []));
-  showNotice([...new Set([...failures, ...list.problems, ...problems])].slice(0, 4));
-  const newest = visible.flatMap((card) => (card.problem ? [] : [card.newestS ?? 0]));
-  showFreshness(Math.max(0, ...newest));
+  visible.filter((card) => card.problem === null).forEach((card) => metricsDelay.update(card.recentSeries));
+  const delay = visible.length ? metricsDelay.describe() : null;
+  const failures = visible.flatMap((card) => (card.problem ? [card.problem.message] : []));
+  const lines = [...describeProblems(knownHealth, delay), ...list.problems, ...failures];
+  showNotice([...new Set(lines)].slice(0, MAX_NOTICE_LINES));
+  showFreshness(visible.length && delay === null ? metricsDelay.ageS : null);
   main.setAttribute("aria-busy", "false");
+}
+
+/** Say how old the shown queues are while the list cannot be read. */
+function describeListAge() {
+  return listedAtS === null ? "" : `The numbers below are from ${formatTime(listedAtS, 1)}.`;
 }
 
 /** Call `work` for each item, a few at a time: refreshing many cards must not slow down the broker. */

@@ -3,15 +3,14 @@
 const STEP_S = { "5s": 5, "1m": 60, "1h": 3_600, "12h": 43_200 };
 const DRAWING_STEPS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400];
 
-// Points that ended this long ago are normally counted: tally, stream, batch and insert take this long.
-const EVENT_DELAY_S = 8;
+// Events are counted within a few seconds, on a busy machine within ten. After this time the metrics are behind.
+export const BEHIND_AFTER_S = 15;
 // A bucket has a rate once this much of it is known.
 const MIN_RATE_SPAN_S = 30;
 
 const toSeconds = (iso) => Date.parse(iso) / 1_000;
 const sum = (values) => values.reduce((total, v) => total + (v ?? 0), 0);
 const maximum = (values) => values.reduce((max, v) => (v !== null && (max === null || v > max) ? v : max), null);
-const lastKnown = (values) => values.findLast((v) => v !== null) ?? null;
 const mean = (values) => {
   const known = values.filter((v) => v !== null);
   return known.length ? sum(known) / known.length : null;
@@ -20,7 +19,8 @@ const mean = (values) => {
 /**
  * Return columns by name with one value per bucket, null if unknown. Rates are per second.
  *
- * A count of 0 means nothing where events are not counted yet or were lost, so such buckets have no rate.
+ * Where events are not counted yet or were lost, a count of 0 or a repeated depth means nothing, so every column is
+ * null there.
  */
 export function toColumns(response) {
   const points = response.timeseries;
@@ -30,31 +30,30 @@ export function toColumns(response) {
   const { complete_until: completeUntil, lost } = response.completeness;
   const knownUntil = completeUntil ? toSeconds(completeUntil) : newest ?? 0;
   const x = points.map((p) => toSeconds(p.timestamp));
-  const covered = x.map((start, i) => {
-    const hasLoss = points[i].complete === false && start + step <= knownUntil;
-    return hasLoss ? null : coveredSeconds(start, step, knownUntil);
-  });
-  const gauge = (key) => points.map((p) => (p.carried ? p[key]?.last : p[key]?.max) ?? null);
-  const perSecond = (key) =>
-    points.map((p, i) => (covered[i] === null ? null : (p.throughput[key] ?? 0) / covered[i]));
+  const hasLoss = x.map((start, i) => points[i].complete === false && start + step <= knownUntil);
+  const covered = x.map((start, i) => (hasLoss[i] ? null : coveredSeconds(start, step, knownUntil)));
+  const isBehind = end - knownUntil >= BEHIND_AFTER_S;
+  const known = (read) => points.map((p, i) => (covered[i] === null ? null : read(p, covered[i]) ?? null));
+  const gauge = (key) => known((p) => (p.carried ? p[key]?.last : p[key]?.max));
+  const perSecond = (key) => known((p, seconds) => (p.throughput[key] ?? 0) / seconds);
 
   return {
     step,
     start: toSeconds(response.period.start),
     end,
-    newest,
+    knownUntil,
     x,
     lost,
-    isUnknown: x.map((start, i) => covered[i] === null && start + step <= end - EVENT_DELAY_S),
+    isUnknown: covered.map((seconds, i) => seconds === null && (hasLoss[i] || isBehind)),
     waiting: gauge("queue_depth"),
     delayed: nullIfAllZero(gauge("delayed")),
-    isCarried: points.map((p) => Boolean(p.carried)),
+    isCarried: points.map((p, i) => covered[i] !== null && Boolean(p.carried)),
     enqueued: perSecond("enqueued"),
     dequeued: perSecond("dequeued"),
     completed: perSecond("completed"),
-    avgWait: points.map((p) => p.latency.avg_wait_ms ?? null),
-    p95Wait: points.map((p) => p.latency.p95_wait_ms ?? null),
-    oldest: points.map((p) => p.latency.max_age_ms ?? null),
+    avgWait: known((p) => p.latency.avg_wait_ms),
+    p95Wait: known((p) => p.latency.p95_wait_ms),
+    oldest: known((p) => p.latency.max_age_ms),
     pushed: sum(points.map((p) => p.throughput.enqueued)),
     failed: {
       retried: sum(points.map((p) => p.failures.nack)),
@@ -77,7 +76,8 @@ function coveredSeconds(start, step, knownUntil) {
  * Return the columns to draw: at most `maxBuckets` buckets, with observed and carried depth as separate lines.
  *
  * More buckets than pixels would blur, so neighbours are merged: rates by their mean; depth, delayed and p95 by
- * their maximum. Merged buckets start at round times, so that the chart does not flicker as time moves on.
+ * their maximum. A merged bucket with an unknown part is unknown. Merged buckets start at round times, so that the
+ * chart does not flicker as time moves on.
  */
 export function toDrawing(series, maxBuckets) {
   const span = series.end - series.start;
@@ -94,19 +94,22 @@ function mergeBuckets(series, step) {
     groups.at(-1).to = i + 1;
     previousStart = start;
   });
-  const mergeWith = (combine, values) => groups.map(({ from, to }) => combine(values.slice(from, to)));
+  const mergeFlags = (combine, flags) => groups.map(({ from, to }) => combine(flags.slice(from, to)));
+  const isUnknown = mergeFlags((flags) => flags.some(Boolean), series.isUnknown);
+  const mergeWith = (combine, values) =>
+    groups.map(({ from, to }, i) => (isUnknown[i] ? null : combine(values.slice(from, to))));
   return {
     ...series,
     step,
     x: groups.map((group) => group.start),
     waiting: mergeWith(maximum, series.waiting),
     delayed: mergeWith(maximum, series.delayed),
-    isCarried: mergeWith((flags) => flags.every(Boolean), series.isCarried),
-    isUnknown: mergeWith((flags) => flags.some(Boolean), series.isUnknown),
+    isCarried: mergeFlags((flags) => flags.every(Boolean), series.isCarried),
+    isUnknown,
     enqueued: mergeWith(mean, series.enqueued),
     dequeued: mergeWith(mean, series.dequeued),
     completed: mergeWith(mean, series.completed),
-    avgWait: groups.map((group) => meanWait(series, group)),
+    avgWait: groups.map((group, i) => (isUnknown[i] ? null : meanWait(series, group))),
     p95Wait: mergeWith(maximum, series.p95Wait),
   };
 }
@@ -136,24 +139,34 @@ function splitCarriedDepth(series) {
 }
 
 /**
- * Return current numbers: rates over the last 30 s (null if the newest events are not counted), the highest wait and
- * the change of depth over a minute.
+ * Return current numbers: rates over the last 30 s, the highest wait of the last minute, and the age of the oldest
+ * message. All are null if the newest events are not counted.
  */
 export function currentNumbers(series) {
-  const buckets = (spanS) => Math.max(1, Math.round(spanS / series.step));
-  const knownBuckets = series.enqueued.findLastIndex((v) => v !== null) + 1;
-  const isRecent = !series.isUnknown[knownBuckets];
-  const recentMean = (values) =>
-    isRecent ? mean(values.slice(Math.max(0, knownBuckets - buckets(30)), knownBuckets)) : null;
-  const depth = lastKnown(series.waiting);
-  const depthBefore = series.waiting.at(-1 - buckets(60)) ?? null;
-  return {
-    depthChange: depth === null || depthBefore === null ? null : depth - depthBefore,
-    inRate: recentMean(series.enqueued),
-    outRate: recentMean(series.completed),
-    p95Wait: maximum(series.p95Wait.slice(-buckets(60) - 1)),
-    oldest: lastKnown(series.oldest),
+  const knownBuckets = lastKnownIndex(series) + 1;
+  if (series.isUnknown.slice(knownBuckets).some(Boolean)) {
+    return { inRate: null, outRate: null, p95Wait: null, oldest: null };
+  }
+  const recent = (values, spanS) => {
+    const buckets = Math.max(1, Math.round(spanS / series.step));
+    return values.slice(Math.max(0, knownBuckets - buckets), knownBuckets);
   };
+  return {
+    inRate: mean(recent(series.enqueued, 30)),
+    outRate: mean(recent(series.completed, 30)),
+    p95Wait: maximum(recent(series.p95Wait, 60)),
+    oldest: series.oldest[knownBuckets - 1] ?? null,
+  };
+}
+
+/** Rates are known wherever events were counted, so they tell the last known bucket. */
+const lastKnownIndex = ({ enqueued }) => enqueued.findLastIndex((v) => v !== null);
+
+/** Return the last known value of a column, or null if the buckets after it are unknown. */
+export function currentValue(drawing, column) {
+  const index = column.findLastIndex((v) => v !== null);
+  const isOutdated = drawing.isUnknown.slice(lastKnownIndex(drawing) + 1).some(Boolean);
+  return index < 0 || isOutdated ? null : column[index];
 }
 
 export const maxDepth = (series) => maximum(series.waiting);

@@ -1,4 +1,4 @@
-// The bar at the top: health of the components, freshness of the metrics, and a notice about problems.
+// The top of the page: health of the components, freshness of the metrics, and a notice about problems.
 
 import { formatDuration } from "./format.js";
 
@@ -27,12 +27,11 @@ export function showComponents(health) {
   byId("components").replaceChildren(...items);
 }
 
-/** Show the age of the newest counted event. `newestS` is its time in seconds; 0 means none. */
-export function showFreshness(newestS) {
+/** Show up to when all events are counted. `ageS` is null if that is unknown. */
+export function showFreshness(ageS) {
   const element = byId("freshness");
-  element.hidden = newestS === 0;
-  const ageS = Math.max(0, Date.now() / 1_000 - newestS);
-  element.textContent = ageS < 1 ? "metrics up to date" : `newest metrics ${formatDuration(ageS * 1_000)} ago`;
+  element.hidden = ageS === null;
+  if (ageS !== null) element.textContent = `metrics complete up to ${formatDuration(ageS * 1_000)} ago`;
 }
 
 /** Show one line per problem; without lines, hide the notice. */
@@ -43,9 +42,20 @@ export function showNotice(lines) {
   if (notice.textContent !== text) notice.textContent = text;
 }
 
-/** Return one line per component that is not up. */
-export function describeFailedComponents(health) {
-  return Object.entries(health?.parts ?? {})
-    .filter(([, component]) => !isUp(component))
-    .map(([name, component]) => `${name}: ${component.detail ?? component.status}`);
+/**
+ * Return one line per problem: metrics that are behind, then components that are not up. `delay` says since when
+ * metrics are behind, or is null; the state of the pipeline is then its reason.
+ */
+export function describeProblems(health, delay) {
+  const failed = Object.entries(health?.parts ?? {}).filter(([, component]) => !isUp(component));
+  const describe = ([name, component]) => `${name}: ${component.detail ?? component.status}`;
+  if (delay === null) return failed.map(describe);
+  const others = failed.filter(([name]) => name !== "pipeline");
+  return [`${delay} ${describeReason(health?.parts?.pipeline, others.length > 0)}`.trim(), ...others.map(describe)];
+}
+
+function describeReason(pipeline, hasOtherFailure) {
+  if (!pipeline) return "";
+  if (!isUp(pipeline)) return pipeline.detail ?? "The pipeline is down.";
+  return hasOtherFailure ? "" : "The pipeline runs but has not counted newer events yet.";
 }
