@@ -146,13 +146,16 @@ def serve(
     ] = None,
 ) -> None:
     """Run only the broker, with the servers that the settings name."""
+    from penstock.embedded.servers.ports import BROKER_MODULE, require_port
     from penstock.embedded.supervision.platform import resolve_server_urls
 
-    settings = resolve_server_urls(load_settings(), "postgres_url", "redis_url", "clickhouse_url")
+    settings = load_settings()
+    require_port(settings.port, settings.host, "serve")
+    settings = resolve_server_urls(settings, "postgres_url", "redis_url", "clickhouse_url")
     if workers:
         settings = settings.model_copy(update={"workers": workers})
     # The broker replaces this process, so that it does not keep the modules of the command line in memory.
-    command = [sys.executable, "-m", "penstock.api.server"]
+    command = [sys.executable, "-m", BROKER_MODULE]
     os.execve(sys.executable, command, {**os.environ, **as_environment(settings)})
 
 

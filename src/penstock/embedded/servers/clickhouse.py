@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from penstock.embedded.servers.data_server import DataServer
 from penstock.embedded.servers.home_secrets import PASSWORD_FILE, ensure_password
-from penstock.embedded.servers.ports import LOOPBACK
+from penstock.embedded.servers.ports import LOOPBACK, require_server_port
 from penstock.embedded.supervision.component import HEALTHY, Health
 from penstock.embedded.supervision.failures import explain_missing_package, explain_os_error
 from penstock.embedded.supervision.process import Command
@@ -32,6 +32,7 @@ class ClickHouse(DataServer):
     def prepare(self) -> str | None:
         if importlib.util.find_spec("chdb") is None:
             raise ComponentFailed(explain_missing_package("ClickHouse", "chdb", "PENSTOCK_CLICKHOUSE_URL"))
+        require_server_port(self.name, self.port)
         ensure_password(self.home)
         try:
             self.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from penstock.embedded.servers.data_directory import (
     open_to_all,
 )
 from penstock.embedded.servers.home_secrets import PASSWORD_FILE, ensure_password
-from penstock.embedded.servers.ports import LOOPBACK
+from penstock.embedded.servers.ports import LOOPBACK, require_server_port
 from penstock.embedded.supervision.component import HEALTHY, Health, Program
 from penstock.embedded.supervision.failures import explain_os_error, last_line
 from penstock.embedded.supervision.process import Command
@@ -83,6 +83,7 @@ class Postgres(Program):
             self._check_version(layout)
             self._check_owner(layout)
             self._clear_stale_lock(layout)
+            require_server_port(self.name, self.port)
         except OSError as error:
             raise ComponentFailed(explain_os_error("prepare PostgreSQL", error, layout.data)) from error
         if is_new_password:

@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from penstock.embedded.servers.data_server import DataServer
 from penstock.embedded.servers.home_secrets import ensure_password
-from penstock.embedded.servers.ports import LOOPBACK
+from penstock.embedded.servers.ports import LOOPBACK, require_server_port
 from penstock.embedded.supervision.component import HEALTHY, Health
 from penstock.embedded.supervision.failures import explain_missing_package, explain_os_error
 from penstock.embedded.supervision.process import Command
@@ -36,6 +36,7 @@ class Valkey(DataServer):
     def prepare(self) -> str | None:
         """Write its configuration to a file, because every user can read the arguments of a process."""
         find_valkey_server()
+        require_server_port(self.name, self.port)
         settings = {
             "bind": LOOPBACK,
             "port": self.port,

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.embedded.servers.ports import any_free_port, choose_port, is_port_free, require_port
+from penstock.embedded.servers.ports import (
+    any_free_port,
+    choose_port,
+    first_unprivileged_port,
+    is_port_free,
+    require_port,
+    require_server_port,
+)
 from penstock.errors import ComponentFailed
 
 
@@ -43,6 +50,20 @@ def test_a_port_beyond_the_last_one_is_not_tried() -> None:
 def test_the_error_for_a_taken_port_names_its_holder_and_the_setting(taken_port: int) -> None:
     with pytest.raises(ComponentFailed) as caught:
         require_port(taken_port)
-    assert f"Port {taken_port} is already in use by " in caught.value.detail
-    assert f"(pid {os.getpid()})" in caught.value.detail
-    assert "PENSTOCK_PORT" in caught.value.detail
+    assert f"Port {taken_port} is already in use by pid {os.getpid()} (" in caught.value.detail
+    assert f"PENSTOCK_PORT={min(taken_port + 10, 65535)} penstock up" in caught.value.detail
+
+
+def test_the_error_for_the_port_of_an_embedded_server_names_the_server(taken_port: int) -> None:
+    with pytest.raises(ComponentFailed) as caught:
+        require_server_port("valkey", taken_port)
+    assert f"Port {taken_port} of valkey is in use by pid {os.getpid()} (" in caught.value.detail
+
+
+def test_the_error_for_an_address_of_another_machine_names_the_setting() -> None:
+    with pytest.raises(ComponentFailed, match=r"cannot listen on 192.0.2.1 .* Set PENSTOCK_HOST"):
+        require_port(any_free_port(), "192.0.2.1")
+
+
+def test_no_embedded_server_gets_a_port_that_only_root_may_use() -> None:
+    assert choose_port(1) >= first_unprivileged_port()
