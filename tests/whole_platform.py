@@ -74,7 +74,8 @@ class RunningPlatform:
 
     @property
     def is_healthy(self) -> bool:
-        return httpx.get(f"{self.url}/health").status_code == 200
+        status: str = httpx.get(f"{self.url}/health").json()["status"]
+        return status == "ok"
 
     @property
     def has_exited(self) -> bool:

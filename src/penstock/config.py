@@ -36,6 +36,12 @@ class Settings(BaseModel):
     )
     home: Path = Field(Path(".penstock"), description="data, logs and pid files of the embedded servers")
     workers: int = Field(1, ge=1, le=64, description="broker processes behind the port")
+    drain_s: float = Field(
+        0,
+        ge=0,
+        le=3600,
+        description="seconds that `penstock serve` still serves after SIGTERM, with 503 from /health/ready",
+    )
     postgres_url: str = Field("", description="URL of your PostgreSQL; empty: the embedded one")
     redis_url: str = Field("", description="URL of your Redis or Valkey; empty: the embedded one")
     clickhouse_url: str = Field("", description="HTTP URL of your ClickHouse; empty: the embedded one")

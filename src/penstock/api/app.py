@@ -43,6 +43,7 @@ from penstock.api.routes import (
     worker_health,
 )
 from penstock.api.services import open_services
+from penstock.api.sigterm_drain import draining_on_sigterm
 from penstock.config import Settings, load_settings
 from penstock.errors import PenstockError
 
@@ -71,7 +72,8 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with open_services(settings) as services:
             app.state.services = services
-            yield
+            with draining_on_sigterm(settings.drain_s, services.health.begin_drain):
+                yield
 
     # FastAPIOffline serves the files of the documentation page itself, so the page works offline.
     app = FastAPIOffline(redoc_url=None, title="Penstock", version=__version__, lifespan=lifespan)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from penstock.api.exporter.process_samples import process_samples
 from penstock.api.exporter.worker_aggregate import WorkerAggregate
+from penstock.api.health_checks import HealthChecks
 from penstock.api.warehouse_access import WarehouseAccess
 from penstock.broker.broker import Broker, OverloadSettings
 from penstock.broker.dead_letters.job_runner import DeadLetterJobRunner
@@ -49,6 +50,7 @@ class Services:
     worker_metrics: WorkerMetrics
     worker_aggregate: WorkerAggregate
     count_repair: CountRepair
+    health: HealthChecks
 
 
 @asynccontextmanager
@@ -98,6 +100,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     )
     redis_client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
     warehouse = WarehouseAccess(settings.clickhouse_url)
+    health = HealthChecks(settings, broker, warehouse)
     emitter.start()
     await queue_metrics.start()
     await broker.start()
@@ -124,6 +127,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         worker_metrics,
         worker_aggregate,
         count_repair,
+        health,
     )
     await worker_aggregate.start()
     maintenance = Maintenance(
@@ -137,6 +141,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     try:
         yield services
     finally:
+        await health.stop()
         await job_runner.stop()
         await count_repair.stop()
         await maintenance.stop()

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from penstock.warehouse.series.series_queries import SeriesQueries
 
 
+PING_TIMEOUT_S = 2.0
+"""A ping has a client of its own, because a query may take longer than this."""
+
+
 class WarehouseAccess:
     """One ClickHouse database. Call its methods in a thread: the first call imports modules."""
 
@@ -20,13 +24,17 @@ class WarehouseAccess:
         self._url = url
         self._lock = Lock()
         self._warehouse: Warehouse | None = None
+        self._ping_client: Warehouse | None = None
         self._series: SeriesQueries | None = None
 
     def ping(self) -> None:
         """Raise WarehouseUnavailable if ClickHouse does not answer."""
         with self._lock:
-            warehouse = self._load_warehouse()
-        warehouse.query("SELECT 1")
+            if self._ping_client is None:
+                from penstock.warehouse.clickhouse_client import connect
+
+                self._ping_client = connect(self._url, PING_TIMEOUT_S)
+        self._ping_client.query("SELECT 1")
 
     def series(self) -> SeriesQueries:
         with self._lock:
@@ -40,8 +48,9 @@ class WarehouseAccess:
         with self._lock:
             if self._series is not None:
                 self._series.close()
-            if self._warehouse is not None:
-                self._warehouse.close()
+            for warehouse in (self._warehouse, self._ping_client):
+                if warehouse is not None:
+                    warehouse.close()
 
     def _load_warehouse(self) -> Warehouse:
         if self._warehouse is None:

@@ -145,6 +145,7 @@ class Broker:
         await self.load.stop()
         for batcher in self.batchers.values():
             await batcher.drain()
+        self.diagnostics.close()
 
     def admit(self, kind: str) -> Decision:
         """Decide whether a request of this kind is executed or deferred. Raises Overloaded if it is refused.

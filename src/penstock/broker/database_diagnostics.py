@@ -6,8 +6,10 @@ import json
 from datetime import timedelta
 from typing import NamedTuple
 
+from penstock.durable.health_connection import HealthConnection
 from penstock.durable.pool import Database, fetch_value
 from penstock.durable.storage.vacuum_horizon import HorizonHolder, find_horizon_holders
+from penstock.errors import DatabaseUnavailable
 
 
 class ConnectionUsage(NamedTuple):
@@ -22,10 +24,23 @@ class ConnectionUsage(NamedTuple):
 class DatabaseDiagnostics:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._health_connection = HealthConnection(database.url)
 
-    async def ping(self) -> None:
-        """Raise DatabaseUnavailable if PostgreSQL does not respond."""
-        await self._database.ping()
+    async def check_health(self, horizon_s: float) -> list[HorizonHolder]:
+        """Ask PostgreSQL for what has held its vacuum horizon for longer than this.
+
+        Raises DatabaseUnavailable if it does not respond: at once during an outage, else within 2 s. Other
+        calls then fail at once too, as soon as a probe has confirmed the outage.
+        """
+        self._database.outage.raise_if_active()
+        try:
+            return await find_horizon_holders(self._health_connection, timedelta(seconds=horizon_s))
+        except DatabaseUnavailable:
+            self._database.outage.suspect()
+            raise
+
+    def close(self) -> None:
+        self._health_connection.close()
 
     @property
     def connections(self) -> ConnectionUsage:

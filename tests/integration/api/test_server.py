@@ -113,5 +113,45 @@ def test_a_broker_that_serves_no_series_does_not_load_numpy(
             assert loads_numpy(broker), "the check finds numpy once it is loaded"
 
 
+def test_a_second_broker_on_the_same_port_names_the_first_one(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    port = environment["PENSTOCK_PORT"]
+    with serve({**environment, "PENSTOCK_WORKERS": "2"}, tmp_path / "serve.log") as broker:
+        wait_for_workers(tmp_path / "serve.log", 2)
+        for command in ("serve", "up"):
+            result = subprocess.run(
+                [sys.executable, "-m", "penstock.cli.main", command],
+                env={**environment, "PENSTOCK_HOME": str(tmp_path / "second home")},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert result.stderr == (
+                f"Port {port} is already in use by the Penstock with the home {tmp_path / 'home'} "
+                f"(pid {broker.pid}). Stop it, or choose another port, for example "
+                f"PENSTOCK_PORT={min(int(port) + 10, 65535)} penstock {command}.\n"
+            )
+            assert result.returncode == 2
+
+
+def test_a_broker_that_drains_serves_and_is_not_ready(environment: dict[str, str], tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{environment['PENSTOCK_PORT']}"
+    with serve({**environment, "PENSTOCK_DRAIN_S": "20"}, tmp_path / "serve.log") as broker:
+        wait_for_workers(tmp_path / "serve.log", 1)
+        assert httpx.get(f"{url}/health/ready").json() == {"status": "ready"}
+        broker.terminate()
+        wait_until(
+            lambda: httpx.get(f"{url}/health/ready").status_code == 503, START_TIMEOUT_S, "the broker drains"
+        )
+        assert httpx.get(f"{url}/health/ready").json() == {
+            "status": "not ready",
+            "reasons": ["This broker is stopping."],
+        }
+        assert httpx.get(f"{url}/health/live").status_code == 200
+        item = {"queue": "orders", "payload": 1}
+        assert httpx.post(f"{url}/api/v1/push", json={"items": [item]}).status_code == 201
+
+
 def loads_numpy(process: psutil.Process) -> bool:
     return any("numpy" in mapping.path for mapping in process.memory_maps())

@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,12 @@ from penstock.broker.journal.writer_thread import FileThread
 from penstock.clock import Clock, now_ms, system_clock
 from penstock.config import Settings
 from penstock.errors import ConfigError, JournalFull
+
+MIN_FREE_BYTES = 64 << 10
+"""A journal with less free space than this counts as full."""
+
+FAILURE_S = 10.0
+"""How long a failed write counts. Without requests there is no other write that shows that the disk works."""
 
 __all__ = [
     "Journal",
@@ -92,6 +99,8 @@ class Journal:
         self._replay_thread = FileThread("penstock-replay", self._file.path)
         self._pending: list[_AppendRequest] = []
         self._write_task: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
+        self._failed_at = 0.0
 
     async def close(self) -> None:
         """Finish pending appends. A replay must have ended before."""
@@ -105,6 +114,15 @@ class Journal:
     def has_records(self) -> bool:
         """Whether any process of this machine has appended records that are not replayed."""
         return self._file.flag[0] != 0
+
+    def refusal_reason(self) -> str | None:
+        """Return why the journal cannot take another push now, or None if it can."""
+        size = self._file.size
+        if size + MIN_FREE_BYTES > self._max_bytes:
+            return f"the journal is full ({size} of {self._max_bytes} bytes)"
+        if self._failure is not None and time.monotonic() - self._failed_at < FAILURE_S:
+            return f"the journal cannot be written: {self._failure}"
+        return None
 
     def depth(self) -> JournalDepth:
         """Measure the records that are not replayed yet."""
@@ -183,8 +201,10 @@ class Journal:
                 outcomes: Sequence[bool | Exception]
                 try:
                     outcomes = await self._append_thread.run(self._write, requests)
+                    self._failure = None
                 except Exception as error:  # noqa: BLE001 - every caller of this write gets it
                     outcomes = [error] * len(requests)
+                    self._failure, self._failed_at = error, time.monotonic()
                 for request, outcome in zip(requests, outcomes, strict=True):
                     if request.future.done():
                         continue

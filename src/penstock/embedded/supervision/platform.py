@@ -87,7 +87,8 @@ def build_platform(settings: Settings, migrate: MigrateFunction, demo: bool = Fa
     if settings.spark_master:
         servers.append(external_spark(settings.spark_master))
 
-    resolved = settings.model_copy(update=addresses)
+    # `penstock up` stops all components together, so its broker need not wait until traffic has moved away.
+    resolved = settings.model_copy(update={**addresses, "drain_s": 0.0})
     environment = build_environment(resolved)
     services: list[Component] = [
         OneShotTask(

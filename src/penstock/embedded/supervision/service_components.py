@@ -15,6 +15,7 @@ from redis import RedisError
 
 from penstock.config import Settings
 from penstock.embedded.servers.java import find_java
+from penstock.embedded.servers.ports import BROKER_MODULE, require_port
 from penstock.embedded.supervision.component import HEALTHY, Health, Program
 from penstock.embedded.supervision.process import Command
 from penstock.streams.progress import find_problem, is_pipeline_running, read_progress
@@ -54,15 +55,19 @@ class BrokerService(PenstockService):
     def address(self) -> str:
         return f"http://{connect_host(self.settings.host)}:{self.settings.port}"
 
+    def prepare(self) -> str | None:
+        require_port(self.settings.port, self.settings.host)
+        return None
+
     def module_arguments(self) -> tuple[str, ...]:
-        return ("penstock.api.server",)
+        return (BROKER_MODULE,)
 
     def probe(self) -> Health:
-        """GET /health. Any JSON response counts: a 503 means that another component is down."""
+        """GET /health/live: a restart of the broker repairs no other component."""
         host, port = connect_host(self.settings.host), self.settings.port
         connection = http.client.HTTPConnection(host, port, timeout=2.0)
         try:
-            connection.request("GET", "/health")
+            connection.request("GET", "/health/live")
             json.loads(connection.getresponse().read())
         except (OSError, http.client.HTTPException) as error:
             return Health(False, f"no answer on {host}:{port} ({getattr(error, 'strerror', None) or error})")

@@ -67,7 +67,7 @@ export function fetchQueueMetrics(queue, period, resolution, signal) {
   return getOk(`/api/v1/queues/${encodeURIComponent(queue)}/metrics?${query}`, signal);
 }
 
-/** A degraded platform returns 503 with the usual body, so that status is no failure here. */
+/** A platform that cannot take messages returns 503 with the usual body, so that status is no failure here. */
 export async function fetchHealth(signal) {
   const { response, body } = await get("/health", signal);
   if (body?.parts) return body;

@@ -1,0 +1,58 @@
+"""One connection to PostgreSQL that only health checks use.
+
+A pool whose connections are all busy does not look like an outage this way, and a server that hangs keeps no
+connection of the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+
+from penstock.durable.faults import translate_errors
+from penstock.durable.pool import SESSION, Row
+
+TIMEOUT_S = 2.0
+
+
+class HealthConnection:
+    """A connection that opens at the first statement and is replaced after a failure.
+
+    Every call ends within `TIMEOUT_S`, also if the server hangs: a statement that fails is not cancelled on
+    the server, but its connection is dropped.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._lock = asyncio.Lock()
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+
+    async def fetch(self, query: str, *args: object) -> list[Row]:
+        """Return the rows of a statement. Raises DatabaseUnavailable if PostgreSQL does not respond."""
+        with translate_errors():
+            async with asyncio.timeout(TIMEOUT_S), self._lock:
+                try:
+                    if self._connection is None or self._connection.is_closed():
+                        self._connection = await self._connect()
+                    return await self._connection.fetch(query, *args)
+                except BaseException:
+                    self.close()
+                    raise
+
+    async def fetchrow(self, query: str, *args: object) -> Row | None:
+        rows = await self.fetch(query, *args)
+        return rows[0] if rows else None
+
+    def close(self) -> None:
+        """Drop the connection without waiting for the server. May be called twice."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
+        return await asyncpg.connect(
+            self._url,
+            timeout=TIMEOUT_S,
+            server_settings={**SESSION, "application_name": "penstock health"},
+        )
