@@ -15,6 +15,7 @@ from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import running
 from tests.directories import temporary_directory
+from tests.redis_databases import RedisDatabases
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -53,10 +54,18 @@ def postgres_url(server_home: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def redis_url(server_home: Path) -> Iterator[str]:
+def redis_databases(server_home: Path) -> Iterator[RedisDatabases]:
+    """The databases of a Redis that all tests share. A fixture for several tests reserves one for them."""
     server = Valkey(server_home, any_free_port())
     with running(server):
-        yield server.url
+        yield RedisDatabases(server.url)
+
+
+@pytest.fixture
+def redis_url(redis_databases: RedisDatabases) -> Iterator[str]:
+    """An empty Redis database for one test."""
+    with redis_databases.reserve() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 import pytest
@@ -47,18 +46,16 @@ async def push_and_ack(url: str, messages: int) -> None:
 async def test_the_counts_of_a_killed_broker_agree_with_postgres_in_the_end(
     open_tmp_path: Path, database_url: str, redis_url: str
 ) -> None:
-    metrics_url = urlunsplit(urlsplit(redis_url)._replace(path="/6"))
     settings = Settings(
         home=open_tmp_path,
         port=any_free_port(),
         postgres_url=database_url,
-        redis_url=metrics_url,
+        redis_url=redis_url,
         clickhouse_url="http://127.0.0.1:1",
     )
     broker = Process(BrokerService(settings, build_environment(settings)))
     database = Database(database_url, 2)
-    async with Redis.from_url(metrics_url) as redis:
-        await redis.flushdb()
+    async with Redis.from_url(redis_url) as redis:
 
         async def read_counts() -> tuple[tuple[int, int], tuple[int, int]]:
             """Return pushed and completed messages: those in the streams, and those in PostgreSQL."""
@@ -96,4 +93,3 @@ async def test_the_counts_of_a_killed_broker_agree_with_postgres_in_the_end(
         finally:
             broker.stop()
             await database.close()
-            await redis.flushdb()

@@ -12,7 +12,6 @@ from uuid import uuid4
 
 import pyspark
 import pytest
-from redis import Redis
 
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import LOOPBACK, any_free_port
@@ -25,7 +24,6 @@ from tests.chaos.pipeline.killable import KillableJob
 from tests.chaos.pipeline.rounds import TIMEOUT_S, Rounds
 from tests.waiting import wait_until
 
-REDIS_DATABASE = 10
 SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
@@ -87,14 +85,6 @@ def cluster(java_home: str, tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def stream_url(redis_url: str) -> str:
-    url = urlunsplit(urlsplit(redis_url)._replace(path=f"/{REDIS_DATABASE}"))
-    with Redis.from_url(url) as client:
-        client.flushdb()
-    return url
-
-
-@pytest.fixture
 def warehouse(clickhouse_url: str) -> Iterator[Warehouse]:
     database = f"cluster_{uuid4().hex[:12]}"
     url = urlunsplit(urlsplit(clickhouse_url)._replace(path=f"/{database}"))
@@ -107,14 +97,14 @@ def warehouse(clickhouse_url: str) -> Iterator[Warehouse]:
 
 @pytest.mark.timeout(900)
 def test_totals_are_exact_after_a_worker_was_killed_while_reading(
-    cluster: Cluster, stream_url: str, warehouse: Warehouse, tmp_path: Path
+    cluster: Cluster, redis_url: str, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     home = tmp_path / "job"
     home.mkdir()
-    servers = {"PENSTOCK_REDIS_URL": stream_url, "PENSTOCK_CLICKHOUSE_URL": warehouse.url}
+    servers = {"PENSTOCK_REDIS_URL": redis_url, "PENSTOCK_CLICKHOUSE_URL": warehouse.url}
     job = KillableJob(home, {**cluster.environment, **servers, "PENSTOCK_TRIGGER_MS": "200"})
     # More than one task per batch, so that both workers read.
-    rounds = Rounds(2 * SMALL_BATCH_ENTRIES, stream_url, warehouse, (QUEUE,))
+    rounds = Rounds(2 * SMALL_BATCH_ENTRIES, redis_url, warehouse, (QUEUE,))
     rounds.emit()
     with job.running(QUEUE):
         rounds.wait_until_counted()

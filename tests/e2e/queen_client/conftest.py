@@ -24,6 +24,7 @@ from queen import Queen
 from penstock.durable import migrations
 from penstock.embedded.servers.ports import any_free_port
 from tests.e2e.queen_client.client_versions import VERSIONS, load_client
+from tests.redis_databases import RedisDatabases
 from tests.waiting import wait_until, wait_until_async
 
 START_TIMEOUT_S = 60
@@ -53,14 +54,21 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="package")
+def shared_redis_url(redis_databases: RedisDatabases) -> Iterator[str]:
+    """A Redis database for the brokers, and so for all tests of the package."""
+    with redis_databases.reserve() as redis_url:
+        yield redis_url
+
+
+@pytest.fixture(scope="package")
 def url(
-    postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory, mode: str
+    postgres_url: str, shared_redis_url: str, tmp_path_factory: pytest.TempPathFactory, mode: str
 ) -> Iterator[str]:
     """Two brokers started with `penstock serve`. ClickHouse is unreachable, which must not affect queues."""
     port = any_free_port()
     settings = {
         "PENSTOCK_POSTGRES_URL": asyncio.run(create_database(postgres_url)),
-        "PENSTOCK_REDIS_URL": redis_url,
+        "PENSTOCK_REDIS_URL": shared_redis_url,
         "PENSTOCK_CLICKHOUSE_URL": "http://127.0.0.1:1/default",
         "PENSTOCK_HOME": str(tmp_path_factory.mktemp("home")),
         "PENSTOCK_PORT": str(port),

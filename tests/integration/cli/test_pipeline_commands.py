@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.definitions import QUEUE
-from penstock.streams.progress import PROGRESS_KEY, write_progress
+from penstock.streams.progress import write_progress
 from penstock.streams.wire import encode_fields
 from penstock.warehouse.clickhouse_client import connect
 from penstock.warehouse.schema import REJECTED_TABLE
@@ -28,9 +28,7 @@ def redis(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Redis]:
     """The Redis of the commands, without streams and without a report."""
     monkeypatch.setenv("PENSTOCK_REDIS_URL", redis_url)
     with Redis.from_url(redis_url) as client:
-        client.delete(PROGRESS_KEY, *QUEUE.stream_keys)
         yield client
-        client.delete(PROGRESS_KEY, *QUEUE.stream_keys)
 
 
 def test_status_shows_the_lag_of_this_moment_and_the_reason_of_a_failure(redis: Redis) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from uuid import uuid4
 
 import pytest
@@ -11,6 +11,7 @@ import pytest_asyncio
 from penstock.client import Client
 from tests.integration.client.broker_server import FAST_RETRIES, run_broker
 from tests.integration.databases import new_database
+from tests.redis_databases import RedisDatabases
 
 
 @pytest_asyncio.fixture(scope="session")
@@ -23,6 +24,13 @@ async def broker_url(postgres_url: str, template: str) -> AsyncIterator[str]:
 async def client(broker_url: str) -> AsyncIterator[Client]:
     async with Client(broker_url, FAST_RETRIES) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def shared_redis_url(redis_databases: RedisDatabases) -> Iterator[str]:
+    """A Redis database for the tests of one module."""
+    with redis_databases.reserve() as url:
+        yield url
 
 
 @pytest.fixture

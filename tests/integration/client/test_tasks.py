@@ -25,10 +25,10 @@ from tests.waiting import wait_until
 
 
 @pytest_asyncio.fixture(scope="module")
-async def broker_url(postgres_url: str, redis_url: str, template: str) -> AsyncIterator[str]:
+async def broker_url(postgres_url: str, shared_redis_url: str, template: str) -> AsyncIterator[str]:
     async with (
         new_database(postgres_url, template) as database,
-        run_broker(database, redis_url=redis_url) as url,
+        run_broker(database, redis_url=shared_redis_url) as url,
     ):
         yield url
 

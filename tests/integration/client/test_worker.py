@@ -17,10 +17,10 @@ from tests.waiting import wait_until_async
 
 
 @pytest_asyncio.fixture(scope="module")
-async def broker_url(postgres_url: str, redis_url: str, template: str) -> AsyncIterator[str]:
+async def broker_url(postgres_url: str, shared_redis_url: str, template: str) -> AsyncIterator[str]:
     async with (
         new_database(postgres_url, template) as database,
-        run_broker(database, redis_url=redis_url) as url,
+        run_broker(database, redis_url=shared_redis_url) as url,
     ):
         yield url
 
@@ -100,7 +100,7 @@ async def test_heartbeats_extend_the_lease_while_the_handler_runs(client: Client
 
 
 async def test_a_lost_task_is_reported_and_its_handler_cancelled(
-    client: Client, queue: str, redis_url: str
+    client: Client, queue: str, shared_redis_url: str
 ) -> None:
     lost: list[Task] = []
     started, cancelled = asyncio.Event(), asyncio.Event()
@@ -116,7 +116,7 @@ async def test_a_lost_task_is_reported_and_its_handler_cancelled(
     await client.tasks.enqueue(queue, 1)
     async with client.tasks.worker(queue, handle, visibility_s=0.6, on_lost=lost.append):
         await asyncio.wait_for(started.wait(), 10)
-        async with Redis.from_url(redis_url) as redis:
+        async with Redis.from_url(shared_redis_url) as redis:
             await redis.flushdb()  # like a Redis that lost its data
         await asyncio.wait_for(cancelled.wait(), 10)
     assert [task.payload for task in lost] == [1]

@@ -17,8 +17,6 @@ from penstock.pipeline.session import build_session
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
 
-REDIS_DATABASE = 9
-
 
 @pytest.fixture(scope="session")
 def spark(java_home: str, server_home: Path) -> Iterator[SparkSession]:
@@ -30,11 +28,8 @@ def spark(java_home: str, server_home: Path) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def stream_url(redis_url: str) -> str:
-    """An empty Redis database."""
-    url = urlunsplit(urlsplit(redis_url)._replace(path=f"/{REDIS_DATABASE}"))
-    with Redis.from_url(url) as client:
-        client.flushdb()
-    return url
+    """The Redis database with the streams."""
+    return redis_url
 
 
 @pytest.fixture

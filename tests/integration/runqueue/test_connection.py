@@ -90,9 +90,8 @@ async def test_a_full_redis_is_reported_and_changes_nothing(open_tmp_path: Path,
 async def test_the_stored_number_of_shards_wins_over_the_setting(
     redis_url: str, scope: Scope, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Uses a separate database. With another number of shards most environments would lose their tasks."""
-    url = redis_url.removesuffix("/0") + "/14"
-    first, second = RunQueues(url, shards=3), RunQueues(url, shards=16)
+    """With another number of shards most environments would lose their tasks."""
+    first, second = RunQueues(redis_url, shards=3), RunQueues(redis_url, shards=16)
     scopes = [Scope(f"{scope.organization} {n}") for n in range(20)]
     for tenant in scopes:
         await first.enqueue(tenant, "mail", [NewTask()])

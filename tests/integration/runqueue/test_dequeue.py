@@ -104,8 +104,7 @@ async def test_a_large_request_is_shared_among_few_queues(queues: RunQueues, sco
 
 
 async def test_a_noisy_environment_does_not_starve_the_others(redis_url: str) -> None:
-    """Uses a separate database, because the call serves all environments."""
-    queues = RunQueues(redis_url.removesuffix("/0") + "/6", shards=1)
+    queues = RunQueues(redis_url, shards=1)
     try:
         noisy = Scope("noisy")
         others = [Scope(f"quiet {n}") for n in range(5)]

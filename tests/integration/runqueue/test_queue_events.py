@@ -256,10 +256,9 @@ async def test_the_gauges_of_the_environment_include_the_durable_queues(
 
 
 async def test_a_stream_that_cannot_be_written_does_not_fail_a_command(redis_url: str, scope: Scope) -> None:
-    """Uses a separate database, in which the key of the stream holds a string."""
-    url = redis_url.removesuffix("/0") + "/8"
-    queues = RunQueues(url)
-    async with Redis.from_url(url) as client:
+    """The key of the stream holds a string."""
+    queues = RunQueues(redis_url)
+    async with Redis.from_url(redis_url) as client:
         await client.set(stream_key(shard_of_environment(scope, 2)), "not a stream")
         await queues.enqueue(scope, "mail", [NewTask()])
         [task] = await queues.dequeue(scope, "mail")
@@ -274,11 +273,9 @@ async def test_a_stream_that_cannot_be_written_does_not_fail_a_command(redis_url
 
 
 async def test_a_stream_is_trimmed_to_about_its_maximum_length(redis_url: str, scope: Scope) -> None:
-    """Uses a separate database."""
-    url = redis_url.removesuffix("/0") + "/12"
-    queues = RunQueues(url)
+    queues = RunQueues(redis_url)
     queues._scripts.emit_length = 200
-    async with Redis.from_url(url) as client:
+    async with Redis.from_url(redis_url) as client:
         for _ in range(150):
             await asyncio.gather(*(queues.enqueue(scope, f"mail {n}", [NewTask()]) for n in range(20)))
         stream = await client.xinfo_stream(stream_key(shard_of_environment(scope, 2)))
@@ -314,10 +311,9 @@ async def test_nothing_is_emitted_when_metrics_are_off(redis_url: str, redis: Re
 
 
 async def test_emission_can_be_switched_off_for_all_processes(redis_url: str, scope: Scope) -> None:
-    url = redis_url.removesuffix("/0") + "/13"
-    queues = RunQueues(url, sweep_intervals=SweepIntervals(sweep_s=0.05, switch_s=0.05))
+    queues = RunQueues(redis_url, sweep_intervals=SweepIntervals(sweep_s=0.05, switch_s=0.05))
     await queues.start()
-    async with Redis.from_url(url) as client:
+    async with Redis.from_url(redis_url) as client:
         for switch, emits in (("0", False), ("1", True)):
             await client.set(ENABLED_KEY, switch)
 

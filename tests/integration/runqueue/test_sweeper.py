@@ -153,13 +153,12 @@ async def test_an_id_without_a_task_is_skipped(queues: RunQueues, scope: Scope, 
 
 
 async def test_one_process_at_a_time_repairs(redis_url: str) -> None:
-    """Uses a separate database. The lock lasts until the next repair is due."""
+    """The lock lasts until the next repair is due."""
     intervals = SweepIntervals(sweep_s=0.05)
-    url = redis_url.removesuffix("/0") + "/7"
-    first, second = (RunQueues(url, shards=1, sweep_intervals=intervals) for _ in range(2))
+    first, second = (RunQueues(redis_url, shards=1, sweep_intervals=intervals) for _ in range(2))
     scope = Scope("repaired")
     await first.enqueue(scope, "mail", [NewTask()])
-    async with Redis.from_url(url) as client:
+    async with Redis.from_url(redis_url) as client:
         await client.hset(f"{shard_prefix(0)}environment:repaired/default/default", "running", 5)
         await first.start()
         await second.start()

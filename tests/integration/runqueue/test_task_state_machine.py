@@ -93,11 +93,10 @@ class TaskMachine(RuleBasedStateMachine):
 
 
 def test_run_queues_agree_with_their_model_at_every_step(redis_url: str) -> None:
-    url = redis_url.removesuffix("/0") + "/11"
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
 
         async def connect() -> tuple[RunQueues, Redis]:
-            return RunQueues(url, shards=1, min_visibility_ms=1), Redis.from_url(url)
+            return RunQueues(redis_url, shards=1, min_visibility_ms=1), Redis.from_url(redis_url)
 
         queues, client = runner.run(connect())
         TaskMachine.runner, TaskMachine.queues, TaskMachine.client = runner, queues, client

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from redis import Redis
@@ -24,8 +23,7 @@ METRIC = "queue"
 
 @pytest.fixture
 def redis(redis_url: str) -> Iterator[Redis]:
-    with Redis.from_url(urlunsplit(urlsplit(redis_url)._replace(path="/11"))) as client:
-        client.flushdb()
+    with Redis.from_url(redis_url) as client:
         yield client
 
 

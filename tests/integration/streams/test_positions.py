@@ -56,7 +56,6 @@ def test_trimmed_entries_are_the_added_minus_the_remaining(redis: Redis, key: st
 
 
 async def test_progress_is_read_as_it_was_written(redis: Redis, redis_url: str) -> None:
-    redis.delete(PROGRESS_KEY)
     assert read_progress(redis_url) is None
     write_progress(redis, {"at": 1.5, "lag": {"a": 3}})  # type: ignore[typeddict-item]
     assert read_progress(redis_url) == {"at": 1.5, "lag": {"a": 3}}

@@ -41,14 +41,11 @@ def warehouse(warehouse_url: str) -> Warehouse:
 
 @pytest.fixture
 def settings(database_url: str, redis_url: str, warehouse_url: str, tmp_path: Path) -> Settings:
-    """A Redis database of its own without an emitter."""
-    own_redis_url = urlunsplit(urlsplit(redis_url)._replace(path="/7"))
-    with Redis.from_url(own_redis_url) as redis:
-        redis.flushdb()
+    """Settings without an emitter."""
     return Settings(
         home=tmp_path,
         postgres_url=database_url,
-        redis_url=own_redis_url,
+        redis_url=redis_url,
         clickhouse_url=warehouse_url,
         metrics_enabled=False,
     )
@@ -271,7 +268,6 @@ async def test_a_series_reports_its_completeness(
         ends_s = [parse_seconds(point["timestamp"]) + 5 for point in behind["timeseries"]]
         complete = [end_s <= time_s + 29 and not end_s - 5 <= time_s < end_s for end_s in ends_s]
         assert [p["complete"] for p in behind["timeseries"]] == complete
-        redis.flushdb()
 
 
 async def test_a_broker_process_has_a_series(client: httpx.AsyncClient, warehouse: Warehouse) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from redis.asyncio import Redis
@@ -23,16 +22,13 @@ from tests.waiting import wait_until_async
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    """A database of its own."""
-    async with Redis.from_url(urlunsplit(urlsplit(redis_url)._replace(path="/7"))) as client:
-        await client.flushdb()
+    async with Redis.from_url(redis_url) as client:
         yield client
-        await client.flushdb()
 
 
 @pytest.fixture
-async def emitter(redis: Redis, redis_url: str) -> AsyncIterator[Emitter]:
-    started = Emitter(urlunsplit(urlsplit(redis_url)._replace(path="/7")), buffer=1_000)
+async def emitter(redis_url: str) -> AsyncIterator[Emitter]:
+    started = Emitter(redis_url, buffer=1_000)
     started.start()
     yield started
     await started.stop()
@@ -166,9 +162,7 @@ async def test_a_scan_emits_the_gauges_of_idle_queues(
 async def test_the_background_task_repairs_by_itself_and_forgets_totals_while_emission_is_off(
     brokers: Brokers, redis_url: str, redis: Redis
 ) -> None:
-    emitter = Emitter(
-        urlunsplit(urlsplit(redis_url)._replace(path="/7")), buffer=1_000, switch_interval_s=0.05
-    )
+    emitter = Emitter(redis_url, buffer=1_000, switch_interval_s=0.05)
     emitter.start()
     await brokers.start(emitter=emitter)
     repair = count_repair(brokers, emitter)
