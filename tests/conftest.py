@@ -14,8 +14,22 @@ from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import running
+from tests.deadlines import deadline_s, slowness
 from tests.directories import temporary_directory
 from tests.redis_databases import RedisDatabases
+
+
+def pytest_report_header() -> str:
+    return f"slowness: {slowness():.1f} (deadlines of tests are multiplied by it)"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Scale the time limit of every test."""
+    usual_limit_s = float(config.getoption("timeout") or config.getini("timeout"))
+    for item in items:
+        marker = item.get_closest_marker("timeout")
+        limit_s = float(marker.args[0]) if marker else usual_limit_s
+        item.add_marker(pytest.mark.timeout(deadline_s(limit_s)), append=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,6 +17,7 @@ import httpx
 import psutil
 
 from penstock.embedded.servers.ports import any_free_port
+from tests.deadlines import deadline_s
 from tests.directories import make_directory
 from tests.waiting import wait_until
 
@@ -120,7 +121,7 @@ def stop(platform: RunningPlatform, output: Path) -> None:
     processes = [] if platform.has_exited else platform.list_processes()
     platform.process.send_signal(signal.SIGINT)
     try:
-        platform.process.wait(STOP_TIMEOUT_S)
+        platform.process.wait(deadline_s(STOP_TIMEOUT_S))
     except subprocess.TimeoutExpired:
         platform.process.kill()
         raise

@@ -45,6 +45,7 @@ from penstock.embedded.supervision.platform import build_environment
 from penstock.embedded.supervision.process import Child, stop
 from penstock.embedded.supervision.service_components import BrokerService
 from penstock.model import DEFAULT_SCOPE
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until_async
 
 QUEUE, OUT = "chaos", "chaos.out"
@@ -75,7 +76,7 @@ class Process:
     def kill(self, number: signal.Signals) -> None:
         assert self.child is not None
         os.kill(self.child.process.pid, number)
-        self.child.process.wait(30)
+        self.child.process.wait(deadline_s(30))
 
     async def wait_until_up(self) -> None:
         assert self.child is not None
@@ -273,7 +274,10 @@ async def clients(run: ChaosRun) -> AsyncIterator[None]:
     """Run producers and consumers until the end of the block; then consume all messages."""
     drained = asyncio.Event()
     limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
-    async with httpx.AsyncClient(timeout=10, limits=limits) as client, asyncio.TaskGroup() as tasks:
+    async with (
+        httpx.AsyncClient(timeout=deadline_s(10), limits=limits) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
         for partition in PARTITIONS:
             tasks.create_task(produce(run, client, partition))
         for group in GROUPS:

@@ -18,6 +18,7 @@ from penstock.embedded.supervision.platform import build_environment
 from penstock.embedded.supervision.service_components import BrokerService
 from penstock.streams.emitted_totals import TOTALS_KEY
 from tests.chaos.test_brokers import Process
+from tests.deadlines import deadline_s
 from tests.emitted_counts import sum_emitted_counts
 from tests.integration.databases import new_database
 from tests.waiting import wait_until_async
@@ -34,7 +35,7 @@ async def database_url(postgres_url: str) -> AsyncIterator[str]:
 
 
 async def push_and_ack(url: str, messages: int) -> None:
-    async with httpx.AsyncClient(base_url=f"{url}/api/v1", timeout=30) as client:
+    async with httpx.AsyncClient(base_url=f"{url}/api/v1", timeout=deadline_s(30)) as client:
         items = [{"queue": "orders", "payload": number} for number in range(messages)]
         (await client.post("/push", json={"items": items})).raise_for_status()
         popped = await client.get(

@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deadlines import deadline_s
+
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_quick_run_writes_the_ratios_and_a_plot(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.dlq", "--quick", "--results", str(tmp_path)]
-    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    completed = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=deadline_s(240)
+    )
     assert completed.returncode == 0, completed.stdout + completed.stderr
 
     written = json.loads((tmp_path / "dlq.json").read_text())

@@ -11,12 +11,16 @@ from bench.log_audit import AuditResult, compare
 from bench.open_loop_load import Producer, retry_after_s
 from bench.overload_bursts import BurstResult
 
+from tests.deadlines import deadline_s
+
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_quick_run_loses_nothing_and_keeps_order(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.overload", "--quick", "--results", str(tmp_path)]
-    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    completed = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=deadline_s(240)
+    )
     assert completed.returncode == 0, completed.stdout + completed.stderr
 
     written = json.loads((tmp_path / "overload.json").read_text())

@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadlines import deadline_s
+
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(600)
 def test_a_quick_run_writes_the_ratios_and_a_plot(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.pipeline", "--quick", "--results", str(tmp_path)]
-    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=540)
+    completed = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=deadline_s(540)
+    )
     assert completed.returncode == 0, completed.stdout + completed.stderr
 
     written = json.loads((tmp_path / "pipeline.json").read_text())

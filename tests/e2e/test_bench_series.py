@@ -7,13 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deadlines import deadline_s
+
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_small_run_writes_every_row_of_the_routing_table_and_a_plot(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.series", "--rows", "35000", "--repeats", "1"]
     command += ["--results", str(tmp_path)]
-    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    completed = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=deadline_s(240)
+    )
     assert completed.returncode == 0, completed.stdout + completed.stderr
 
     written = json.loads((tmp_path / "series.json").read_text())

@@ -10,12 +10,13 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.browser import open_page
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until, wait_until_async
 from tests.whole_platform import RunningPlatform
 
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 TIMEOUT_S = 60
-TIMEOUT_MS = TIMEOUT_S * 1_000
+TIMEOUT_MS = deadline_s(TIMEOUT_S) * 1_000
 
 POINTS_OF_PERIODS = {"5m": 60, "30m": 360, "2h": 120, "24h": 1440, "7d": 168, "30d": 720, "365d": 730}
 """The periods that the page offers, and the number of points of each."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from penstock.background import BackgroundTask, cancel_and_wait
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until_async
 
 
@@ -94,7 +95,7 @@ async def test_a_loop_that_swallows_the_cancellation_ends_too() -> None:
     for _ in range(2):
         await task.start()
         await run_event_loop()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(deadline_s(5)):
             await task.stop()
 
 
@@ -106,7 +107,7 @@ async def test_a_task_that_lost_its_cancellation_is_cancelled_again() -> None:
 
     task = asyncio.create_task(lose_first_cancellation())
     await run_event_loop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(deadline_s(5)):
         await cancel_and_wait(task, again_s=0.01)
     assert task.cancelled()
 

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.batching import Batcher, QueueTimeout, split_results
 from penstock.errors import DatabaseUnavailable
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until_async
 
 
@@ -252,7 +253,7 @@ async def test_an_error_while_abandoning_a_result_affects_no_other_request(
     last = submit(batcher, "last")
     cancelled.cancel()
     backend.gate.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(deadline_s(5)):
         assert await asyncio.gather(*first, waiting, *last) == ["FIRST", "WAITING", "LAST"]
         await batcher.drain()
     assert str(error) in caplog.text
@@ -267,7 +268,7 @@ async def test_abandoning_a_result_does_not_delay_the_next_batch(backend: Backen
     await run_event_loop()
     cancelled.cancel()
     backend.gate.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(deadline_s(5)):
         assert await batcher.submit(None, "next") == "NEXT"
     abandoned.gate.set()
     await batcher.drain()

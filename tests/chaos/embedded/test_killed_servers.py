@@ -24,6 +24,7 @@ from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import start
 from penstock.embedded.supervision.process_identity import ProcessIdentity, identify, write_pid_file
 from penstock.embedded.supervision.state import ComponentState, RunState, read_state
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until
 
 NAMES = ("postgres", "valkey", "clickhouse")
@@ -93,7 +94,7 @@ class ThreeServers:
     def stop(self) -> None:
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
-            assert self.process.wait(60) == 0, self.output.read_text()
+            assert self.process.wait(deadline_s(60)) == 0, self.output.read_text()
             self.process = None
 
 
@@ -108,7 +109,7 @@ def servers(server_home: Path) -> Iterator[ThreeServers]:
     finally:
         if servers.process is not None:
             servers.process.send_signal(signal.SIGTERM)
-            servers.process.wait(60)
+            servers.process.wait(deadline_s(60))
 
 
 async def write_number(servers: ThreeServers, number: int) -> None:

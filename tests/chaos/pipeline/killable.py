@@ -25,6 +25,7 @@ from penstock.embedded.supervision.process import (
 )
 from penstock.streams.progress import read_progress
 from tests.chaos.pipeline.rounds import TIMEOUT_S
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until
 
 JOB_SCRIPT = Path(__file__).with_name("killed_job.py")
@@ -100,7 +101,7 @@ class KillableJob:
         try:
             yield
             process.terminate()
-            assert process.wait(TIMEOUT_S) == 0, self.log_tail()
+            assert process.wait(deadline_s(TIMEOUT_S)) == 0, self.log_tail()
         finally:
             process.kill()
             kill_marked_processes(self._mark)

@@ -23,6 +23,7 @@ from penstock.errors import LeaseLost, RedisUnavailable, UnknownTask
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import Nack, NewTask, RunningTask
+from tests.deadlines import deadline_s
 from tests.integration.runqueue.emitted_events import read_entries
 from tests.waiting import wait_until_async
 
@@ -153,7 +154,7 @@ async def test_acknowledged_changes_survive_kills_of_the_server(valkey: Killable
         await wait_until_async(partial(enough_acked, observed, kill), 30, f"work before kill {kill}")
         valkey.kill()
         await valkey.restart()
-    await asyncio.wait_for(asyncio.gather(*producers), 60)
+    await asyncio.wait_for(asyncio.gather(*producers), deadline_s(60))
     ids = set(observed.accepted.values())
     assert len(ids) == TASKS
 
@@ -163,7 +164,7 @@ async def test_acknowledged_changes_survive_kills_of_the_server(valkey: Killable
 
     await wait_until_async(all_finished, 60, "every task is finished")
     observed.is_finished = True
-    await asyncio.wait_for(asyncio.gather(watcher, *workers), 60)
+    await asyncio.wait_for(asyncio.gather(watcher, *workers), deadline_s(60))
     assert observed.acked <= ids
     assert observed.double_leases == [], "leased while another worker held it, or after its ack"
     assert observed.over_limit == []

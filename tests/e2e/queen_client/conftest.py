@@ -23,6 +23,7 @@ from queen import Queen
 
 from penstock.durable import migrations
 from penstock.embedded.servers.ports import any_free_port
+from tests.deadlines import deadline_s
 from tests.e2e.queen_client.client_versions import VERSIONS, load_client
 from tests.redis_databases import RedisDatabases
 from tests.waiting import wait_until, wait_until_async
@@ -89,7 +90,7 @@ def url(
         yield address
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(deadline_s(30))
 
 
 @pytest.fixture(params=VERSIONS)

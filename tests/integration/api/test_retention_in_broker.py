@@ -16,6 +16,7 @@ from penstock.durable.log import PartitionName, Segment
 from penstock.durable.pool import Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
+from tests.deadlines import deadline_s
 
 
 @pytest_asyncio.fixture
@@ -41,7 +42,9 @@ async def test_a_parked_pop_gets_the_message_after_those_dropped_by_retention(
         await log.push(database, [segment], push_time)
     leased = (await client.get("/api/v1/pop/queue/orders")).json()
     assert [m["data"] for m in leased["messages"]] == ["old"]
-    waiting = asyncio.create_task(client.get("/api/v1/pop/queue/orders?wait=true&timeout=20000", timeout=30))
+    waiting = asyncio.create_task(
+        client.get("/api/v1/pop/queue/orders?wait=true&timeout=20000", timeout=deadline_s(30))
+    )
     await wait_for_parked_pops(1)
     await database.fetch("UPDATE queues SET retention_enabled = true, retention_ms = 600000")
     assert [m["data"] for m in (await waiting).json()["messages"]] == ["new"]

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from penstock.embedded.servers.ports import any_free_port
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until
 
 START_TIMEOUT_S = 120
@@ -54,7 +55,7 @@ def serve(environment: dict[str, str], output: Path) -> Iterator[psutil.Process]
         yield psutil.Process(process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(deadline_s(60))
     assert process.returncode in (0, -signal.SIGTERM), output.read_text()
 
 
@@ -102,7 +103,7 @@ def test_a_broker_that_serves_no_series_does_not_load_numpy(
     url = f"http://127.0.0.1:{environment['PENSTOCK_PORT']}"
     with serve(environment, tmp_path / "serve.log") as broker:
         wait_for_workers(tmp_path / "serve.log", 1)
-        with httpx.Client(base_url=url, timeout=30) as client:
+        with httpx.Client(base_url=url, timeout=deadline_s(30)) as client:
             item = {"queue": "orders", "payload": 1}
             assert client.post("/api/v1/push", json={"items": [item]}).status_code == 201
             assert client.get("/api/v1/pop/queue/orders").status_code == 200

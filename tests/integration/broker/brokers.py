@@ -19,6 +19,7 @@ from penstock.durable.pool import Database
 from penstock.encryption import PayloadCipher
 from penstock.model import DEFAULT_SCOPE, MAX_RESPONSE_BYTES
 from penstock.streams.emitter import Emitter
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until_async
 
 UNREACHABLE_REDIS_URL = "redis://127.0.0.1:1/0"
@@ -69,7 +70,7 @@ class Brokers:
 
         broker.notifications._resync = resync_and_continue
         await broker.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(deadline_s(20)):
             await connected.wait()
 
     async def stop(self) -> None:

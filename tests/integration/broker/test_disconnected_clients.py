@@ -20,6 +20,7 @@ from penstock.embedded.supervision.component import running
 from penstock.embedded.supervision.platform import build_environment
 from penstock.embedded.supervision.process import Child
 from penstock.embedded.supervision.service_components import BrokerService
+from tests.deadlines import deadline_s
 from tests.integration.broker.brokers import UNREACHABLE_REDIS_URL
 from tests.waiting import wait_until_async
 
@@ -87,7 +88,7 @@ WAITING_POP = "/api/v1/pop/queue/q?wait=true&timeout=120000"
 
 
 async def test_a_thousand_waiting_clients_disconnect_without_a_trace(server: Server) -> None:
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=deadline_s(60)) as client:
         clients = [await RawClient.send_get(server.url, WAITING_POP) for _ in range(1_000)]
         await wait_for_parked_pops(client, 1_000)
         for waiting_client in clients:
@@ -112,7 +113,7 @@ async def test_a_client_that_disconnects_during_its_pop_does_not_keep_the_lease(
         row = await database.fetchrow("SELECT leased_at, lease_id FROM positions")
         return row is not None and row["leased_at"] is not None and row["lease_id"] is None
 
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=deadline_s(60)) as client:
         assert (await client.get("/api/v1/pop/queue/q")).status_code == 204
         await push(client, "a")
         connection = await asyncpg.connect(database_url)
@@ -131,11 +132,11 @@ async def test_a_client_that_disconnects_during_its_pop_does_not_keep_the_lease(
 
 
 async def test_a_stopping_broker_ends_the_requests_of_waiting_clients(server: Server) -> None:
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=deadline_s(60)) as client:
         waiting = await RawClient.send_get(server.url, WAITING_POP)
         await wait_for_parked_pops(client, 1)
     server.child.process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(deadline_s(5)):
         status_line = await waiting.reader.readline()
     assert b" 204 " in status_line
     assert await asyncio.to_thread(server.child.process.wait, 20) in (0, -signal.SIGTERM)

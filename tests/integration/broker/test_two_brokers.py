@@ -13,6 +13,7 @@ from penstock.broker.messages import Ack, MessageLease, NewMessage
 from penstock.durable.notifications import CHANNEL, NotificationBus
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
+from tests.deadlines import deadline_s
 from tests.integration.broker.brokers import (
     Brokers,
     DelayedPops,
@@ -57,12 +58,12 @@ async def test_a_push_wakes_a_pop_of_another_broker(brokers: Brokers, database: 
         await wait_for_parked_pops(second, 1)
         started = time.monotonic()
         await push(first, str(n))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(deadline_s(10)):
             popped = await waiting_pop
         took_s.append(time.monotonic() - started)
         assert payloads(popped) == [str(n)]
         await ack(second, popped)
-    assert sorted(took_s)[5] < 0.2, took_s
+    assert sorted(took_s)[5] < deadline_s(0.2), took_s
 
 
 async def test_a_freed_partition_wakes_a_pop_of_another_broker(brokers: Brokers, database: Database) -> None:
@@ -72,7 +73,7 @@ async def test_a_freed_partition_wakes_a_pop_of_another_broker(brokers: Brokers,
     waiting_pop = start_waiting_pop(second)
     await wait_for_parked_pops(second, 1)
     await ack(first, popped)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(deadline_s(10)):
         popped = await waiting_pop
     assert payloads(popped) == ["b"]
     waiting_pop = start_waiting_pop(first)
@@ -82,7 +83,7 @@ async def test_a_freed_partition_wakes_a_pop_of_another_broker(brokers: Brokers,
     message = popped.messages[0]
     leased = Ack(message.partition_id, *lease, message.transaction_id, "completed")
     await second.transaction(DEFAULT_SCOPE, [NewMessage("elsewhere", "Default", b"1")], [leased])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(deadline_s(10)):
         assert payloads(await waiting_pop) == ["c"], "acked inside a transaction"
 
 
@@ -102,7 +103,7 @@ async def test_the_released_lease_of_a_cancelled_pop_wakes_a_pop_of_another_brok
     waiting_pop = start_waiting_pop(second)
     cancelled.cancel()
     delayed_pops.gate.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(deadline_s(10)):
         assert payloads(await waiting_pop) == ["a"]
 
 
@@ -113,7 +114,7 @@ async def test_a_push_wakes_a_pop_of_its_partition_in_another_broker(
     waiting_pops = [start_waiting_pop(second, partition=name) for name in ("x", "y")]
     await wait_for_parked_pops(second, 2)
     await push(first, "for y", partition="y")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(deadline_s(10)):
         assert payloads(await waiting_pops[1]) == ["for y"]
     assert not waiting_pops[0].done()
     waiting_pops[0].cancel()
@@ -126,7 +127,7 @@ async def test_a_broker_resyncs_after_its_listener_reconnects(brokers: Brokers, 
     [_, lost_pid] = await listener_pids(database)
     await database.fetch("SELECT pg_terminate_backend($1)", lost_pid)
     await push(first, "a")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(deadline_s(15)):
         assert payloads(await waiting_pop) == ["a"]
     await wait_for_listeners(database, 2)
 
@@ -140,7 +141,7 @@ async def test_notifications_collected_during_a_reconnect_are_sent_after_it(
         await wait_for_parked_pops(second, 1)
         await database.fetch("SELECT pg_terminate_backend($1)", (await listener_pids(database))[listener])
         await push(first, "a", partition=f"p{n}")
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(deadline_s(15)):
             assert payloads(await waiting_pop) == ["a"]
         await wait_for_listeners(database, 2)
 
@@ -244,5 +245,5 @@ async def test_a_bus_stops_although_its_connection_does_not_close() -> None:
     )
     await bus.start()
     await asyncio.sleep(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(deadline_s(5)):
         await bus.stop()

@@ -16,6 +16,7 @@ from penstock.durable import migrations
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.supervision.component import running
+from tests.deadlines import deadline_s
 from tests.integration.client.broker_server import FAST_RETRIES, run_broker
 
 MANY_RETRIES = ClientSettings(retry_delay_s=0.05, max_retry_delay_s=0.3, retry_attempts=1000)
@@ -66,16 +67,16 @@ async def test_pushes_and_consumers_survive_a_stop_of_postgresql(
                     await impatient_client.pop(queue)
                 assert (unavailable.value.status, unavailable.value.code) == (503, "database_unavailable")
                 assert unavailable.value.retry_after_s == 1.0
-            deferred = await asyncio.wait_for(client.push_many([NewMessage(queue, 2)]), 60)
+            deferred = await asyncio.wait_for(client.push_many([NewMessage(queue, 2)]), deadline_s(60))
             assert deferred.queued is not None
             assert deferred.queued.reason == "database_down"
             [operation_id] = deferred.operation_ids
             async with Client(url, POLL) as polling_client:
                 polled_push = asyncio.create_task(polling_client.push(queue, 3))
                 await postgres.start()
-                assert (await asyncio.wait_for(polled_push, 60)).operation_id is None
+                assert (await asyncio.wait_for(polled_push, deadline_s(60))).operation_id is None
             assert (await client.operations.get(operation_id)).status == "completed"
-            await asyncio.wait_for(complete.wait(), 60)
+            await asyncio.wait_for(complete.wait(), deadline_s(60))
         assert list(dict.fromkeys(handled)) == [0, 1, 2, 3]
 
 
@@ -95,7 +96,7 @@ async def test_without_a_journal_pushes_are_retried_until_postgresql_is_back(
             assert (unavailable.value.retry_after_s, unavailable.value.uncertain) == (1.0, True)
         pending_push = asyncio.create_task(client.push(queue, 1))
         await postgres.start()
-        assert (await asyncio.wait_for(pending_push, 60)).status == "queued"
+        assert (await asyncio.wait_for(pending_push, deadline_s(60))).status == "queued"
         assert [message.data for message in await client.pop(queue, batch=9)] == [0, 1]
 
 
@@ -110,7 +111,7 @@ async def test_clients_reconnect_to_a_restarted_broker(database_url: str, queue:
         async with client.consume(queue, lambda message: handled.set()) as consumer:
             pending_push = asyncio.create_task(client.push(queue, 2))
             async with run_broker(database_url, port):
-                assert (await asyncio.wait_for(pending_push, 60)).status == "queued"
-                await asyncio.wait_for(handled.wait(), 60)
+                assert (await asyncio.wait_for(pending_push, deadline_s(60))).status == "queued"
+                await asyncio.wait_for(handled.wait(), deadline_s(60))
                 consumer.stop()
-                await asyncio.wait_for(consumer.ended.wait(), 60)
+                await asyncio.wait_for(consumer.ended.wait(), deadline_s(60))

@@ -21,6 +21,7 @@ from penstock.client import (
     NewMessage,
     PartlyFailed,
 )
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until_async
 
 
@@ -63,7 +64,7 @@ async def test_concurrent_handlers_keep_the_order_of_every_partition(
             done.set()
 
     async with client.consume(queue, handle, concurrency=4, batch=5, partitions=2):
-        await asyncio.wait_for(done.wait(), 30)
+        await asyncio.wait_for(done.wait(), deadline_s(30))
     assert handled == {partition: list(range(per_partition)) for partition in partitions}
     assert max_busy > 1
     assert await depth_and_running(broker_url, queue) == (0, 0)
@@ -81,7 +82,7 @@ async def test_no_message_overtakes_a_failed_one(client: Client, broker_url: str
             consumer.stop()
 
     consumer = client.consume(queue, handle, batch=5)
-    await asyncio.wait_for(consumer.run(), 30)
+    await asyncio.wait_for(consumer.run(), deadline_s(30))
     assert attempts == [(0, 0), (1, 0), (2, 0), (2, 1), (2, 2), (3, 0), (4, 0)]
     assert await depth_and_running(broker_url, queue) == (0, 0)
 
@@ -98,7 +99,7 @@ async def test_an_unordered_consumer_handles_the_rest_at_once(client: Client, qu
             raise ValueError("not yet")
 
     consumer = client.consume(queue, handle, batch=3, ordered=False)
-    await asyncio.wait_for(consumer.run(), 30)
+    await asyncio.wait_for(consumer.run(), deadline_s(30))
     assert attempts == [0, 1, 2, 0]
 
 
@@ -113,7 +114,7 @@ async def test_the_dead_letter_has_the_error_of_the_handler(
         raise ValueError("no such customer")
 
     consumer = client.consume(queue, handle)
-    await asyncio.wait_for(consumer.run(), 30)
+    await asyncio.wait_for(consumer.run(), deadline_s(30))
     async with httpx.AsyncClient() as http:
         response = await http.get(f"{broker_url}/api/v1/dlq", params={"queue": queue})
     errors = [dead_letter["errorMessage"] for dead_letter in response.json()["messages"]]
@@ -142,7 +143,7 @@ async def test_a_consumer_renews_the_lease_of_a_long_handler(
             consumer.stop()
 
     consumer = client.consume(queue, handle, batch=2, on_lease_lost=lost.extend)
-    await asyncio.wait_for(consumer.run(), 60)
+    await asyncio.wait_for(consumer.run(), deadline_s(60))
     assert handled == [(0, 0), (1, 0)]
     assert lost == []
     assert await depth_and_running(broker_url, queue) == (0, 0)
@@ -171,7 +172,7 @@ async def test_a_lost_lease_is_reported_and_the_consumer_continues(
         lost.append([message.data for message in messages])
 
     consumer = client.consume(queue, handle, batch=3, auto_renew=False, on_lease_lost=on_lease_lost)
-    await asyncio.wait_for(consumer.run(), 30)
+    await asyncio.wait_for(consumer.run(), deadline_s(30))
     assert lost == [[0]]
     assert handled == [0, 0, 1, 2]  # neither 1 nor 2 was started under the lost lease
     assert await depth_and_running(broker_url, queue) == (0, 0)
@@ -189,13 +190,13 @@ async def test_a_lease_ended_by_an_operator_is_reported_while_the_handler_runs(
         await lost.wait()
 
     async with client.consume(queue, handle, group="g", on_lease_lost=lambda messages: lost.set()):
-        await asyncio.wait_for(started.wait(), 30)
+        await asyncio.wait_for(started.wait(), deadline_s(30))
         async with httpx.AsyncClient() as http:
             response = await http.post(
                 f"{broker_url}/api/v1/consumer-groups/g/queues/{queue}/seek", json={"toEnd": True}
             )
         assert response.status_code == 200
-        await asyncio.wait_for(lost.wait(), 30)
+        await asyncio.wait_for(lost.wait(), deadline_s(30))
 
 
 async def test_stop_finishes_the_running_handler_and_returns_the_rest(
@@ -212,10 +213,10 @@ async def test_stop_finishes_the_running_handler_and_returns_the_rest(
 
     consumer = client.consume(queue, handle, batch=4)
     run_task = asyncio.create_task(consumer.run())
-    await asyncio.wait_for(started.wait(), 30)
+    await asyncio.wait_for(started.wait(), deadline_s(30))
     consumer.stop()
     may_finish.set()
-    await asyncio.wait_for(run_task, 30)
+    await asyncio.wait_for(run_task, deadline_s(30))
     assert handled == [0]
     returned = await client.pop(queue, batch=9)
     assert [(message.data, message.retry_count) for message in returned] == [(1, 0), (2, 0), (3, 0)]
@@ -240,14 +241,14 @@ async def test_a_cancelled_handler_returns_its_message_without_counting_an_attem
 
     consumer = client.consume(queue, handle, batch=3, grace_s=0.05)
     run_task = asyncio.create_task(consumer.run())
-    await asyncio.wait_for(started.wait(), 30)
+    await asyncio.wait_for(started.wait(), deadline_s(30))
     if reason == "cancelled":
         run_task.cancel()
         with suppress(asyncio.CancelledError):
             await run_task
     else:
         consumer.stop()
-        await asyncio.wait_for(run_task, 30)
+        await asyncio.wait_for(run_task, deadline_s(30))
     assert cancelled.is_set()
     returned = await client.pop(queue, batch=9)
     assert [(message.data, message.retry_count) for message in returned] == [(1, 0), (2, 0)]
@@ -263,7 +264,7 @@ async def test_a_waiting_consumer_stops_at_once(client: Client, queue: str) -> N
     await wait_until_async(all_pops_wait, 10, "all pops wait")
     consumer.stop()
     consumer.stop()
-    await asyncio.wait_for(run_task, 30)
+    await asyncio.wait_for(run_task, deadline_s(30))
     with pytest.raises(RuntimeError, match="has already run"):
         await consumer
 
@@ -285,8 +286,8 @@ async def test_closing_the_client_stops_its_consumers(broker_url: str, queue: st
         await client.push(queue, 1)
         consumer = client.consume(queue, handle)
         run_task = asyncio.create_task(consumer.run())
-        await asyncio.wait_for(started.wait(), 30)
-    await asyncio.wait_for(run_task, 1)
+        await asyncio.wait_for(started.wait(), deadline_s(30))
+    await asyncio.wait_for(run_task, deadline_s(1))
     assert handled == [1]
 
 
@@ -317,7 +318,9 @@ async def test_restarted_consumers_lose_no_message_and_keep_the_order(
                 run_task.cancel()
             await asyncio.wait({run_task})
 
-    await asyncio.wait_for(asyncio.gather(run_and_stop_repeatedly(), run_and_stop_repeatedly()), 60)
+    await asyncio.wait_for(
+        asyncio.gather(run_and_stop_repeatedly(), run_and_stop_repeatedly()), deadline_s(60)
+    )
     for partition in partitions:
         assert list(dict.fromkeys(finished[partition])) == list(range(per_partition))
     assert retry_counts == {0}
@@ -330,7 +333,7 @@ async def test_restarted_consumers_lose_no_message_and_keep_the_order(
 
 async def test_synchronous_handlers_run_in_parallel_threads(client: Client, queue: str) -> None:
     await client.push_many(NewMessage(queue, n, f"p{n}") for n in range(2))
-    both_running = threading.Barrier(2, timeout=30)
+    both_running = threading.Barrier(2, timeout=deadline_s(30))
     threads: set[str] = set()
 
     def handle(message: Message) -> None:
@@ -339,7 +342,7 @@ async def test_synchronous_handlers_run_in_parallel_threads(client: Client, queu
         consumer.stop()
 
     consumer = client.consume(queue, handle, concurrency=2)
-    await asyncio.wait_for(consumer.run(), 40)
+    await asyncio.wait_for(consumer.run(), deadline_s(40))
     assert len(threads) == 2
     assert await client.pop(queue, batch=2, partitions=2) == []
 
@@ -350,14 +353,14 @@ async def test_a_message_of_a_running_thread_stays_leased(client: Client, queue:
 
     def handle(message: Message) -> None:
         started.set()
-        may_finish.wait(60)
+        may_finish.wait(deadline_s(60))
 
     consumer = client.consume(queue, handle, batch=2, grace_s=0.05)
     run_task = asyncio.create_task(consumer.run())
     try:
         await asyncio.to_thread(started.wait, 30)
         consumer.stop()
-        await asyncio.wait_for(run_task, 30)
+        await asyncio.wait_for(run_task, deadline_s(30))
         assert await client.pop(queue, batch=2) == []  # no consumer gets it while the thread runs
     finally:
         may_finish.set()
@@ -378,7 +381,7 @@ async def test_a_batch_is_acked_as_a_whole_or_failed_in_part(
         consumer.stop()
 
     consumer = client.consume(queue, Batches(handle), batch=4)
-    await asyncio.wait_for(consumer.run(), 30)
+    await asyncio.wait_for(consumer.run(), deadline_s(30))
     assert batches == [[0, 1, 2, 3], [0, 1, 2, 3], [1]]
     assert await depth_and_running(broker_url, queue) == (0, 0)
 
@@ -396,13 +399,13 @@ async def test_a_handler_that_cancels_itself_fails_and_the_consumer_continues(
         consumer.stop()
 
     consumer = client.consume(queue, handle)
-    await asyncio.wait_for(consumer.run(), 30)
+    await asyncio.wait_for(consumer.run(), deadline_s(30))
     assert retry_counts == [0, 1]
 
 
 async def test_an_invalid_request_ends_the_consumer(client: Client, queue: str) -> None:
     with pytest.raises(InvalidRequest, match="batch"):
-        await asyncio.wait_for(client.consume(queue, print, batch=0).run(), 30)
+        await asyncio.wait_for(client.consume(queue, print, batch=0).run(), deadline_s(30))
     with pytest.raises(ValueError, match="concurrency"):
         client.consume(queue, print, concurrency=0)
 

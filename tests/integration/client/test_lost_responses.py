@@ -17,6 +17,7 @@ from penstock.client import (
     NoAnswer,
     TransactionFailed,
 )
+from tests.deadlines import deadline_s
 from tests.integration.client.broker_server import FAST_RETRIES, LossyProxy
 
 
@@ -136,7 +137,7 @@ async def test_a_consumer_gets_all_messages_through_a_proxy_that_drops_responses
             if n % 5 == 0:
                 proxy.drop_responses()
     async with proxied_client.consume(queue, handle, batch=4):
-        await asyncio.wait_for(complete.wait(), 60)
+        await asyncio.wait_for(complete.wait(), deadline_s(60))
     assert proxy.dropped >= 5
     first_deliveries = list(dict.fromkeys(handled))
     assert first_deliveries == list(range(count))

@@ -16,6 +16,7 @@ import pytest
 
 from penstock.client import Client, ClientSettings, FlushFailed, LeaseLost, Message, SyncClient
 from penstock.embedded.servers.ports import any_free_port
+from tests.deadlines import deadline_s
 
 PROGRAM = Path(__file__).parent / "client_only_consumer.py"
 
@@ -90,7 +91,7 @@ async def test_a_handler_may_use_the_client_of_its_consumer(sync_client: SyncCli
                 finished.set()
 
         with sync_client.consume(queue, handle, batch=2):
-            assert finished.wait(30)
+            assert finished.wait(deadline_s(30))
         assert sync_client.pop(queue) == []
         return [message.data for message in sync_client.pop(out, batch=9)]
 
@@ -115,7 +116,7 @@ async def test_an_asynchronous_handler_cannot_use_the_synchronous_client(
         consumer = sync_client.consume(queue, handle)
         consumer.run()
 
-    await asyncio.wait_for(asyncio.to_thread(work), 30)
+    await asyncio.wait_for(asyncio.to_thread(work), deadline_s(30))
     assert "asynchronous client" in errors[0]
 
 
@@ -137,9 +138,9 @@ async def test_sigterm_finishes_the_running_handler_and_returns_the_rest(
     )
     assert process.stdout is not None
     try:
-        assert await asyncio.wait_for(process.stdout.readline(), 60) == b"handling 0\n"
+        assert await asyncio.wait_for(process.stdout.readline(), deadline_s(60)) == b"handling 0\n"
         process.send_signal(signal.SIGTERM)
-        output = await asyncio.wait_for(process.stdout.read(), 60)
+        output = await asyncio.wait_for(process.stdout.read(), deadline_s(60))
         assert await process.wait() == 0
     finally:
         if process.returncode is None:

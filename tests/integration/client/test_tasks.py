@@ -19,6 +19,7 @@ from penstock.client import (
     Unavailable,
     WrongState,
 )
+from tests.deadlines import deadline_s
 from tests.integration.client.broker_server import FAST_RETRIES, LossyProxy, run_broker
 from tests.integration.databases import new_database
 from tests.waiting import wait_until
@@ -168,7 +169,7 @@ async def test_the_synchronous_client_has_tasks_and_workers(broker_url: str, que
                 )
             return sorted([task.payload, *handled])
 
-    assert await asyncio.wait_for(asyncio.to_thread(work), 20) == [1, 2, 3]
+    assert await asyncio.wait_for(asyncio.to_thread(work), deadline_s(20)) == [1, 2, 3]
 
 
 async def test_a_stopping_broker_ends_waiting_dequeues(database_url: str, redis_url: str, queue: str) -> None:
@@ -178,7 +179,7 @@ async def test_a_stopping_broker_ends_waiting_dequeues(database_url: str, redis_
         [task] = await client.tasks.dequeue(queue)
         waiting = asyncio.create_task(client.tasks.dequeue(queue, wait_s=60))
         await client.tasks.ack(task)
-    assert await asyncio.wait_for(waiting, 5) == []
+    assert await asyncio.wait_for(waiting, deadline_s(5)) == []
     await client.close()
 
 

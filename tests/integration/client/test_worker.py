@@ -11,6 +11,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from penstock.client import Client, InvalidRequest, NewTask, Task
+from tests.deadlines import deadline_s
 from tests.integration.client.broker_server import FAST_RETRIES, run_broker
 from tests.integration.databases import new_database
 from tests.waiting import wait_until_async
@@ -115,10 +116,10 @@ async def test_a_lost_task_is_reported_and_its_handler_cancelled(
 
     await client.tasks.enqueue(queue, 1)
     async with client.tasks.worker(queue, handle, visibility_s=0.6, on_lost=lost.append):
-        await asyncio.wait_for(started.wait(), 10)
+        await asyncio.wait_for(started.wait(), deadline_s(10))
         async with Redis.from_url(shared_redis_url) as redis:
             await redis.flushdb()  # like a Redis that lost its data
-        await asyncio.wait_for(cancelled.wait(), 10)
+        await asyncio.wait_for(cancelled.wait(), deadline_s(10))
     assert [task.payload for task in lost] == [1]
 
 
@@ -134,11 +135,11 @@ async def test_stop_finishes_running_handlers_and_takes_no_more_tasks(client: Cl
     await client.tasks.enqueue_many(queue, [NewTask(n) for n in range(3)])
     worker = client.tasks.worker(queue, handle, concurrency=1)
     running = asyncio.create_task(worker.run())
-    await asyncio.wait_for(started.wait(), 10)
+    await asyncio.wait_for(started.wait(), deadline_s(10))
     worker.stop()
     assert worker.stopping
     may_finish.set()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, deadline_s(10))
     assert finished == [0]
     state = await client.tasks.queue(queue)
     assert (state.depth, state.running) == (2, 0)
@@ -155,7 +156,7 @@ async def test_a_handler_past_its_grace_is_cancelled_without_counting_the_attemp
 
     await client.tasks.enqueue(queue, 1)
     async with client.tasks.worker(queue, handle, grace_s=0):
-        await asyncio.wait_for(started.wait(), 10)
+        await asyncio.wait_for(started.wait(), deadline_s(10))
     [task] = await client.tasks.dequeue(queue)
     assert task.attempt == 1
 
@@ -171,7 +172,7 @@ async def test_plain_functions_run_in_threads(client: Client, queue: str) -> Non
     together = threading.Barrier(3)
 
     def handle(task: Task) -> None:
-        together.wait(10)
+        together.wait(deadline_s(10))
 
     await client.tasks.enqueue_many(queue, [NewTask(n) for n in range(3)])
     async with client.tasks.worker(queue, handle, concurrency=3):
@@ -197,7 +198,7 @@ async def test_a_worker_without_a_queue_serves_all_queues(client: Client, queue:
 
 async def test_an_invalid_request_ends_the_worker(client: Client) -> None:
     with pytest.raises(InvalidRequest, match="name"):
-        await asyncio.wait_for(client.tasks.worker("a\tb", print).run(), 10)
+        await asyncio.wait_for(client.tasks.worker("a\tb", print).run(), deadline_s(10))
 
 
 async def test_closing_the_client_stops_its_workers(broker_url: str, queue: str) -> None:
@@ -209,9 +210,9 @@ async def test_closing_the_client_stops_its_workers(broker_url: str, queue: str)
         started.set()
 
     running = asyncio.create_task(client.tasks.worker(queue, handle).run())
-    await asyncio.wait_for(started.wait(), 10)
+    await asyncio.wait_for(started.wait(), deadline_s(10))
     await client.close()
-    await asyncio.wait_for(running, 1)
+    await asyncio.wait_for(running, deadline_s(1))
 
 
 async def test_a_task_group_runs_workers_until_they_are_stopped(client: Client, queue: str) -> None:

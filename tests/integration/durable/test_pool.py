@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from penstock.durable.pool import MAX_HOT_CONNECTIONS, Database, _is_open
 from penstock.errors import DatabaseUnavailable, SchemaOutdated
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until_async
 
 PID = "SELECT pg_backend_pid() AS pid"
@@ -54,7 +55,7 @@ async def test_sequential_calls_use_one_connection(small_pool: Database) -> None
 
 
 async def test_calls_wait_for_a_free_connection(small_pool: Database) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(deadline_s(20)):
         pids = await asyncio.gather(*(pid(small_pool) for _ in range(50)))
     assert len(set(pids)) == 2
     assert (small_pool.waiting, small_pool.connections) == (0, (2, 0))
@@ -96,7 +97,7 @@ async def test_a_cancelled_call_returns_its_connection_to_the_pool(small_pool: D
     with pytest.raises(asyncio.CancelledError):
         await call
     assert small_pool._hot_connections == []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(deadline_s(10)):
         assert await pid(small_pool) == first, "its query was cancelled"
 
 

@@ -13,6 +13,7 @@ from penstock.durable.log import Ack, Segment
 from penstock.durable.pool import Database
 from penstock.errors import GroupDeleted
 from penstock.ids import new_id
+from tests.deadlines import deadline_s
 from tests.integration.durable.queue_under_test import START, QueueUnderTest
 
 
@@ -121,6 +122,6 @@ async def test_concurrent_consumers_get_each_message_once_and_in_order(queue: Qu
             outcomes = [ack.outcome for ack in await log.ack(queue.database, acks, queue.now)]
             assert outcomes == ["completed"] * len(rows)
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(deadline_s(60)):
         await asyncio.gather(*(consume() for _ in range(6)))
     assert received == {name: [str(n).encode() for n in range(60)] for name in "abc"}

@@ -32,6 +32,7 @@ from penstock.streams.positions import Position, read_lag, write_positions
 from penstock.streams.progress import Progress, read_progress, write_progress
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema_migrations import MIGRATIONS_TABLE
+from tests.deadlines import deadline_s
 from tests.integration.pipeline.events import fill, totals
 from tests.waiting import wait_until
 
@@ -94,7 +95,7 @@ def test_a_drain_waits_for_a_running_pipeline(settings: Settings, redis: Redis) 
         wait_until(lambda: reports, 20, "the drain reports that it waits")
         fill(redis, 4, start=10)  # a drain does not wait for entries added later
         write_positions(redis, {key: Position(fifth_id(redis, key), 5) for key in QUEUE.stream_keys})
-        waiting.join(20)
+        waiting.join(deadline_s(20))
     assert reports[0] == (10, 10, "running")
     [result] = results
     assert (result.complete, result.entries, result.left, result.by) == (True, 10, 0, "running")

@@ -37,6 +37,7 @@ from penstock.warehouse.schema_migrations import migrate
 from penstock.warehouse.series.metric_series import metric_series
 from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.tiers import HOUR
+from tests.deadlines import deadline_s
 from tests.integration.pipeline.events import add, event, fill, totals
 from tests.waiting import wait_until
 
@@ -80,7 +81,7 @@ def pipeline(spark: SparkSession, tmp_path: Path) -> StartPipeline:
             yield
         finally:
             stopping.set()
-            thread.join(TIMEOUT_S)
+            thread.join(deadline_s(TIMEOUT_S))
         assert not errors, errors
         assert not thread.is_alive()
 
@@ -193,7 +194,7 @@ def test_a_pipeline_is_starting_until_its_queries_read(
     may_start = threading.Event()
 
     def register_later(session: SparkSession) -> None:
-        may_start.wait(TIMEOUT_S)
+        may_start.wait(deadline_s(TIMEOUT_S))
         register_source(session)
 
     monkeypatch.setattr(job, "register_source", register_later)
@@ -316,7 +317,7 @@ def test_a_query_whose_planner_was_killed_is_restarted(
         wait_for_events(warehouse, 20)
         for planner in wait_until(lambda: planners() - old_planners, TIMEOUT_S, "the query has a planner"):
             planner.kill()
-            planner.wait(TIMEOUT_S)
+            planner.wait(deadline_s(TIMEOUT_S))
         total += fill(redis, 20, start=20)
         wait_for_events(warehouse, 40)
     assert [tier[:2] for tier in totals(warehouse)] == [(40, total)] * 3

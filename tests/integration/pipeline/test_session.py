@@ -13,6 +13,7 @@ from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import any_free_port
 from penstock.warehouse.clickhouse_client import Warehouse
 from tests.chaos.pipeline.killable import PYTHON_PATH, KillableJob
+from tests.deadlines import deadline_s
 from tests.integration.pipeline.events import fill, totals
 from tests.waiting import wait_until
 
@@ -60,7 +61,9 @@ def test_the_web_ui_of_spark_listens_on_the_port_of_the_setting(
 
     def read_streaming_page() -> str:
         url = f"http://127.0.0.1:{port}/StreamingQuery/"
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=10) as response:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            url, timeout=deadline_s(10)
+        ) as response:
             return str(response.read().decode())
 
     with job.running(QUEUE):

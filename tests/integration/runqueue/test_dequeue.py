@@ -14,6 +14,7 @@ from penstock.model import Scope
 from penstock.runqueue.keys import KEY_PREFIXES, environment_name, shard_of_environment, shard_prefix
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import NewTask, TaskChange, TaskState
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until_async
 
 
@@ -144,7 +145,7 @@ async def test_a_waiting_dequeue_is_woken_by_a_new_task(
     any_dequeue = asyncio.create_task(live.dequeue(scope, wait_ms=20_000))
     await wait_until_async(lambda: _value(live.waiting_dequeues == 2), 5, "both dequeues wait")
     await fill(other, scope, "mail", 2)
-    taken = await asyncio.wait_for(asyncio.gather(queue_dequeue, any_dequeue), 10)
+    taken = await asyncio.wait_for(asyncio.gather(queue_dequeue, any_dequeue), deadline_s(10))
     assert sorted(task.payload for tasks in taken for task in tasks) == [b"mail 0", b"mail 1"]
     await other.stop()
 
@@ -153,7 +154,7 @@ async def test_one_batch_serves_all_waiting_dequeues(live: RunQueues, scope: Sco
     waiting = [asyncio.create_task(live.dequeue(scope, "mail", wait_ms=20_000)) for _ in range(50)]
     await wait_until_async(lambda: _value(live.waiting_dequeues == 50), 5, "all dequeues wait")
     await fill(live, scope, "mail", 50)
-    taken = await asyncio.wait_for(asyncio.gather(*waiting), 10)
+    taken = await asyncio.wait_for(asyncio.gather(*waiting), deadline_s(10))
     assert len({task.id for tasks in taken for task in tasks}) == 50
 
 
@@ -177,7 +178,7 @@ async def test_a_waiting_dequeue_is_woken_when_a_slot_is_free(
         await live.set_environment_limit(scope, 2)
     else:
         await live.ack(scope, first[0].lease)
-    [task] = await asyncio.wait_for(waiting, 10)
+    [task] = await asyncio.wait_for(waiting, deadline_s(10))
     assert task.payload == (b"mail 0" if change == "resume" else b"mail 1")
 
 
@@ -189,7 +190,9 @@ async def test_large_payloads_are_split_over_several_waiting_dequeues(live: RunQ
         await live.enqueue(scope, "mail", [NewTask(megabyte)] * 7)
     taken: list[str] = []
     while len(taken) < 49:
-        done, pending = await asyncio.wait(waiting, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        done, pending = await asyncio.wait(
+            waiting, timeout=deadline_s(20), return_when=asyncio.FIRST_COMPLETED
+        )
         assert done, f"no waiter was woken after {len(taken)} tasks"
         for dequeue in done:
             tasks = dequeue.result()
@@ -216,18 +219,18 @@ async def test_stop_ends_waiting_dequeues(redis_url: str, scope: Scope) -> None:
     await wait_until_async(lambda: _value(queues.waiting_dequeues == 1), 5, "the dequeue waits")
     await queues.stop()
     await queues.stop()
-    assert await asyncio.wait_for(waiting, 5) == []
+    assert await asyncio.wait_for(waiting, deadline_s(5)) == []
 
 
 async def test_shutdown_wakes_waiting_dequeues_and_new_ones_may_wait(live: RunQueues, scope: Scope) -> None:
     waiting = asyncio.create_task(live.dequeue(scope, "mail", wait_ms=60_000))
     await wait_until_async(lambda: _value(live.waiting_dequeues == 1), 5, "the dequeue waits")
     live.wake_all_for_shutdown()
-    assert await asyncio.wait_for(waiting, 5) == []
+    assert await asyncio.wait_for(waiting, deadline_s(5)) == []
     again = asyncio.create_task(live.dequeue(scope, "mail", wait_ms=60_000))
     await wait_until_async(lambda: _value(live.waiting_dequeues == 1), 5, "the dequeue waits")
     await fill(live, scope, "mail", 1)
-    assert len(await asyncio.wait_for(again, 5)) == 1
+    assert len(await asyncio.wait_for(again, deadline_s(5))) == 1
 
 
 async def test_tasks_of_a_cancelled_dequeue_are_released_without_an_attempt(

@@ -17,6 +17,7 @@ from penstock.runqueue.keys import (
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.sweeper import SweepIntervals
 from penstock.runqueue.task_model import Nack, NewTask, TaskState
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until_async
 
 
@@ -86,7 +87,7 @@ async def test_a_delayed_task_may_expire_before_it_is_eligible(queues: RunQueues
 async def test_a_timer_without_a_task_is_removed(queues: RunQueues, scope: Scope, redis: Redis) -> None:
     timers = shard_prefix(shard_of_environment(scope, 2)) + "timers"
     await redis.zadd(timers, {"gone-0": 1})
-    await asyncio.wait_for(queues.sweep(), 10)
+    await asyncio.wait_for(queues.sweep(), deadline_s(10))
     assert await redis.zscore(timers, "gone-0") is None
 
 

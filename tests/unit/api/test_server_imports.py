@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.deadlines import deadline_s
+
 HEAVY = {
     *(
         "chdb",
@@ -32,7 +34,9 @@ APPLICATION = {"asyncpg", "fastapi", "penstock.api.app", "penstock.broker.broker
 def imported_by(statement: str) -> set[str]:
     """The modules that a new Python process has loaded after this statement."""
     program = f"{statement}; import json, sys; print(json.dumps(sorted(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=120)
+    result = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, timeout=deadline_s(120)
+    )
     return set(json.loads(result.stdout))
 
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from penstock.broker.wakeups import ParkedPops, PopWatch
+from tests.deadlines import deadline_s
 
 
 class WaitingPops:
@@ -94,14 +95,14 @@ async def test_a_pop_of_one_partition_wakes_for_that_partition_and_uses_up_no_ot
         "the partition is unknown, so one pop of each partition wakes"
     )
     parked_pops.wake_in(1, "g", 0.0, 7)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(deadline_s(5)):
         await pops.tasks["x again"]
 
 
 async def test_a_wake_up_between_reading_and_parking_is_not_lost(parked_pops: ParkedPops) -> None:
     with parked_pops.watch([1], "g") as watch:
         parked_pops.wake(1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(deadline_s(5)):
             assert await parked_pops.park(watch, 60)
         assert not await parked_pops.park(watch, 0.001), "it counts once"
 
@@ -186,7 +187,7 @@ async def test_any_of_its_queues_wakes_a_pop_of_several_queues(parked_pops: Park
     task = asyncio.create_task(wait())
     await run_event_loop()
     parked_pops.wake(2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(deadline_s(5)):
         assert await task
     assert parked_pops.watch_lists == {}
 
@@ -198,7 +199,7 @@ async def test_a_timer_wakes_one_pop_at_the_earliest_time(parked_pops: ParkedPop
     parked_pops.wake_in(1, "g", 60)
     parked_pops.wake_in(1, "g", 0.01)
     parked_pops.wake_in(1, "g", 30)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(deadline_s(5)):
         await pops.tasks["a"]
     assert loop.time() - started >= 0.01
     assert pops.woken == ["a"]
@@ -209,7 +210,7 @@ async def test_a_timer_wakes_one_pop_at_the_earliest_time(parked_pops: ParkedPop
 async def test_a_timer_in_the_past_wakes_at_once(parked_pops: ParkedPops, pops: WaitingPops) -> None:
     await pops.start("a")
     parked_pops.wake_in(1, "g", -5)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(deadline_s(5)):
         await pops.tasks["a"]
     assert pops.woken == ["a"]
 
@@ -228,5 +229,5 @@ async def test_a_shutdown_wakes_all_pops_and_lets_none_park_again(parked_pops: P
     tasks = [asyncio.create_task(wait()) for _ in range(3)]
     await run_event_loop()
     parked_pops.wake_all_for_shutdown()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(deadline_s(5)):
         assert await asyncio.gather(*tasks, wait()) == [False] * 4

@@ -22,6 +22,7 @@ from penstock.client import (
     SyncClient,
     Unavailable,
 )
+from tests.deadlines import deadline_s
 from tests.unit.client.scripted_broker import ScriptedBroker, ScriptedResponse
 from tests.waiting import wait_until_async
 
@@ -257,7 +258,7 @@ async def test_the_maximum_delay_bounds_the_wait_between_attempts() -> None:
     }
     settings = ClientSettings(max_retry_delay_s=0.05)
     async with ScriptedBroker(script) as broker, Client(broker.url, settings) as client:
-        assert (await asyncio.wait_for(client.push("q", 0), 30)).status == "queued"
+        assert (await asyncio.wait_for(client.push("q", 0), deadline_s(30))).status == "queued"
 
 
 async def test_a_buffer_counts_deferred_messages_as_sent() -> None:

@@ -15,6 +15,7 @@ from penstock.api.app import create_app
 from penstock.api.server import SERVER_OPTIONS
 from penstock.broker.broker import Broker
 from penstock.config import Settings
+from tests.deadlines import deadline_s
 from tests.integration.api.calls import app_services
 from tests.waiting import wait_until_async
 
@@ -69,7 +70,7 @@ class RawConnection:
         self.writer.write(b"".join(chunks))
 
     async def read_response(self) -> tuple[int, dict[str, str], Any]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(deadline_s(10)):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
             lines = head.split("\r\n")
             fields = (line.partition(": ") for line in lines[1:] if line)
@@ -80,7 +81,7 @@ class RawConnection:
         return status, headers, json.loads(body) if body.startswith((b"{", b"[")) else body
 
     async def is_closed(self) -> bool:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(deadline_s(10)):
             return await self.reader.read(1) == b""
 
 

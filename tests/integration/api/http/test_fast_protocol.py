@@ -20,6 +20,7 @@ from penstock.broker.overload.load import Decision
 from penstock.config import Settings
 from penstock.durable import log
 from penstock.model import DEFAULT_SCOPE
+from tests.deadlines import deadline_s
 from tests.integration.api.calls import app_services
 from tests.integration.api.http.raw_connections import (
     HOST,
@@ -305,7 +306,7 @@ async def test_shutdown_answers_a_waiting_pop(settings: Settings) -> None:
         status, headers, _ = await connection.read_response()
         assert (status, headers["connection"]) == (204, "close")
         assert await connection.is_closed()
-        await asyncio.wait_for(server.running, 10)
+        await asyncio.wait_for(server.running, deadline_s(10))
 
 
 async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(settings: Settings) -> None:

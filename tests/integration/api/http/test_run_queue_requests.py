@@ -18,6 +18,7 @@ from penstock.api.http.fast_routes import post_handler
 from penstock.api.routes.run_queues import DequeueHandler
 from penstock.config import Settings
 from penstock.runqueue.queue import RunQueues
+from tests.deadlines import deadline_s
 from tests.integration.api.calls import app_services
 from tests.integration.api.http.raw_connections import RawConnection, RunningServer, post, run_server
 from tests.waiting import wait_until_async
@@ -160,7 +161,7 @@ async def test_shutdown_answers_a_waiting_dequeue(settings: Settings, queue: str
         server.uvicorn.should_exit = True
         status, headers, answer = await connection.read_response()
         assert (status, headers["connection"], answer) == (200, "close", {"tasks": []})
-        await asyncio.wait_for(server.running, 10)
+        await asyncio.wait_for(server.running, deadline_s(10))
 
 
 async def test_the_heads_of_enqueues_and_dequeues_are_cached(

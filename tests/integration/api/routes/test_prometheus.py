@@ -20,6 +20,7 @@ from penstock.definitions import QUEUE
 from penstock.streams.positions import CONSUMER_GROUP, decode_text
 from penstock.streams.progress import PROGRESS_KEY
 from penstock.telemetry import EXPORTED_METRICS
+from tests.deadlines import deadline_s
 from tests.integration.api.calls import app_services, scrape_metrics
 
 
@@ -142,7 +143,7 @@ async def test_without_redis_other_metrics_are_still_exported(
     original_redis = services.redis
     try:
         for port in ports:
-            async with Redis.from_url(f"redis://127.0.0.1:{port}/0", socket_timeout=30) as away:
+            async with Redis.from_url(f"redis://127.0.0.1:{port}/0", socket_timeout=deadline_s(30)) as away:
                 object.__setattr__(services, "redis", away)
                 metrics = await scrape_metrics(client)
             assert metrics["penstock_pipeline_lag_entries"] == {}

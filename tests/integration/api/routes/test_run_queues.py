@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from penstock.api.app import create_app
 from penstock.config import Settings
+from tests.deadlines import deadline_s
 from tests.integration.api.calls import app_services, assert_problem, configure, get, pop, push
 from tests.waiting import wait_until_async
 
@@ -183,7 +184,7 @@ async def test_a_waiting_dequeue_is_woken_by_an_enqueue(
 
     await wait_until_async(parked, 10, "the dequeue waits")
     await enqueue(client, queue, "late")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(deadline_s(5)):
         assert [task["payload"] for task in await waiting] == ["late"]
 
 

@@ -14,6 +14,7 @@ from penstock.broker.dead_letters.job_runner import DeadLetterJobRunner, JobPaci
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
+from tests.deadlines import deadline_s
 from tests.integration.broker.brokers import Brokers, ack, payloads, pop, push, wait_for_parked_pops
 from tests.waiting import wait_until_async
 
@@ -89,7 +90,7 @@ async def test_a_requeue_wakes_a_waiting_consumer(broker: Broker) -> None:
     waiting = asyncio.create_task(pop(broker, wait_s=30, batch=1))
     await wait_for_parked_pops(broker, 1)
     await broker.dead_letters.create_job(DEFAULT_SCOPE, job_request("requeue", "q"))
-    popped = await asyncio.wait_for(waiting, 10)
+    popped = await asyncio.wait_for(waiting, deadline_s(10))
     assert payloads(popped) == ["0"]
     await runner.stop()
     await runner.stop()

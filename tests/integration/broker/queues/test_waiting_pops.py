@@ -10,6 +10,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.messages import PopResult
 from penstock.durable.pool import Database
 from penstock.errors import DatabaseUnavailable
+from tests.deadlines import deadline_s
 from tests.integration.broker.brokers import (
     Brokers,
     DelayedPops,
@@ -24,7 +25,7 @@ from tests.waiting import wait_until_async
 
 
 async def wait_for(task: asyncio.Task[PopResult], timeout_s: float = 10) -> None:
-    async with asyncio.timeout(timeout_s):
+    async with asyncio.timeout(deadline_s(timeout_s)):
         await asyncio.shield(task)
 
 
@@ -33,7 +34,7 @@ async def test_messages_in_many_partitions_wake_many_pops(broker: Broker) -> Non
     pops = [start_waiting_pop(broker) for _ in range(10)]
     await wait_for_parked_pops(broker, 10)
     await asyncio.gather(*(push(broker, f"{n}", partition=f"p{n}") for n in range(10)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(deadline_s(20)):
         results = await asyncio.gather(*pops)
     assert sorted(payload for popped in results for payload in payloads(popped)) == [
         str(n) for n in range(10)

@@ -17,6 +17,7 @@ from penstock.durable.pool import Database
 from penstock.durable.storage import chunks, retention
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
+from tests.deadlines import deadline_s
 from tests.integration.durable.queue_under_test import QueueUnderTest
 from tests.integration.durable.storage.chunk_steps import (
     HOUR,
@@ -228,7 +229,7 @@ async def test_a_long_reader_keeps_its_chunk_and_delays_no_push(queue: QueueUnde
                 "UPDATE chunk_stages SET stage = 'doomed', blocking_transactions = '{}' WHERE chunk = 1"
             )
             slowest = await slowest_push(queue, try_to_drop(session))
-            assert slowest < 2, "a push never waits for longer than the drop does"
+            assert slowest < deadline_s(2), "a push never waits for longer than the drop does"
             assert 1 in await stages(session)
         await reclaim(session, 1)
 
@@ -236,7 +237,7 @@ async def test_a_long_reader_keeps_its_chunk_and_delays_no_push(queue: QueueUnde
 async def try_to_drop(session: MaintenanceLock) -> None:
     """Try to drop chunk 1 until its reader is older than a second: then drop_chunk_v1 no longer tries."""
     timeouts = 0
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + deadline_s(10)
     while time.monotonic() < deadline:
         try:
             row = await session.fetchrow("SELECT drop_chunk_v1(1) AS dropped")
@@ -274,7 +275,7 @@ async def test_dropping_a_chunk_delays_pushes_briefly(queue: QueueUnderTest) -> 
         await drop_all_messages(queue)
         usual = await slowest_push(queue, idle_queries())
         slowest = await slowest_push(queue, reclaim(session, 1))
-    assert slowest < usual + 1.0
+    assert slowest < usual + deadline_s(1)
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -336,7 +337,7 @@ async def test_no_message_is_lost_repeated_or_reordered_while_chunks_are_rotated
         maintenance = asyncio.create_task(maintain(session))
         try:
             work = asyncio.gather(*map(produce, names), consume("busy"), consume("kept"))
-            await asyncio.wait_for(work, 120)
+            await asyncio.wait_for(work, deadline_s(120))
         finally:
             working = False
             await maintenance

@@ -20,6 +20,7 @@ from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.supervision.component import running
 from penstock.errors import ComponentFailed
+from tests.deadlines import deadline_s
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_settings_of_one_request_do_not_reach_the_next(client: Client) -> None:
 
 
 def test_eight_connections_work_concurrently(database: str, numbers: str) -> None:
-    barrier = threading.Barrier(8, timeout=20)
+    barrier = threading.Barrier(8, timeout=deadline_s(20))
 
     def work(worker: int) -> int:
         with clickhouse_connect.get_client(dsn=database, autogenerate_session_id=False) as client:

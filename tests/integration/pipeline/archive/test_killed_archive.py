@@ -16,6 +16,7 @@ from redis import Redis
 from penstock.config import Settings, as_environment
 from penstock.streams.batch_lock import batch_lock_key
 from penstock.warehouse.clickhouse_client import Warehouse
+from tests.deadlines import deadline_s
 from tests.integration.pipeline.archive.archive_content import archived_rows, emit, rebuild_all, table_content
 
 TIMEOUT_S = 240
@@ -26,7 +27,9 @@ def run_until_killed(script: str, settings: Settings, java_home: str) -> subproc
     own_variables = {"JAVA_HOME": java_home, "PYTHONUNBUFFERED": "1"}
     environment = os.environ | as_environment(settings) | own_variables
     command = [sys.executable, str(Path(__file__).with_name(script))]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=deadline_s(TIMEOUT_S)
+    )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     return ended
 

@@ -29,6 +29,7 @@ from penstock.streams.batch_lock import BatchMark, batch_lock_key, batch_mark_ke
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import tier_tables
 from penstock.warehouse.table_copies import swap_statement, tables_retaining
+from tests.deadlines import deadline_s
 from tests.integration.pipeline.archive.archive_content import (
     archived_rows,
     buckets_without_percentiles,
@@ -112,7 +113,7 @@ def running(spark: SparkSession, settings: Settings) -> Iterator[None]:
         yield
     finally:
         stopping.set()
-        thread.join(TIMEOUT_S)
+        thread.join(deadline_s(TIMEOUT_S))
 
 
 def test_events_that_arrive_during_a_rebuild_are_counted_once(

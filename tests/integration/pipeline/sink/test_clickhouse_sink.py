@@ -26,6 +26,7 @@ from penstock.streams.positions import read_lag, read_position
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.rejected_events import count_kept
 from penstock.warehouse.schema import landing_table
+from tests.deadlines import deadline_s
 from tests.integration.pipeline.events import add, event, fill, totals
 from tests.waiting import wait_until
 
@@ -214,7 +215,7 @@ def test_a_batch_waits_while_redis_is_read_only(
         writing.start()
         wait_until(lambda: sink.state.waiting_for == "waiting for Redis", 10, "the batch waits")
         replica.replicaof("NO", "ONE")
-        writing.join(20)
+        writing.join(deadline_s(20))
         assert not writing.is_alive()
         assert sink.state.batch_id == 0
         assert read_position(replica, QUEUE.stream_keys[0]) is not None

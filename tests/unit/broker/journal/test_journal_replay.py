@@ -18,6 +18,7 @@ from penstock.broker.journal.journal_file import LockedJournalFile
 from penstock.broker.journal.push_journal import Journal, JournalId
 from penstock.broker.journal.record_format import HEADER_BYTES, RECORD_BYTES
 from penstock.errors import DatabaseUnavailable
+from tests.deadlines import deadline_s
 from tests.unit.broker.journal.record_store import RecordStore
 
 MAX_BYTES = 1 << 20
@@ -113,8 +114,8 @@ async def test_constant_appends_do_not_keep_a_replay_from_emptying_the_journal(j
     await journal.append(RECORDS)
     producers = [asyncio.create_task(producer(name)) for name in range(4)]
     try:
-        await asyncio.wait_for(store.replay(journal, batch_bytes=50, final_bytes=1000), 60)
-        await asyncio.wait_for(asyncio.gather(*producers), 60)
+        await asyncio.wait_for(store.replay(journal, batch_bytes=50, final_bytes=1000), deadline_s(60))
+        await asyncio.wait_for(asyncio.gather(*producers), deadline_s(60))
     finally:
         stop.set()
     assert sorted(finished) == [0, 1, 2, 3]
@@ -162,7 +163,7 @@ async def test_a_cancelled_replay_releases_its_lock(journal: Journal) -> None:
     replaying.cancel()
     await asyncio.wait([replaying])
     assert replaying.cancelled()
-    assert await asyncio.wait_for(appending, 30)
+    assert await asyncio.wait_for(appending, deadline_s(30))
     assert await store.replay(journal) == 21
 
 
@@ -190,7 +191,7 @@ async def test_a_replay_cancelled_while_it_waits_for_the_lock_does_not_keep_it(
     await asyncio.wait([replaying])
     assert replaying.cancelled()
     locks[0].release()
-    assert await asyncio.wait_for(store.replay(journal), 30) == 20
+    assert await asyncio.wait_for(store.replay(journal), deadline_s(30)) == 20
 
 
 async def test_appends_do_not_wait_forever_for_a_replay_that_hangs(journal: Journal) -> None:
@@ -202,7 +203,7 @@ async def test_appends_do_not_wait_forever_for_a_replay_that_hangs(journal: Jour
 
     with pytest.raises(DatabaseUnavailable, match="stay in the journal"):
         await journal.replay(hang, store.read_position, lock_timeout_s=0.1)
-    assert await asyncio.wait_for(journal.append([b"more"]), 30)
+    assert await asyncio.wait_for(journal.append([b"more"]), deadline_s(30))
     assert await store.replay(journal) == 21
 
 
