@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-from penstock.config import PREFIX, Settings
+from penstock.config import PREFIX, Settings, group_settings
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.telemetry import EXPORTED_METRICS, ExportedMetric, WorkerAggregation
 
@@ -20,27 +20,30 @@ REFERENCE_DIRECTORY = Path(__file__).parents[1] / "docs" / "reference"
 
 
 def settings_page() -> str:
-    rows = []
-    for name, field in Settings.model_fields.items():
-        default = field.default
-        default_text = (
-            "empty" if default == "" else f"`{str(default).lower() if default in (True, False) else default}`"
-        )
-        rows.append(f"| `{PREFIX}{name.upper()}` | `{name}` | {default_text} | {field.description} |")
-    return "\n".join(
-        [
-            "# Settings",
-            "",
-            "Each setting is an environment variable or a key in the TOML file of `PENSTOCK_CONFIG`.",
-            "A variable overrides the file. Penstock refuses an unknown key and suggests a similar one.",
-            "`penstock config` prints the settings in force and the source of each value; it masks secrets.",
-            "",
-            "| Variable | TOML key | Default | Meaning |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+    lines = [
+        "# Settings",
+        "",
+        "Each setting is an environment variable or a key in the TOML file of `PENSTOCK_CONFIG`.",
+        "A variable overrides the file. Penstock refuses an unknown key and suggests a similar one.",
+        "`penstock config` prints the settings in force and the source of each value; it masks secrets.",
+        "`penstock config journal` prints the settings with that text in the name, group or meaning.",
+        "If a platform runs on the home, they are the settings of that platform.",
+        "",
+    ]
+    for group, names in group_settings().items():
+        lines += [f"## {group}", "", "| Variable | TOML key | Default | Meaning |", "|---|---|---|---|"]
+        lines += [*map(_setting_row, names), ""]
+    return "\n".join(lines)
+
+
+def _setting_row(name: str) -> str:
+    field = Settings.model_fields[name]
+    default = field.default
+    if default == "":
+        default_text = "empty"
+    else:
+        default_text = f"`{str(default).lower() if default in (True, False) else default}`"
+    return f"| `{PREFIX}{name.upper()}` | `{name}` | {default_text} | {field.description} |"
 
 
 def metrics_page() -> str:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from penstock.errors import ConfigError
+from penstock.validation_text import describe_refusal
 
 PREFIX = "PENSTOCK_"
 FILE_VARIABLE = "PENSTOCK_CONFIG"
@@ -42,6 +43,7 @@ class Settings(BaseModel):
         le=3600,
         description="seconds that `penstock serve` still serves after SIGTERM, with 503 from /health/ready",
     )
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="log level")
     postgres_url: str = Field("", description="URL of your PostgreSQL; empty: the embedded one")
     redis_url: str = Field("", description="URL of your Redis or Valkey; empty: the embedded one")
     clickhouse_url: str = Field("", description="HTTP URL of your ClickHouse; empty: the embedded one")
@@ -60,9 +62,6 @@ class Settings(BaseModel):
     )
     worker_metrics_days: float = Field(
         30, gt=0, le=3650, description="retention of these minute rows, in days"
-    )
-    reconcile_s: float = Field(
-        600, ge=1, description="interval at which totals and positions are compared with the log, in seconds"
     )
     trigger_ms: int = Field(
         1_000, ge=100, description="interval at which the pipeline starts a batch, in milliseconds"
@@ -92,11 +91,17 @@ class Settings(BaseModel):
     maintenance_s: float = Field(
         30, ge=0.1, le=3600, description="interval of retention, expiry and chunk reclamation, in seconds"
     )
+    reconcile_s: float = Field(
+        600, ge=1, description="interval at which totals and positions are compared with the log, in seconds"
+    )
     trace_days: float = Field(7, gt=0, description="retention of message traces, in days")
     horizon_s: float = Field(
         600,
         ge=1,
         description="age at which a transaction that holds the vacuum horizon is reported, in seconds",
+    )
+    encryption_keys: str = Field(
+        "", description="keys of encrypted queues: id:base64[,id:base64], 32 bytes each, newest first"
     )
     max_body_bytes: int = Field(
         32 * 1024 * 1024, ge=1024, description="maximum size of a request body, in bytes"
@@ -105,9 +110,6 @@ class Settings(BaseModel):
         16 * 1024 * 1024,
         ge=1024,
         description="maximum payload of a pop or a page, in bytes; a larger first message comes alone",
-    )
-    encryption_keys: str = Field(
-        "", description="keys of encrypted queues: id:base64[,id:base64], 32 bytes each, newest first"
     )
     load_management: bool = Field(
         True, description="defer or refuse requests under overload; off: execute every request"
@@ -159,10 +161,39 @@ class Settings(BaseModel):
         "",
         description="X-Broker-Consumer-Token per group: group=secret[,group=secret]; * matches every group",
     )
-    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="log level")
 
+
+GROUP_STARTS = {
+    "host": "Broker",
+    "postgres_url": "Servers",
+    "metrics_enabled": "Metrics and pipeline",
+    "run_queue_shards": "Run queues",
+    "lease_ms": "Durable queues",
+    "max_body_bytes": "Limits of requests",
+    "load_management": "Overload",
+    "journal_dir": "Journal",
+    "dlq_tokens": "Dead letters",
+}
+"""The groups of the settings, each by its first setting: `Settings` declares the others after it."""
+
+_VALUE_RULES = {
+    "log_level": "must be debug, info, warning or error",
+    "clickhouse_cluster": "must have only letters, digits and the characters _ . -",
+    "failed_operation": "must be skip or hold",
+}
+"""The rules of settings that are neither numbers nor free text, in words."""
 
 SECRET_URLS = ("postgres_url", "redis_url", "clickhouse_url")
+
+
+def group_settings() -> dict[str, list[str]]:
+    """Return the names of all settings by group, in the order of their declaration."""
+    groups: dict[str, list[str]] = {}
+    for name in Settings.model_fields:
+        if name in GROUP_STARTS:
+            names = groups.setdefault(GROUP_STARTS[name], [])
+        names.append(name)
+    return groups
 
 
 def load_settings(environ: Mapping[str, str] | None = None, file: Path | None = None) -> Settings:
@@ -179,10 +210,8 @@ def load_settings(environ: Mapping[str, str] | None = None, file: Path | None = 
     try:
         settings = Settings(**values)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors()
-        )
-        raise ConfigError(f"invalid settings: {problems}") from None
+        problems = (_describe_problem(problem, env, path) for problem in error.errors())
+        raise ConfigError(" ".join(problems)) from None
     return settings.model_copy(update={"home": settings.home.expanduser().absolute()})
 
 
@@ -193,11 +222,39 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"Settings file {path} does not exist. Create it, or unset {FILE_VARIABLE}."
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise ConfigError(f"Settings file {path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"Settings file {path} is not valid TOML: {error}") from None
     for name in values:
         _refuse_unknown(name, f"{name} in {path}")
     return values
+
+
+def _describe_problem(problem: Mapping[str, Any], env: Mapping[str, str], path: Path | None) -> str:
+    """Say which setting is wrong, where it is set, and which values it takes."""
+    name = str(problem["loc"][0])
+    variable = f"{PREFIX}{name.upper()}"
+    source = variable if variable in env else f"{name} in {path}"
+    return describe_refusal(source, problem, _VALUE_RULES.get(name) or _describe_range(name))
+
+
+def _describe_range(name: str) -> str | None:
+    """Say which numbers a setting takes; None if it is not a number."""
+    field = Settings.model_fields[name]
+    if field.annotation not in (int, float):
+        return None
+    limits = {
+        word: f"{limit:g}" if isinstance(limit, float) else str(limit)
+        for constraint in field.metadata
+        for word in ("ge", "gt", "le")
+        if (limit := getattr(constraint, word, None)) is not None
+    }
+    kind = "a whole number" if field.annotation is int else "a number"
+    if {"ge", "le"} <= limits.keys():
+        return f"must be {kind} from {limits['ge']} to {limits['le']}"
+    minimum = f" of {limits['ge']} or more" if "ge" in limits else f" above {limits['gt']}"
+    return f"must be {kind}{minimum}" + (f" and up to {limits['le']}" if "le" in limits else "")
 
 
 def _refuse_unknown(name: str, source: str) -> None:

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from starlette.routing import Match, Mount
 from starlette.types import Scope
 
-from penstock.api.http.request_parsing import shorten
 from penstock.errors import InvalidRequest, PenstockError
+from penstock.validation_text import describe_refusal
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ async def handle_validation_error(request: Request, error: Exception) -> Respons
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = ".".join(str(name) for name in first["loc"][1:])
-    detail = f"{field}: {first['msg']}, not {shorten(str(first.get('input')))!r}"
+    detail = describe_refusal(field, first)
     return problem_response(
         InvalidRequest.status, InvalidRequest.title, detail, InvalidRequest.code, fields={"field": field}
     )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TypedDict, TypeVar, cast
 
 import httpx
 
+from penstock.cli.broker_address import BrokerAddress, find_broker
 from penstock.config import Settings
-from penstock.errors import ComponentFailed, PenstockError
+from penstock.errors import ComponentFailed, InvalidRequest, PenstockError
 
 REQUEST_TIMEOUT_S = 30
+_ERROR_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 
 ResponseT = TypeVar("ResponseT")
 JsonObject = dict[str, object]
@@ -130,22 +133,22 @@ class BrokerClient:
     check the response, and fields that it does not name remain in place.
     """
 
-    def __init__(self, url: str, token: str | None = None) -> None:
-        self.url = url.rstrip("/")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+    def __init__(self, address: BrokerAddress, token: str | None = None) -> None:
+        self._address = address
+        headers = {"Authorization": f"Bearer {_check_token(token)}"} if token else {}
         # The broker is on this machine or close to it, so the proxy settings of the environment do not apply.
         self._http = httpx.Client(
-            base_url=self.url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False
+            base_url=address.url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False
         )
 
     @classmethod
     def from_settings(cls, settings: Settings, url: str | None, token: str | None) -> BrokerClient:
-        """Use the URL and token of the command line, or else the address and first token of the settings."""
-        from penstock.embedded.supervision.service_components import connect_host
+        """Call the broker of the command line, of the settings or of the platform on the home.
 
+        Without a token, use the first one of the settings.
+        """
         first_token = settings.dlq_tokens.partition(",")[0].strip().partition("=")[2]
-        default_url = f"http://{connect_host(settings.host)}:{settings.port}"
-        return cls(url or default_url, token or first_token or None)
+        return cls(find_broker(settings, url), token or first_token or None)
 
     def __enter__(self) -> BrokerClient:
         return self
@@ -171,19 +174,27 @@ class BrokerClient:
         return cast(ResponseT, self._call(self._http.build_request("PUT", path, json=body)))
 
     def _call(self, request: httpx.Request) -> JsonObject:
+        url = self._address.url
         try:
             response = self._http.send(request)
         except httpx.TransportError as error:
-            raise ComponentFailed(
-                f"No broker answers at {self.url} ({error}). Start one with `penstock up`, or give its "
-                "address with --url."
-            ) from None
+            reason = _ERROR_NUMBER.sub("", str(error)) or type(error).__name__
+            raise ComponentFailed(f"No broker answers at {url} ({reason}). {self._address.advice}") from None
         try:
-            body: JsonObject = response.json()
+            body = response.json()
         except ValueError:
-            body = {}
+            body = None
+        if not isinstance(body, dict):
+            raise ComponentFailed(f"Another program, not Penstock, answers at {url}. {self._address.advice}")
         if response.is_success:
             return body
-        detail = str(body.get("detail") or f"The broker at {self.url} returned HTTP {response.status_code}.")
+        detail = str(body.get("detail") or f"The broker at {url} returned HTTP {response.status_code}.")
         needs_token = response.status_code in (401, 403)
         raise PenstockError(f"{detail.rstrip('.')}. Give a token with --token." if needs_token else detail)
+
+
+def _check_token(token: str) -> str:
+    """Return the token. Raises InvalidRequest if an HTTP header cannot carry it."""
+    if not (token.isascii() and token.isprintable()):
+        raise InvalidRequest("The token has characters that no token has. Check --token.")
+    return token

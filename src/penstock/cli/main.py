@@ -14,12 +14,12 @@ from rich.markup import escape
 
 from penstock import __version__
 from penstock.cli.dlq_commands import dlq
-from penstock.cli.options import AsJson
+from penstock.cli.options import AsJson, print_json
 from penstock.cli.pipeline_commands import pipeline
 from penstock.cli.queue_commands import queues
 from penstock.cli.report_commands import report
 from penstock.config import as_environment, load_settings
-from penstock.errors import PenstockError
+from penstock.errors import InvalidRequest, PenstockError
 
 app = typer.Typer(
     name="penstock",
@@ -116,16 +116,30 @@ def logs(
 
 
 @app.command(rich_help_panel=MORE_COMMANDS)
-def config(as_json: AsJson = False) -> None:
-    """Show the settings in force and the source of each value; passwords are masked."""
-    from penstock.cli.platform_info import list_settings_with_sources
-    from penstock.cli.tables import settings_table
+def config(
+    search: Annotated[
+        str | None, typer.Argument(help="Only settings with this text in the name, group or meaning.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the settings in force and the source of each value; passwords are masked.
 
-    rows = list_settings_with_sources(load_settings())
+    If a platform runs on the home, its settings are shown.
+    """
+    from penstock.cli.platform_info import list_settings_with_sources
+    from penstock.cli.settings_list import settings_json, settings_list
+    from penstock.embedded.supervision.state import read_state
+
+    settings = load_settings()
+    state = read_state(settings.home)
+    rows = list_settings_with_sources(settings, running=state.settings if state else None)
+    matches = [row for row in rows if search is None or row.matches(search)]
+    if not matches:
+        raise InvalidRequest(f"No setting has {search!r} in it. `penstock config` lists all settings.")
     if as_json:
-        print(json.dumps({row.name: {"value": row.value, "from": row.source} for row in rows}, indent=2))
+        print_json(settings_json(matches))
     else:
-        Console(highlight=False).print(settings_table(rows))
+        Console(highlight=False).print(settings_list(matches), crop=False)
 
 
 @app.command(rich_help_panel=MORE_COMMANDS)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 BrokerUrl = Annotated[
-    str | None, typer.Option("--url", help="URL of the broker. Default: host and port of the settings.")
+    str | None, typer.Option("--url", help="URL of the broker. Default: the platform that runs on the home.")
 ]
 BrokerToken = Annotated[
     str | None, typer.Option("--token", help="Access token. Default: the first one of PENSTOCK_DLQ_TOKENS.")

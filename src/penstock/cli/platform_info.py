@@ -11,29 +11,45 @@ from pathlib import Path
 
 from redis import Redis, RedisError
 
-from penstock.config import FILE_VARIABLE, PREFIX, Settings, mask_url, masked
+from penstock.config import FILE_VARIABLE, PREFIX, Settings, group_settings, mask_url, masked
 from penstock.errors import ComponentFailed, ConfigError
 from penstock.streams.positions import read_lag
 from penstock.streams.progress import read_progress
 
+RUNNING_PLATFORM = "running platform"
+
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One setting in force; `source` is a variable, a file, or `default`."""
+    """One setting in force; `source` is a variable, a file, `running platform`, or `default`."""
 
+    group: str
     name: str
     value: object
     source: str
     help: str
+    ignored_source: str | None = None
+    """The variable or file with another value, which the running platform does not have."""
+
+    def matches(self, text: str) -> bool:
+        """Return whether the text occurs in the setting's name, variable, group or meaning."""
+        words = f"{self.name} {PREFIX}{self.name.upper()} {self.group} {self.help}"
+        return text.lower() in words.lower()
 
 
 def list_settings_with_sources(
-    settings: Settings, environ: Mapping[str, str] | None = None
+    settings: Settings,
+    environ: Mapping[str, str] | None = None,
+    running: Mapping[str, object] | None = None,
 ) -> list[SettingRow]:
-    """Return every setting, with passwords masked, and the source of its value."""
+    """Return every setting, with passwords masked, and the source of its value.
+
+    A setting of the running platform replaces the value that this shell has for it.
+    """
     env = os.environ if environ is None else environ
     file = env.get(FILE_VARIABLE)
     file_values = tomllib.loads(Path(file).read_text()) if file else {}
+    values = masked(settings)
 
     def find_source(name: str) -> str:
         variable = f"{PREFIX}{name.upper()}"
@@ -41,10 +57,16 @@ def list_settings_with_sources(
             return variable
         return str(file) if name in file_values else "default"
 
-    return [
-        SettingRow(name, value, find_source(name), Settings.model_fields[name].description or "")
-        for name, value in masked(settings).items()
-    ]
+    def build_row(group: str, name: str) -> SettingRow:
+        meaning = Settings.model_fields[name].description or ""
+        source, value = find_source(name), values[name]
+        running_value = (running or {}).get(name, value)
+        if running_value == value:
+            return SettingRow(group, name, value, source, meaning)
+        ignored = None if source == "default" else source
+        return SettingRow(group, name, running_value, RUNNING_PLATFORM, meaning, ignored)
+
+    return [build_row(group, name) for group, names in group_settings().items() for name in names]
 
 
 def find_log(home: Path, component: str) -> Path:

@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.broker.journal.push_journal import JournalDepth
-from penstock.cli.platform_info import SettingRow
 from penstock.embedded.supervision.state import ComponentState, PlatformState, RunState
 
 if TYPE_CHECKING:
@@ -124,14 +123,6 @@ def _component_json(component: ComponentState, now: float) -> JsonObject:
         "lastFailureAt": component.last_failure_at,
         "yours": component.is_external,
     }
-
-
-def settings_table(rows: Sequence[SettingRow]) -> Table:
-    table = plain_table("Setting", "Value", "From", "Meaning")
-    for row in rows:
-        value = escape(str(row.value)) if row.value != "" else "[dim]–[/dim]"
-        table.add_row(row.name, value, escape(row.source), f"[dim]{escape(row.help)}[/dim]")
-    return table
 
 
 def progress_table(progress: Mapping[str, object]) -> Table:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.tables import component_table, format_address, format_state, plain_table
-from penstock.config import Settings
+from penstock.config import Settings, masked
 from penstock.embedded.supervision.component import Component
 from penstock.embedded.supervision.platform import build_environment, build_platform
 from penstock.embedded.supervision.state import PlatformState, RunState
@@ -34,7 +34,13 @@ def run_platform(settings: Settings, demo: bool) -> None:
     os.environ.update({name: environment[name] for name in ("NO_PROXY", "no_proxy")})
     display = StartupDisplay(console, platform.url, platform.components)
     supervisor = Supervisor(
-        settings.home, platform.components, platform.url, lock, display.print_event, display.update
+        settings.home,
+        platform.components,
+        platform.url,
+        lock,
+        display.print_event,
+        display.update,
+        settings=masked(platform.settings),
     )
 
     def handle_signal(signum: int, frame: FrameType | None) -> None:

@@ -50,25 +50,6 @@ def write_platform_state(home: Path, *states: RunState, supervisor: ProcessIdent
     write_state(home, PlatformState(supervisor or own_identity, str(home), url, now, now, components))
 
 
-def test_config_shows_the_source_of_each_value(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (home / "settings.toml").write_text('port = 7999\nredis_url = "redis://:hush@r:1/0"\n')
-    monkeypatch.setenv("PENSTOCK_CONFIG", str(home / "settings.toml"))
-    monkeypatch.setenv("PENSTOCK_WORKERS", "3")
-    settings = json.loads(runner.invoke(app, ["config", "--json"]).stdout)
-    assert settings["port"] == {"value": 7999, "from": str(home / "settings.toml")}
-    assert settings["workers"] == {"value": 3, "from": "PENSTOCK_WORKERS"}
-    assert settings["host"] == {"value": "127.0.0.1", "from": "default"}
-    assert settings["redis_url"]["value"] == "redis://:***@r:1/0"
-
-
-def test_the_config_table_masks_passwords(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_POSTGRES_URL", "postgresql://me:hush@db/app")
-    result = runner.invoke(app, ["config"], env={"COLUMNS": "200"})
-    assert "hush" not in result.stdout
-    assert "postgresql://me:***@db/app" in result.stdout
-    assert "PENSTOCK_POSTGRES_URL" in result.stdout
-
-
 def test_status_exits_with_0_when_all_components_are_up(home: Path) -> None:
     write_platform_state(home, RunState.UP, RunState.UP)
     result = runner.invoke(app, ["status"])

@@ -12,10 +12,11 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator, WithJsonSchema
 from starlette.requests import Request
 
-from penstock.api.http.request_parsing import as_utc, check_name, shorten
+from penstock.api.http.request_parsing import as_utc, check_name
 from penstock.api.schemas.message_bodies import PATH_NAME_SCHEMA
 from penstock.broker.queues.queue_options import suggest_name
 from penstock.errors import InvalidRequest
+from penstock.validation_text import shorten
 
 MAX_ID = 2**63 - 1
 """The largest bigint of PostgreSQL."""
@@ -31,7 +32,7 @@ def _check_time(time: datetime) -> datetime:
     """Return the time in UTC. The bounds leave room for arithmetic: `datetime` overflows at its ends."""
     time = as_utc(time)
     if not 1970 <= time.year <= MAX_YEAR:
-        raise ValueError(f"The time is outside the years 1970 to {MAX_YEAR}")
+        raise ValueError(f"must be a time in the years 1970 to {MAX_YEAR}")
     return time
 
 

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from penstock.api.services import get_services
 from penstock.errors import InvalidRequest, MalformedBody, PayloadTooLarge
+from penstock.validation_text import shorten
 
 T = TypeVar("T")
 MAX_NAME_LENGTH = 255
@@ -159,11 +160,6 @@ def parse_integer(parameters: Mapping[str, str], name: str, default: int, low: i
 def is_decimal(text: str) -> bool:
     """Whether a text is a number of ASCII digits that fits into 64 bits. `int` refuses very long ones."""
     return text.isascii() and text.isdigit() and len(text) < 19
-
-
-def shorten(text: str) -> str:
-    """The text as an error message shows it."""
-    return text if len(text) <= 40 else text[:40] + "…"
 
 
 def as_utc(time: datetime) -> datetime:

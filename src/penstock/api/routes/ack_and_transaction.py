@@ -35,6 +35,7 @@ from penstock.clock import iso
 from penstock.errors import InvalidRequest, LeaseLost, TransactionFailed
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
+from penstock.validation_text import shorten
 
 ERROR_TEXTS = {
     "lease_lost": "The lease is no longer held: it expired or all of its messages were acked. Pop again.",
@@ -241,7 +242,7 @@ def _parse_id(name: str, text: str) -> int:
 
 
 def _not_from_a_message(name: str, text: str) -> InvalidRequest:
-    shown = request_parsing.shorten(text)
+    shown = shorten(text)
     return InvalidRequest(
         f"{name} {shown!r} is not valid. Send the {name} that came with the message.", field=name
     )

@@ -20,7 +20,6 @@ from penstock.api.http.request_parsing import (
     parse_time,
     read_json,
     request_body_schema,
-    shorten,
 )
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.problems import described, problem_responses
@@ -40,6 +39,7 @@ from penstock.errors import (
     WrongState,
 )
 from penstock.model import DEFAULT_SCOPE
+from penstock.validation_text import shorten
 
 router = APIRouter(
     responses=problem_responses(Unauthorized, Forbidden),

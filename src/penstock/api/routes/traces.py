@@ -19,7 +19,7 @@ from penstock.api.http.parameters import (
     Timestamp,
     TransactionId,
 )
-from penstock.api.http.request_parsing import check_name, check_payload, is_decimal, read_json, shorten
+from penstock.api.http.request_parsing import check_name, check_payload, is_decimal, read_json
 from penstock.api.http.response import json_response, payload_fields
 from penstock.api.problems import problem_responses
 from penstock.api.services import Services, get_services
@@ -27,6 +27,7 @@ from penstock.broker.durable_store import MAX_TRACE_COUNT, MessageTrace, NamedTr
 from penstock.clock import iso
 from penstock.errors import InvalidRequest, PayloadTooLarge, UnknownMessage, UnknownPartition
 from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
+from penstock.validation_text import shorten
 
 router = APIRouter(prefix="/api/v1/traces", tags=["traces"])
 

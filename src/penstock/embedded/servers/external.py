@@ -38,7 +38,7 @@ def external_postgres(url: str) -> ExternalServer:
 
 
 def external_redis(url: str) -> ExternalServer:
-    return ExternalServer("valkey", url, "PENSTOCK_REDIS_URL", probe_redis)
+    return ExternalServer("redis", url, "PENSTOCK_REDIS_URL", probe_redis)
 
 
 def external_clickhouse(url: str) -> ExternalServer:

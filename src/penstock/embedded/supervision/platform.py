@@ -28,7 +28,7 @@ from penstock.embedded.supervision.service_components import (
     PipelineService,
     connect_host,
 )
-from penstock.embedded.supervision.state import read_state
+from penstock.embedded.supervision.state import PlatformState, read_state
 from penstock.errors import ConfigError
 
 _EMBEDDED_SERVERS: dict[str, type[Postgres | Valkey | ClickHouse]] = {
@@ -117,14 +117,26 @@ def resolve_server_urls(settings: Settings, *names: str) -> Settings:
         component = running.find_component(server.name) if running else None
         port = urlsplit(component.address).port if component and not component.is_external else None
         if port is None:
-            raise ConfigError(
-                f"{PREFIX}{name.upper()} is not set, and no platform with an embedded {server.name} runs on "
-                f"{settings.home}. Set it, or start a platform with `penstock up`."
-            )
+            raise ConfigError(_describe_missing_url(name, settings, running))
         urls[name] = server(settings.home, port).url
         if name == "postgres_url":
             urls["journal_dir"] = str(journal_directory(settings))
     return settings.model_copy(update=urls)
+
+
+def _describe_missing_url(name: str, settings: Settings, running: PlatformState | None) -> str:
+    variable = f"{PREFIX}{name.upper()}"
+    server = {"postgres_url": "PostgreSQL", "redis_url": "Redis", "clickhouse_url": "ClickHouse"}[name]
+    if running is None:
+        return (
+            f"{variable} is not set, and Penstock does not run on {settings.home}. Set it to the URL of your "
+            f"{server}, or start Penstock with `penstock up`."
+        )
+    address = running.settings.get(name)
+    return (
+        f"{variable} is not set. The platform on {settings.home} uses your {server}"
+        f"{f' at {address}' if address else ''}: set {variable} to its URL here too."
+    )
 
 
 def build_environment(settings: Settings) -> dict[str, str]:

@@ -82,7 +82,8 @@ class PipelineService(PenstockService):
     """`penstock pipeline run`: the Spark driver, and Spark itself unless the settings name a master."""
 
     name = "pipeline"
-    depends_on = ("valkey", "clickhouse", "migrations")
+    # The embedded Redis is the component valkey; one of the operator is redis.
+    depends_on = ("valkey", "redis", "clickhouse", "migrations")
     required = False
     start_timeout_s: ClassVar[float] = 300.0
     stop_timeout_s: ClassVar[float] = 20.0

@@ -51,6 +51,8 @@ class PlatformState(msgspec.Struct, frozen=True, rename={"written_at": "at", "co
     written_at: float
     started_at: float
     components: tuple[ComponentState, ...]
+    settings: dict[str, object] = msgspec.field(default_factory=dict)
+    """The settings of the platform by name, with secrets masked and the addresses of embedded servers."""
 
     @property
     def all_up(self) -> bool:

@@ -14,7 +14,7 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,9 +115,11 @@ class Supervisor:
         on_report: Report = lambda component, message: None,
         on_state: Callable[[PlatformState], None] = lambda state: None,
         policy: RestartPolicy | None = None,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         self.home = home
         self.url = url
+        self._settings = dict(settings or {})
         self._lock = lock
         self._on_report = on_report
         self._on_state = on_state
@@ -163,7 +165,13 @@ class Supervisor:
             if not isinstance(watcher, OneShotTaskWatcher)
         )
         return PlatformState(
-            self._identity, str(self.home), self.url, time.time(), self._started_at, components
+            supervisor=self._identity,
+            home=str(self.home),
+            url=self.url,
+            written_at=time.time(),
+            started_at=self._started_at,
+            components=components,
+            settings=self._settings,
         )
 
     def _create_watcher(self, component: Component, pool: Executor) -> ComponentWatcher:

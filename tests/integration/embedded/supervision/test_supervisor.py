@@ -222,7 +222,7 @@ def test_a_component_is_not_restarted_while_its_dependency_is_down(tmp_path: Pat
 def test_the_error_for_an_unreachable_external_server_names_its_setting(tmp_path: Path) -> None:
     url = f"redis://127.0.0.1:{any_free_port()}/0"
     server = ExternalServer(
-        "valkey", url, "PENSTOCK_REDIS_URL", lambda url: Health(False, "Connection refused")
+        "redis", url, "PENSTOCK_REDIS_URL", lambda url: Health(False, "Connection refused")
     )
     run = SupervisorRun(tmp_path, server, policy=RestartPolicy(external_server_timeout_s=0.2))
     with pytest.raises(ComponentFailed, match=r"of PENSTOCK_REDIS_URL does not answer: Connection refused"):

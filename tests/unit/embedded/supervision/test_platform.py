@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from penstock.embedded.supervision.platform import (
     build_platform,
     resolve_server_urls,
 )
+from penstock.embedded.supervision.process_identity import identify
+from penstock.embedded.supervision.state import ComponentState, PlatformState, RunState, write_state
 from penstock.errors import ConfigError
 
 
@@ -65,3 +68,23 @@ def test_a_missing_server_url_without_a_running_platform_is_an_error(tmp_path: P
         resolve_server_urls(build_settings(tmp_path), "redis_url")
     with_redis = build_settings(tmp_path, PENSTOCK_REDIS_URL="redis://r:1/0")
     assert resolve_server_urls(with_redis, "redis_url").redis_url == "redis://r:1/0"
+
+
+def test_the_operators_own_redis_is_called_redis(tmp_path: Path) -> None:
+    settings = build_settings(tmp_path, PENSTOCK_REDIS_URL="redis://r:1/0")
+    names = [component.name for component in build_platform(settings, migrate_nothing).components]
+    assert "redis" in names
+    assert "valkey" not in names
+
+
+def test_a_command_without_the_url_of_the_platforms_own_redis_says_which_redis_it_is(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    supervisor = identify(os.getpid())
+    assert supervisor is not None
+    redis = ComponentState("redis", RunState.UP, "redis://:***@r:1/0", is_external=True)
+    settings: dict[str, object] = {"redis_url": "redis://:***@r:1/0"}
+    write_state(
+        tmp_path, PlatformState(supervisor, str(tmp_path), "http://127.0.0.1:1", 0, 0, (redis,), settings)
+    )
+    with pytest.raises(ConfigError, match=r"your Redis at redis://:\*\*\*@r:1/0: set PENSTOCK_REDIS_URL"):
+        resolve_server_urls(build_settings(tmp_path), "redis_url")

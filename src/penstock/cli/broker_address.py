@@ -1,0 +1,75 @@
+"""Find the broker that a command calls: the one of `--url`, of the settings, or of the running platform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from penstock.config import PREFIX, Settings
+from penstock.embedded.supervision.service_components import connect_host
+from penstock.embedded.supervision.state import PlatformState, read_state
+from penstock.errors import InvalidRequest
+
+ADDRESS_SETTINGS = ("host", "port")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """The URL of a broker, and what to do when no broker answers there."""
+
+    url: str
+    advice: str
+
+
+def find_broker(settings: Settings, url: str | None) -> BrokerAddress:
+    """Return the address in `url`, else in the settings that are set, else of the platform on the home.
+
+    Without any of them it is the default address, where `penstock serve` listens.
+    """
+    if url is not None:
+        return BrokerAddress(_check_url(url), "Check the address in --url.")
+    running = read_state(settings.home)
+    explicit = [name for name in ADDRESS_SETTINGS if name in settings.model_fields_set]
+    if explicit:
+        return _address_of_settings(settings, explicit, running)
+    if running is not None:
+        advice = f"`penstock status` shows the state of the platform on {settings.home}."
+        return BrokerAddress(running.url, advice)
+    return BrokerAddress(
+        _settings_url(settings),
+        f"Penstock does not run on {settings.home}. Start it with `penstock up`, or give the address of a "
+        "broker with --url.",
+    )
+
+
+def _address_of_settings(
+    settings: Settings, explicit: list[str], running: PlatformState | None
+) -> BrokerAddress:
+    url = _settings_url(settings)
+    variables = " and ".join(f"{PREFIX}{name.upper()}" for name in explicit)
+    if running is not None and running.url != url:
+        advice = f"The platform on {settings.home} runs at {running.url}. Unset {variables} to use it."
+    elif running is not None:
+        advice = "`penstock status` shows the state of the platform."
+    else:
+        advice = f"This address comes from {variables}. Start Penstock with `penstock up`, or use --url."
+    return BrokerAddress(url, advice)
+
+
+def _settings_url(settings: Settings) -> str:
+    host = connect_host(settings.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+
+
+def _check_url(url: str) -> str:
+    """Return the URL. Raises InvalidRequest unless it is an HTTP URL with a host and a valid port."""
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise InvalidRequest(
+            f"The address {url!r} in --url is not valid. Give a URL such as http://127.0.0.1:7480."
+        )
+    return url
