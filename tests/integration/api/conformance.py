@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import httpx
-from fastapi import FastAPI
+
+from penstock.api.app import create_app
+from penstock.config import Settings
 
 Operation = dict[str, Any]
 
@@ -14,9 +17,7 @@ Operation = dict[str, Any]
 class Conformance:
     """Collects statuses and content types that the document does not declare for their operation."""
 
-    def __init__(self, app: FastAPI) -> None:
-        self._app = app
-        self._operations: list[tuple[str, re.Pattern[str], dict[str, Operation]]] = []
+    def __init__(self) -> None:
         self.violations: set[str] = set()
 
     async def check(self, response: httpx.Response) -> None:
@@ -42,17 +43,21 @@ class Conformance:
 
     def _find_operation(self, request: httpx.Request) -> tuple[str, Operation] | None:
         """Return the operation with the fewest parameters that matches the request."""
-        for path, pattern, operations in self._operations or self._read_operations():
+        for path, pattern, operations in _read_operations():
             if pattern.fullmatch(request.url.path) and request.method.lower() in operations:
                 return path, operations[request.method.lower()]
         return None
 
-    def _read_operations(self) -> list[tuple[str, re.Pattern[str], dict[str, Operation]]]:
-        paths = self._app.openapi()["paths"]
-        for path in sorted(paths, key=lambda path: (path.count("{"), -len(path))):
-            # Names of partitions and transaction ids may contain slashes.
-            pattern = re.sub(
-                r"\{(partition|transaction_id)\}", "(.+)", re.sub(r"\{(?!partition|tr)\w+\}", "([^/]+)", path)
-            )
-            self._operations.append((path, re.compile(pattern), paths[path]))
-        return self._operations
+
+@cache
+def _read_operations() -> list[tuple[str, re.Pattern[str], dict[str, Operation]]]:
+    """Read the document once: it is the same for all settings, and slow to generate."""
+    paths = create_app(Settings()).openapi()["paths"]
+    operations = []
+    for path in sorted(paths, key=lambda path: (path.count("{"), -len(path))):
+        # Names of partitions and transaction ids may contain slashes.
+        pattern = re.sub(
+            r"\{(partition|transaction_id)\}", "(.+)", re.sub(r"\{(?!partition|tr)\w+\}", "([^/]+)", path)
+        )
+        operations.append((path, re.compile(pattern), paths[path]))
+    return operations

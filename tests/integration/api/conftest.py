@@ -40,7 +40,7 @@ async def app(settings: Settings) -> AsyncIterator[FastAPI]:
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the application on real servers, without a socket."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    conformance = Conformance(app)
+    conformance = Conformance()
     async with httpx.AsyncClient(
         transport=transport,
         base_url="http://localhost",
