@@ -26,6 +26,7 @@ from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import start, wait_until_healthy
 from penstock.embedded.supervision.process import stop
 from penstock.streams.progress import PROGRESS_KEY
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until_async
 
 TIMEOUT_S = 60
@@ -82,7 +83,7 @@ class Servers:
                     member.resume()
             return
         process.send_signal(signal.SIGQUIT if name == "postgres" else number)
-        process.wait(TIMEOUT_S)
+        process.wait(deadline_s(TIMEOUT_S))
         try:
             yield
         finally:
@@ -113,7 +114,7 @@ class Probes:
         self.client = client
 
     async def get(self, path: str) -> tuple[int, dict[str, Any]]:
-        async with asyncio.timeout(RESPONSE_TIMEOUT_S):
+        async with asyncio.timeout(deadline_s(RESPONSE_TIMEOUT_S)):
             response = await self.client.get(path)
         body: dict[str, Any] = response.json()
         return response.status_code, body
@@ -131,7 +132,7 @@ class Probes:
         return body
 
     async def push(self, payload: str) -> int:
-        async with asyncio.timeout(RESPONSE_TIMEOUT_S):
+        async with asyncio.timeout(deadline_s(RESPONSE_TIMEOUT_S)):
             items = {"items": [{"queue": "health", "payload": payload}]}
             response = await self.client.post("/api/v1/push", json=items)
         return response.status_code

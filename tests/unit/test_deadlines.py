@@ -39,7 +39,8 @@ SHORTEST_DEADLINE_S = 1.0
 def is_fixed(node: ast.expr) -> bool:
     """Return whether the expression is a number or a constant in seconds."""
     if isinstance(node, ast.Constant):
-        return isinstance(node.value, int | float) and node.value >= SHORTEST_DEADLINE_S
+        number = node.value if isinstance(node.value, int | float) and node.value is not True else 0
+        return number >= SHORTEST_DEADLINE_S
     return isinstance(node, ast.Name) and node.id.endswith("_S")
 
 
@@ -81,6 +82,7 @@ def test_no_test_has_a_fixed_deadline() -> None:
         ("thread.join(deadline_s(20))", False),
         ("stopped.wait(0.05)", False),
         ("', '.join(FIELDS)", False),
+        ("queen.queue(name).wait(True)", False),
         ("client.operations.wait(operation_id, timeout_s=60)", False),
     ],
 )
