@@ -19,9 +19,9 @@ from penstock.background import BackgroundTask
 from penstock.clock import Clock, system_clock, to_utc
 from penstock.config import Settings
 from penstock.durable import worker_minutes
+from penstock.durable.cluster_lock import ClusterLock
 from penstock.durable.dead_letters import dead_letter_counts
 from penstock.durable.deferred_operations import DeferredOperations
-from penstock.durable.maintenance_lock import MaintenanceLock
 from penstock.durable.reconciliation import Reconciliation
 from penstock.durable.storage import chunks, retention, vacuum
 from penstock.durable.storage.retention import DroppedMessages
@@ -92,7 +92,7 @@ class Maintenance(BackgroundTask):
         self._on_expired = on_expired
         self._notify_deferred = notify_deferred
         self._clock = clock
-        self._lock: MaintenanceLock | None = None
+        self._lock: ClusterLock | None = None
         self._last_retained_partition = 0
         self._has_reconciled = False
         self.rounds = 0
@@ -109,12 +109,12 @@ class Maintenance(BackgroundTask):
     async def run_round(self) -> bool:
         """Run all steps if this process holds or gets the lock; return whether work is unfinished."""
         if self._lock is None or self._lock.is_closed:
-            self._lock = await MaintenanceLock.acquire(self._url)
+            self._lock = await ClusterLock.acquire(self._url)
         lock = self._lock
         if lock is None:
             return False
         is_unfinished = False
-        steps: tuple[Callable[[MaintenanceLock], Awaitable[bool]], ...] = (
+        steps: tuple[Callable[[ClusterLock], Awaitable[bool]], ...] = (
             self._record_xid_clock,
             self._rotate_chunks,
             self._apply_retention,
@@ -166,15 +166,15 @@ class Maintenance(BackgroundTask):
         if lock is not None:
             await lock.close()
 
-    async def _record_xid_clock(self, lock: MaintenanceLock) -> bool:
+    async def _record_xid_clock(self, lock: ClusterLock) -> bool:
         await vacuum.record_xid_clock(lock)
         return False
 
-    async def _rotate_chunks(self, lock: MaintenanceLock) -> bool:
+    async def _rotate_chunks(self, lock: ClusterLock) -> bool:
         await chunks.rotate(lock, self._plan.chunk_bytes, self._plan.chunk_age)
         return False
 
-    async def _apply_retention(self, lock: MaintenanceLock) -> bool:
+    async def _apply_retention(self, lock: ClusterLock) -> bool:
         """Visit all partitions, or as many as the budget allows; the next round continues after them."""
         is_time_over = chunks.time_budget(STEP_BUDGET_S)
         while not is_time_over():
@@ -185,7 +185,7 @@ class Maintenance(BackgroundTask):
                 return False
         return True
 
-    async def _expire_positions(self, lock: MaintenanceLock) -> bool:
+    async def _expire_positions(self, lock: ClusterLock) -> bool:
         is_time_over = chunks.time_budget(STEP_BUDGET_S)
         has_more = True
         while has_more and not is_time_over():
@@ -193,10 +193,10 @@ class Maintenance(BackgroundTask):
             self._report_expired("time to live", dropped)
         return has_more
 
-    async def _reclaim_chunks(self, lock: MaintenanceLock) -> bool:
+    async def _reclaim_chunks(self, lock: ClusterLock) -> bool:
         return (await chunks.reclaim(lock, chunks.time_budget(STEP_BUDGET_S))).unfinished
 
-    async def _prune_traces(self, lock: MaintenanceLock) -> bool:
+    async def _prune_traces(self, lock: ClusterLock) -> bool:
         is_time_over = chunks.time_budget(STEP_BUDGET_S)
         before = to_utc(self._clock()) - self._plan.trace_age
         has_more = True
@@ -204,7 +204,7 @@ class Maintenance(BackgroundTask):
             has_more = await TraceLog(lock).prune(before)
         return has_more
 
-    async def _check_deferred_operations(self, lock: MaintenanceLock) -> bool:
+    async def _check_deferred_operations(self, lock: ClusterLock) -> bool:
         """Prune completed operations, and have this broker drain lanes whose broker died."""
         operations = DeferredOperations(lock)
         is_time_over = chunks.time_budget(STEP_BUDGET_S)
@@ -218,7 +218,7 @@ class Maintenance(BackgroundTask):
             self._notify_deferred()
         return has_more
 
-    async def _fold_dead_letter_counts(self, lock: MaintenanceLock) -> bool:
+    async def _fold_dead_letter_counts(self, lock: ClusterLock) -> bool:
         """Fold all deltas into the counts. After many deltas more are expected, so the next round starts
         sooner."""
         is_time_over = chunks.time_budget(STEP_BUDGET_S)
@@ -229,14 +229,14 @@ class Maintenance(BackgroundTask):
         await dead_letter_counts.prune_records(lock)
         return total >= MIN_DELTAS_FOR_SHORT_INTERVAL
 
-    async def _assign_error_keys(self, lock: MaintenanceLock) -> bool:
+    async def _assign_error_keys(self, lock: ClusterLock) -> bool:
         is_time_over = chunks.time_budget(STEP_BUDGET_S)
         has_more = True
         while has_more and not is_time_over():
             has_more = await dead_letter_counts.assign_error_keys(lock)
         return has_more
 
-    async def _recount_dead_letters(self, lock: MaintenanceLock) -> bool:
+    async def _recount_dead_letters(self, lock: ClusterLock) -> bool:
         """Recount some slices if a recount is due; the next round continues after them."""
         if not await dead_letter_counts.is_recount_due(lock):
             return False
@@ -246,7 +246,7 @@ class Maintenance(BackgroundTask):
                 break
         return False
 
-    async def _prune_minutes(self, lock: MaintenanceLock) -> bool:
+    async def _prune_minutes(self, lock: ClusterLock) -> bool:
         is_time_over = chunks.time_budget(STEP_BUDGET_S)
         before = to_utc(self._clock()) - self._plan.minute_age
         has_more = True
@@ -254,7 +254,7 @@ class Maintenance(BackgroundTask):
             has_more = await worker_minutes.prune_minutes(lock, before)
         return has_more
 
-    async def _reconcile(self, lock: MaintenanceLock) -> bool:
+    async def _reconcile(self, lock: ClusterLock) -> bool:
         """Reconcile some queues if it is due; the next round continues after them.
 
         It is due when this process becomes the leader, and then after every interval.
@@ -269,7 +269,7 @@ class Maintenance(BackgroundTask):
             ended = await reconciliation.run_step()
         return not ended
 
-    async def _vacuum(self, lock: MaintenanceLock) -> bool:
+    async def _vacuum(self, lock: ClusterLock) -> bool:
         for table in await vacuum.vacuum_busy_tables(lock):
             logger.debug("Vacuumed %s", table)
         return False

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.broker.maintenance import Maintenance, MaintenancePlan
 from penstock.durable import log
+from penstock.durable.cluster_lock import ClusterLock
 from penstock.durable.log import PartitionName, Segment
-from penstock.durable.maintenance_lock import MaintenanceLock
 from penstock.durable.pool import Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE, Scope
@@ -64,9 +64,9 @@ async def test_maintenance_may_be_started_and_stopped_twice(database: Database) 
     await maintenance.stop()
     await maintenance.stop()
     rounds = maintenance.rounds
-    lock = await MaintenanceLock.acquire(database.url)
+    lock = await ClusterLock.acquire(database.url)
     assert lock is not None, "the lock is free again"
-    assert await MaintenanceLock.acquire(database.url) is None
+    assert await ClusterLock.acquire(database.url) is None
     await lock.close()
     assert maintenance.rounds == rounds
 
@@ -170,7 +170,7 @@ async def test_a_locked_table_postpones_its_step(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     await push(database, b"a")
-    lock = await MaintenanceLock.acquire(database.url)
+    lock = await ClusterLock.acquire(database.url)
     assert lock is not None
     is_locked = asyncio.Event()
     may_unlock = asyncio.Event()

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.maintenance import Maintenance, MaintenancePlan
-from penstock.durable.maintenance_lock import MaintenanceLock
+from penstock.durable.cluster_lock import ClusterLock
 from penstock.durable.pool import Database
 from penstock.durable.queue_gauges import GaugeReader
 from penstock.durable.reconciliation import Reconciliation
@@ -29,7 +29,7 @@ class ReconciliationRow(NamedTuple):
     findings: list[dict[str, object]]
 
 
-async def reconcile(session: MaintenanceLock) -> ReconciliationRow:
+async def reconcile(session: ClusterLock) -> ReconciliationRow:
     """Run one whole reconciliation and return its row."""
     while not await Reconciliation(session).run_step():
         pass
@@ -42,8 +42,8 @@ async def reconcile(session: MaintenanceLock) -> ReconciliationRow:
     )
 
 
-async def acquire_lock(database: Database) -> MaintenanceLock:
-    lock = await MaintenanceLock.acquire(database.url)
+async def acquire_lock(database: Database) -> ClusterLock:
+    lock = await ClusterLock.acquire(database.url)
     assert lock is not None
     return lock
 

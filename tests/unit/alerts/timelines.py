@@ -69,8 +69,8 @@ def timeline_matrix(timeline: Timeline, padding: int) -> QueueMatrix:
     )
     known_before = {}
     if timeline.before:
-        values = tuple(timeline.before.get(name, ABSENT) for name in GAUGES)
-        known_before[queue] = LastGauges(values, START_S * 1000)
+        gauges = tuple(timeline.before.get(name, ABSENT) for name in GAUGES)
+        known_before[queue] = LastGauges(gauges, START_S * 1000)
     return build_matrix(
         [queue], rows, known_before, end_s=START_S + steps * 60, step_s=60, steps=steps + padding
     )

@@ -6,7 +6,7 @@ the queue has none, such as the saturation of a queue without a limit: there the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,11 @@ class Values:
     values: Column
     too_few_samples: Column
     unknown: dict[str, Column]
+
+    def select(self, rows: Sequence[int]) -> Values:
+        """Return the values of some queues."""
+        unknown = {reason: cells[rows] for reason, cells in self.unknown.items()}
+        return Values(self.values[rows], self.too_few_samples[rows], unknown)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,8 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     """How long the condition must be clear before the rule resolves."""
     cooldown_minutes: float = 15.0
     """How long after a notice about a queue the next one may follow. Resolved notices do not wait for it."""
+    repeat_minutes: float | None = None
+    """A notice is repeated after this time while the rule fires; None: never."""
     min_samples: int | None = None
     """With fewer finished attempts or waits in the window the state is unknown."""
     min_observed_points: int = 0

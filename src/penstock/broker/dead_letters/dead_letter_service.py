@@ -18,9 +18,9 @@ from penstock.broker.dead_letters.dead_letter_source import (
 from penstock.broker.dead_letters.message_dead_letters import MessageDeadLetters
 from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
 from penstock.broker.durable_store import DurableStore
+from penstock.durable.cluster_lock import ResourceBusy
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterDrift, DeadLetterFilter
 from penstock.durable.dead_letters.jobs import DeadLetterJob
-from penstock.durable.maintenance_lock import ResourceBusy
 from penstock.errors import PenstockError, RedisUnavailable
 from penstock.model import Scope
 

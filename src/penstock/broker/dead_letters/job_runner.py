@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from penstock.background import BackgroundTask, cancel_and_wait
 from penstock.broker.dead_letters.dead_letter_service import DeadLetterService
+from penstock.durable.cluster_lock import ResourceBusy
 from penstock.durable.dead_letters.jobs import DeadLetterJob
-from penstock.durable.maintenance_lock import ResourceBusy
 from penstock.encryption import KeyMissing
 from penstock.errors import DatabaseUnavailable, PenstockError, RedisUnavailable
 from penstock.ids import new_id

@@ -23,6 +23,7 @@ from penstock.broker.dead_letters.dead_letter_source import (
     unknown_dead_letter,
 )
 from penstock.broker.overload.deferred import DeferredWrites
+from penstock.durable.cluster_lock import ResourceBusy
 from penstock.durable.dead_letters.dead_letter_store import (
     MAX_COUNT,
     Audience,
@@ -33,7 +34,6 @@ from penstock.durable.dead_letters.dead_letter_store import (
     RequeueOutcome,
 )
 from penstock.durable.dead_letters.jobs import DeadLetterJob
-from penstock.durable.maintenance_lock import ResourceBusy
 from penstock.durable.stored_messages import PartitionRecord
 from penstock.errors import InvalidRequest, QueueFull, UnknownGroup, WrongState
 from penstock.model import Scope

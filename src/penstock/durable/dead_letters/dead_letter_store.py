@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from penstock.durable.maintenance_lock import translate_lock_timeouts
+from penstock.durable.cluster_lock import translate_lock_timeouts
 from penstock.durable.pool import Session, fetch_all, fetch_one, fetch_value
 from penstock.ids import new_id
 from penstock.model import MAX_RESPONSE_BYTES, Scope

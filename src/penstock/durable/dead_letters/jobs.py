@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import NamedTuple
 
+from penstock.durable.cluster_lock import translate_lock_timeouts
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
-from penstock.durable.maintenance_lock import translate_lock_timeouts
 from penstock.durable.pool import Session, fetch_all, fetch_one, fetch_value
 from penstock.ids import new_id
 from penstock.model import Scope

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from penstock.clock import iso
 from penstock.config import Settings
-from penstock.durable.maintenance_lock import MaintenanceLock
+from penstock.durable.cluster_lock import ClusterLock
 from penstock.durable.pool import Database
 from penstock.durable.reconciliation import Reconciliation
 from penstock.warehouse.schema_migrations import migrate
@@ -57,21 +57,21 @@ async def test_status_describes_a_queue_and_lists_its_messages(client: httpx.Asy
 
 
 @pytest_asyncio.fixture
-async def maintenance_lock(database_url: str) -> AsyncIterator[MaintenanceLock]:
+async def cluster_lock(database_url: str) -> AsyncIterator[ClusterLock]:
     """The lock, taken before the application starts, so that the application does no maintenance."""
-    session = await MaintenanceLock.acquire(database_url)
+    session = await ClusterLock.acquire(database_url)
     assert session is not None
     yield session
     await session.close()
 
 
 async def test_status_reports_the_last_reconciliation(
-    maintenance_lock: MaintenanceLock, client: httpx.AsyncClient, database: Database
+    cluster_lock: ClusterLock, client: httpx.AsyncClient, database: Database
 ) -> None:
     await push(client, 1, 2)
     assert await get(client, "/status/reconciliation") == {"endedAt": None}
     await database.fetch("UPDATE tallies SET messages = 5 WHERE group_id = 0")
-    assert [await Reconciliation(maintenance_lock).run_step() for _ in range(2)] == [False, True]
+    assert [await Reconciliation(cluster_lock).run_step() for _ in range(2)] == [False, True]
     report = await get(client, "/status/reconciliation")
     assert (report["queues"], report["partitions"], report["drift"], report["orphans"]) == (1, 1, 3, 0)
     [finding] = report["findings"]

@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.durable import log
+from penstock.durable.cluster_lock import ResourceBusy
 from penstock.durable.dead_letters import dead_letter_counts
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter, DeadLetterStore
 from penstock.durable.dead_letters.jobs import JobStore
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
-from penstock.durable.maintenance_lock import ResourceBusy
 from penstock.durable.pool import SESSION, Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE

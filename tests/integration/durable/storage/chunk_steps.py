@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import asyncpg
 
-from penstock.durable.maintenance_lock import MaintenanceLock
+from penstock.durable.cluster_lock import ClusterLock
 from penstock.durable.pool import Database
 from penstock.durable.storage import chunks, retention
 from tests.integration.durable.queue_under_test import QueueUnderTest
@@ -19,8 +19,8 @@ HOUR = timedelta(hours=1)
 
 
 @asynccontextmanager
-async def upkeep(database: Database) -> AsyncIterator[MaintenanceLock]:
-    session = await MaintenanceLock.acquire(database.url)
+async def upkeep(database: Database) -> AsyncIterator[ClusterLock]:
+    session = await ClusterLock.acquire(database.url)
     assert session is not None
     try:
         yield session
@@ -37,7 +37,7 @@ async def connected(database: Database) -> AsyncIterator[asyncpg.Connection[asyn
         await connection.close()
 
 
-async def rotate(session: MaintenanceLock) -> int:
+async def rotate(session: ClusterLock) -> int:
     """Open a chunk, even if the open one is small."""
 
     async def opened() -> int:
@@ -46,7 +46,7 @@ async def rotate(session: MaintenanceLock) -> int:
     return await wait_until_async(opened, 10, "a chunk is opened")
 
 
-async def reclaim(session: MaintenanceLock, *dropped: int) -> None:
+async def reclaim(session: ClusterLock, *dropped: int) -> None:
     """Reclaim until these chunks are dropped."""
 
     async def are_dropped() -> bool:
@@ -56,7 +56,7 @@ async def reclaim(session: MaintenanceLock, *dropped: int) -> None:
     await wait_until_async(are_dropped, 10, f"chunks {dropped} are dropped")
 
 
-async def stages(session: MaintenanceLock) -> dict[int, str]:
+async def stages(session: ClusterLock) -> dict[int, str]:
     return {c.chunk: c.stage for c in await chunks.list_chunks(session)}
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from penstock.durable import log
+from penstock.durable.cluster_lock import ClusterLock, ResourceBusy
 from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
-from penstock.durable.maintenance_lock import MaintenanceLock, ResourceBusy
 from penstock.durable.pool import Database
 from penstock.durable.storage import chunks, retention
 from penstock.ids import new_id
@@ -234,7 +234,7 @@ async def test_a_long_reader_keeps_its_chunk_and_delays_no_push(queue: QueueUnde
         await reclaim(session, 1)
 
 
-async def try_to_drop(session: MaintenanceLock) -> None:
+async def try_to_drop(session: ClusterLock) -> None:
     """Try to drop chunk 1 until its reader is older than a second: then drop_chunk_v1 no longer tries."""
     timeouts = 0
     deadline = time.monotonic() + deadline_s(10)
@@ -321,7 +321,7 @@ async def test_no_message_is_lost_repeated_or_reordered_while_chunks_are_rotated
                     acks.append(Ack(row["partition_id"], group_id, lease_id, key, "completed", None))
             assert {a.outcome for a in await log.ack(database, acks)} <= {"completed"}
 
-    async def maintain(session: MaintenanceLock) -> None:
+    async def maintain(session: ClusterLock) -> None:
         nonlocal dropped, opened
         while working:
             opened += await chunks.rotate(session, 1, HOUR) is not None

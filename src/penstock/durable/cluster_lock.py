@@ -1,4 +1,4 @@
-"""The lock that lets one session of the cluster maintain the log.
+"""Locks that let one session of the cluster maintain the log, and one evaluate alerts.
 
 The session holds an advisory lock and works on the same connection: a lost connection also loses the lock,
 and another process may take over without two of them ever working at once.
@@ -15,7 +15,8 @@ from penstock.durable.faults import UNAVAILABLE, translate_errors
 from penstock.durable.pool import SCHEMA, Row
 from penstock.errors import PenstockError
 
-LOCK_KEY = 0x75706B656570  # "upkeep"
+MAINTENANCE_KEY = 0x75706B656570  # "upkeep"
+ALERTS_KEY = 0x616C65727473  # "alerts"
 
 STATEMENT_TIMEOUT_S = 60
 CLOSE_TIMEOUT_S = 5
@@ -39,15 +40,16 @@ def translate_lock_timeouts() -> Iterator[None]:
         raise ResourceBusy(f"PostgreSQL did not get a lock in time: {error}. Retry shortly.") from error
 
 
-class MaintenanceLock:
+class ClusterLock:
     """A connection that holds the lock. `close` may be called twice."""
 
     def __init__(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         self._connection = connection
 
     @classmethod
-    async def acquire(cls, url: str) -> MaintenanceLock | None:
+    async def acquire(cls, url: str, key: int = MAINTENANCE_KEY) -> ClusterLock | None:
         """Return the lock, or None if another process holds it."""
+        purpose = "alerts" if key == ALERTS_KEY else "maintenance"
         with translate_errors():
             connection = await asyncpg.connect(
                 url,
@@ -55,13 +57,13 @@ class MaintenanceLock:
                 command_timeout=STATEMENT_TIMEOUT_S,
                 server_settings={
                     "search_path": SCHEMA,
-                    "application_name": "penstock maintenance",
+                    "application_name": f"penstock {purpose}",
                     "lock_timeout": "2s",
                     "jit": "off",
                 },
             )
             try:
-                if await connection.fetchval("SELECT pg_try_advisory_lock($1)", LOCK_KEY):
+                if await connection.fetchval("SELECT pg_try_advisory_lock($1)", key):
                     return cls(connection)
             except BaseException:
                 connection.terminate()

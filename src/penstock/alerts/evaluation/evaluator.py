@@ -1,0 +1,276 @@
+"""Evaluate all alert rules every 30 seconds, in one process of the cluster at a time.
+
+The process that holds the advisory lock evaluates on the same connection; when it dies, another one takes
+over. States, incidents and notices of an evaluation are stored in one transaction, so a process that dies
+between decision and delivery loses nothing and sends nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from penstock.alerts.evaluation.evaluation_records import (
+    EvaluationDocuments,
+    incident_from_row,
+    state_from_row,
+)
+from penstock.alerts.evaluation.measurements import EnvironmentMeter, LiveQueue, Measurements
+from penstock.alerts.evaluation.rule_evaluation import RuleOutcome, RuleQueueState, StoredRule, evaluate_rule
+from penstock.alerts.incidents.incident_model import Incident
+from penstock.alerts.incidents.incident_tracker import NoticePolicy
+from penstock.alerts.rules.alert_rule import AlertRule, RuleType
+from penstock.alerts.rules.rule_types import complete_rule
+from penstock.background import BackgroundTask
+from penstock.clock import Clock, iso, system_clock, to_utc
+from penstock.definitions import QUEUE
+from penstock.durable.alerts.evaluation_store import EvaluationStore, IncidentRow, RuleRow, StateRow
+from penstock.durable.cluster_lock import ALERTS_KEY, ClusterLock
+from penstock.errors import PenstockError, RedisUnavailable
+from penstock.model import Scope
+from penstock.runqueue.queue import RunQueues
+from penstock.streams.watermark import read_watermark
+from penstock.warehouse.clickhouse_client import Warehouse
+
+logger = logging.getLogger(__name__)
+
+STALE_S = 120.0
+"""Metrics that are further behind make every state unknown."""
+
+BUCKET_S = 5
+
+
+@dataclass(slots=True)
+class AlertTables:
+    """The rules, states and open incidents of all environments, as they were before an evaluation."""
+
+    rules: Sequence[RuleRow]
+    states: Mapping[uuid.UUID, Mapping[str, RuleQueueState]]
+    incidents: Mapping[uuid.UUID | None, list[IncidentRow]]
+
+    @classmethod
+    async def read(cls, store: EvaluationStore) -> AlertTables:
+        rules, states, incidents = (
+            await store.enabled_rules(),
+            await store.states(),
+            await store.open_incidents(),
+        )
+        return cls(rules, _group_states(states), _group_incidents(incidents))
+
+
+class Evaluator(BackgroundTask):
+    """Evaluate alert rules until `stop`."""
+
+    task_name = "alert evaluator"
+
+    def __init__(
+        self,
+        postgres_url: str,
+        redis: Redis,
+        warehouse: Warehouse,
+        run_queues: RunQueues,
+        *,
+        interval_s: float = 30.0,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._postgres_url = postgres_url
+        self._redis = redis
+        self._warehouse = warehouse
+        self._run_queues = run_queues
+        self._interval_s = interval_s
+        self._clock = clock
+        self._lock: ClusterLock | None = None
+        self._meters: dict[Scope, EnvironmentMeter] = {}
+        self._watermark_s: float | None = None
+        self.evaluations = 0
+
+    @property
+    def is_leader(self) -> bool:
+        return self._lock is not None
+
+    async def stop(self) -> None:
+        await super().stop()
+        await self._release_lock()
+
+    async def close(self) -> None:
+        """Close the connections that the evaluator was created with."""
+        await self._run_queues.stop()
+        await self._redis.aclose()
+
+    async def run_round(self) -> bool:
+        """Evaluate once if this process holds or gets the lock; return whether it did."""
+        if self._lock is None or self._lock.is_closed:
+            self._lock = await ClusterLock.acquire(self._postgres_url, ALERTS_KEY)
+            self._meters.clear()
+        if self._lock is None:
+            return False
+        await self._evaluate(EvaluationStore(self._lock))
+        self.evaluations += 1
+        return True
+
+    async def _run(self) -> None:
+        while True:
+            started = time.monotonic()
+            try:
+                await self.run_round()
+            except PenstockError as error:
+                logger.warning("The evaluation of alerts waits: %s", error.detail)
+                await self._record_failure(error.detail)
+            except Exception as error:
+                logger.exception("An evaluation of alerts failed")
+                await self._record_failure(f"{type(error).__name__}: {error}")
+            await asyncio.sleep(max(0.0, self._interval_s - (time.monotonic() - started)))
+
+    async def _record_failure(self, error: str) -> None:
+        lock = self._lock
+        if lock is None or lock.is_closed:
+            await self._release_lock()
+            return
+        try:
+            await EvaluationStore(lock).record_failure(error)
+        except PenstockError as unreachable:
+            logger.warning("PostgreSQL does not record the failure: %s", unreachable.detail)
+            await self._release_lock()
+
+    async def _release_lock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            await lock.close()
+
+    async def _evaluate(self, store: EvaluationStore) -> None:
+        started = time.monotonic()
+        now_s = self._clock()
+        tables = await AlertTables.read(store)
+        lag_s = await self._read_lag_s(now_s)
+        documents = EvaluationDocuments()
+        for rows in _by_environment(tables.rules):
+            outcomes = await self._evaluate_environment(store, rows, tables, now_s, lag_s)
+            documents.add_outcomes(rows[0], outcomes, now_s)
+        enabled = {row.rule_id for row in tables.rules}
+        for rule_id, incidents in tables.incidents.items():
+            if rule_id not in enabled:
+                for row in incidents:
+                    documents.resolve_orphan(row, now_s)
+        await store.record(
+            states=documents.states,
+            status=documents.status,
+            incidents=documents.incidents,
+            notices=documents.notices,
+            evaluated_to_s=self._watermark_s,
+            duration_s=time.monotonic() - started,
+        )
+
+    async def _read_lag_s(self, now_s: float) -> float | None:
+        """Return how far the metrics are behind; None if nothing was ever counted."""
+        try:
+            self._watermark_s = await read_watermark(self._redis, QUEUE, self._clock)
+        except (RedisError, OSError) as error:
+            # The last watermark stays: the metrics are behind by as much as they were, and by the time since.
+            logger.warning("The watermark of the metrics is unknown: Redis does not answer: %s", error)
+        return None if self._watermark_s is None else max(0.0, now_s - self._watermark_s)
+
+    async def _evaluate_environment(
+        self,
+        store: EvaluationStore,
+        rows: Sequence[RuleRow],
+        tables: AlertTables,
+        now_s: float,
+        lag_s: float | None,
+    ) -> list[RuleOutcome]:
+        rules = [_stored_rule(row) for row in rows]
+        measurements, unknown_reason = await self._measure(store, rows[0], rules, lag_s)
+        outcomes = []
+        for rule in rules:
+            is_platform_rule = rule.rule.rule.type is RuleType.PIPELINE_STALE
+            is_known = unknown_reason is None or (is_platform_rule and lag_s is not None)
+            states = tables.states.get(rule.id, {})
+            incident = _open_incident(tables.incidents.get(rule.id, []))
+            outcomes.append(
+                evaluate_rule(
+                    rule,
+                    measurements.measure(rule.rule) if is_known else None,
+                    states,
+                    incident,
+                    now_s,
+                    _policy(rule, states),
+                    unknown_reason,
+                )
+            )
+        return outcomes
+
+    async def _measure(
+        self, store: EvaluationStore, environment: RuleRow, rules: Sequence[StoredRule], lag_s: float | None
+    ) -> tuple[Measurements, str | None]:
+        """Return the measurements, and why they are unknown if they are."""
+        end_s = int((self._watermark_s or 0.0) // BUCKET_S * BUCKET_S)
+        empty = Measurements(end_s, lag_s or 0.0, {}, {})
+        if lag_s is None:
+            return empty, "no metrics were counted yet"
+        if lag_s > STALE_S:
+            return empty, f"metrics are behind since {iso(to_utc(self._watermark_s or 0.0))}"
+        meter = self._meters.setdefault(
+            environment.scope, EnvironmentMeter(self._warehouse, environment.scope)
+        )
+        try:
+            live_queues = await self._read_live_queues(store, environment)
+            matrices = await asyncio.to_thread(meter.read_matrices, [rule.rule for rule in rules], end_s)
+        except PenstockError as error:
+            return empty, error.detail
+        return Measurements(end_s, lag_s, matrices, live_queues), None
+
+    async def _read_live_queues(self, store: EvaluationStore, environment: RuleRow) -> dict[str, LiveQueue]:
+        facts = await store.queue_facts(environment.environment_id)
+        try:
+            run_queues = await self._run_queues.list_queues(environment.scope)
+        except RedisError as error:
+            raise RedisUnavailable(f"Redis does not answer: {error}") from error
+        live = {queue.queue: LiveQueue(dead_letters=queue.dead) for queue in run_queues}
+        return live | {fact.queue: LiveQueue(dead_letters=fact.dead_letters) for fact in facts}
+
+
+def _stored_rule(row: RuleRow) -> StoredRule:
+    return StoredRule(row.rule_id, complete_rule(msgspec.json.decode(row.rule, type=AlertRule)))
+
+
+def _policy(rule: StoredRule, states: Mapping[str, RuleQueueState]) -> NoticePolicy:
+    settings = rule.rule.rule
+    return NoticePolicy(
+        settings.cooldown_minutes * 60,
+        {queue: state.notified_s for queue, state in states.items() if state.notified_s is not None},
+        is_silenced=lambda queue: False,
+        repeat_s=None if settings.repeat_minutes is None else settings.repeat_minutes * 60,
+    )
+
+
+def _open_incident(rows: Sequence[IncidentRow]) -> Incident | None:
+    return incident_from_row(rows[0]) if rows else None
+
+
+def _by_environment(rows: Iterable[RuleRow]) -> list[list[RuleRow]]:
+    groups: dict[int, list[RuleRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.environment_id].append(row)
+    return list(groups.values())
+
+
+def _group_states(rows: Iterable[StateRow]) -> dict[uuid.UUID, dict[str, RuleQueueState]]:
+    groups: dict[uuid.UUID, dict[str, RuleQueueState]] = defaultdict(dict)
+    for row in rows:
+        groups[row.rule_id][row.queue] = state_from_row(row)
+    return groups
+
+
+def _group_incidents(rows: Iterable[IncidentRow]) -> dict[uuid.UUID | None, list[IncidentRow]]:
+    groups: dict[uuid.UUID | None, list[IncidentRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.rule_id].append(row)
+    return groups

@@ -1,0 +1,111 @@
+"""Read what the evaluator of alerts needs, and store what it decided."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.clock import to_utc
+from penstock.durable.pool import Session, fetch_all
+from penstock.model import Scope
+
+JsonObject = Mapping[str, Any]
+
+
+class RuleRow(NamedTuple):
+    """An enabled rule; `rule` is its JSON text."""
+
+    environment_id: int
+    organization: str
+    project: str
+    environment: str
+    rule_id: uuid.UUID
+    rule: str
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.organization, self.project, self.environment)
+
+
+class StateRow(NamedTuple):
+    """The stored state of a rule for a queue."""
+
+    rule_id: uuid.UUID
+    queue: str
+    phase: str
+    since: datetime
+    in_phase_s: float
+    evaluated_at: datetime
+    unknown_reason: str | None
+    value: float | None
+    notified_at: datetime | None
+
+
+class IncidentRow(NamedTuple):
+    """An open incident; `rule`, `cause` and `queues` are JSON texts."""
+
+    id: uuid.UUID
+    environment_id: int
+    rule_id: uuid.UUID | None
+    rule: str
+    opened_at: datetime
+    notified_at: datetime | None
+    notice_count: int
+    silenced: bool
+    inhibited_by: uuid.UUID | None
+    cause: str | None
+    queues: str
+
+
+class QueueFacts(NamedTuple):
+    """What PostgreSQL knows about a durable queue."""
+
+    queue: str
+    dead_letters: int
+
+
+class EvaluationStore:
+    """The evaluator's view of the alert tables."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def enabled_rules(self) -> list[RuleRow]:
+        return await fetch_all(self._session, RuleRow, "SELECT * FROM enabled_alert_rules_v1()")
+
+    async def states(self) -> list[StateRow]:
+        return await fetch_all(self._session, StateRow, "SELECT * FROM alert_states_v1()")
+
+    async def open_incidents(self) -> list[IncidentRow]:
+        return await fetch_all(self._session, IncidentRow, "SELECT * FROM open_alert_incidents_v1()")
+
+    async def queue_facts(self, environment_id: int) -> list[QueueFacts]:
+        return await fetch_all(
+            self._session, QueueFacts, "SELECT * FROM alert_queue_facts_v1($1)", environment_id
+        )
+
+    async def record(
+        self,
+        *,
+        states: Sequence[JsonObject],
+        status: Sequence[JsonObject],
+        incidents: Sequence[JsonObject],
+        notices: Sequence[JsonObject],
+        evaluated_to_s: float | None,
+        duration_s: float,
+    ) -> None:
+        """Store the decisions of an evaluation in one transaction."""
+        documents = (states, status, incidents, notices)
+        await self._session.fetch(
+            "SELECT record_alert_evaluation_v1($1, $2, $3, $4, $5, $6)",
+            *(msgspec.json.encode(document).decode() for document in documents),
+            None if evaluated_to_s is None else to_utc(evaluated_to_s),
+            duration_s,
+        )
+
+    async def record_failure(self, error: str) -> None:
+        await self._session.fetch("SELECT record_alert_failure_v1($1)", error)
