@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
 
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.java import find_java
@@ -14,6 +15,7 @@ from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.supervision.component import running
 from tests.deadlines import deadline_s, slowness
 from tests.directories import memory_directory, temporary_directory
+from tests.distribution import FileScheduling, starting_order
 from tests.redis_databases import RedisDatabases
 from tests.unsynced_servers import UnsyncedPostgres, UnsyncedValkey
 
@@ -23,12 +25,18 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Scale the time limit of every test."""
+    """Scale the time limit of every test, and put the longest tests first."""
+    items.sort(key=lambda item: starting_order(item.nodeid))
     usual_limit_s = float(config.getoption("timeout") or config.getini("timeout"))
     for item in items:
         marker = item.get_closest_marker("timeout")
         limit_s = float(marker.args[0]) if marker else usual_limit_s
         item.add_marker(pytest.mark.timeout(deadline_s(limit_s)), append=False)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling:
+    return FileScheduling(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -74,7 +74,7 @@ def postgres_version(programs: Path) -> str:
 def run_tests(environment: str, python: str | Path, tests: list[str], **variables: str) -> MatrixResult:
     print(f"== {environment}", flush=True)
     started = time.monotonic()
-    command = [str(python), "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *tests]
+    command = [str(python), "-m", "pytest", "-q", "-n", "2", *tests]
     code = subprocess.run(command, cwd=ROOT, env=os.environ | variables, check=False).returncode
     return MatrixResult(environment, "passed" if code == 0 else "FAILED", time.monotonic() - started)
 
