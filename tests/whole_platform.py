@@ -56,9 +56,9 @@ class RunningPlatform:
         messages: list[dict[str, Any]] = response.json()["messages"] if response.status_code == 200 else []
         return messages
 
-    def ack(self, message: dict[str, Any]) -> None:
+    def ack(self, message: dict[str, Any], status: str = "completed", error: str | None = None) -> None:
         names = ("transactionId", "partitionId", "leaseId")
-        body = {name: message[name] for name in names} | {"status": "completed"}
+        body = {name: message[name] for name in names} | {"status": status, "error": error}
         response = httpx.post(f"{self.url}/api/v1/ack", json=body)
         assert response.status_code == 200, response.text
         assert response.json()[0]["success"] is True, response.text

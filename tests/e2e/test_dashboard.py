@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,56 @@ async def test_every_period_up_to_a_year_is_drawn(platform: RunningPlatform, que
         await expect(card).to_have_attribute("data-pushed", "20", timeout=TIMEOUT_MS)
     await expect(page.locator("#periods label")).to_have_text(list(POINTS_OF_PERIODS))
     await expect(card.locator(".plot.drawn")).to_have_count(3, timeout=TIMEOUT_MS)
+
+
+async def test_metrics_of_a_stopped_pipeline_are_unknown_until_it_runs_again(
+    platform: RunningPlatform, queue: str
+) -> None:
+    platform.push(queue, *range(20))
+    wait_until(lambda: platform.read_counter(queue, "enqueued") == 20, TIMEOUT_S, "the pushes are counted")
+    # The browser may report the health of the stopped pipeline as an error, so the fixture is not used.
+    async with open_page() as page:
+        with suspended_pipeline(platform):
+            platform.push(queue, *range(5))
+            await page.goto(f"{platform.url}/?search={queue}&period=5m")
+            behind = re.compile(r"Metrics are behind since \d\d:\d\d:\d\d \(.* min\)\.")
+            await expect(page.locator("#notice")).to_have_text(behind, timeout=TIMEOUT_MS)
+            card = page.locator(f"article[data-queue={queue}]")
+            await expect(card.locator("dd")).to_have_text(["25", *["–"] * 7])
+            await expect(card.locator(".legend b >> visible=true")).to_have_text(["–"] * 6)
+        await expect(page.locator("#notice")).to_be_hidden(timeout=TIMEOUT_MS)
+        await expect(card).to_have_attribute("data-pushed", "25", timeout=TIMEOUT_MS)
+        await expect(card.locator(".retried dd")).to_have_text("0")
+
+
+@contextmanager
+def suspended_pipeline(platform: RunningPlatform) -> Iterator[None]:
+    """Suspend the pipeline with all its processes, for less time than the supervisor waits for it."""
+    driver = next(p for p in platform.list_processes() if p.cmdline()[-2:] == ["pipeline", "run"])
+    processes = [driver, *driver.children(recursive=True)]
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.resume()
+
+
+async def test_the_number_of_dead_letters_leads_to_their_errors(
+    platform: RunningPlatform, queue: str, page: Page
+) -> None:
+    platform.push(queue, 1)
+    platform.ack(platform.pop(queue)[0], status="dlq", error="Card declined")
+    await page.goto(f"{platform.url}/?search={queue}&period=5m")
+    dead = page.locator(f"article[data-queue={queue}] .dead a")
+    await expect(dead).to_have_text("1", timeout=TIMEOUT_MS)
+    await dead.click()
+
+    errors = page.locator("#dead-letters td:first-child")
+    await expect(errors).to_have_text(["Card declined"])
+    await errors.locator("a").click()
+    await expect(page.locator("body")).to_contain_text(queue)
 
 
 async def test_run_queues_and_durable_queues_are_listed_together(

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import mimetypes
 import re
-from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Page, expect
 
-from penstock.console import STATIC
-from tests.browser import open_page
-from tests.waiting import wait_until_async
+from tests.integration.console.fake_api import ORIGIN, FakeApi, metrics_response
 
 pytestmark = pytest.mark.browser
 
-ORIGIN = "http://127.0.0.1:7480"
 README = Path(__file__).parents[3] / "README.md"
-FakeResponse = tuple[int, dict[str, Any]]
-"""Status and JSON body."""
 
 DELAYED_LIGHT = [0xA0, 0x62, 0x2D]
 COUNT_HATCHED_PIXELS = """
@@ -51,111 +40,10 @@ HAS_COLOR = """
 """
 
 
-@dataclass
-class FakeApi:
-    """The responses of the API, and the number of requests per path.
-
-    `reachable = False` simulates a stopped broker, and a cleared `gate` a slow one.
-    """
-
-    queues: list[str] = field(default_factory=list)
-    depth: int = 7
-    run_queues: FakeResponse = (200, {"queues": [], "total": 0})
-    health: FakeResponse = (
-        200,
-        {"status": "ok", "parts": {"postgres": {"status": "up", "detail": "reachable"}}},
-    )
-    metrics: FakeResponse | None = None
-    reachable: bool = True
-    gate: asyncio.Event = field(default_factory=asyncio.Event)
-    requests: Counter[str] = field(default_factory=Counter)
-
-    async def handle(self, route: Route) -> None:
-        path = urlsplit(route.request.url).path
-        if path == "/" or path.startswith("/static/"):
-            await serve_file(route, "index.html" if path == "/" else path.removeprefix("/static/"))
-            return
-        self.requests[path] += 1
-        await self.gate.wait()
-        if not self.reachable:
-            await route.abort("connectionrefused")
-            return
-        status, body = self.response(path)
-        await route.fulfill(status=status, json=body)
-
-    async def wait_for_requests(self, path: str, more_than: int) -> None:
-        async def has_requests() -> bool:
-            return self.requests[path] > more_than
-
-        await wait_until_async(has_requests, 5, f"the page requests {path}")
-
-    def response(self, path: str) -> FakeResponse:
-        if path == "/health":
-            return self.health
-        if path == "/api/v1/resources/queues":
-            queues = [{"name": name, "partitions": 1, "depth": self.depth} for name in self.queues]
-            return 200, {"queues": queues, "total": len(queues)}
-        if path == "/api/v1/run-queues":
-            return self.run_queues
-        return self.metrics or (200, metrics_response([(2, False), (2, True), (5, False)]))
-
-
-async def serve_file(route: Route, name: str) -> None:
-    content_type, _ = mimetypes.guess_type(name)
-    await route.fulfill(path=STATIC / name, content_type=content_type)
-
-
-def metrics_response(depths: list[tuple[int, bool]], delayed: list[int] | None = None) -> dict[str, Any]:
-    """A metrics response with one 5-second point per (depth, carried) and ten pushed messages in each.
-
-    Without `delayed` the delayed tasks are unknown.
-    """
-    points = [
-        {
-            "timestamp": f"2026-01-01T00:00:{5 * i:02d}.000Z",
-            "throughput": {"enqueued": 10, "dequeued": 5, "completed": 5},
-            "queue_depth": {"max": depth, "last": depth},
-            "delayed": dict.fromkeys(("max", "last"), delayed[i] if delayed else None),
-            "latency": {"avg_wait_ms": 20, "p95_wait_ms": 40, "max_age_ms": 90},
-            "failures": {"nack": 1, "dlq": 0, "ttl_expired": 0},
-            "carried": carried,
-            "complete": True,
-        }
-        for i, (depth, carried) in enumerate(depths)
-    ]
-    end = f"2026-01-01T00:00:{5 * len(depths):02d}.000Z"
-    return {
-        "queue": "any",
-        "period": {"start": "2026-01-01T00:00:00.000Z", "end": end},
-        "resolution": "5s",
-        "freshness": end,
-        "completeness": {"complete_until": end, "lost": 0, "rejected": 0, "streams_replaced": 0},
-        "timeseries": points,
-    }
-
-
-@pytest.fixture
-async def api() -> FakeApi:
-    fake = FakeApi()
-    fake.gate.set()
-    return fake
-
-
-@pytest.fixture
-async def page(api: FakeApi) -> AsyncIterator[Page]:
-    async with open_page() as page:
-        page_errors: list[str] = []
-        page.on("pageerror", lambda error: page_errors.append(str(error)))
-        await page.route("**/*", api.handle)
-        yield page
-        await page.unroute_all(behavior="ignoreErrors")
-        assert page_errors == []
-
-
 async def test_without_queues_the_page_shows_the_push_command_of_the_readme(page: Page) -> None:
     await page.goto(ORIGIN)
 
-    command = await page.locator(".command code").inner_text()
+    command = await page.locator(".empty .command code").inner_text()
     assert command.startswith(f"curl -X POST {ORIGIN}/api/v1/push")
     assert command in README.read_text()
 
@@ -187,7 +75,9 @@ async def test_a_card_shows_the_numbers(page: Page, api: FakeApi) -> None:
     await expect(page.locator(".in dd")).to_have_text("2.0")
     await expect(page.locator(".out dd")).to_have_text("1.0")
     await expect(page.locator(".wait dd")).to_have_text("40 ms")
-    await expect(page.locator(".failed dd")).to_have_text("3")
+    await expect(page.locator(".retried dd")).to_have_text("3")
+    await expect(page.locator(".dead dd")).to_have_text("0")
+    await expect(page.locator(".expired dd")).to_have_text("0")
 
 
 async def test_without_metrics_the_page_shows_the_api_error_and_the_depth(page: Page, api: FakeApi) -> None:
@@ -197,7 +87,7 @@ async def test_without_metrics_the_page_shows_the_api_error_and_the_depth(page: 
 
     await expect(page.locator("#notice")).to_have_text("Run `penstock status`.")
     await expect(page.locator("article .note")).to_be_visible()
-    await expect(page.locator("article dd")).to_have_text(["7", *["–"] * 5])
+    await expect(page.locator("article dd")).to_have_text(["7", *["–"] * 7])
 
     api.metrics = None
     await expect(page.locator("#notice")).to_be_hidden()
@@ -422,14 +312,14 @@ async def test_a_notice_says_since_when_metrics_are_behind(page: Page, api: Fake
 
     since = re.compile(rf"^Metrics are behind since .*\d\d:\d\d:15 \(3 min\)\. {re.escape(reason)}$")
     await expect(page.locator("#notice")).to_have_text(since)
-    await expect(page.locator("article dd")).to_have_text(["7", *["–"] * 4, "≥8"])
+    await expect(page.locator("article dd")).to_have_text(["7", *["–"] * 4, "≥8", "–", "–"])
     await expect(page.locator(".legend b >> visible=true")).to_have_text(["–"] * 6)
 
     response["completeness"]["complete_until"] = response["period"]["end"]
     api.health = 200, {"status": "ok", "parts": {"pipeline": {"status": "up", "detail": "running"}}}
     await expect(page.locator("#notice")).to_be_hidden()
     await expect(page.locator("article .in dd")).to_have_text("2.0")
-    await expect(page.locator("article .failed dd")).to_have_text("8")
+    await expect(page.locator("article .retried dd")).to_have_text("8")
 
 
 async def test_an_uncertain_total_of_zero_is_unknown(page: Page, api: FakeApi) -> None:
@@ -442,7 +332,7 @@ async def test_an_uncertain_total_of_zero_is_unknown(page: Page, api: FakeApi) -
     await page.goto(ORIGIN)
 
     await expect(page.locator("article .in dd")).to_have_text("2.0")
-    await expect(page.locator("article .failed dd")).to_have_text("–")
+    await expect(page.locator("article .retried dd")).to_have_text("–")
 
 
 async def test_the_change_of_depth_is_that_of_the_shown_depth(page: Page, api: FakeApi) -> None:

@@ -67,6 +67,10 @@ export function fetchQueueMetrics(queue, period, resolution, signal) {
   return getOk(`/api/v1/queues/${encodeURIComponent(queue)}/metrics?${query}`, signal);
 }
 
+export function fetchErrorGroups(queue, signal) {
+  return getOk(`/api/v1/dlq/groups?${new URLSearchParams({ queue, limit: "20" })}`, signal);
+}
+
 /** A platform that cannot take messages returns 503 with the usual body, so that status is no failure here. */
 export async function fetchHealth(signal) {
   const { response, body } = await get("/health", signal);

@@ -1,10 +1,12 @@
-// The card of one queue: its name, numbers and charts.
+// The card of one queue: its name, numbers and charts. In the view of one queue, it also has the chart of failures.
 
 import { fetchQueueMetrics } from "./api.js";
-import { Chart, CHARTS } from "./charts.js";
+import { CHARTS, failureChart } from "./chart_specs.js";
+import { Chart } from "./charts.js";
 import { DepthHistory } from "./depth_history.js";
 import { formatCount, formatDuration, formatRate, formatTotal } from "./format.js";
 import { currentNumbers, maxDepth, toColumns } from "./series.js";
+import { DEAD_LETTERS_ANCHOR, FAILURES, PERIODS, viewUrl } from "./view.js";
 
 // A coarse series changes slowly, so it is refreshed less often.
 const REFRESH_INTERVAL_MS = { "5s": 1_900, "1m": 10_000, "1h": 60_000, "12h": 600_000 };
@@ -19,7 +21,9 @@ const NUMBERS = [
   ["out", "Out /s", "completed per second, mean of the last 30 s"],
   ["wait", "Wait p95", "highest 5-second p95 of the last minute, from ready for delivery to delivered"],
   ["oldest", "Oldest", "age of the oldest message or task that is ready for delivery"],
-  ["failed", "Failed", "failed attempts, dead letters and expired messages or tasks in this period"],
+  ["retried", "Retried", "failed attempts in this period that are retried"],
+  ["dead", "Dead", "messages or tasks that became dead letters in this period"],
+  ["expired", "Expired", "messages or tasks that expired in this period before a consumer finished them"],
 ];
 
 export class Card {
@@ -33,14 +37,17 @@ export class Card {
   #chartContainer;
   #series = null;
   #period = null;
+  #view;
   #fetchedAt = { series: -Infinity, recent: -Infinity };
 
-  constructor(queue) {
+  constructor(queue, view) {
     this.name = queue.name;
+    this.#view = view;
     const fragment = document.getElementById("card").content.cloneNode(true);
     this.element = fragment.querySelector("article");
     this.element.dataset.queue = queue.name;
-    const heading = this.element.querySelector("h2");
+    this.element.classList.toggle("detailed", Boolean(view.queue));
+    const heading = this.element.querySelector("h2 a");
     heading.textContent = queue.name;
     heading.title = queue.name;
     this.#chartContainer = this.element.querySelector(".charts");
@@ -54,12 +61,14 @@ export class Card {
       row.title = tooltip;
       const term = document.createElement("dt");
       term.textContent = label;
-      const value = document.createElement("dd");
+      const definition = document.createElement("dd");
+      const value = FAILURES.includes(key) ? definition.appendChild(document.createElement("a")) : definition;
       value.textContent = "–";
-      row.append(term, value);
+      row.append(term, definition);
       list.append(row);
       this.#values[key] = value;
     }
+    this.#updateLinks();
     this.update(queue);
   }
 
@@ -77,7 +86,9 @@ export class Card {
   show() {
     this.visible = true;
     if (this.#charts.length) return;
-    this.#charts = CHARTS.map((spec) => new Chart(this.#chartContainer, spec));
+    const { queue, series } = this.#view;
+    const specs = queue ? [...CHARTS, failureChart(series, (key) => this.#urlOfSeries(key))] : CHARTS;
+    this.#charts = specs.map((spec) => new Chart(this.#chartContainer, spec));
     if (this.#series) this.#draw();
   }
 
@@ -96,9 +107,12 @@ export class Card {
   }
 
   /** Fetch the series that are due. A failure marks the card until a fetch succeeds; the notice has the details. */
-  async refresh(period, resolution, signal) {
+  async refresh(signal) {
+    const { period } = this.#view;
+    const resolution = PERIODS[period];
     if (period !== this.#period) {
       this.#period = period;
+      this.#updateLinks();
       this.#fetchedAt = { series: -Infinity, recent: -Infinity };
     }
     try {
@@ -140,20 +154,31 @@ export class Card {
 
   #showNumbers() {
     const now = currentNumbers(this.recentSeries);
-    const { retried, dead, expired } = this.#series.failed;
-    const isComplete = !this.#series.isUnknown.some(Boolean);
+    const isComplete = !this.recentSeries.isBehind && !this.#series.isUnknown.some(Boolean);
     this.#setValue("in", formatRate(now.inRate));
     this.#setValue("out", formatRate(now.outRate));
     this.#setValue("wait", formatDuration(now.p95Wait));
     this.#setValue("oldest", formatDuration(this.#depth === 0 ? null : now.oldest));
-    this.#setValue("failed", formatTotal(retried + dead + expired, isComplete));
-    const row = this.#values.failed.parentElement;
-    row.classList.toggle("retried", retried > 0);
-    row.classList.toggle("dead", dead + expired > 0);
+    for (const key of FAILURES) {
+      const total = this.#series.failed[key];
+      this.#setValue(key, formatTotal(total, isComplete));
+      this.#values[key].classList.toggle("some", total > 0);
+    }
     const hint = this.element.querySelector(".incomplete");
     hint.hidden = isComplete;
     hint.title = describeUnknown(this.#series.lost);
-    row.title = `${retried} failed attempts, ${dead} dead letters, ${expired} expired in this period`;
+  }
+
+  #urlOfSeries(series) {
+    return viewUrl({ period: this.#view.period, queue: this.name, series });
+  }
+
+  /** Point the links to the view of this queue. The URL has the period, so they change with it. */
+  #updateLinks() {
+    this.element.querySelector("h2 a").href = this.#urlOfSeries("");
+    for (const key of FAILURES) {
+      this.#values[key].href = this.#urlOfSeries(key) + (key === "dead" ? DEAD_LETTERS_ANCHOR : "");
+    }
   }
 
   #setValue(key, text) {

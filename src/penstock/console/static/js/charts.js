@@ -1,87 +1,18 @@
-// The three charts of a card. Colours come from the style sheet, which handles light and dark mode.
+// A chart of a card. Colours come from the style sheet, which handles light and dark mode.
 
 import uPlot from "../vendor/uplot-1.6.32/uPlot.esm.js";
-import {
-  formatCount,
-  formatDuration,
-  formatDurationTick,
-  formatRate,
-  formatRateTick,
-  formatTime,
-  formatTimeTick,
-} from "./format.js";
-import { currentValue, toDrawing } from "./series.js";
+import { formatTime, formatTimeTick } from "./format.js";
+import { toDrawing } from "./series.js";
 
 const HEIGHT_PX = 140;
 const PIXELS_PER_BUCKET = 1.5;
 const HATCH_SPACING_PX = 7;
 const CURSOR_SYNC_KEY = "penstock";
-const DURATION_STEPS_MS = [
-  1, 2, 5, 10, 20, 50, 100, 200, 500,
-  ...[1, 2, 5, 10, 20, 30].map((s) => s * 1_000),
-  ...[1, 2, 5, 10, 20, 30].map((m) => m * 60_000),
-  ...[1, 2, 4, 6, 12].map((h) => h * 3_600_000),
-  ...[1, 2, 5, 10, 20, 50, 100].map((d) => d * 86_400_000),
-];
 const TIME_STEPS_S = [
   5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800,
   ...[1, 2, 3, 4, 6, 8, 12].map((h) => h * 3_600),
   ...[1, 2, 5, 10, 30, 60, 90].map((d) => d * 86_400),
 ];
-const INTEGER_STEPS = [1, 2, 5].flatMap((n) => Array.from({ length: 10 }, (_, e) => n * 10 ** e)).sort((a, b) => a - b);
-
-// `minTop` is the least upper end of the scale, so that an idle queue is a flat line near zero instead of noise.
-export const CHARTS = [
-  {
-    title: "Depth",
-    tooltip: "messages or tasks waiting, and delayed tasks",
-    format: formatCount,
-    axis: { values: formatCount, incrs: INTEGER_STEPS },
-    minTop: 4,
-    lines: [
-      { key: "carried", color: "--depth", dash: [3, 3], alpha: 0.55, fill: 0.05 },
-      { key: "depth", color: "--depth", fill: 0.16, width: 1.6 },
-      { key: "delayed", color: "--delayed", width: 1.4 },
-    ],
-    legend: [
-      { label: "max", key: "waiting", color: "--depth" },
-      { label: "delayed", key: "delayed", color: "--delayed", hideIfEmpty: true },
-    ],
-  },
-  {
-    title: "Rate",
-    tooltip: "messages or tasks per second: pushed or enqueued, popped or dequeued, acked",
-    format: formatRate,
-    axis: { values: formatRateTick },
-    minTop: 1,
-    lines: [
-      { key: "enqueued", color: "--enqueued", fill: 0.12, width: 1.4 },
-      { key: "dequeued", color: "--dequeued", width: 1.4 },
-      { key: "completed", color: "--completed", width: 1.4 },
-    ],
-    legend: [
-      { label: "in", key: "enqueued", color: "--enqueued" },
-      { label: "popped", key: "dequeued", color: "--dequeued" },
-      { label: "acked", key: "completed", color: "--completed" },
-    ],
-  },
-  {
-    title: "Wait",
-    tooltip: "time from ready for delivery to delivered",
-    format: formatDuration,
-    axis: { values: formatDurationTick, incrs: DURATION_STEPS_MS },
-    minTop: 10,
-    lines: [
-      { key: "p95Wait", color: "--p95", fill: 0.1, width: 1.4 },
-      { key: "avgWait", color: "--avg", width: 1.4 },
-    ],
-    legend: [
-      { label: "avg", key: "avgWait", color: "--avg" },
-      { label: "p95", key: "p95Wait", color: "--p95" },
-    ],
-  },
-];
-
 /** A chart inside the element `host`. Call `draw` with each new series, and `destroy` once. */
 export class Chart {
   #spec;
@@ -98,8 +29,10 @@ export class Chart {
     const title = element("span", "title", spec.title);
     title.title = spec.tooltip;
     const legend = element("span", "legend");
-    for (const { label, color, hideIfEmpty } of spec.legend) {
-      const item = element("span", "item");
+    for (const { label, color, hideIfEmpty, href, isSelected } of spec.legend) {
+      const item = element(href ? "a" : "span", "item");
+      if (href) item.href = href;
+      if (isSelected) item.setAttribute("aria-current", "true");
       item.hidden = Boolean(hideIfEmpty);
       item.style.setProperty("--color", `var(${color})`);
       const value = element("b", "", "–");
@@ -233,7 +166,8 @@ export class Chart {
     this.#spec.legend.forEach(({ key, hideIfEmpty }, i) => {
       const column = this.#drawing[key];
       if (hideIfEmpty) this.#values[i].parentElement.hidden = column.every((v) => v === null);
-      const value = index === null || index === undefined ? currentValue(this.#drawing, column) : column[index];
+      const current = this.#drawing.isBehind ? null : column.findLast((v) => v !== null);
+      const value = index === null || index === undefined ? current : column[index];
       this.#values[i].textContent = this.#spec.format(value);
     });
   }

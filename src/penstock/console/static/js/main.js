@@ -2,25 +2,25 @@
 
 import { fetchHealth, listQueues } from "./api.js";
 import { Card } from "./card.js";
+import { DeadLetters } from "./dead_letters.js";
 import { formatTime } from "./format.js";
 import { MetricsDelay } from "./metrics_delay.js";
 import { poll } from "./poll.js";
 import { describeProblems, showComponents, showFreshness, showNotice } from "./top.js";
+import { DEAD_LETTERS_ANCHOR, PERIODS, readViewFromUrl, viewUrl } from "./view.js";
 
 const POLL_INTERVAL_MS = 2_000;
 const MAX_CONCURRENT_REQUESTS = 4;
 const MAX_NOTICE_LINES = 4;
 const PAGE_SIZE = 100;
 const MAX_QUEUES = 1_000; // the limit of the API; more queues can only be found by search
-// Periods and their resolutions. Finer points would cost more and could not be seen at the width of a card.
-const PERIODS = { "5m": "5s", "30m": "5s", "2h": "1m", "24h": "1m", "7d": "1h", "30d": "1h", "365d": "12h" };
-const DEFAULT_PERIOD = "30m";
 
 const byId = (id) => document.getElementById(id);
 const main = byId("queues");
 const search = byId("search");
 
 const view = readViewFromUrl();
+const deadLetters = view.queue ? new DeadLetters(view.queue) : null;
 const cards = new Map();
 const metricsDelay = new MetricsDelay();
 let limit = PAGE_SIZE;
@@ -41,7 +41,7 @@ const visibilityObserver = new IntersectionObserver(
 
 async function update(signal) {
   const [list, health] = await Promise.all([
-    listQueues({ search: view.search, limit }, signal).catch((error) => error),
+    listViewedQueues(signal).catch((error) => error),
     fetchHealth(signal).catch((error) => error),
   ]);
   signal.throwIfAborted();
@@ -56,7 +56,9 @@ async function update(signal) {
   listedAtS = Date.now() / 1_000;
   showQueues(list);
   const visible = [...cards.values()].filter((card) => card.visible);
-  await forEachConcurrently(visible, (card) => card.refresh(view.period, PERIODS[view.period], signal));
+  await forEachConcurrently(visible, (card) => card.refresh(signal));
+  await deadLetters?.refresh(signal);
+  if (visible.length) scrollToDeadLettersOnce();
   visible.filter((card) => card.problem === null).forEach((card) => metricsDelay.update(card.recentSeries));
   const delay = visible.length ? metricsDelay.describe() : null;
   const failures = visible.flatMap((card) => (card.problem ? [card.problem.message] : []));
@@ -64,6 +66,21 @@ async function update(signal) {
   showNotice([...new Set(lines)].slice(0, MAX_NOTICE_LINES));
   showFreshness(visible.length && delay === null ? metricsDelay.ageS : null);
   main.setAttribute("aria-busy", "false");
+}
+
+/** List the queues that the view shows: those whose names match the search, or the one queue of the URL. */
+async function listViewedQueues(signal) {
+  if (!view.queue) return listQueues({ search: view.search, limit }, signal);
+  const list = await listQueues({ search: view.queue, limit: MAX_QUEUES }, signal);
+  const queues = list.queues.filter(({ name }) => name === view.queue);
+  return { ...list, queues, total: queues.length };
+}
+
+// The charts above the section are created after the page has loaded, so the browser cannot scroll to it.
+let hasScrolled = false;
+function scrollToDeadLettersOnce() {
+  if (!hasScrolled && location.hash === DEAD_LETTERS_ANCHOR) byId("dead-letters").scrollIntoView();
+  hasScrolled = true;
 }
 
 /** Say how old the shown queues are while the list cannot be read. */
@@ -95,15 +112,15 @@ function showQueues({ queues, total }) {
     if (card) {
       card.update(queue);
     } else {
-      card = new Card(queue);
+      card = new Card(queue, view);
       cards.set(queue.name, card);
     }
     // Moving an element loses its focus, so only misplaced ones are moved.
     if (main.children[position] !== card.element) main.insertBefore(card.element, main.children[position] ?? null);
     visibilityObserver.observe(card.element);
   });
-  if (queues.length === 0) main.append(view.search ? createNoMatchMessage() : createFirstSteps());
-  const text = total === 0 ? "" : queueCountText(queues.length, total);
+  if (queues.length === 0) main.append(view.search || view.queue ? createNoMatchMessage() : createFirstSteps());
+  const text = total === 0 || view.queue ? "" : queueCountText(queues.length, total);
   if (byId("count").textContent !== text) byId("count").textContent = text;
   byId("more").hidden = queues.length >= total || limit >= MAX_QUEUES;
 }
@@ -133,25 +150,23 @@ function createNoMatchMessage() {
   const section = document.createElement("section");
   section.className = "empty";
   const text = document.createElement("p");
-  text.textContent = `No queue has “${view.search}” in its name.`;
+  text.textContent = view.queue ? `Queue “${view.queue}” does not exist.` : `No queue has “${view.search}” in its name.`;
   section.append(text);
   return section;
 }
 
-// The view is part of the URL, so that it can be bookmarked and shared.
-function readViewFromUrl() {
-  const query = new URLSearchParams(location.search);
-  const period = query.get("period");
-  return { period: Object.hasOwn(PERIODS, period) ? period : DEFAULT_PERIOD, search: query.get("search") ?? "" };
-}
-
 function changeView(change) {
   Object.assign(view, change);
-  const query = new URLSearchParams();
-  if (view.period !== DEFAULT_PERIOD) query.set("period", view.period);
-  if (view.search) query.set("search", view.search);
-  history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+  history.replaceState(null, "", viewUrl(view));
+  showViewLinks();
+  if (view.queue) cards.forEach((card) => card.repaint()); // the legend links to the same period
   loop.restart();
+}
+
+function showViewLinks() {
+  byId("all-queues").hidden = !view.queue;
+  byId("all-queues").href = viewUrl({ period: view.period });
+  search.parentElement.hidden = Boolean(view.queue);
 }
 
 function createPeriodButtons() {
@@ -169,6 +184,7 @@ function createPeriodButtons() {
 }
 
 createPeriodButtons();
+showViewLinks();
 search.value = view.search;
 let searchTimer = 0;
 search.addEventListener("input", () => {
@@ -177,7 +193,7 @@ search.addEventListener("input", () => {
 });
 document.addEventListener("keydown", (event) => {
   const isInSearch = event.target.closest("input[type=search]");
-  if (event.key === "/" && !isInSearch && !event.ctrlKey && !event.metaKey) {
+  if (event.key === "/" && !isInSearch && !view.queue && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
     search.focus();
   }

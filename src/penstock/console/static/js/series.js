@@ -17,7 +17,8 @@ const mean = (values) => {
 };
 
 /**
- * Return columns by name with one value per bucket, null if unknown. Rates are per second.
+ * Return columns by name with one value per bucket, null if unknown. Rates are per second, those of
+ * failures per minute.
  *
  * Where events are not counted yet or were lost, a count of 0 or a repeated depth means nothing, so every column is
  * null there.
@@ -36,12 +37,14 @@ export function toColumns(response) {
   const known = (read) => points.map((p, i) => (covered[i] === null ? null : read(p, covered[i]) ?? null));
   const gauge = (key) => known((p) => (p.carried ? p[key]?.last : p[key]?.max));
   const perSecond = (key) => known((p, seconds) => (p.throughput[key] ?? 0) / seconds);
+  const failuresPerMinute = (key) => known((p, seconds) => (60 * (p.failures[key] ?? 0)) / seconds);
 
   return {
     step,
     start: toSeconds(response.period.start),
     end,
     knownUntil,
+    isBehind,
     x,
     lost,
     isUnknown: covered.map((seconds, i) => seconds === null && (hasLoss[i] || isBehind)),
@@ -54,6 +57,9 @@ export function toColumns(response) {
     avgWait: known((p) => p.latency.avg_wait_ms),
     p95Wait: known((p) => p.latency.p95_wait_ms),
     oldest: known((p) => p.latency.max_age_ms),
+    retried: failuresPerMinute("nack"),
+    dead: failuresPerMinute("dlq"),
+    expired: failuresPerMinute("ttl_expired"),
     pushed: sum(points.map((p) => p.throughput.enqueued)),
     failed: {
       retried: sum(points.map((p) => p.failures.nack)),
@@ -109,6 +115,9 @@ function mergeBuckets(series, step) {
     enqueued: mergeWith(mean, series.enqueued),
     dequeued: mergeWith(mean, series.dequeued),
     completed: mergeWith(mean, series.completed),
+    retried: mergeWith(mean, series.retried),
+    dead: mergeWith(mean, series.dead),
+    expired: mergeWith(mean, series.expired),
     avgWait: groups.map((group, i) => (isUnknown[i] ? null : meanWait(series, group))),
     p95Wait: mergeWith(maximum, series.p95Wait),
   };
@@ -143,10 +152,9 @@ function splitCarriedDepth(series) {
  * message. All are null if the newest events are not counted.
  */
 export function currentNumbers(series) {
-  const knownBuckets = lastKnownIndex(series) + 1;
-  if (series.isUnknown.slice(knownBuckets).some(Boolean)) {
-    return { inRate: null, outRate: null, p95Wait: null, oldest: null };
-  }
+  if (series.isBehind) return { inRate: null, outRate: null, p95Wait: null, oldest: null };
+  // Rates are known wherever events were counted, so they tell the last known bucket.
+  const knownBuckets = series.enqueued.findLastIndex((v) => v !== null) + 1;
   const recent = (values, spanS) => {
     const buckets = Math.max(1, Math.round(spanS / series.step));
     return values.slice(Math.max(0, knownBuckets - buckets), knownBuckets);
@@ -157,16 +165,6 @@ export function currentNumbers(series) {
     p95Wait: maximum(recent(series.p95Wait, 60)),
     oldest: series.oldest[knownBuckets - 1] ?? null,
   };
-}
-
-/** Rates are known wherever events were counted, so they tell the last known bucket. */
-const lastKnownIndex = ({ enqueued }) => enqueued.findLastIndex((v) => v !== null);
-
-/** Return the last known value of a column, or null if the buckets after it are unknown. */
-export function currentValue(drawing, column) {
-  const index = column.findLastIndex((v) => v !== null);
-  const isOutdated = drawing.isUnknown.slice(lastKnownIndex(drawing) + 1).some(Boolean);
-  return index < 0 || isOutdated ? null : column[index];
 }
 
 export const maxDepth = (series) => maximum(series.waiting);
