@@ -61,7 +61,9 @@ class DeadLetterAcks:
         queue = f"dying-{new_id()}"
         names = [PartitionName(queue, str(number)) for number in range(SESSIONS)]
         partitions = await log.ensure_partitions(self._database, DEFAULT_SCOPE, names)
-        self._group_id = (await log.ensure_group(self._database, DEFAULT_SCOPE, queue, "worker")).group_id
+        group = await log.ensure_group(self._database, DEFAULT_SCOPE, queue, "worker")
+        assert group is not None
+        self._group_id = group.group_id
         self._partition_ids = [partition.partition_id for partition in partitions.values()]
         self.ack_s, self.dead_letters = 0.0, 0
         for partition_id in self._partition_ids:

@@ -89,14 +89,14 @@ async def _store_messages(url: str, messages: int) -> int:
     connection = await asyncpg.connect(url, server_settings={"search_path": "penstock"}, command_timeout=3600)
     segments = max(messages // PARTITIONS // MESSAGES_PER_SEGMENT, 1)
     try:
-        await connection.execute(
-            "SELECT * FROM ensure_group_v1('default', 'default', 'default', $1, '__QUEUE_MODE__')", QUEUE
-        )
         names = [f"p{number}" for number in range(PARTITIONS)]
         await connection.execute(
             "SELECT * FROM ensure_partitions_v1('default', 'default', 'default', $1, $2)",
             [QUEUE] * PARTITIONS,
             names,
+        )
+        await connection.execute(
+            "SELECT * FROM ensure_group_v1('default', 'default', 'default', $1, '__QUEUE_MODE__')", QUEUE
         )
         await connection.execute(INSERT_SEGMENTS, segments, MESSAGES_PER_SEGMENT)
         messages_per_partition = segments * MESSAGES_PER_SEGMENT

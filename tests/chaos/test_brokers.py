@@ -352,9 +352,9 @@ async def prepare(run: ChaosRun) -> None:
     async with migrations.migration_lock(url) as connection:
         await migrations.apply(connection)
     database = Database(url, 1)
+    await log.ensure_partitions(database, DEFAULT_SCOPE, [PartitionName(QUEUE, name) for name in PARTITIONS])
     for group in GROUPS:
         await log.ensure_group(database, DEFAULT_SCOPE, QUEUE, group)
-    await log.ensure_partitions(database, DEFAULT_SCOPE, [PartitionName(QUEUE, name) for name in PARTITIONS])
     await database.fetch("UPDATE queues SET retry_limit = 1000000 WHERE name = $1", QUEUE)
     await database.close()
     for broker in run.brokers:

@@ -90,6 +90,7 @@ class Broker:
             resync=self._resync,
         )
         wakeups = PopWakeups(self.parked_pops, self.notifications)
+        self.id_cache.notify_created = wakeups.notify_created
         context = BrokerContext(
             database, self.store, self.id_cache, metrics, wakeups, self.cipher, max_response_bytes
         )

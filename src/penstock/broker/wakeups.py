@@ -6,6 +6,9 @@ delay. A woken pop that finds a message wakes one more pop, so work for many pop
 all of them at once. A pop of one partition wakes only for that partition, and it does not use up the wake-ups
 of pops of any partition.
 
+A pop of a queue or partition that does not exist waits for its name: the broker that creates it wakes that
+pop, under a number that all brokers compute from the name.
+
 A wake-up between a pop's read of the database and its parking is not lost: the pop holds a `PopWatch` from
 before the read, and the watch records the wake-up.
 """
@@ -13,11 +16,27 @@ before the read, and the watch records the wake-up.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
+from penstock.durable.log import PartitionName
 from penstock.durable.notifications import NotificationBus
+from penstock.model import Scope
+
+ALL_POPS = 100_000
+"""More pops than can be parked anywhere, to wake every one of them."""
+
+
+def name_id(scope: Scope, queue: str, partition: str | None = None) -> int:
+    """Return the number under which pops wait until a queue, or one of its partitions, is created.
+
+    It is negative, so it is never the id of a queue. Two names with one number only cause a needless wake-up.
+    """
+    names = (*scope, queue) if partition is None else (*scope, queue, partition)
+    digest = hashlib.blake2b("\0".join(names).encode(), digest_size=7).digest()
+    return -1 - int.from_bytes(digest)
 
 
 class PopWatch:
@@ -172,3 +191,14 @@ class PopWakeups:
             self.parked_pops.wake(queue_id, count, partition_ids)
         if self._notifications is not None and self._notifications.has_peers:
             self._notifications.publish(queue_id, count, partition_ids)
+
+    def notify_created(self, scope: Scope, names: Iterable[PartitionName]) -> None:
+        """Wake the pops that wait until one of these partitions, or its queue, is created."""
+        has_peers = self._notifications is not None and self._notifications.has_peers
+        if not (self.parked_pops.watch_lists or has_peers):
+            return
+        name_ids: set[int] = set()
+        for queue, partition in names:
+            name_ids.update((name_id(scope, queue), name_id(scope, queue, partition)))
+        for number in name_ids:
+            self.notify(number, ALL_POPS)

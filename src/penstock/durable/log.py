@@ -158,18 +158,15 @@ async def add_partition(database: Database, scope: Scope, name: PartitionName) -
 
 async def ensure_group(
     database: Database, scope: Scope, queue: str, group: str, subscription: str = "all"
-) -> GroupId:
-    """Return the ids of a group; the group and its queue are created if they are missing.
+) -> GroupId | None:
+    """Return the ids of a group, and create the group if it is missing; None if its queue does not exist.
 
     A new group starts at `subscription`: `all`, `new`, or a timestamp in ISO 8601.
     """
-    row = await retry_if_queue_deleted(
-        lambda: database.fetchrow(
-            "SELECT * FROM ensure_group_v1($1, $2, $3, $4, $5, $6)", *scope, queue, group, subscription
-        )
+    row = await database.fetchrow(
+        "SELECT * FROM ensure_group_v1($1, $2, $3, $4, $5, $6)", *scope, queue, group, subscription
     )
-    assert row is not None
-    return GroupId(row["queue_id"], row["group_id"], row["lease_ms"], row["encrypted"])
+    return GroupId(row["queue_id"], row["group_id"], row["lease_ms"], row["encrypted"]) if row else None
 
 
 def _push_arguments(segments: Sequence[Segment]) -> list[object]:

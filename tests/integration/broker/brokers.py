@@ -80,6 +80,10 @@ class Brokers:
             await database.close()
 
 
+async def create_queue(broker: Broker, queue: str = "q") -> None:
+    await broker.queues.configure(DEFAULT_SCOPE, queue, {})
+
+
 async def push(
     broker: Broker, *payloads: str, queue: str = "q", partition: str = "Default"
 ) -> list[PushResult]:

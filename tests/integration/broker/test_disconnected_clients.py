@@ -114,6 +114,7 @@ async def test_a_client_that_disconnects_during_its_pop_does_not_keep_the_lease(
         return row is not None and row["leased_at"] is not None and row["lease_id"] is None
 
     async with httpx.AsyncClient(base_url=server.url, timeout=deadline_s(60)) as client:
+        assert (await client.post("/api/v1/configure", json={"queue": "q"})).status_code == 200
         assert (await client.get("/api/v1/pop/queue/q")).status_code == 204
         await push(client, "a")
         connection = await asyncpg.connect(database_url)

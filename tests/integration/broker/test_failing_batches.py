@@ -13,7 +13,7 @@ from penstock.durable.pool import Database
 from penstock.encryption import KeyMissing, PayloadCipher
 from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE
-from tests.integration.broker.brokers import Brokers, CuttableProxy, ack, payloads, pop, push
+from tests.integration.broker.brokers import Brokers, CuttableProxy, ack, create_queue, payloads, pop, push
 from tests.waiting import wait_until_async
 
 
@@ -104,7 +104,7 @@ async def test_a_pop_that_cannot_decrypt_releases_its_lease(brokers: Brokers, da
     """A broker with the key can pop the message at once."""
     broker_with_key = await brokers.start(cipher=PayloadCipher("k:" + "A" * 43 + "="))
     broker_without_key = await brokers.start()
-    await pop(broker_with_key)
+    await create_queue(broker_with_key)
     await database.fetch("UPDATE queues SET encrypted = true WHERE name = 'q'")
     broker_with_key.id_cache.invalidate_queue(DEFAULT_SCOPE, "q")
     await push(broker_with_key, "secret")

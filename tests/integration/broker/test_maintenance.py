@@ -15,6 +15,7 @@ from penstock.durable.log import PartitionName, Segment
 from penstock.durable.pool import Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE, Scope
+from tests.integration.durable.queue_under_test import create_group
 from tests.waiting import wait_until_async
 
 SHORT_INTERVALS = MaintenancePlan(interval_s=0.05, chunk_bytes=1)
@@ -102,8 +103,8 @@ async def test_maintenance_waits_for_an_unreachable_database(caplog: pytest.LogC
 async def test_a_round_runs_all_steps(database: Database) -> None:
     expired: list[tuple[Scope, int, str, str, int]] = []
     maintenance = Maintenance(database.url, SHORT_INTERVALS, lambda *batch: expired.append(batch))
-    expiring = await log.ensure_group(database, DEFAULT_SCOPE, "expiring", "g")
-    leaving = await log.ensure_group(database, DEFAULT_SCOPE, "leaving", "g")
+    expiring = await create_group(database, "expiring")
+    leaving = await create_group(database, "leaving")
     await database.fetch("UPDATE queues SET ttl_ms = 60000 WHERE name = 'expiring'")
     await database.fetch(
         "UPDATE queues SET retention_enabled = true, retention_ms = 60000 WHERE name = 'leaving'"

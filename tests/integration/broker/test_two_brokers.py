@@ -149,13 +149,20 @@ async def test_notifications_collected_during_a_reconnect_are_sent_after_it(
 async def test_changed_options_reach_another_broker(brokers: Brokers, database: Database) -> None:
     first, second = await start_two(brokers, database)
     await push(second, "before")
-    assert not (await second.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")).lease_ms
+
+    async def lease_ms(broker: Broker) -> int | None:
+        ids = await broker.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")
+        assert ids is not None
+        return ids.lease_ms
+
+    assert not await lease_ms(second)
     await database.fetch("UPDATE queues SET lease_ms = 1234 WHERE name = 'q'")
     ids = await first.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")
+    assert ids is not None
     first.notifications.publish_change(ids.queue_id)
 
     async def has_new_lease_time() -> bool:
-        return (await second.id_cache.resolve_group(DEFAULT_SCOPE, "q", "g")).lease_ms == 1234
+        return await lease_ms(second) == 1234
 
     await wait_until_async(has_new_lease_time, 10, "the other broker knows the new lease time")
 

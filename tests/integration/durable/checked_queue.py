@@ -26,7 +26,11 @@ from tests.integration.durable.queue_model import (
     Options,
     PoppedBatch,
 )
-from tests.integration.durable.queue_under_test import delivered_messages, single_pop_row_as_segment
+from tests.integration.durable.queue_under_test import (
+    create_group,
+    delivered_messages,
+    single_pop_row_as_segment,
+)
 
 LEASE_MS = 1_000
 UNKNOWN_PARTITION = "unknown"
@@ -87,7 +91,7 @@ class CheckedQueue(ModelComparison):
 
     def add_group(self, name: str, subscription: str | int = "all") -> None:
         text = subscription if isinstance(subscription, str) else iso(subscription)
-        ids = self.run(log.ensure_group(self.database, DEFAULT_SCOPE, self.name, name, text))
+        ids = self.run(create_group(self.database, self.name, name, text))
         self.group_ids[name] = ids.group_id
         self.model.add_group(name, subscription)
 

@@ -18,6 +18,16 @@ from penstock.model import DEFAULT_SCOPE
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
+async def create_group(
+    database: Database, queue: str, group: str = "g", subscription: str = "all"
+) -> log.GroupId:
+    """Return the ids of a group; create its queue, without partitions, and the group if they are missing."""
+    await database.fetch("SELECT ensure_queues_v1($1, $2, $3, $4)", *DEFAULT_SCOPE, [queue])
+    ids = await log.ensure_group(database, DEFAULT_SCOPE, queue, group, subscription)
+    assert ids is not None
+    return ids
+
+
 @dataclass
 class Delivery:
     """The messages of one pop: (partition id, offset, transaction id, payload, attempts), in order."""
@@ -53,7 +63,7 @@ class QueueUnderTest:
         return [key.partition for key in await log.ensure_partitions(self.database, DEFAULT_SCOPE, keys)]
 
     async def group(self, name: str = "g", subscription: str = "all") -> log.GroupId:
-        return await log.ensure_group(self.database, DEFAULT_SCOPE, self.name, name, subscription)
+        return await create_group(self.database, self.name, name, subscription)
 
     async def configure(self, **options: object) -> None:
         await self.group()

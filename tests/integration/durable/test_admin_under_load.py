@@ -68,6 +68,8 @@ class Load:
             acks: list[Ack] = []
             for queue in self.random.sample(QUEUES, 2):
                 ids = await log.ensure_group(self.database, DEFAULT_SCOPE, queue, self.random.choice(GROUPS))
+                if ids is None:
+                    continue
                 lease_id = new_id()
                 try:
                     rows = await log.pop(

@@ -22,7 +22,6 @@ from penstock.background import BackgroundTask
 from penstock.broker.context import BrokerContext
 from penstock.broker.overload.deferred import DATABASE_DOWN, DeferredWrites, JournalRecord, record_decoder
 from penstock.config import Settings
-from penstock.durable import log
 from penstock.durable.deferred_operations import (
     ACK,
     PUSH,
@@ -149,7 +148,7 @@ class Drain(BackgroundTask):
     async def _push_operation(self, record: JournalRecord) -> LanePush:
         name, scope = PartitionName(record.queue, record.partition), Scope(*record.scope)
         partition_ids = await self._context.id_cache.resolve_partitions(scope, [name])
-        ids = partition_ids.get(name) or await log.add_partition(self._context.database, scope, name)
+        ids = partition_ids.get(name) or await self._context.id_cache.add_partition(scope, name)
         return LanePush(record.operation_id, self._deferred_writes.record_to_segment(record, ids))
 
     async def _run(self) -> None:

@@ -11,14 +11,13 @@ from datetime import datetime
 from penstock.broker.context import BrokerContext
 from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR
 from penstock.broker.queues.queue_options import options_to_columns
+from penstock.broker.wakeups import ALL_POPS
 from penstock.durable.catalog import ColumnValue, ConfiguredQueue
 from penstock.durable.consumer_groups import GroupSubscription, SeekResult
+from penstock.durable.log import PartitionName
 from penstock.durable.notifications import NotificationBus
 from penstock.errors import UnknownGroup, UnknownPartition, WrongState
-from penstock.model import Scope
-
-ALL_POPS = 100_000
-"""More pops than can be parked anywhere, to wake every one of them."""
+from penstock.model import DEFAULT_PARTITION, Scope
 
 
 class QueueAdmin:
@@ -57,6 +56,7 @@ class QueueAdmin:
             changes["task"] = task
         configured = await self._context.store.catalog.configure(scope, queue, changes)
         self._publish_change(scope, configured.queue_id, queue)
+        self._context.wakeups.notify_created(scope, [PartitionName(queue, DEFAULT_PARTITION)])
         return configured
 
     async def delete(self, scope: Scope, queue: str) -> bool:

@@ -2,7 +2,7 @@
 
 `IdCache` maps names to ids, which a push or pop needs before it can join a batch. Ids never change, so an
 entry can only be stale because its queue or group was deleted; the caller that finds out invalidates the
-queue.
+queue. A queue that does not exist is never cached.
 
 `AckLabelCache` maps ids back to names, so that an ack does not read them from the database every time. An id
 is never reused and names never change: an entry may describe a deleted queue, but it is never wrong. Neither
@@ -12,7 +12,8 @@ cache holds leases.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Sequence
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -22,23 +23,33 @@ from penstock.durable import log
 from penstock.durable.catalog import QueueCatalog
 from penstock.durable.log import Ack, AckReceipt, GroupId, PartitionId, PartitionName
 from penstock.durable.pool import Database
+from penstock.durable.stored_messages import StoredMessages
 from penstock.model import Scope
 
 MAX_ENTRIES = 200_000
 """Entries per cache. A full cache is cleared, so that it cannot grow without bound."""
 
+EARLY_GROUP_S = 600.0
+"""How long the broker remembers that a group popped from a queue that did not exist: as long as two of the
+longest waits of a pop."""
+
 
 class IdCache:
-    """Resolve names to ids, creating queues, partitions and groups that do not exist yet."""
+    """Resolve names to ids. A push creates its queue and partitions; a pop creates its group only."""
 
     def __init__(self, database: Database, names: QueueNameRegistry | None = None) -> None:
         self._database = database
         self._catalog = QueueCatalog(database)
+        self._messages = StoredMessages(database)
         self._names = names
         self._partitions: dict[tuple[Scope, PartitionName], PartitionId] = {}
         self._groups: dict[tuple[Scope, str, str], GroupId] = {}
         self._lookup_locks: WeakValueDictionary[tuple[Scope, str, str], asyncio.Lock] = WeakValueDictionary()
+        self._early_groups: dict[tuple[Scope, str, str], float] = {}
+        """Groups that popped before their queue existed, and until when that is remembered."""
         self._invalidations = 0
+        self.notify_created: Callable[[Scope, Iterable[PartitionName]], None] = lambda scope, names: None
+        """Called with partitions that may have been created just now."""
         self.batcher: Batcher[list[PartitionName], dict[PartitionName, PartitionId]] = Batcher(
             self._ensure_partitions
         )
@@ -77,10 +88,37 @@ class IdCache:
         # Rows read before an invalidation may be the stale ones: do not cache them.
         if invalidations == self._invalidations:
             self._partitions.update({(scope, name): ids for name, ids in created.items()})
+        self.notify_created(scope, created)
         return [{name: created[name] for name in request if name in created} for request in requests]
 
-    async def resolve_group(self, scope: Scope, queue: str, group: str, subscription: str = "all") -> GroupId:
-        """Return the group's ids, creating its queue and the group, which starts at `subscription`."""
+    async def add_partition(self, scope: Scope, name: PartitionName) -> PartitionId:
+        """Return the ids of a partition and create it if it is missing, even past its queue's limit."""
+        ids = await log.add_partition(self._database, scope, name)
+        self.notify_created(scope, [name])
+        return ids
+
+    async def find_partition(self, scope: Scope, queue: str, partition: str, group: GroupId) -> int | None:
+        """Return the id of a partition of the group's queue; None if the partition does not exist."""
+        key = (scope, PartitionName(queue, partition))
+        ids = self._partitions.get(key)
+        if ids is not None and ids.queue_id == group.queue_id:
+            return ids.partition_id
+        invalidations = self._invalidations
+        partition_id = await self._messages.find_partition_id(group.queue_id, partition)
+        if partition_id is not None and invalidations == self._invalidations:
+            if len(self._partitions) >= MAX_ENTRIES:
+                self._partitions.clear()
+            self._partitions[key] = PartitionId(group.queue_id, partition_id, group.encrypted)
+        return partition_id
+
+    async def resolve_group(
+        self, scope: Scope, queue: str, group: str, subscription: str = "all"
+    ) -> GroupId | None:
+        """Return the group's ids; None if the queue does not exist. A missing group is created.
+
+        It starts at `subscription`; with `new` it starts at the queue's first message if it popped before the
+        queue existed: every message is new to it. Raises WrongState for the name of a run queue.
+        """
         key = (scope, queue, group)
         ids = self._groups.get(key)
         if ids is not None:
@@ -90,14 +128,27 @@ class IdCache:
         async with lookup_lock:
             ids = self._groups.get(key)
             if ids is None:
-                if self._names is not None:
-                    await self._names.ensure_not_run_queue(scope, queue)
-                invalidations = self._invalidations
-                ids = await log.ensure_group(self._database, scope, queue, group, subscription)
-                if len(self._groups) >= MAX_ENTRIES:
-                    self._groups.clear()
-                if invalidations == self._invalidations:
-                    self._groups[key] = ids
+                ids = await self._ensure_group(key, subscription)
+        return ids
+
+    async def _ensure_group(self, key: tuple[Scope, str, str], subscription: str) -> GroupId | None:
+        scope, queue, group = key
+        if subscription == "new" and time.monotonic() < self._early_groups.get(key, 0.0):
+            subscription = "all"
+        invalidations = self._invalidations
+        ids = await log.ensure_group(self._database, scope, queue, group, subscription)
+        if ids is None:
+            if self._names is not None:
+                await self._names.ensure_not_run_queue(scope, queue)
+            if len(self._early_groups) >= MAX_ENTRIES:
+                self._early_groups.clear()
+            self._early_groups[key] = time.monotonic() + EARLY_GROUP_S
+            return None
+        self._early_groups.pop(key, None)
+        if len(self._groups) >= MAX_ENTRIES:
+            self._groups.clear()
+        if invalidations == self._invalidations:
+            self._groups[key] = ids
         return ids
 
     def cached_partitions(

@@ -69,9 +69,13 @@ class QueueNameRegistry:
         self._is_run_queue.pop((scope, queue), None)
 
     async def ensure_not_run_queue(self, scope: Scope, queue: str) -> None:
-        """Raise WrongState if the name belongs to a run queue."""
+        """Raise WrongState if the name belongs to a run queue.
+
+        That it does not is not cached: the caller creates no queue, so a run queue may take the name next.
+        """
         if await self.is_run_queue(scope, queue):
             raise WrongState(RUN_QUEUE_ERROR, queue=queue)
+        self.invalidate_run_queue(scope, queue)
 
     def is_known_not_durable(self, scope: Scope, queue: str) -> bool:
         """Return True if the cache says that the name belongs to no durable queue."""

@@ -12,17 +12,16 @@ from penstock.broker.context import BrokerContext
 from penstock.broker.messages import Message, MessageLease, PopResult
 from penstock.broker.queues import pop_rows
 from penstock.broker.queues.pop_rows import PopRow
-from penstock.broker.wakeups import PopWatch
+from penstock.broker.wakeups import PopWatch, name_id
 from penstock.clock import Clock
 from penstock.durable import log
-from penstock.durable.log import GroupId, PartitionName, PopRequest
+from penstock.durable.log import GroupId, PopRequest
 from penstock.encryption import KeyMissing
 from penstock.errors import GroupDeleted
 from penstock.ids import new_id_text
 from penstock.model import Scope
 
 RESOLVE_ATTEMPTS = 5
-NO_PARTITION = 0
 MAX_BATCH_REQUESTS = 200
 LOCKED_RETRY_S = 0.02
 """How soon to retry when a message is ready but another transaction holds its partition."""
@@ -52,6 +51,13 @@ class _BatchKey(NamedTuple):
     """One leased message from any partition: the most common pop, with its own SQL function and rows."""
 
 
+class _PopTarget(NamedTuple):
+    """The ids of a pop's group, and of its partition if it names one."""
+
+    ids: GroupId
+    partition_id: int | None
+
+
 class PendingPop(NamedTuple):
     """A pop that waits for its batch."""
 
@@ -74,13 +80,13 @@ class Pops:
     async def pop(self, scope: Scope, queue: str, group: str, options: PopOptions) -> PopResult:
         """Lease the next messages, or take them without a lease with `auto_ack`.
 
-        With `wait_s`, wait that long for the first message. Cancelling a pop releases its lease.
+        With `wait_s`, wait that long for the first message. Cancelling a pop releases its lease. A queue or
+        partition that does not exist has no messages; it is not created, but can be waited for.
         """
         if not options.wait_s:
             popped = await self._pop_once(scope, queue, group, options)
         else:
-            ids = await self._context.id_cache.resolve_group(scope, queue, group, options.subscription)
-            popped = await self._pop_waiting(scope, {ids.queue_id: queue}, group, options)
+            popped = await self._pop_or_wait(scope, queue, group, options)
         self.count_request()
         return popped
 
@@ -89,10 +95,13 @@ class Pops:
     ) -> PopResult:
         """Pop from the first queue of a namespace and task that has messages, higher priority first."""
         queues = await self._context.id_cache.matching_queues(scope, namespace, task)
-        pop_queues = self._pop_waiting if options.wait_s else self._pop_first
-        popped = await pop_queues(scope, queues, group, options)
+        popped: PopResult | None
+        if options.wait_s:
+            popped = await self._pop_waiting(scope, queues, group, options, _deadline(options))
+        else:
+            popped = await self._pop_first(scope, queues, group, options)
         self.count_request()
-        return popped
+        return popped or _empty("", group)
 
     def start(
         self, scope: Scope, queue: str, group: str, options: PopOptions, receiver: Receiver[list[PopRow]]
@@ -146,17 +155,47 @@ class Pops:
             partition_ids = {message.partition_id for message in popped.messages}
             await log.release_lease(self._context.database, lease.group_id, lease.lease_id, partition_ids)
             ids = await self._context.id_cache.resolve_group(scope, popped.queue, popped.group)
-            self._context.wakeups.notify(ids.queue_id, len(partition_ids), partition_ids)
+            if ids is not None:
+                self._context.wakeups.notify(ids.queue_id, len(partition_ids), partition_ids)
+
+    async def _pop_or_wait(self, scope: Scope, queue: str, group: str, options: PopOptions) -> PopResult:
+        """Wait for a message, and before that for the queue and the partition if they do not exist."""
+        deadline = _deadline(options)
+        popped: PopResult | None = None
+        while popped is None:
+            target = await self._resolve(scope, queue, group, options)
+            if target is None:
+                target = await self._wait_until_created(scope, queue, group, options, deadline)
+            if target is None:
+                return _empty(queue, group)
+            queues = {target.ids.queue_id: queue}
+            popped = await self._pop_waiting(scope, queues, group, options, deadline, target.partition_id)
+        return popped
+
+    async def _wait_until_created(
+        self, scope: Scope, queue: str, group: str, options: PopOptions, deadline: float
+    ) -> _PopTarget | None:
+        """Wait until the queue and the partition of a pop exist; None if they do not at the deadline."""
+        parked_pops = self._context.wakeups.parked_pops
+        with parked_pops.watch([name_id(scope, queue, options.partition)], group) as watch:
+            # Resolved once more first: it may have been created before the watch began.
+            while (target := await self._resolve(scope, queue, group, options)) is None:
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0 or not await parked_pops.park(watch, remaining_s):
+                    break
+        return target
 
     async def _pop_waiting(
-        self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions
-    ) -> PopResult:
+        self,
+        scope: Scope,
+        queues: dict[int, str],
+        group: str,
+        options: PopOptions,
+        deadline: float,
+        partition_id: int | None = None,
+    ) -> PopResult | None:
+        """Wait for a message of existing queues, or of one partition; None if a queue was deleted."""
         parked_pops = self._context.wakeups.parked_pops
-        deadline = time.monotonic() + options.wait_s
-        partition_id = None
-        if options.partition is not None:
-            [queue] = queues.values()
-            partition_id = await self._partition_id(scope, queue, options.partition) or NO_PARTITION
         with parked_pops.watch(queues, group, partition_id) as watch:
             woken = False
             while True:
@@ -173,7 +212,7 @@ class Pops:
                 if remaining_s <= 0:
                     return popped
                 if not watch.signalled and not await self._set_timers(scope, queues, watch):
-                    return popped
+                    return None
                 woken = await parked_pops.park(watch, remaining_s)
                 if not woken:
                     return popped
@@ -181,11 +220,11 @@ class Pops:
     async def _set_timers(self, scope: Scope, queues: dict[int, str], watch: PopWatch) -> bool:
         """Schedule a wake-up for when the next lease or delay ends.
 
-        Returns False if a queue was deleted and created again: nothing would wake a pop under its old id.
+        Returns False if a queue was deleted: nothing would wake a pop under its old id.
         """
         for queue_id, queue in queues.items():
             ids = await self._context.id_cache.resolve_group(scope, queue, watch.group)
-            if ids.queue_id != queue_id:
+            if ids is None or ids.queue_id != queue_id:
                 return False
             delay_s = await log.seconds_until_ready(self._context.database, ids.group_id, watch.partition_id)
             if delay_s is not None:
@@ -194,16 +233,19 @@ class Pops:
                 self._context.wakeups.parked_pops.wake_in(queue_id, watch.group, delay_s, watch.partition_id)
         return True
 
-    async def _partition_id(self, scope: Scope, queue: str, partition: str) -> int | None:
-        """Return the id of a partition; None if it does not exist and the queue has reached maxPartitions."""
-        name = PartitionName(queue, partition)
-        ids = (await self._context.id_cache.resolve_partitions(scope, [name])).get(name)
-        return ids.partition_id if ids else None
+    async def _resolve(self, scope: Scope, queue: str, group: str, options: PopOptions) -> _PopTarget | None:
+        """Return the ids that a pop needs; None if its queue or its partition does not exist."""
+        id_cache = self._context.id_cache
+        ids = await id_cache.resolve_group(scope, queue, group, options.subscription)
+        if ids is None or options.partition is None:
+            return ids and _PopTarget(ids, None)
+        partition_id = await id_cache.find_partition(scope, queue, options.partition, ids)
+        return None if partition_id is None else _PopTarget(ids, partition_id)
 
     async def _pop_first(
         self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions
     ) -> PopResult:
-        popped = PopResult("", "", group, [], 0)
+        popped = _empty("", group)
         for queue in queues.values():
             popped = await self._pop_once(scope, queue, group, options)
             if popped.messages:
@@ -212,13 +254,10 @@ class Pops:
 
     async def _pop_once(self, scope: Scope, queue: str, group: str, options: PopOptions) -> PopResult:
         for _ in range(RESOLVE_ATTEMPTS):
-            ids = await self._context.id_cache.resolve_group(scope, queue, group, options.subscription)
-            partition_id = None
-            if options.partition is not None:
-                partition_id = await self._partition_id(scope, queue, options.partition)
-                if partition_id is None:
-                    break
-            pending = self._prepare(ids, partition_id, options)
+            target = await self._resolve(scope, queue, group, options)
+            if target is None:
+                break
+            pending = self._prepare(*target, options)
             try:
                 rows = await self.batcher.submit(pending.key, pending.request)
             except GroupDeleted:
@@ -229,7 +268,7 @@ class Pops:
             except KeyMissing:
                 await self._release_abandoned(pending.key, pending.request, rows)
                 raise
-        return PopResult(queue, "", group, [], 0)
+        return _empty(queue, group)
 
     def _prepare(self, ids: GroupId, partition_id: int | None, options: PopOptions) -> PendingPop:
         lease_ms = ids.lease_ms or self._lease_ms
@@ -297,3 +336,12 @@ class Pops:
         if partition_ids and not key.auto_ack:
             await log.release_lease(self._context.database, key.group_id, request.lease_id, partition_ids)
             self._context.wakeups.notify(key.queue_id, len(partition_ids), partition_ids)
+
+
+def _deadline(options: PopOptions) -> float:
+    """Return the time of the monotonic clock at which a pop stops waiting."""
+    return time.monotonic() + options.wait_s
+
+
+def _empty(queue: str, group: str) -> PopResult:
+    return PopResult(queue, "", group, [], 0)

@@ -29,7 +29,7 @@ async def test_a_push_recreates_a_deleted_queue(broker: Broker, database: Databa
 
 
 @pytest.mark.parametrize("partition", [None, "Default"])
-async def test_a_pop_recreates_a_deleted_queue(
+async def test_a_pop_finds_a_deleted_queue_that_was_created_again(
     broker: Broker, database: Database, partition: str | None
 ) -> None:
     await push(broker, "old")

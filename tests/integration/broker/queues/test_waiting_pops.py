@@ -15,6 +15,7 @@ from tests.integration.broker.brokers import (
     Brokers,
     DelayedPops,
     ack,
+    create_queue,
     payloads,
     pop,
     push,
@@ -52,7 +53,7 @@ async def test_an_expired_lease_wakes_a_waiting_pop(brokers: Brokers) -> None:
 
 
 async def test_the_end_of_a_delay_wakes_a_waiting_pop(broker: Broker, database: Database) -> None:
-    await pop(broker)
+    await create_queue(broker)
     await database.fetch("UPDATE queues SET delay_ms = 300 WHERE name = 'q'")
     waiting_pop = start_waiting_pop(broker)
     await wait_for_parked_pops(broker, 1)
@@ -64,6 +65,7 @@ async def test_the_end_of_a_delay_wakes_a_waiting_pop(broker: Broker, database: 
 async def test_a_cancelled_pop_releases_its_message_to_another_pop(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    await create_queue(broker)
     cancelled = start_waiting_pop(broker)
     await wait_for_parked_pops(broker, 1)
     other = start_waiting_pop(broker)
@@ -87,6 +89,7 @@ async def test_a_cancelled_pop_releases_its_message_to_another_pop(
 async def test_a_pop_that_fails_after_its_wake_up_leaves_the_message_to_another(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    await create_queue(broker)
     failing = start_waiting_pop(broker)
     await wait_for_parked_pops(broker, 1)
     other = start_waiting_pop(broker)

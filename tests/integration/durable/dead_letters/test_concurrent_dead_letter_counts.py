@@ -27,6 +27,7 @@ from penstock.durable.pool import SESSION, Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.durable.dead_letters.dead_letter_steps import recount, wrong_counts
+from tests.integration.durable.queue_under_test import create_group
 
 LONG_RUN = int(os.environ.get("DEAD_COUNT_EXAMPLES", 0))
 EXAMPLES = LONG_RUN or 10
@@ -93,7 +94,7 @@ class Worker:
     async def die(self, session: Any, number: int) -> None:
         names = [PartitionName(f"q{number % 2}", f"p{index}") for index in range(number % 3 + 1)]
         partitions = await log.ensure_partitions(session, DEFAULT_SCOPE, names)
-        group = await log.ensure_group(session, DEFAULT_SCOPE, f"q{number % 2}", GROUPS[number % 2])
+        group = await create_group(session, f"q{number % 2}", GROUPS[number % 2])
         segments = [
             Segment(ids.partition_id, [str(new_id()) for _ in range(3)], [None] * 3, [None] * 3, [b"1"] * 3)
             for ids in sorted(partitions.values(), key=lambda ids: ids.partition_id)

@@ -18,7 +18,7 @@ from penstock.durable.storage import chunks, retention
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
 from tests.deadlines import deadline_s
-from tests.integration.durable.queue_under_test import QueueUnderTest
+from tests.integration.durable.queue_under_test import QueueUnderTest, create_group
 from tests.integration.durable.storage.chunk_steps import (
     HOUR,
     connected,
@@ -285,7 +285,7 @@ async def test_no_message_is_lost_repeated_or_reordered_while_chunks_are_rotated
     """Producers and consumers work while chunks are opened, emptied and dropped all the time."""
     names = [PartitionName("busy" if n % 3 else "kept", f"p{n}") for n in range(6)]
     ids = await log.ensure_partitions(database, DEFAULT_SCOPE, names)
-    groups = {q: await log.ensure_group(database, DEFAULT_SCOPE, q, "g") for q in ("busy", "kept")}
+    groups = {q: await create_group(database, q) for q in ("busy", "kept")}
     await database.fetch(
         "UPDATE queues SET retention_enabled = true, completed_retention_ms = 1 WHERE name = 'busy'"
     )
