@@ -85,6 +85,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
         ),
         Panel(
+            "Paused queues",
+            "short",
+            ((shared("penstock_queue_paused", "queue"), "{{queue}}"),),
+        ),
+        Panel(
             "Tasks delayed",
             "short",
             ((shared("penstock_queue_delayed", "queue"), "{{queue}}"),),

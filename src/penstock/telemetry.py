@@ -115,6 +115,9 @@ QUEUE_CONCURRENCY_LIMIT = _shared_gauge(
 QUEUE_DELAYED = _shared_gauge(
     "penstock_queue_delayed", "delayed tasks of a run queue; the queue's depth excludes them", "queue"
 )
+QUEUE_PAUSED = _shared_gauge(
+    "penstock_queue_paused", "1 if the durable queue or run queue is paused, 0 if not", "queue"
+)
 QUEUE_TASKS = ExportedMetric(
     "penstock_queue_tasks",
     MetricType.COUNTER,
@@ -263,7 +266,8 @@ PIPELINE_LOST = _shared_gauge(
 )
 
 EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
-    *(QUEUE_DEPTH, QUEUE_INFLIGHT, QUEUE_OLDEST_AGE, QUEUE_CONCURRENCY_LIMIT, QUEUE_DELAYED, QUEUE_TASKS),
+    *(QUEUE_DEPTH, QUEUE_INFLIGHT, QUEUE_OLDEST_AGE, QUEUE_CONCURRENCY_LIMIT, QUEUE_DELAYED),
+    *(QUEUE_PAUSED, QUEUE_TASKS),
     *(QUEUE_MESSAGES, QUEUE_WAIT),
     *(CLIENT_REQUESTS, OPERATION_REQUESTS, OPERATION_ITEMS, OPERATION_BATCHES, OPERATION_SECONDS),
     *(OPERATION_FAILURES, OPERATION_PENDING, PARKED_POPS),

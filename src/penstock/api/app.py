@@ -44,8 +44,9 @@ from penstock.api.routes import (
 )
 from penstock.api.services import open_services
 from penstock.api.sigterm_drain import draining_on_sigterm
+from penstock.api.unknown_queues import handle_unknown_queue
 from penstock.config import Settings, load_settings
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UnknownQueue
 
 GC_THRESHOLD = 20_000
 """Run the cyclic garbage collector after so many more allocations than deallocations."""
@@ -80,6 +81,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.guards = Guards(settings)
     app.state.origin_check = OriginCheck(settings)
     app.add_middleware(OriginCheckMiddleware, origin_check=app.state.origin_check)
+    app.add_exception_handler(UnknownQueue, handle_unknown_queue)
     app.add_exception_handler(PenstockError, problems.handle_penstock_error)
     app.add_exception_handler(HTTPException, problems.handle_http_exception)
     app.add_exception_handler(RequestValidationError, problems.handle_validation_error)

@@ -47,6 +47,7 @@ class QueueSummary(NamedTuple):
     groups: int
     depth: int | None
     running: int | None
+    paused: bool
     total: int
 
 
@@ -72,6 +73,7 @@ class QueueHoldings(MessageTotals):
     namespace: str
     task: str
     created_at: datetime
+    paused: bool
     total: int
 
 
@@ -162,6 +164,20 @@ class QueueCatalog:
             namespace,
             task,
         )
+
+    async def nearest_queue_names(self, scope: Scope, queue: str, limit: int) -> list[str]:
+        """Return up to `limit` names of queues on each side of a name, in the order of names."""
+        rows = await self._session.fetch(
+            "SELECT * FROM nearest_queue_names_v1($1, $2, $3, $4, $5)", *scope, queue, limit
+        )
+        return [row["name"] for row in rows]
+
+    async def set_paused(self, scope: Scope, queue: str, paused: bool) -> int | None:
+        """Pause or resume a queue; return its id, or None if it does not exist."""
+        row = await self._session.fetchrow(
+            "SELECT * FROM set_queue_paused_v1($1, $2, $3, $4, $5)", *scope, queue, paused
+        )
+        return row["queue_id"] if row else None
 
     async def list_holdings(
         self,

@@ -21,13 +21,14 @@ class QueueGauge(NamedTuple):
 
 
 class NamedQueueGauge(NamedTuple):
-    """A QueueGauge with the queue's name instead of its id."""
+    """A QueueGauge with the queue's name instead of its id, and whether the queue is paused."""
 
     queue: str
     group_name: str
     depth: int
     running: int
     oldest_at: datetime | None
+    paused: bool
 
 
 class EnvironmentGauge(NamedTuple):

@@ -259,6 +259,11 @@ class RunQueues:
     async def has_queue(self, scope: Scope, queue: str) -> bool:
         return await overview.has_queue(self._client, await self._shards.shard_of(scope), scope, queue)
 
+    async def nearest_queue_names(self, scope: Scope, queue: str, limit: int) -> list[str]:
+        """Return up to `limit` names of queues on each side of a name, in the order of names."""
+        shard = await self._shards.shard_of(scope)
+        return await overview.nearest_queue_names(self._client, shard, scope, queue, limit)
+
     async def get_environment(self, scope: Scope) -> EnvironmentState:
         return (await overview.inspect(self._scripts, await self._shards.shard_of(scope), scope, []))[0]
 
@@ -279,10 +284,11 @@ class RunQueues:
         return await self.get_environment(scope)
 
     async def pause(self, scope: Scope, queue: str) -> QueueState:
-        """Start no more tasks of the queue; running tasks continue."""
+        """Start no more tasks of the queue; running tasks continue. Raises UnknownQueue."""
         return await self._set_queue(scope, queue, "paused", "1")
 
     async def resume(self, scope: Scope, queue: str) -> QueueState:
+        """Start tasks of a paused queue again. Raises UnknownQueue."""
         return await self._set_queue(scope, queue, "paused", "0")
 
     async def delete_queue(self, scope: Scope, queue: str) -> None:
@@ -352,7 +358,10 @@ class RunQueues:
 
     async def _set_queue(self, scope: Scope, queue: str, field: str, value: str) -> QueueState:
         shard = await self._shards.shard_of(scope)
-        await self._scripts.call("set_queue", shard, queue_name(scope, queue), field, value)
+        try:
+            await self._scripts.call("set_queue", shard, queue_name(scope, queue), field, value)
+        except UnknownQueue:
+            raise overview.unknown_queue(queue) from None
         return await self.get_queue(scope, queue)
 
     async def _release_abandoned(self, tasks: list[RunningTask]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypedDict, TypeVar, cast
 
+import pytest
 from redis.asyncio import Redis
 
 from penstock.errors import LeaseLost, PenstockError, UnknownQueue, UnknownTask, WrongState
@@ -220,8 +221,12 @@ class ModelComparison:
         self.model.environment_limit, self.model.burst = limit, burst
 
     def pause(self, queue: str, paused: bool) -> None:
-        self._run((self._queues.pause if paused else self._queues.resume)(self.scope, queue))
-        self.model.known.add(queue)
+        change = (self._queues.pause if paused else self._queues.resume)(self.scope, queue)
+        if queue not in self.model.known:
+            with pytest.raises(UnknownQueue):
+                self._run(change)
+            return
+        self._run(change)
         (self.model.paused.add if paused else self.model.paused.discard)(queue)
 
     def redrive(self, queue: str, count: int) -> None:

@@ -33,6 +33,7 @@ class BoundedQueueSamples:
         self.age: Samples = {}
         self.limit: Samples = {}
         self.delayed: Samples = {}
+        self.paused: Samples = {}
         self.tasks: Samples = {}
 
     def add(self, queue: str, group: str, depth: int, running: int, age_s: float | None) -> None:
@@ -47,6 +48,11 @@ class BoundedQueueSamples:
         if age_s is not None:
             self.age[labels] = max(self.age.get(labels, 0.0), age_s)
 
+    def add_pause(self, queue: str, paused: bool) -> None:
+        """Add whether a queue is paused, after its other samples; not for queues beyond the limit."""
+        if (queue, "") in self._labels:
+            self.paused[(queue,)] = int(paused)
+
     def add_run_queue(self, state: QueueState) -> None:
         """Add a run queue.
 
@@ -55,6 +61,7 @@ class BoundedQueueSamples:
         """
         age_s = state.oldest_age_ms / 1000 if state.eligible else None
         self.add(state.queue, "", state.eligible, state.running, age_s)
+        self.add_pause(state.queue, state.paused)
         if (state.queue, "") not in self._labels:
             self.delayed[(OVERFLOW,)] = self.delayed.get((OVERFLOW,), 0) + state.delayed
             return
@@ -70,6 +77,7 @@ class BoundedQueueSamples:
             telemetry.QUEUE_OLDEST_AGE: self.age,
             telemetry.QUEUE_CONCURRENCY_LIMIT: self.limit,
             telemetry.QUEUE_DELAYED: self.delayed,
+            telemetry.QUEUE_PAUSED: self.paused,
             telemetry.QUEUE_TASKS: self.tasks,
         }
 
@@ -82,6 +90,7 @@ async def queue_samples(services: Services) -> SampleTable:
     for gauge in durable_queues:
         age_s = None if gauge.oldest_at is None else max(0.0, now - gauge.oldest_at.timestamp())
         samples.add(gauge.queue, gauge.group_name, gauge.depth, gauge.running, age_s)
+        samples.add_pause(gauge.queue, gauge.paused)
     for state in run_queues:
         samples.add_run_queue(state)
     return samples.table()

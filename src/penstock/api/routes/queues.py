@@ -1,4 +1,4 @@
-"""Routes that list queues, partitions, namespaces and tasks, and delete queues."""
+"""Routes that list queues, partitions, namespaces and tasks, and pause, resume and delete queues."""
 
 from __future__ import annotations
 
@@ -39,15 +39,7 @@ async def list_queues(
     catalog = get_services(request).broker.store.catalog
     queues = await catalog.list_queues(DEFAULT_SCOPE, search=search, limit=limit, offset=offset)
     return {
-        "queues": [
-            {
-                **queue_fields(queue),
-                "depth": queue.depth or 0,
-                "running": queue.running or 0,
-                "messages": {"pending": queue.depth or 0, "processing": queue.running or 0},
-            }
-            for queue in queues
-        ],
+        "queues": [_queue_to_dict(queue) for queue in queues],
         "total": queues[0].total if queues else 0,
         "limit": limit,
         "offset": offset,
@@ -67,6 +59,23 @@ async def delete_queue(request: Request, queue: Queue) -> dict[str, object]:
     """Delete a queue with its messages, groups, dead letters and traces."""
     existed = await get_services(request).broker.queues.delete(DEFAULT_SCOPE, queue)
     return {"deleted": True, "existed": existed, "queue": queue}
+
+
+@router.post("/queues/{queue}/pause", responses=problem_responses(UnknownQueue))
+async def pause_queue(request: Request, queue: Queue) -> dict[str, object]:
+    """Stop handing out messages of the queue. Messages can be pushed, and leased ones acked.
+
+    A pop of a paused queue gets nothing; with `wait=true` it waits until the queue is resumed.
+    """
+    services = get_services(request)
+    return await _describe_pause(services, queue, await services.broker.queues.pause(DEFAULT_SCOPE, queue))
+
+
+@router.post("/queues/{queue}/resume", responses=problem_responses(UnknownQueue))
+async def resume_queue(request: Request, queue: Queue) -> dict[str, object]:
+    """Hand out messages of a paused queue again. Waiting pops get them at once."""
+    services = get_services(request)
+    return await _describe_pause(services, queue, await services.broker.queues.resume(DEFAULT_SCOPE, queue))
 
 
 @router.get("/namespaces")
@@ -112,6 +121,14 @@ async def list_partitions(
     }
 
 
+async def _describe_pause(services: Services, queue: str, exists: bool) -> dict[str, object]:
+    """Return the queue as in the list of queues. Raises UnknownQueue."""
+    holdings = await services.broker.store.catalog.list_holdings(DEFAULT_SCOPE, queue=queue) if exists else []
+    if not holdings:
+        raise unknown_queue(queue)
+    return _queue_to_dict(holdings[0])
+
+
 async def describe_queue(services: Services, queue: str, limit: int, offset: int) -> dict[str, object]:
     """Return the description of a queue. Raises UnknownQueue."""
     store = services.broker.store
@@ -131,6 +148,7 @@ async def describe_queue(services: Services, queue: str, limit: int, offset: int
         "options": columns_to_options(record.columns, services.settings.lease_ms),
         "depth": holdings[0].depth,
         "running": holdings[0].running,
+        "paused": holdings[0].paused,
         "totals": message_totals(holdings[0]),
         "consumerGroups": [group_to_dict(group, now_s) for group in groups],
         "partitions": [_partition_to_dict(partition) for partition in partitions],
@@ -185,6 +203,17 @@ def queue_fields(queue: QueueSummary | QueueHoldings) -> dict[str, object]:
         "createdAt": iso(queue.created_at),
         "partitions": queue.partitions,
         "consumerGroups": queue.groups,
+        "paused": queue.paused,
+    }
+
+
+def _queue_to_dict(queue: QueueSummary | QueueHoldings) -> dict[str, object]:
+    depth, running = queue.depth or 0, queue.running or 0
+    return {
+        **queue_fields(queue),
+        "depth": depth,
+        "running": running,
+        "messages": {"pending": depth, "processing": running},
     }
 
 

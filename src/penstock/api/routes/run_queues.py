@@ -208,7 +208,7 @@ async def set_limits(request: Request, queue: Queue) -> dict[str, object]:
     return queue_state_to_dict(state)
 
 
-@router.post("/run-queues/{queue}/pause", responses=problem_responses(WrongState))
+@router.post("/run-queues/{queue}/pause", responses=problem_responses(UnknownQueue, WrongState))
 async def pause(request: Request, queue: Queue) -> dict[str, object]:
     """Stop handing out tasks of the queue. Running tasks continue, and tasks can be enqueued."""
     services = get_services(request)
@@ -216,7 +216,7 @@ async def pause(request: Request, queue: Queue) -> dict[str, object]:
     return queue_state_to_dict(await services.run_queues.pause(DEFAULT_SCOPE, queue))
 
 
-@router.post("/run-queues/{queue}/resume", responses=problem_responses(UnknownQueue))
+@router.post("/run-queues/{queue}/resume", responses=problem_responses(UnknownQueue, WrongState))
 async def resume(request: Request, queue: Queue) -> dict[str, object]:
     """Hand out tasks of a paused queue again."""
     services = get_services(request)

@@ -1,4 +1,4 @@
-"""Configure and delete queues, and move and delete their consumer groups.
+"""Configure, pause and delete queues, and move and delete their consumer groups.
 
 Every change takes effect in this broker at once and in other brokers within moments, through notifications.
 """
@@ -21,7 +21,7 @@ from penstock.model import DEFAULT_PARTITION, Scope
 
 
 class QueueAdmin:
-    """Configure and delete queues."""
+    """Configure, pause and delete queues."""
 
     def __init__(self, context: BrokerContext, notifications: NotificationBus) -> None:
         self._context = context
@@ -69,6 +69,20 @@ class QueueAdmin:
         self._publish_change(scope, row.id, queue)
         self._context.metrics.emit_deleted(scope, row.id, queue, ["", *groups])
         return existed
+
+    async def pause(self, scope: Scope, queue: str) -> bool:
+        """Hand out no more messages of a queue; return False if it does not exist.
+
+        Pops return nothing; waiting ones wait for `resume`. Pushes are accepted, and leases stay in force.
+        """
+        return await self._context.store.catalog.set_paused(scope, queue, True) is not None
+
+    async def resume(self, scope: Scope, queue: str) -> bool:
+        """Hand out messages of a paused queue again; return False if it does not exist. Wakes parked pops."""
+        queue_id = await self._context.store.catalog.set_paused(scope, queue, False)
+        if queue_id is not None:
+            self._context.wakeups.notify(queue_id, ALL_POPS)
+        return queue_id is not None
 
     def _publish_change(self, scope: Scope, queue_id: int, queue: str) -> None:
         self._context.id_cache.invalidate_queue(scope, queue)

@@ -4,12 +4,15 @@
 -- ARGV[4]   field: "limit" or "paused"
 -- ARGV[5]   value: of "limit" a number, or "" for no limit; of "paused" "1" or "0"
 -- Returns   1
--- Errors    none
+-- Errors    UNKNOWNQUEUE for "paused"; setting a limit creates the queue
 -- Complexity  O(log n)
 --- @include "all"
 local name, field, value = ARGV[3], ARGV[4], ARGV[5]
 
 local queue = load_queue(name)
+if field == "paused" and not queue.created_ms then
+  return finish(redis.error_reply("UNKNOWNQUEUE there is no such queue"))
+end
 create_queue(queue)
 queue.limits_changed = true
 if field == "paused" then

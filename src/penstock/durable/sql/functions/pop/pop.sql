@@ -5,7 +5,7 @@
 -- If an expired lease held several messages, they are redelivered one per lease, so that a message that kills its
 -- consumer is found without blaming its neighbours. If it held one message, that message gets a failed attempt.
 -- Returns: a row per segment and request; offsets in `finished` were finished earlier and must not be delivered.
--- A row for request 0 reports messages that outlived their time to live and were skipped.
+-- A row for request 0 reports messages that outlived their time to live and were skipped. No row if the queue is paused.
 -- Raises: PK001 the group does not exist.
 -- Locks: position rows SKIP LOCKED; partition rows SKIP LOCKED, only to record that a position ran empty.
 CREATE OR REPLACE FUNCTION pop_v1(
@@ -39,6 +39,9 @@ BEGIN
     SELECT q.* INTO v_queue FROM groups g JOIN queues q ON q.id = g.queue_id WHERE g.id = p_group_id;
     IF v_queue IS NULL THEN
         RAISE EXCEPTION 'there is no group %', p_group_id USING ERRCODE = 'PK001';
+    END IF;
+    IF v_queue.paused THEN
+        RETURN;
     END IF;
     v_ttl_ms := least(nullif(v_queue.ttl_ms, 0), nullif(v_queue.max_wait_ms, 0));
     v_delay := v_queue.delay_ms * interval '1 millisecond';

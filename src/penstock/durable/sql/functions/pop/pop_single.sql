@@ -28,7 +28,7 @@ BEGIN
                AND t.low_offset <= p.cursor AND p.cursor < t.next_offset AS is_simple
         FROM positions p JOIN partitions t ON t.id = p.partition_id
         WHERE p.group_id = p_group_id AND p.ready_at <= v_now
-          AND (SELECT q.ttl_ms = 0 AND q.max_wait_ms = 0 AND q.window_ms = 0 AND q.delay_ms = 0
+          AND (SELECT NOT q.paused AND q.ttl_ms = 0 AND q.max_wait_ms = 0 AND q.window_ms = 0 AND q.delay_ms = 0
                FROM groups g JOIN queues q ON q.id = g.queue_id WHERE g.id = p_group_id)
         ORDER BY p.ready_at LIMIT cardinality(p_lease_ids) FOR UPDATE OF p SKIP LOCKED
     ), leased AS (

@@ -4,7 +4,8 @@
 CREATE OR REPLACE FUNCTION queues_v1(
     p_organization text, p_project text, p_environment text, p_search text, p_limit int, p_offset int
 ) RETURNS TABLE (id bigint, name text, namespace text, task text, created_at timestamptz,
-                 partitions bigint, groups bigint, depth bigint, running bigint, total bigint)
+                 partitions bigint, groups bigint, depth bigint, running bigint, paused boolean,
+                 total bigint)
 LANGUAGE sql STABLE AS $$
     WITH page AS MATERIALIZED (
         SELECT q.*, count(*) OVER () AS total
@@ -16,7 +17,7 @@ LANGUAGE sql STABLE AS $$
     SELECT q.id, q.name, q.namespace, q.task, q.created_at,
            (SELECT count(*) FROM partitions t WHERE t.queue_id = q.id),
            (SELECT count(*) FROM groups g WHERE g.queue_id = q.id),
-           m.depth, m.running, q.total
+           m.depth, m.running, q.paused, q.total
     FROM page q
     LEFT JOIN queue_gauges_v1(array(SELECT p.id FROM page p)) m ON m.queue_id = q.id AND m.group_name = ''
     ORDER BY q.name
