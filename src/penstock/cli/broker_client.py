@@ -11,7 +11,7 @@ import httpx
 
 from penstock.cli.broker_address import BrokerAddress, find_broker
 from penstock.config import Settings
-from penstock.errors import ComponentFailed, InvalidRequest, PenstockError
+from penstock.errors import ComponentFailed, InvalidRequest, PenstockError, UnknownQueue
 
 REQUEST_TIMEOUT_S = 30
 _ERROR_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
@@ -20,10 +20,16 @@ ResponseT = TypeVar("ResponseT")
 JsonObject = dict[str, object]
 
 
-class DurableQueueDocument(TypedDict):
+class QueueDocument(TypedDict):
+    """The fields that durable queues and run queues share."""
+
     name: str
     depth: int
     running: int
+    paused: bool
+
+
+class DurableQueueDocument(QueueDocument):
     partitions: int
 
 
@@ -32,13 +38,9 @@ class DurableQueuePageDocument(TypedDict):
     total: int
 
 
-class RunQueueDocument(TypedDict):
-    name: str
-    depth: int
-    running: int
+class RunQueueDocument(QueueDocument):
     delayed: int
     dead: int
-    paused: bool
     concurrency: int | None
     oldestAgeMs: float
 
@@ -173,6 +175,9 @@ class BrokerClient:
     def put(self, path: str, response_type: type[ResponseT], body: Mapping[str, object]) -> ResponseT:
         return cast(ResponseT, self._call(self._http.build_request("PUT", path, json=body)))
 
+    def delete(self, path: str, response_type: type[ResponseT]) -> ResponseT:
+        return cast(ResponseT, self._call(self._http.build_request("DELETE", path)))
+
     def _call(self, request: httpx.Request) -> JsonObject:
         url = self._address.url
         try:
@@ -189,6 +194,8 @@ class BrokerClient:
         if response.is_success:
             return body
         detail = str(body.get("detail") or f"The broker at {url} returned HTTP {response.status_code}.")
+        if body.get("code") == UnknownQueue.code:
+            raise UnknownQueue(detail)
         needs_token = response.status_code in (401, 403)
         raise PenstockError(f"{detail.rstrip('.')}. Give a token with --token." if needs_token else detail)
 

@@ -1,4 +1,4 @@
-"""`penstock queues …`: list durable queues and run queues; pause, resume and limit run queues."""
+"""`penstock queues …`: list, pause, resume and delete queues of both kinds; limit run queues."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from penstock.cli.options import AsJson, BrokerUrl, connect_to_broker, print_json
+from penstock.cli.options import AsJson, BrokerUrl, SkipConfirmation, connect_to_broker, print_json
+from penstock.cli.queue_kind import KindOption, QueueKind, find_queue
 from penstock.cli.tables import format_duration, plain_table
 from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from penstock.cli.broker_client import DurableQueueDocument, RunQueueDocument
+    from penstock.cli.broker_client import DurableQueueDocument, QueueDocument, RunQueueDocument
 
-queues = typer.Typer(help="List queues; pause, resume and limit run queues.", no_args_is_help=True)
+queues = typer.Typer(help="List, pause, resume and delete queues; limit run queues.", no_args_is_help=True)
 
 Search = Annotated[str | None, typer.Option("--search", "-s", help="Only queues with this text in the name.")]
 MaxQueues = Annotated[
     int, typer.Option("--limit", "-n", min=1, max=1_000, help="Maximum number of queues of each kind.")
 ]
+QueueName = Annotated[str, typer.Argument(help="Name of the queue.")]
 RunQueueName = Annotated[str, typer.Argument(help="Name of the run queue.")]
 Concurrency = Annotated[
     str, typer.Argument(help="Maximum number of tasks that run at once, or `none` for no limit.")
@@ -49,23 +51,36 @@ def list_queues(
 
 
 @queues.command()
-def pause(queue: RunQueueName, as_json: AsJson = False, url: BrokerUrl = None) -> None:
-    """Pause a run queue: workers get no more of its tasks; running tasks continue."""
-    from penstock.cli.broker_client import RunQueueDocument
-
-    with connect_to_broker(url) as broker:
-        state = broker.post(f"{_run_queue_path(queue)}/pause", RunQueueDocument)
-    _print_result(state, as_json, f"{queue} is paused")
+def pause(queue: QueueName, kind: KindOption = None, as_json: AsJson = False, url: BrokerUrl = None) -> None:
+    """Pause a queue: consumers get no more of its messages or tasks; leased ones can be acked."""
+    _print_result(_change_pause(queue, kind, url, "pause"), as_json, f"{queue} is paused")
 
 
 @queues.command()
-def resume(queue: RunQueueName, as_json: AsJson = False, url: BrokerUrl = None) -> None:
-    """Resume a paused run queue."""
-    from penstock.cli.broker_client import RunQueueDocument
+def resume(queue: QueueName, kind: KindOption = None, as_json: AsJson = False, url: BrokerUrl = None) -> None:
+    """Resume a paused queue."""
+    _print_result(_change_pause(queue, kind, url, "resume"), as_json, f"{queue} is active again")
 
+
+@queues.command("rm")
+def delete(
+    queue: QueueName,
+    kind: KindOption = None,
+    yes: SkipConfirmation = False,
+    as_json: AsJson = False,
+    url: BrokerUrl = None,
+) -> None:
+    """Delete a durable queue with all its messages, or a run queue that has no tasks."""
     with connect_to_broker(url) as broker:
-        state = broker.post(f"{_run_queue_path(queue)}/resume", RunQueueDocument)
-    _print_result(state, as_json, f"{queue} is active again")
+        existing = find_queue(broker, queue, kind)
+        if not yes:
+            counts = f"{existing.state['depth']:,} waiting, {existing.state['running']:,} running"
+            typer.confirm(f"Delete the {existing.kind} queue {queue} ({counts})?", abort=True, err=True)
+        result = broker.delete(existing.path, dict)
+    if as_json:
+        print_json({"kind": existing.kind, **result})
+    else:
+        print(f"{queue} is deleted.")
 
 
 @queues.command()
@@ -86,7 +101,14 @@ def limit(
     _print_result(state, as_json, f"{queue} has {new_limit}")
 
 
-def _print_result(state: RunQueueDocument, as_json: bool, result: str) -> None:
+def _change_pause(queue: str, kind: QueueKind | None, url: str | None, verb: str) -> QueueDocument:
+    from penstock.cli.broker_client import QueueDocument
+
+    with connect_to_broker(url) as broker:
+        return broker.post(f"{find_queue(broker, queue, kind).path}/{verb}", QueueDocument)
+
+
+def _print_result(state: QueueDocument, as_json: bool, result: str) -> None:
     if as_json:
         print_json(state)
     else:
@@ -104,6 +126,7 @@ def _durable_queue_json(queue: DurableQueueDocument) -> dict[str, object]:
         "depth": queue["depth"],
         "running": queue["running"],
         "partitions": queue["partitions"],
+        "paused": queue["paused"],
     }
 
 
@@ -124,10 +147,11 @@ def _queue_table(
 
 
 def _durable_queue_row(queue: DurableQueueDocument) -> tuple[str, ...]:
-    partitions = f"{queue['partitions']:,} partition{'' if queue['partitions'] == 1 else 's'}"
+    notes = [f"{queue['partitions']:,} partition{'' if queue['partitions'] == 1 else 's'}"]
+    notes += ["[yellow]paused[/yellow]"] if queue["paused"] else []
     return (
         *(escape(queue["name"]), "durable", f"{queue['depth']:,}", f"{queue['running']:,}", "–", "–"),
-        partitions,
+        ", ".join(notes),
     )
 
 

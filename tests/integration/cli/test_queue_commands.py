@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
 import pytest
 import pytest_asyncio
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
 from penstock.client import Client, NewTask
-from penstock.errors import InvalidRequest, PenstockError
+from penstock.errors import InvalidRequest, PenstockError, UnknownQueue
 from tests.integration.client.broker_server import FAST_RETRIES, run_broker
 
 WIDE = {"COLUMNS": "200"}
@@ -77,8 +78,60 @@ async def test_errors_show_the_detail_of_the_broker_or_of_the_command(url: str, 
     refused = await run(url, "limit", f"{prefix}-run", "0")
     assert isinstance(refused.exception, PenstockError)
     assert "concurrency" in refused.exception.detail
+
+
+async def test_a_durable_queue_is_paused_resumed_and_deleted(url: str, prefix: str) -> None:
     async with Client(url, FAST_RETRIES) as client:
         await client.push(prefix, 1)
+        assert "paused: 1 waiting" in (await run(url, "pause", prefix)).stdout
+        assert not await client.pop(prefix)
+        [row] = (await run_json(url, "ls", "-s", prefix))["queues"]
+        assert (row["kind"], row["paused"]) == ("durable", True)
+        assert "paused" in (await run(url, "ls", "-s", prefix)).stdout
+        assert (await run_json(url, "resume", prefix))["paused"] is False
+        assert await client.pop(prefix)
+        declined = await asyncio.to_thread(
+            lambda: CliRunner().invoke(app, ["queues", "rm", prefix, "--url", url], input="n\n", env=WIDE)
+        )
+        assert declined.exit_code == 1
+        assert "0 waiting, 1 running" in declined.output
+        deleted = await run_json(url, "rm", prefix, "--yes")
+        assert deleted == {"kind": "durable", "deleted": True, "existed": True, "queue": prefix}
+        assert (await run_json(url, "ls", "-s", prefix))["total"] == 0
+
+
+async def test_a_run_queue_is_deleted_when_it_has_no_tasks(url: str, prefix: str) -> None:
+    async with Client(url, FAST_RETRIES) as client:
+        await client.tasks.enqueue(prefix, 1)
+        refused = await run(url, "rm", prefix, "--yes")
+        assert isinstance(refused.exception, PenstockError)
+        assert "still has tasks" in refused.exception.detail
+        [task] = await client.tasks.dequeue(prefix)
+        await client.tasks.ack(task)
+        assert f"{prefix} is deleted" in (await run(url, "rm", prefix, "--yes")).stdout
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "rm"])
+async def test_an_unknown_queue_is_reported_with_the_most_similar_name(
+    url: str, prefix: str, command: str
+) -> None:
+    async with Client(url, FAST_RETRIES) as client:
+        await client.push(f"{prefix}-orders", 1)
+    unknown = await run(url, command, f"{prefix}-oders")
+    assert isinstance(unknown.exception, UnknownQueue)
+    assert f"Did you mean '{prefix}-orders'?" in unknown.exception.detail
+    assert (await run_json(url, "ls", "-s", prefix))["total"] == 1
+
+
+async def test_a_name_of_both_kinds_needs_the_kind(url: str, prefix: str, database_url: str) -> None:
+    async with Client(url, FAST_RETRIES) as client:
+        await client.tasks.enqueue(prefix, 1)
+    connection = await asyncpg.connect(database_url, server_settings={"search_path": "penstock"})
+    await connection.execute("SELECT ensure_queues_v1('default', 'default', 'default', $1)", [prefix])
+    await connection.close()
     refused = await run(url, "pause", prefix)
-    assert isinstance(refused.exception, PenstockError)
-    assert "durable queue" in refused.exception.detail
+    assert isinstance(refused.exception, InvalidRequest)
+    assert "--kind durable or --kind run" in refused.exception.detail
+    assert "is paused" in (await run(url, "pause", prefix, "--kind", "run")).stdout
+    rows = (await run_json(url, "ls", "-s", prefix))["queues"]
+    assert {row["kind"]: row["paused"] for row in rows} == {"durable": False, "run": True}

@@ -1,0 +1,59 @@
+"""Find out whether a name on the command line is a durable queue or a run queue."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+from urllib.parse import quote
+
+import typer
+
+from penstock.errors import InvalidRequest, UnknownQueue
+
+if TYPE_CHECKING:
+    from penstock.cli.broker_client import BrokerClient, QueueDocument
+
+
+class QueueKind(StrEnum):
+    """The two kinds of queues."""
+
+    DURABLE = "durable"
+    RUN = "run"
+
+
+KindOption = Annotated[
+    QueueKind | None, typer.Option("--kind", help="Kind of the queue, if both kinds have one of this name.")
+]
+PATHS = {QueueKind.DURABLE: "/api/v1/resources/queues", QueueKind.RUN: "/api/v1/run-queues"}
+
+
+class ExistingQueue(NamedTuple):
+    """A queue of the broker: its kind, the path of its routes and its state."""
+
+    kind: QueueKind
+    path: str
+    state: QueueDocument
+
+
+def find_queue(broker: BrokerClient, queue: str, kind: QueueKind | None) -> ExistingQueue:
+    """Return the queue of that name, of this kind or of either.
+
+    Raises UnknownQueue, and InvalidRequest if the kind is needed to choose between two queues.
+    """
+    from penstock.cli.broker_client import QueueDocument
+
+    queues: list[ExistingQueue] = []
+    unknown: UnknownQueue | None = None
+    for possible_kind in [kind] if kind else QueueKind:
+        path = f"{PATHS[possible_kind]}/{quote(queue, safe='')}"
+        try:
+            queues.append(ExistingQueue(possible_kind, path, broker.get(path, QueueDocument)))
+        except UnknownQueue as error:
+            unknown = unknown or error
+    if not queues and unknown is not None:
+        raise unknown
+    if len(queues) > 1:
+        raise InvalidRequest(
+            f"{queue!r} is the name of a durable queue and of a run queue. Add --kind durable or --kind run."
+        )
+    return queues[0]
