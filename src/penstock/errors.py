@@ -230,6 +230,39 @@ class WarehouseUnavailable(PenstockError):
     title = "ClickHouse unavailable"
 
 
+class ServerUnusable(PenstockError):
+    """A server that a setting names cannot be used as it is: `problem` says why, `remedy` what to do."""
+
+    code = "server_unusable"
+    status = 503
+    title = "Server unusable"
+
+    def __init__(self, setting: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{setting}: {problem}. {remedy}")
+        self.problem = problem
+
+
+class ServerUnreachable(ServerUnusable):
+    """Nothing answers at the address, which may change without a change of the settings."""
+
+    code = "server_unreachable"
+    title = "Server unreachable"
+
+
+class ServerStarting(ServerUnreachable):
+    """The server answers that it starts, recovers, loads its data or shuts down."""
+
+    code = "server_starting"
+    title = "Server starting"
+
+
+class DatabaseMissing(ServerUnusable):
+    """The server works, but has no database of the name in the URL."""
+
+    code = "database_missing"
+    title = "Database missing"
+
+
 class ComponentFailed(PenstockError):
     """A component of the platform did not start; the detail gives the reason."""
 

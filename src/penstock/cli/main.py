@@ -14,11 +14,11 @@ from rich.markup import escape
 
 from penstock import __version__
 from penstock.cli.dlq_commands import dlq
-from penstock.cli.options import AsJson, print_json
+from penstock.cli.options import AsJson, CreateDatabase, print_json
 from penstock.cli.pipeline_commands import pipeline
 from penstock.cli.queue_commands import queues
 from penstock.cli.report_commands import report
-from penstock.config import as_environment, load_settings
+from penstock.config import SECRET_URLS, as_environment, load_settings
 from penstock.errors import InvalidRequest, PenstockError
 
 app = typer.Typer(
@@ -65,11 +65,14 @@ def read_global_options(
 
 
 @app.command(rich_help_panel=START_HERE)
-def up(demo: Annotated[bool, typer.Option("--demo", help="Also run a light demo load.")] = False) -> None:
+def up(
+    demo: Annotated[bool, typer.Option("--demo", help="Also run a light demo load.")] = False,
+    create_database: CreateDatabase = False,
+) -> None:
     """Start the whole platform on this machine; Ctrl-C stops it."""
     from penstock.cli.up import run_platform
 
-    run_platform(load_settings(), demo)
+    run_platform(load_settings(), demo, create_database)
 
 
 @app.command(rich_help_panel=START_HERE)
@@ -143,12 +146,14 @@ def config(
 
 
 @app.command(rich_help_panel=MORE_COMMANDS)
-def migrate() -> None:
+def migrate(create_database: CreateDatabase = False) -> None:
     """Migrate the schemas of PostgreSQL and ClickHouse to this version."""
     from penstock.broker import store_migrations
+    from penstock.cli.server_checks import check_servers_to_migrate
     from penstock.embedded.supervision.platform import resolve_server_urls
 
     settings = resolve_server_urls(load_settings(), "postgres_url", "clickhouse_url")
+    check_servers_to_migrate(settings, "postgres_url", "clickhouse_url", create_database=create_database)
     applied = asyncio.run(store_migrations.migrate(settings))
     print("\n".join(applied) if applied else "Nothing to do: the schemas are up to date.")
 
@@ -160,12 +165,17 @@ def serve(
     ] = None,
 ) -> None:
     """Run only the broker, with the servers that the settings name."""
+    from penstock.broker.journal.push_journal import can_journal
+    from penstock.cli.server_checks import check_servers
     from penstock.embedded.servers.ports import BROKER_MODULE, require_port
     from penstock.embedded.supervision.platform import resolve_server_urls
 
     settings = load_settings()
     require_port(settings.port, settings.host, "serve")
-    settings = resolve_server_urls(settings, "postgres_url", "redis_url", "clickhouse_url")
+    settings = resolve_server_urls(settings, *SECRET_URLS)
+    # Queues work without Redis and ClickHouse. Without PostgreSQL, a broker that has run before takes pushes.
+    may_be_unreachable = {"redis_url", "clickhouse_url", *(["postgres_url"] if can_journal(settings) else [])}
+    check_servers(settings, *SECRET_URLS, may_be_unreachable=may_be_unreachable)
     if workers:
         settings = settings.model_copy(update={"workers": workers})
     # The broker replaces this process, so that it does not keep the modules of the command line in memory.

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from penstock.cli.broker_client import BrokerClient
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+CreateDatabase = Annotated[
+    bool,
+    typer.Option("--create-database", help="Create the database of PENSTOCK_POSTGRES_URL if it is missing."),
+]
 BrokerUrl = Annotated[
     str | None, typer.Option("--url", help="URL of the broker. Default: the platform that runs on the home.")
 ]

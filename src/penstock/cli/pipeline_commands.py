@@ -29,9 +29,11 @@ def _load_settings_for_spark() -> Settings:
     """Load the settings of a command that starts Spark; find Java in the same way as `penstock up`."""
     import os
 
+    from penstock.cli.server_checks import check_servers
     from penstock.embedded.servers.java import find_java
 
     settings = _load_settings("redis_url", "clickhouse_url")
+    check_servers(settings, "redis_url", "clickhouse_url")
     if "JAVA_HOME" not in os.environ:
         os.environ["JAVA_HOME"] = str(find_java(settings.home).home)
     return settings
@@ -49,9 +51,11 @@ def _progress_bar(as_json: bool, unit: str) -> Iterator[Progress]:
 @pipeline.command()
 def run() -> None:
     """Run only the pipeline, with the servers that the settings name."""
-    from penstock.pipeline import job
+    settings = _load_settings_for_spark()
 
-    job.run(_load_settings_for_spark())
+    from penstock.pipeline import job  # a second of imports, after the servers have been checked
+
+    job.run(settings)
 
 
 @pipeline.command()

@@ -15,20 +15,22 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.server_checks import check_servers_to_migrate
 from penstock.cli.tables import component_table, format_address, format_state, plain_table
-from penstock.config import Settings, masked
+from penstock.config import SECRET_URLS, Settings, masked
 from penstock.embedded.supervision.component import Component
 from penstock.embedded.supervision.platform import build_environment, build_platform
 from penstock.embedded.supervision.state import PlatformState, RunState
 from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, stop_orphans
 
 
-def run_platform(settings: Settings, demo: bool) -> None:
+def run_platform(settings: Settings, demo: bool, create_database: bool) -> None:
     """Run the platform in the foreground until SIGINT, SIGTERM or SIGHUP; leaves no process running."""
     console = Console(highlight=False)
     lock = HomeLock(settings.home)
     for name in stop_orphans(settings.home):
         console.print(f"Stopped {name}, which an earlier run had left running")
+    check_servers_to_migrate(settings, *SECRET_URLS, create_database=create_database)
     platform = build_platform(settings, _migrate, demo)
     environment = build_environment(settings)
     os.environ.update({name: environment[name] for name in ("NO_PROXY", "no_proxy")})

@@ -67,7 +67,9 @@ async def migration_lock(url: str) -> AsyncIterator[MigrationConnection]:
 async def apply(connection: MigrationConnection, limit: int | None = None) -> list[str]:
     """Migrate the schema and return the names of the applied scripts. `limit` stops after that many
     migrations."""
-    await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+    # Creating a schema takes a right on the database, even if the schema exists.
+    if await connection.fetchval("SELECT to_regnamespace($1)", SCHEMA) is None:
+        await connection.execute(f"CREATE SCHEMA {SCHEMA}")
     # Functions call each other in any order, so PostgreSQL checks their bodies when they run.
     await connection.execute(f"SET search_path = {SCHEMA}; SET check_function_bodies = off")
     await connection.execute(

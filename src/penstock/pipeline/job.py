@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from redis import Redis
 from redis.exceptions import RedisError
 
-from penstock.config import Settings, mask_url
+from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import ComponentFailed, ConfigError
 from penstock.pipeline.archive.event_archive import Archive, archive_root
@@ -53,7 +53,6 @@ from penstock.warehouse.clickhouse_client import connect
 
 log = logging.getLogger(__name__)
 
-MIN_REDIS_VERSION = 7
 CHECK_INTERVAL_S = 2.0
 DRAIN_INTERVAL_S = 0.5
 KEEP_WARM_INTERVAL_S = 40.0
@@ -208,7 +207,6 @@ class Pipeline:
 
     def _prepare(self) -> None:
         """Wait for the servers, and check that the checkpoint belongs to them."""
-        self._check_redis_version()
         for definition, sink in self._sinks.items():
             directory = self._checkpoint / definition.name
             check_files(directory, definition)
@@ -216,18 +214,6 @@ class Pipeline:
             sink.resume_percentiles()
             check = partial(check_servers, directory, definition, self._redis, self._warehouse)
             sink.retry_while_unreachable(check, "Redis")
-
-    def _check_redis_version(self) -> None:
-        try:
-            version = str(self._redis.info("server")["redis_version"])
-        except RedisError as error:
-            log.warning("Redis is not reachable yet: %s", error)
-            return
-        if int(version.partition(".")[0]) < MIN_REDIS_VERSION:
-            raise ComponentFailed(
-                f"Redis at {mask_url(self._settings.redis_url)} is version {version}, which does not count "
-                f"the entries of a stream. Use Redis {MIN_REDIS_VERSION} or newer, or Valkey"
-            )
 
     def _keep_warm(self) -> None:
         """Start Spark's Python processes, and keep them running.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,10 @@ INSERT_ONCE_SETTINGS = {
 }
 """Settings with which the table and its views accept each deduplication token once. All are explicit, because
 the defaults differ between ClickHouse versions and between users."""
+
+
+logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)
+"""The driver also logs the errors that it raises, as warnings without a reason."""
 
 
 class WarehouseRefused(PenstockError):
@@ -115,14 +120,7 @@ class Warehouse:
     def _connect(self) -> Client:
         with self._lock:
             if self._client is None:
-                self._client = clickhouse_connect.get_client(
-                    dsn=self.url,
-                    connect_timeout=3,
-                    send_receive_timeout=int(self._timeout_s),
-                    query_retries=0,
-                    autogenerate_session_id=False,  # a session would serialize the threads
-                    compress=False,
-                )
+                self._client = open_client(self.url, connect_timeout_s=3, timeout_s=int(self._timeout_s))
             return self._client
 
     def _to_penstock_error(self, error: Exception) -> PenstockError:
@@ -143,6 +141,19 @@ class Warehouse:
     def _address(self) -> str:
         parts = urlsplit(self.url)
         return f"{parts.hostname}:{parts.port or 8123}"
+
+
+def open_client(url: str, connect_timeout_s: int, timeout_s: int) -> Client:
+    """Log in and return the driver's client. The driver ignores the scheme, so `https` is passed on."""
+    return clickhouse_connect.get_client(
+        dsn=url,
+        interface="https" if urlsplit(url).scheme in ("https", "clickhouses") else None,
+        connect_timeout=connect_timeout_s,
+        send_receive_timeout=timeout_s,
+        query_retries=0,
+        autogenerate_session_id=False,  # a session would serialize the threads
+        compress=False,
+    )
 
 
 def connect(url: str, timeout_s: float = 60.0) -> Warehouse:

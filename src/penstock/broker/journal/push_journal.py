@@ -65,6 +65,11 @@ def journal_directory(settings: Settings) -> Path:
     return settings.home / "journal" / name
 
 
+def can_journal(settings: Settings) -> bool:
+    """Return whether a broker of this home has a journal for this database: it has served it before."""
+    return settings.journal_mb > 0 and journal_directory(settings).is_dir()
+
+
 def read_depth(settings: Settings) -> JournalDepth:
     """Return the depth of the journal for a process that is not a broker. Creates nothing."""
     directory = journal_directory(settings)

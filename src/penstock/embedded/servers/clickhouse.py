@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import importlib.util
 import sys
-from urllib.parse import urlsplit
 
 from penstock.embedded.servers.data_server import DataServer
 from penstock.embedded.servers.home_secrets import PASSWORD_FILE, ensure_password
@@ -53,22 +52,15 @@ class ClickHouse(DataServer):
         )
 
     def probe(self) -> Health:
-        return probe_clickhouse(self.url)
-
-
-def probe_clickhouse(url: str, timeout_s: float = 2.0) -> Health:
-    """GET /ping, which every ClickHouse answers with `Ok.`; the embedded one runs a query first."""
-    url_parts = urlsplit(url)
-    is_secure = url_parts.scheme in ("https", "clickhouses") or url_parts.port in (443, 8443)
-    host, port = url_parts.hostname or LOOPBACK, url_parts.port or (8443 if is_secure else 8123)
-    connection_class = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
-    connection = connection_class(host, port, timeout=timeout_s)
-    try:
-        connection.request("GET", "/ping")
-        response = connection.getresponse()
-        text = response.read(200).decode(errors="replace").strip()
-    except (OSError, http.client.HTTPException) as error:
-        return Health(False, f"no answer on {host}:{port} ({getattr(error, 'strerror', None) or error})")
-    finally:
-        connection.close()
-    return HEALTHY if response.status == 200 else Health(False, f"HTTP status {response.status}: {text}")
+        """GET /ping: it runs a query on a connection of its own, so it never waits for other queries."""
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=2.0)
+        try:
+            connection.request("GET", "/ping")
+            response = connection.getresponse()
+            text = response.read(200).decode(errors="replace").strip()
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or error
+            return Health(False, f"no answer on {LOOPBACK}:{self.port} ({reason})")
+        finally:
+            connection.close()
+        return HEALTHY if response.status == 200 else Health(False, f"HTTP status {response.status}: {text}")

@@ -1,16 +1,17 @@
-"""External servers given by URL. Penstock probes them and never starts or stops them."""
+"""External servers: an operator runs them, a URL names them, and Penstock only probes them."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from penstock.config import mask_url
-from penstock.embedded.servers.clickhouse import probe_clickhouse
-from penstock.embedded.servers.postgres import probe_postgres
-from penstock.embedded.servers.valkey import probe_redis
+from penstock.durable.postgres_probe import PostgresProbe
+from penstock.embedded.servers.redis_probe import RedisProbe
+from penstock.embedded.servers.server_probe import ServerProbe, ping_external
 from penstock.embedded.supervision.component import HEALTHY, Component, Health
+from penstock.supported_servers import CLICKHOUSE, POSTGRES, REDIS
 
 _SPARK_CONNECT_TIMEOUT_S = 2.0
 
@@ -18,43 +19,53 @@ _SPARK_CONNECT_TIMEOUT_S = 2.0
 class ExternalServer(Component):
     """A server given by URL; `setting` is the variable that holds the URL."""
 
-    def __init__(self, name: str, url: str, setting: str, probe: Callable[[str], Health]) -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        setting: str,
+        probe: Callable[[], Health],
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
         self.name = name
         self.url = url
         self.setting = setting
         self.required = name != "spark"
         self._probe = probe
+        self._close = close
 
     @property
     def address(self) -> str:
         return mask_url(self.url)
 
     def probe(self) -> Health:
-        return self._probe(self.url)
+        return self._probe()
+
+    def close(self) -> None:
+        self._close()
 
 
 def external_postgres(url: str) -> ExternalServer:
-    return ExternalServer("postgres", url, "PENSTOCK_POSTGRES_URL", _probe_postgres_url)
+    return _external_server("postgres", url, POSTGRES.setting, PostgresProbe(url))
 
 
 def external_redis(url: str) -> ExternalServer:
-    return ExternalServer("redis", url, "PENSTOCK_REDIS_URL", probe_redis)
+    return _external_server("redis", url, REDIS.setting, RedisProbe(url))
 
 
 def external_clickhouse(url: str) -> ExternalServer:
-    return ExternalServer("clickhouse", url, "PENSTOCK_CLICKHOUSE_URL", probe_clickhouse)
+    # The driver and numpy take 20 MB and half a second, which a platform with embedded servers does not need.
+    from penstock.warehouse.clickhouse_probe import ClickHouseProbe
+
+    return _external_server("clickhouse", url, CLICKHOUSE.setting, ClickHouseProbe(url))
 
 
 def external_spark(master: str) -> ExternalServer:
-    return ExternalServer("spark", master, "PENSTOCK_SPARK_MASTER", _probe_spark_master)
+    return ExternalServer("spark", master, "PENSTOCK_SPARK_MASTER", lambda: _probe_spark_master(master))
 
 
-def _probe_postgres_url(url: str) -> Health:
-    url_parts = urlsplit(url)
-    options = parse_qs(url_parts.query)
-    host = url_parts.hostname or options.get("host", ["/var/run/postgresql"])[0]
-    port = url_parts.port or int(options.get("port", ["5432"])[0])
-    return probe_postgres(host, port, url_parts.username or "postgres")
+def _external_server(name: str, url: str, setting: str, probe: ServerProbe) -> ExternalServer:
+    return ExternalServer(name, url, setting, lambda: ping_external(probe), probe.close)
 
 
 def _probe_spark_master(master: str) -> Health:
@@ -65,5 +76,9 @@ def _probe_spark_master(master: str) -> Health:
     try:
         socket.create_connection((first.hostname, first.port), _SPARK_CONNECT_TIMEOUT_S).close()
     except OSError as error:
-        return Health(False, f"no answer on {first.hostname}:{first.port} ({error.strerror or error})")
+        return Health(
+            False,
+            f"PENSTOCK_SPARK_MASTER: no connection to {first.hostname}:{first.port} "
+            f"({error.strerror or error}). Start the master, or correct the URL.",
+        )
     return HEALTHY

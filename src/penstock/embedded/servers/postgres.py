@@ -6,15 +6,13 @@ import os
 import re
 import shutil
 import signal
-import socket
-import struct
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
 import psutil
 
+from penstock.durable.postgres_probe import PostgresProbe
 from penstock.embedded.servers.data_directory import (
     FALLBACK_ROOT,
     PostgresLayout,
@@ -23,7 +21,8 @@ from penstock.embedded.servers.data_directory import (
 )
 from penstock.embedded.servers.home_secrets import PASSWORD_FILE, ensure_password
 from penstock.embedded.servers.ports import LOOPBACK, require_server_port
-from penstock.embedded.supervision.component import HEALTHY, Health, Program
+from penstock.embedded.servers.server_probe import ping_embedded
+from penstock.embedded.supervision.component import Health, Program
 from penstock.embedded.supervision.failures import explain_os_error, last_line
 from penstock.embedded.supervision.process import Command
 from penstock.errors import ComponentFailed
@@ -63,6 +62,7 @@ class Postgres(Program):
         self._programs = programs
         self._fallback_root = fallback_root
         self._layout: PostgresLayout | None = None
+        self._probe: PostgresProbe | None = None
 
     @property
     def address(self) -> str:
@@ -109,7 +109,13 @@ class Postgres(Program):
         )
 
     def probe(self) -> Health:
-        return probe_postgres(LOOPBACK, self.port)
+        if self._probe is None:
+            self._probe = PostgresProbe(self.url)
+        return ping_embedded(self._probe)
+
+    def close(self) -> None:
+        if self._probe is not None:
+            self._probe.close()
 
     def _initialise(self, layout: PostgresLayout, password: str) -> None:
         """Create a new cluster in a temporary directory and move it to its final path when it is complete.
@@ -231,45 +237,3 @@ def _locale_options(version: int) -> tuple[str, ...]:
     if version >= 17:
         return "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"
     return ("--locale=C",)
-
-
-def probe_postgres(host: str, port: int, user: str = USER, timeout_s: float = 2.0) -> Health:
-    """Start a session and read the first message, which tells whether the server accepts connections.
-
-    A server that starts, recovers or shuts down says so in that message, and this returns its text. Any other
-    response, even one that rejects this user, comes from a server that works. A host that begins with `/` is
-    the directory of a Unix socket.
-    """
-    parameters = ("user", user, "database", "postgres")
-    body = b"".join(text.encode() + b"\0" for text in parameters) + b"\0"
-    startup_message = struct.pack("!ii", len(body) + 8, 196608) + body
-    try:
-        with _connect(host, port, timeout_s) as connection:
-            connection.sendall(startup_message)
-            response = connection.recv(1024)
-            # A Terminate message keeps the server's log clean; the server may have hung up first.
-            with suppress(OSError):
-                connection.sendall(b"X\0\0\0\4")
-    except OSError as error:
-        return Health(False, f"no answer on {host}:{port} ({error.strerror or error})")
-    if response[:1] == b"R":
-        return HEALTHY
-    if response[:1] == b"E":
-        fields = {field[:1]: field[1:] for field in response[5:].decode(errors="replace").split("\0")}
-        if not fields.get("C", "").startswith("57P"):
-            return HEALTHY
-        return Health(False, fields.get("M", "it accepts no connections"), busy=True)
-    return Health(False, f"another program, not PostgreSQL, answers on {host}:{port}")
-
-
-def _connect(host: str, port: int, timeout_s: float) -> socket.socket:
-    if not host.startswith("/"):
-        return socket.create_connection((host, port), timeout_s)
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(timeout_s)
-    try:
-        connection.connect(f"{host}/.s.PGSQL.{port}")
-    except OSError:
-        connection.close()
-        raise
-    return connection

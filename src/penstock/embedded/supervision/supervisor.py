@@ -240,6 +240,8 @@ class Supervisor:
                 programs.remove(watcher)
         self._on_state(self.state)
         self._pool.shutdown(wait=True)
+        for component in [watcher.component for watcher in self._watchers.values()]:
+            component.close()
         state_path(self.home).unlink(missing_ok=True)
         self._lock.close()
 

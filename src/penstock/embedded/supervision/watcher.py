@@ -114,7 +114,6 @@ class ExternalServerWatcher(ComponentWatcher):
 
     def __init__(self, server: ExternalServer, pool: Executor, report: Report, policy: RestartPolicy) -> None:
         super().__init__(server, pool, report, policy)
-        self._setting = server.setting
         self._created_at = time.monotonic()
 
     def tick(self, now: float, dependencies_up: bool) -> None:
@@ -126,15 +125,14 @@ class ExternalServerWatcher(ComponentWatcher):
                 self._mark_up()
             return
         name = self.component.name
-        reason = f"{name}: the external server of {self._setting} does not answer: {health.reason}"
         if self.state is not RunState.DOWN:
-            self._record_failure(reason)
-            self._report(name, reason)
+            self._record_failure(health.reason)
+            self._report(name, health.reason)
         self.state = RunState.DOWN
         self._up_since = None
         timed_out = now - self._created_at > self._policy.external_server_timeout_s
         if self.component.required and not self.has_been_up and timed_out:
-            self.fatal_failure = reason
+            self.fatal_failure = health.reason
 
     def component_state(self) -> ComponentState:
         return replace(super().component_state(), is_external=True)

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.embedded.servers.data_directory import find_postgres_programs
 from penstock.embedded.servers.ports import any_free_port
-from penstock.embedded.servers.postgres import Postgres, probe_postgres
+from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.supervision.component import running
 from penstock.errors import ComponentFailed
 
@@ -165,10 +165,11 @@ def test_a_home_that_postgres_cannot_enter_keeps_its_data_outside(open_tmp_path:
     assert (data / "PG_VERSION").exists()
 
 
-def test_a_closed_port_and_another_program_are_not_healthy() -> None:
-    assert "no answer" in probe_postgres("127.0.0.1", any_free_port()).reason
+def test_a_closed_port_and_another_program_are_not_healthy(tmp_path: Path) -> None:
+    closed = Postgres(tmp_path, any_free_port())
+    assert "no connection to" in closed.probe().reason
+    closed.close()
     with socket.create_server(("127.0.0.1", 0)) as other_server:
-        port = other_server.getsockname()[1]
 
         def greet() -> None:
             connection, _ = other_server.accept()
@@ -179,5 +180,7 @@ def test_a_closed_port_and_another_program_are_not_healthy() -> None:
 
         greeter = threading.Thread(target=greet)
         greeter.start()
-        assert "not PostgreSQL" in probe_postgres("127.0.0.1", port).reason
+        mail_server = Postgres(tmp_path, other_server.getsockname()[1])
+        assert "does not answer as PostgreSQL" in mail_server.probe().reason
+        mail_server.close()
         greeter.join()
