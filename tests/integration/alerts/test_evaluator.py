@@ -83,3 +83,40 @@ async def test_a_disabled_rule_resolves_its_incident(platform: AlertPlatform) ->
     assert [transition for transition, _ in await platform.notices()] == ["opened", "resolved"]
     resolution = await platform.connection.fetchval("SELECT resolution FROM alert_incidents")
     assert resolution == "rule disabled"
+
+
+async def test_a_percentile_of_waits_fires(platform: AlertPlatform) -> None:
+    await platform.add_queue("orders")
+    await platform.add_rule(type="LATENCY", threshold=5_000, statistic="p95", windowMinutes=5)
+    platform.observe("orders", seconds_ago=200, depth=1, wait_ms=(10,) * 90)
+    await platform.evaluate(after_s=0)
+    assert await platform.states() == {}
+
+    platform.observe("orders", seconds_ago=100, depth=1, wait_ms=(9_000,) * 10)
+    await platform.evaluate()
+
+    assert await platform.states() == {"orders": "firing"}
+
+
+async def test_a_fast_burning_objective_fires_and_a_slow_one_does_not(platform: AlertPlatform) -> None:
+    objective = {"type": "SLO", "objective": 0.95, "withinSeconds": 30}
+    for queue, late in (("good", 2), ("bad", 90)):
+        await platform.add_queue(queue)
+        await platform.add_rule(**objective, queue=queue)
+        for minute in range(4, 60, 5):
+            waits = (100,) * (100 - late) + (60_000,) * late
+            platform.observe(queue, seconds_ago=minute * 60, depth=1, wait_ms=waits)
+
+    await platform.evaluate(after_s=0)
+
+    assert await platform.states() == {"bad": "firing"}
+
+
+async def test_an_objective_with_few_samples_does_not_fire(platform: AlertPlatform) -> None:
+    await platform.add_queue("rare")
+    await platform.add_rule(type="SLO", objective=0.95, withinSeconds=30)
+    platform.observe("rare", seconds_ago=120, depth=1, wait_ms=(60_000,) * 20)
+
+    await platform.evaluate(after_s=0)
+
+    assert await platform.states() == {}

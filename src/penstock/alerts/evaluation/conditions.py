@@ -84,9 +84,15 @@ def _reduce(function: np.ufunc, windows: Column) -> Column:
     return values
 
 
-def compute_values(rule: CompleteRule, windows: Windows) -> Values:
-    """Return the values of a rule for every subject of the matrix."""
-    values = _FUNCTIONS[rule.rule.type](rule, windows)
+def compute_values(rule: CompleteRule, windows: Windows, percentiles: Column | None = None) -> Values:
+    """Return the values of a rule for every subject of the matrix.
+
+    `percentiles` are the waits of a latency rule whose statistic is a percentile.
+    """
+    if percentiles is None:
+        values = _FUNCTIONS[rule.rule.type](rule, windows)
+    else:
+        values = np.where(np.isnan(percentiles), oldest_age_ms(windows), percentiles)
     samples = _count_samples(rule, windows)
     unknown = {}
     if rule.statistic in (Statistic.MIN, Statistic.AVG) and rule.rule.type is RuleType.BACKLOG:
@@ -98,12 +104,16 @@ def compute_values(rule: CompleteRule, windows: Windows) -> Values:
     return Values(values, too_few, unknown)
 
 
+REACHED_TYPES = frozenset({RuleType.SATURATION, RuleType.SLO})
+"""Types that fire when the value reaches the threshold, not only above it."""
+
+
 def is_breached(rule: CompleteRule, values: Column) -> Column:
-    """Return where the condition holds. A saturated queue is at its limit, so equality counts there."""
+    """Return where the condition holds."""
     with np.errstate(invalid="ignore"):
         if rule.operator is Operator.LESS_THAN:
             breached: Column = values < rule.threshold
-        elif rule.rule.type is RuleType.SATURATION:
+        elif rule.rule.type in REACHED_TYPES:
             breached = values >= rule.threshold
         else:
             breached = values > rule.threshold
@@ -115,7 +125,7 @@ def is_clear(rule: CompleteRule, values: Column) -> Column:
     with np.errstate(invalid="ignore"):
         if rule.operator is Operator.LESS_THAN:
             past = values >= rule.clear_threshold
-        elif rule.rule.type is RuleType.SATURATION:
+        elif rule.rule.type in REACHED_TYPES:
             past = values < rule.clear_threshold
         else:
             past = values <= rule.clear_threshold

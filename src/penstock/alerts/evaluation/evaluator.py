@@ -222,10 +222,10 @@ class Evaluator(BackgroundTask):
         )
         try:
             live_queues = await self._read_live_queues(store, environment)
-            matrices = await asyncio.to_thread(meter.read_matrices, [rule.rule for rule in rules], end_s)
+            complete = [rule.rule for rule in rules]
+            return await asyncio.to_thread(meter.read, complete, end_s, lag_s, live_queues), None
         except PenstockError as error:
             return empty, error.detail
-        return Measurements(end_s, lag_s, matrices, live_queues), None
 
     async def _read_live_queues(self, store: EvaluationStore, environment: RuleRow) -> dict[str, LiveQueue]:
         facts = await store.queue_facts(environment.environment_id)

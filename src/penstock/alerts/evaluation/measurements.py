@@ -10,12 +10,19 @@ import numpy as np
 from penstock.alerts.evaluation.conditions import MATRIX_TYPES, Values, Windows, compute_values
 from penstock.alerts.evaluation.descriptions import describe_value
 from penstock.alerts.evaluation.rule_evaluation import ENVIRONMENT, RuleMeasurement, in_scope
+from penstock.alerts.evaluation.slo import WaitCounts, slo_value
+from penstock.alerts.evaluation.wait_measurements import (
+    PERCENTILES,
+    WaitMeter,
+    needs_percentiles,
+    slo_limits_ms,
+)
 from penstock.alerts.rules.alert_rule import DeadLetterMeasure, RuleType
 from penstock.alerts.rules.rule_types import CompleteRule
 from penstock.model import Scope
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.matrix.matrix_queries import MatrixReader
-from penstock.warehouse.matrix.queue_matrix import QueueMatrix
+from penstock.warehouse.matrix.queue_matrix import QueueMatrix, Subject
 from penstock.warehouse.series.native_format import Column
 from penstock.warehouse.tiers import FINE, MINUTE
 
@@ -45,6 +52,10 @@ class Measurements:
     matrices: Mapping[int, QueueMatrix]
     """By the length of a step."""
     live_queues: Mapping[str, LiveQueue]
+    percentiles: Mapping[tuple[int, float], Mapping[Subject, Column]] = field(default_factory=dict)
+    """By window in seconds and quantile."""
+    short_waits: Mapping[float, Mapping[Subject, Mapping[int, WaitCounts]]] = field(default_factory=dict)
+    """By limit in milliseconds, subject and window in seconds."""
     _values: dict[tuple[object, ...], Values] = field(default_factory=dict)
     _rows: dict[tuple[object, ...], list[int]] = field(default_factory=dict)
 
@@ -56,7 +67,24 @@ class Measurements:
             queues = [queue for queue in sorted(self.live_queues) if in_scope(rule.rule.queue, queue)]
             counts = [float(self.live_queues[queue].dead_letters) for queue in queues]
             return _measurement(rule, queues, np.array(counts).reshape(len(queues), 1))
+        if rule.rule.type is RuleType.SLO:
+            return self._measure_slo(rule)
         return self._measure_matrix(rule)
+
+    def _measure_slo(self, rule: CompleteRule) -> RuleMeasurement:
+        waits = self.short_waits[(rule.rule.within_seconds or 0.0) * 1000]
+        subjects = [subject for subject in sorted(waits) if self._is_in_scope(rule, subject)]
+        objective = rule.rule.objective or 0.0
+        values = [slo_value(waits[subject], objective, rule.min_samples) for subject in subjects]
+        queues = [subject.queue for subject in subjects]
+        return _measurement(rule, queues, np.array(values, dtype=float).reshape(len(queues), 1))
+
+    def _is_in_scope(self, rule: CompleteRule, subject: Subject) -> bool:
+        return (
+            subject.group == (rule.rule.group or "")
+            and subject.queue in self.live_queues
+            and in_scope(rule.rule.queue, subject.queue)
+        )
 
     def _measure_matrix(self, rule: CompleteRule) -> RuleMeasurement:
         matrix = self.matrices[step_of(rule)]
@@ -70,11 +98,7 @@ class Measurements:
         key = (matrix.step_s, rule.rule.queue, rule.rule.group)
         if key not in self._rows:
             self._rows[key] = [
-                row
-                for row, subject in enumerate(matrix.subjects)
-                if subject.group == (rule.rule.group or "")
-                and subject.queue in self.live_queues
-                and in_scope(rule.rule.queue, subject.queue)
+                row for row, subject in enumerate(matrix.subjects) if self._is_in_scope(rule, subject)
             ]
         return self._rows[key]
 
@@ -85,8 +109,17 @@ class Measurements:
             settings.min_observed_points,
         )
         if key not in self._values:
-            self._values[key] = compute_values(rule, Windows(matrix, rule.window_s // matrix.step_s, 1))
+            windows = Windows(matrix, rule.window_s // matrix.step_s, 1)
+            self._values[key] = compute_values(rule, windows, self._percentiles_of(rule, matrix))
         return self._values[key]
+
+    def _percentiles_of(self, rule: CompleteRule, matrix: QueueMatrix) -> Column | None:
+        """Return the percentile of each subject of the matrix, if the rule needs one."""
+        if not needs_percentiles(rule) or rule.statistic is None:
+            return None
+        values = self.percentiles[rule.window_s, PERCENTILES[rule.statistic]]
+        unknown = np.array([np.nan])
+        return np.array([values.get(subject, unknown) for subject in matrix.subjects]).reshape(-1, 1)
 
 
 def step_of(rule: CompleteRule) -> int:
@@ -114,22 +147,41 @@ class EnvironmentMeter:
     warehouse: Warehouse
     scope: Scope
     _readers: dict[tuple[int, tuple[str, ...]], MatrixReader] = field(default_factory=dict)
+    _waits: dict[tuple[str, ...], WaitMeter] = field(default_factory=dict)
 
-    def read_matrices(self, rules: Iterable[CompleteRule], end_s: int) -> dict[int, QueueMatrix]:
+    def read(
+        self,
+        rules: Sequence[CompleteRule],
+        end_s: int,
+        pipeline_lag_s: float,
+        live_queues: Mapping[str, LiveQueue],
+    ) -> Measurements:
+        """Read everything that the rules need, in a number of queries that does not grow with them."""
+        groups = tuple(sorted({rule.rule.group for rule in rules if rule.rule.group}))
+        matrices = self._read_matrices(rules, groups, end_s)
+        percentiles: dict[tuple[int, float], Mapping[Subject, Column]] = {}
+        short_waits: dict[float, Mapping[Subject, Mapping[int, WaitCounts]]] = {}
+        if limits := slo_limits_ms(rules):
+            short_waits = dict(self._wait_meter(groups).short_waits(limits, end_s))
+        if any(needs_percentiles(rule) for rule in rules):
+            percentiles = dict(self._wait_meter(groups).percentiles(rules, end_s))
+        return Measurements(end_s, pipeline_lag_s, matrices, live_queues, percentiles, short_waits)
+
+    def _wait_meter(self, groups: tuple[str, ...]) -> WaitMeter:
+        return self._waits.setdefault(groups, WaitMeter(self.warehouse, self.scope, groups))
+
+    def _read_matrices(
+        self, rules: Iterable[CompleteRule], groups: tuple[str, ...], end_s: int
+    ) -> dict[int, QueueMatrix]:
         """Read one matrix of minutes and one of hours, as long as the longest windows need; or none."""
         longest: dict[int, int] = {}
-        groups: set[str] = set()
         for rule in rules:
             if rule.rule.type in MATRIX_TYPES:
                 step_s = step_of(rule)
                 longest[step_s] = max(longest.get(step_s, 0), rule.window_s // step_s)
-                groups |= {rule.rule.group} if rule.rule.group else set()
-        return {
-            step_s: self._read(step_s, steps, tuple(sorted(groups)), end_s)
-            for step_s, steps in longest.items()
-        }
+        return {step_s: self._read_matrix(step_s, steps, groups, end_s) for step_s, steps in longest.items()}
 
-    def _read(self, step_s: int, steps: int, groups: tuple[str, ...], end_s: int) -> QueueMatrix:
+    def _read_matrix(self, step_s: int, steps: int, groups: tuple[str, ...], end_s: int) -> QueueMatrix:
         key = (step_s, groups)
         if key not in self._readers:
             self._readers[key] = MatrixReader(self.warehouse, self.scope, groups)

@@ -27,7 +27,7 @@ from penstock.warehouse.tiers import FINE, HOUR, MINUTE, Tier
 
 _TENANT = " AND ".join(f"{name} = {{{name}:String}}" for name in Scope._fields)
 
-_SUBJECT_KEY = "cityHash64(queue, subject_group)"
+SUBJECT_KEY = "cityHash64(queue, subject_group)"
 
 _GAUGE_EXPRESSIONS = {
     "{gauge}_last": "maxIf({gauge}_last, is_own)",
@@ -36,8 +36,13 @@ _GAUGE_EXPRESSIONS = {
 }
 """A queue as a whole has gauges of its own, in the rows without a group."""
 
-_SUBJECT_GROUP = "arrayJoin(if(`group` IN {groups:Array(String)}, ['', `group`], ['']))"
+SUBJECT_GROUP = "arrayJoin(if(`group` IN {groups:Array(String)}, ['', `group`], ['']))"
 """A row counts for its queue as a whole, and for its group if that is wanted."""
+
+
+def queue_rows(tier: Tier, start_s: int, end_s: int) -> str:
+    """SQL of the queues' rows of a time, from the table on. The environment's own rows have no queue."""
+    return f"{tier_table(QUEUE, tier)} WHERE {_TENANT} AND queue != '' AND {bucket_between(start_s, end_s)}"
 
 
 @dataclass(slots=True)
@@ -69,15 +74,8 @@ class MatrixReader:
         return build_matrix(subjects, rows, known_before, end_s=end_s, step_s=step_s, steps=steps)
 
     @property
-    def _parameters(self) -> dict[str, object]:
+    def parameters(self) -> dict[str, object]:
         return {**self.scope._asdict(), "groups": list(self.groups)}
-
-    @staticmethod
-    def _rows_between(tier: Tier, start_s: int, end_s: int) -> str:
-        """SQL of the queues' rows of a time, from the table on. The environment's own rows have no queue."""
-        return (
-            f"{tier_table(QUEUE, tier)} WHERE {_TENANT} AND queue != '' AND {bucket_between(start_s, end_s)}"
-        )
 
     def _read_columns(
         self, tier: Tier, start_s: int, end_s: int, step_s: int, steps: int
@@ -88,16 +86,16 @@ class MatrixReader:
             for name, expression in _GAUGE_EXPRESSIONS.items()
         ]
         columns = self.warehouse.query_columns(
-            f"SELECT {_SUBJECT_KEY} AS subject, "
+            f"SELECT {SUBJECT_KEY} AS subject, "
             f"toInt64({steps} - 1 - intDiv({end_s} - 1 - toUnixTimestamp(bucket), {step_s})) AS step, "
             f"{', '.join(f'toInt64(sum({name})) AS r_{name}' for name in SUMS)}, "
             f"toInt64(max(wait_ms_max)) AS r_wait_ms_max, "
             f"toInt64(maxIf(assumeNotNull(seen_ms), is_own)) AS r_seen_ms, "
             f"toInt64(uniqExactIf(bucket, is_own AND isNotNull(seen_ms))) AS r_observed, {', '.join(gauges)} "
-            f"FROM (SELECT *, {_SUBJECT_GROUP} AS subject_group, `group` = subject_group AS is_own "
-            f"FROM {self._rows_between(tier, start_s, end_s)}) "
+            f"FROM (SELECT *, {SUBJECT_GROUP} AS subject_group, `group` = subject_group AS is_own "
+            f"FROM {queue_rows(tier, start_s, end_s)}) "
             f"GROUP BY subject, step",
-            self._parameters,
+            self.parameters,
         )
         return _unpack({name.removeprefix("r_"): column for name, column in columns.items()})
 
@@ -106,9 +104,9 @@ class MatrixReader:
         if all(key in self._names for key in keys):
             return
         for row in self.warehouse.query(
-            f"SELECT DISTINCT {_SUBJECT_KEY} AS subject, queue, {_SUBJECT_GROUP} AS subject_group "
-            f"FROM {self._rows_between(tier, start_s, end_s)}",
-            self._parameters,
+            f"SELECT DISTINCT {SUBJECT_KEY} AS subject, queue, {SUBJECT_GROUP} AS subject_group "
+            f"FROM {queue_rows(tier, start_s, end_s)}",
+            self.parameters,
         ):
             self._names[int(row["subject"])] = Subject(str(row["queue"]), str(row["subject_group"]))
 
@@ -128,7 +126,7 @@ class MatrixReader:
         spans = ((HOUR, since_hour, hour), (MINUTE, hour, minute), (FINE, minute, until_s))
         columns = ", ".join(f"{gauge}_last" for gauge in GAUGES)
         rows = " UNION ALL ".join(
-            f"SELECT queue, `group`, seen_ms, {columns} FROM {self._rows_between(tier, start, end)} "
+            f"SELECT queue, `group`, seen_ms, {columns} FROM {queue_rows(tier, start, end)} "
             f"AND isNotNull(seen_ms) AND (`group` = '' OR `group` IN {{groups:Array(String)}})"
             for tier, start, end in spans
             if end > start
@@ -145,7 +143,7 @@ class MatrixReader:
             for row in self.warehouse.query(
                 f"SELECT queue, `group` AS name, max(seen_ms) AS seen, {values} FROM ({rows}) "
                 f"GROUP BY queue, name",
-                self._parameters,
+                self.parameters,
             )
         }
 
