@@ -15,6 +15,7 @@ import argparse
 import base64
 import hmac
 import json
+import os
 import re
 import signal
 import socket
@@ -44,6 +45,7 @@ MAX_CONCURRENT_QUERIES = 8
 MAX_BODY_BYTES = 1 << 30
 KEEP_ALIVE_TIMEOUT_S = 300
 STOP_TIMEOUT_S = 5.0
+ABORTED = 236
 AUTHENTICATION_FAILED = 516
 STD_EXCEPTION = 1001
 _HTTP_STATUS = {60: 404, 81: 404, 46: 404, 47: 404, 62: 400, 27: 400, 115: 404, 48: 501, 516: 403, 271: 400}
@@ -156,11 +158,8 @@ class ChdbEngine:
         finally:
             connection.close()
 
-    def close(self, timeout_s: float) -> None:
-        """Wait up to the timeout for running statements, then close the engine."""
-        for _ in range(MAX_CONCURRENT_QUERIES):
-            if not self._query_slots.acquire(timeout=timeout_s / MAX_CONCURRENT_QUERIES):
-                return
+    def close(self) -> None:
+        """Close the engine. No statement may run any more: the engine would crash the process."""
         self._ping_connection.close()
 
 
@@ -181,10 +180,40 @@ def _build_summary(
     }
 
 
+class RequestGate:
+    """Counts the requests that run, so that a stop can wait for their responses."""
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Count a request until the end of the block. Raises ProtocolError when the server stops."""
+        with self._changed:
+            if self._is_closed:
+                raise ProtocolError(ABORTED, "The server is stopping. Retry when it runs again.", "ABORTED")
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def close(self, timeout_s: float) -> bool:
+        """Refuse new requests and wait for the running ones. Returns whether all of them have ended."""
+        with self._changed:
+            self._is_closed = True
+            return self._changed.wait_for(lambda: self._running == 0, timeout_s)
+
+
 class ClickHouseRequestHandler(BaseHTTPRequestHandler):
     """One client connection, kept open between requests."""
 
     engine: ClassVar[ChdbEngine]
+    gate: ClassVar[RequestGate] = RequestGate()
     password: ClassVar[str] = ""
     protocol_version = "HTTP/1.1"
     server_version = "Penstock-ClickHouse"
@@ -208,6 +237,14 @@ class ClickHouseRequestHandler(BaseHTTPRequestHandler):
         self._serve(body)
 
     def _serve(self, body: bytes) -> None:
+        try:
+            with self.gate.enter():
+                self._execute(body)
+        except ProtocolError as error:
+            self.close_connection = True
+            self._respond(503, f"{error}\n".encode(), {"X-ClickHouse-Exception-Code": str(error.code)})
+
+    def _execute(self, body: bytes) -> None:
         url = urlsplit(self.path)
         query = dict(parse_qsl(url.query, keep_blank_values=True))
         query_id_header = (
@@ -329,7 +366,10 @@ def main() -> None:
     print(f"ready on 127.0.0.1:{options.port}, data in {options.path}", flush=True)
     server.serve_forever(poll_interval=0.1)
     server.socket.close()
-    ClickHouseRequestHandler.engine.close(STOP_TIMEOUT_S)
+    if ClickHouseRequestHandler.gate.close(STOP_TIMEOUT_S):
+        ClickHouseRequestHandler.engine.close()
+    # The threads of connections still exist; the engine crashes when the interpreter ends below them.
+    os._exit(0)
 
 
 if __name__ == "__main__":

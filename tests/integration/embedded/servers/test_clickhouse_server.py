@@ -21,6 +21,7 @@ from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.supervision.component import running
 from penstock.errors import ComponentFailed
 from tests.deadlines import deadline_s
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +192,19 @@ def test_an_interrupted_insert_changes_nothing(clickhouse_url: str, client: Clie
         connection.shutdown(socket.SHUT_WR)
         assert b"400" in connection.recv(100)
     assert client.command(f"SELECT count() FROM {numbers}") == 0
+
+
+def test_a_stop_waits_for_running_statements(tmp_path: Path) -> None:
+    server = ClickHouse(tmp_path, any_free_port())
+    with running(server) as child, clickhouse_connect.get_client(dsn=server.url) as client:
+        with ThreadPoolExecutor(1) as pool:
+            count_running = "SELECT count() FROM system.processes WHERE query LIKE '%sleepEachRow%'"
+            slow_query = pool.submit(client.command, "SELECT sleepEachRow(1.5) + 7 FROM numbers(1)")
+            with clickhouse_connect.get_client(dsn=server.url) as observer:
+                wait_until(lambda: int(str(observer.command(count_running))) > 1, 10, "the statement runs")
+            child.process.terminate()
+            assert slow_query.result() == 7
+        assert child.process.wait(deadline_s(10)) == 0, child.read_output()
 
 
 def test_data_survives_a_kill_and_a_directory_has_one_owner(tmp_path: Path) -> None:
