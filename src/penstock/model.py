@@ -8,6 +8,9 @@ from typing import NamedTuple
 QUEUE_MODE = "__QUEUE_MODE__"
 """The consumer group of a pop without `consumerGroup`."""
 
+QUEUE_MODE_LABEL = "queue mode"
+"""What people read and write for this group."""
+
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 """Payload bytes in one pop or page of messages."""
 

@@ -19,6 +19,7 @@ from starlette.routing import Match, Mount
 from starlette.types import Scope
 
 from penstock.errors import InvalidRequest, PenstockError
+from penstock.model import QUEUE_MODE, QUEUE_MODE_LABEL
 from penstock.validation_text import describe_refusal
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
     fields: Mapping[str, object] | None = None,
 ) -> Response:
+    detail = detail.replace(QUEUE_MODE, QUEUE_MODE_LABEL)
     body = {
         "type": f"urn:penstock:error:{code}",
         "title": title,

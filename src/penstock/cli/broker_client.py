@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TypedDict, TypeVar, cast
+from urllib.parse import quote
 
 import httpx
 
 from penstock.cli.broker_address import BrokerAddress, find_broker
+from penstock.cli.problem_text import describe_problem
 from penstock.config import Settings
 from penstock.errors import ComponentFailed, InvalidRequest, PenstockError, UnknownQueue
 
@@ -65,6 +67,7 @@ class DeadLetterStatusDocument(TypedDict):
 
 class DeadLetterDocument(TypedDict):
     letterId: str
+    kind: str
     queue: str
     consumerGroup: str | None
     partition: str | None
@@ -193,11 +196,15 @@ class BrokerClient:
             raise ComponentFailed(f"Another program, not Penstock, answers at {url}. {self._address.advice}")
         if response.is_success:
             return body
-        detail = str(body.get("detail") or f"The broker at {url} returned HTTP {response.status_code}.")
-        if body.get("code") == UnknownQueue.code:
-            raise UnknownQueue(detail)
-        needs_token = response.status_code in (401, 403)
-        raise PenstockError(f"{detail.rstrip('.')}. Give a token with --token." if needs_token else detail)
+        detail = describe_problem(body, url, response.status_code)
+        raise UnknownQueue(detail) if body.get("code") == UnknownQueue.code else PenstockError(detail)
+
+
+def queue_path(queue: str, collection: str) -> str:
+    """Return the path of a queue. Raises InvalidRequest for a name that no path can have."""
+    if not queue or "/" in queue or queue in (".", ".."):
+        raise InvalidRequest(f"{queue!r} is not the name of a queue. Names are not empty and have no slash.")
+    return f"/api/v1/{collection}/{quote(queue, safe='')}"
 
 
 def _check_token(token: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 from rich.console import Console
@@ -19,15 +21,16 @@ from rich.progress import (
 
 from penstock.cli.dlq_options import FilterOptions, GroupOption, JobOptions, MaxRows, QueueOption
 from penstock.cli.dlq_tables import (
-    dead_letter_count_table,
+    dead_letter_counts,
     dead_letter_details,
-    dead_letter_table,
+    dead_letter_list,
     describe_dry_run,
     describe_job,
-    error_group_table,
-    job_table,
+    error_group_list,
+    job_list,
 )
 from penstock.cli.options import BrokerOptions, print_json, with_option_groups
+from penstock.cli.queue_kind import require_queue
 from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ dlq = typer.Typer(
 
 JOB_POLL_INTERVAL_S = 0.2
 FINISHED_JOB_STATES = ("done", "cancelled", "failed")
+DEAD_LETTER_ID = re.compile(r"[1-9][0-9]{0,18}|[0-9a-f-]{32,36}-[0-9]{1,4}")
+"""The id of a dead message, or of a dead task."""
 
 DeadLetterIds = Annotated[
     list[str] | None, typer.Argument(help="Ids of dead letters. Without ids, use the options to select.")
@@ -54,7 +59,9 @@ def status(*, queue: QueueOption = None, group: GroupOption = None, broker_optio
 
     with broker_options.connect() as broker:
         body = broker.get("/api/v1/dlq/status", DeadLetterStatusDocument, queue=queue, consumerGroup=group)
-    broker_options.print(body, dead_letter_count_table(body))
+        if queue and not body["groups"]:
+            require_queue(broker, queue)
+    broker_options.print(body, dead_letter_counts(body))
 
 
 @dlq.command("ls")
@@ -75,7 +82,9 @@ def list_dead_letters(
                 "/api/v1/dlq", DeadLetterPageDocument, **filters, limit=remaining, cursor=page["nextCursor"]
             )
             dead_letters += page["messages"]
-    broker_options.print(dead_letters, dead_letter_table(dead_letters, page))
+        if filter_options.queue and not dead_letters:
+            require_queue(broker, filter_options.queue)
+    broker_options.print(dead_letters, dead_letter_list(dead_letters, page))
 
 
 @dlq.command()
@@ -88,7 +97,7 @@ def show(
     from penstock.cli.broker_client import DeadLetterDocument
 
     with broker_options.connect() as broker:
-        body = broker.get(f"/api/v1/dlq/letters/{dead_letter_id}", DeadLetterDocument)
+        body = broker.get(f"/api/v1/dlq/letters/{_check_dead_letter_id(dead_letter_id)}", DeadLetterDocument)
     broker_options.print(body, dead_letter_details(body))
 
 
@@ -114,7 +123,9 @@ def groups(
             hours=hours,
             limit=limit,
         )
-    broker_options.print(page["groups"], error_group_table(page))
+        if queue and not page["groups"]:
+            require_queue(broker, queue)
+    broker_options.print(page["groups"], error_group_list(page))
 
 
 def _build_job_command(kind: str) -> Callable[..., None]:
@@ -126,13 +137,16 @@ def _build_job_command(kind: str) -> Callable[..., None]:
         broker_options: BrokerOptions,
         dead_letter_ids: DeadLetterIds = None,
     ) -> None:
-        selection: dict[str, object] = {**filter_options.to_json()}
+        filters = filter_options.to_json()
+        selection: dict[str, object] = {**filters}
         if job_options.select_all:
             selection["all"] = True
         if dead_letter_ids:
-            selection["letterIds"] = dead_letter_ids
+            selection["letterIds"] = [*map(_check_dead_letter_id, dead_letter_ids)]
         if not selection:
             raise InvalidRequest("No dead letters are selected. Give ids, filter options, or --all.")
+        if bool(filters) + job_options.select_all + bool(dead_letter_ids) > 1:
+            raise InvalidRequest("Ids, filter options and --all cannot be combined. Give one of them.")
         _run_job(kind, selection, job_options, broker_options)
 
     return with_option_groups(command)
@@ -157,7 +171,7 @@ def jobs(broker_options: BrokerOptions) -> None:
 
     with broker_options.connect() as broker:
         page = broker.get("/api/v1/jobs", JobPageDocument)
-    broker_options.print(page["jobs"], job_table(page["jobs"]))
+    broker_options.print(page["jobs"], job_list(page["jobs"]))
 
 
 @dlq.command()
@@ -170,8 +184,22 @@ def cancel(
     from penstock.cli.broker_client import JobDocument
 
     with broker_options.connect() as broker:
-        job = broker.post(f"/api/v1/jobs/{job_id}/cancel", JobDocument)
+        job = broker.post(f"/api/v1/jobs/{_check_job_id(job_id)}/cancel", JobDocument)
     _print_job(job, broker_options.as_json)
+
+
+def _check_dead_letter_id(text: str) -> str:
+    """Return the id. Raises InvalidRequest for a text that is the id of neither a message nor a task."""
+    if not DEAD_LETTER_ID.fullmatch(text):
+        raise InvalidRequest(f"{text!r} is not the id of a dead letter. `penstock dlq ls` shows the ids.")
+    return text
+
+
+def _check_job_id(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise InvalidRequest(f"{text!r} is not the id of a job. `penstock dlq jobs` shows the ids.") from None
 
 
 def _run_job(
@@ -183,6 +211,8 @@ def _run_job(
     with broker_options.connect() as broker:
         path = f"/api/v1/dlq/{kind}"
         matches = broker.post(path, DryRunResultDocument, selection | {"dryRun": True})
+        if not matches["total"] and isinstance(queue := selection.get("queue"), str):
+            require_queue(broker, queue)
         if job_options.dry_run:
             print_json(matches) if as_json else print(describe_dry_run(kind, matches))
             raise typer.Exit(0)

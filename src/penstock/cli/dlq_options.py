@@ -3,26 +3,81 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
 from penstock.cli.options import SkipConfirmation
+from penstock.model import QUEUE_MODE, QUEUE_MODE_LABEL
+from penstock.validation_text import TIME_RULE
+
+MAX_TEXT_LENGTH = 255
+MAX_YEAR = 9998
+
+
+def _check_time(text: str | None) -> str | None:
+    """Return the time. Raises BadParameter unless it is in ISO 8601."""
+    try:
+        if text is not None and not 1970 <= datetime.fromisoformat(text).year <= MAX_YEAR:
+            raise typer.BadParameter(f"the year of {text!r} is not in 1970 to {MAX_YEAR}.")
+    except ValueError:
+        raise typer.BadParameter(f"{TIME_RULE}, not {text!r}.") from None
+    return text
+
+
+def _check_error_group(text: str | None) -> str | None:
+    try:
+        return text if text is None else str(UUID(text))
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not an error group. `penstock dlq groups` shows the error groups."
+        ) from None
+
+
+def _check_text(text: str | None) -> str | None:
+    if text is not None and not 1 <= len(text) <= MAX_TEXT_LENGTH:
+        raise typer.BadParameter(f"the text must have 1 to {MAX_TEXT_LENGTH} characters.")
+    return text
+
+
+def _to_group_name(label: str | None) -> str | None:
+    """Return the name of a consumer group that a table shows: queue mode has another name in the broker."""
+    return QUEUE_MODE if label == QUEUE_MODE_LABEL else label
+
 
 QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")]
-GroupOption = Annotated[str | None, typer.Option("--group", "-g", help="Only this consumer group.")]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        "-g",
+        help=f"Only this consumer group; '{QUEUE_MODE_LABEL}': consumers that name no group.",
+        callback=_to_group_name,
+    ),
+]
 PartitionOption = Annotated[str | None, typer.Option(help="Only this partition.")]
 StartOption = Annotated[
-    str | None, typer.Option("--from", help="Only dead letters from this time on (ISO 8601, UTC).")
+    str | None,
+    typer.Option("--from", help="Only dead letters from this time on (ISO 8601, UTC).", callback=_check_time),
 ]
 EndOption = Annotated[
-    str | None, typer.Option("--to", help="Only dead letters before this time (ISO 8601, UTC).")
+    str | None,
+    typer.Option("--to", help="Only dead letters before this time (ISO 8601, UTC).", callback=_check_time),
 ]
-ErrorOption = Annotated[str | None, typer.Option(help="Only dead letters with this text in the error.")]
+ErrorOption = Annotated[
+    str | None, typer.Option(help="Only dead letters with this text in the error.", callback=_check_text)
+]
 ErrorGroupOption = Annotated[
-    str | None, typer.Option(help="Only dead letters of this error group; `dlq groups` lists them.")
+    str | None,
+    typer.Option(
+        help="Only dead letters of this error group; `dlq groups` lists them.", callback=_check_error_group
+    ),
 ]
-PayloadOption = Annotated[str | None, typer.Option(help="Only dead letters with this text in the payload.")]
+PayloadOption = Annotated[
+    str | None, typer.Option(help="Only dead letters with this text in the payload.", callback=_check_text)
+]
 All = Annotated[bool, typer.Option("--all", help="All dead letters.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show how many dead letters match; change nothing.")]
 Rate = Annotated[int | None, typer.Option(min=1, max=100_000, help="Maximum dead letters per second.")]

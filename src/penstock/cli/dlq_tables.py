@@ -10,7 +10,9 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from penstock.cli.tables import format_duration, plain_table
+from penstock.cli.listing import Listing, details, with_hint
+from penstock.cli.tables import format_duration
+from penstock.model import QUEUE_MODE, QUEUE_MODE_LABEL
 
 if TYPE_CHECKING:
     from penstock.cli.broker_client import (
@@ -33,34 +35,43 @@ JOB_STATE_COLOURS = {
 }
 
 
-def dead_letter_count_table(status: DeadLetterStatusDocument) -> RenderableType:
-    if not status["groups"] and status["missing"] is None:
-        return Text("There are no dead letters.")
-    table = plain_table("Queue", "Group", "Dead letters", "Oldest")
+NO_DEAD_LETTERS = "There are no dead letters. `penstock queues ls` shows the messages that wait."
+
+
+def format_group(group: str | None, kind: str = "durable") -> str:
+    """Format a consumer group as `--group` takes it, with markup; run queues have none."""
+    if kind == "run":
+        return "[dim]run queue[/dim]"
+    return escape(group.replace(QUEUE_MODE, QUEUE_MODE_LABEL)) if group else "[dim]deleted[/dim]"
+
+
+def dead_letter_counts(status: DeadLetterStatusDocument) -> RenderableType:
+    listing = Listing("Queue", "Group", "Dead letters", "Oldest")
     for row in status["groups"]:
-        group = escape(row["consumerGroup"]) if row["consumerGroup"] else "[dim]deleted[/dim]"
-        if row["kind"] == "run":
-            group = "[dim]run queue[/dim]"
-        table.add_row(
-            escape(row["queue"]), group, f"{row['deadLetters']:,}", format_age(row["oldestFailedAt"])
+        listing.add_row(
+            escape(row["queue"]),
+            format_group(row["consumerGroup"], row["kind"]),
+            f"{row['deadLetters']:,}",
+            format_age(row["oldestFailedAt"]),
         )
+    counts: RenderableType = listing if status["groups"] else Text(NO_DEAD_LETTERS)
     if status["missing"] is None:
-        return table
-    return Group(table, Text(f"\nThese counts are incomplete: {status['missing']}", style="yellow"))
+        return counts
+    return with_hint(counts, f"These counts are incomplete: {status['missing']}", style="yellow")
 
 
-def dead_letter_table(dead_letters: list[DeadLetterDocument], page: DeadLetterPageDocument) -> RenderableType:
+def dead_letter_list(dead_letters: list[DeadLetterDocument], page: DeadLetterPageDocument) -> RenderableType:
     if not dead_letters:
-        return Text("No dead letters match.")
-    table = plain_table("Id", "Queue", "Group", "Partition", "Died", "Attempts", "Error")
+        return Text("No dead letters match. `penstock dlq status` counts those of each queue.")
+    listing = Listing("Id", "Queue", "Group", "Partition", "Died", "Attempts", "Error", folding=("Error",))
     for row in dead_letters:
         error = to_one_line(row["errorMessage"] or "–")
         if (row["timesDead"] or 1) > 1:
             error = f"(dead {row['timesDead']} times) {error}"
-        table.add_row(
+        listing.add_row(
             row["letterId"],
             escape(row["queue"]),
-            escape(row["consumerGroup"] or "–"),
+            format_group(row["consumerGroup"], row["kind"]),
             escape(row["partition"] or "–"),
             format_age(row["failedAt"]),
             str(row["totalAttempts"]),
@@ -68,62 +79,63 @@ def dead_letter_table(dead_letters: list[DeadLetterDocument], page: DeadLetterPa
         )
     total = page["total"]
     if total is None or total <= len(dead_letters):
-        return table
+        return listing
     shown = f"{len(dead_letters):,} of {total:,}" + ("" if page["totalIsExact"] else " or more")
-    return Group(table, Text(f"\n{shown} dead letters. Use -n to see more.", style="dim"))
+    return with_hint(listing, f"{shown} dead letters. Use -n to see more.")
 
 
 def dead_letter_details(row: DeadLetterDocument) -> RenderableType:
-    table = plain_table("Dead letter", row["letterId"])
     times = row["timesDead"]
     times_dead = "once" if times == 1 else "–" if times is None else f"{times} times"
     partition = "–" if row["partition"] is None else f"{row['partition']}, offset {row['offset']}"
-    for name, value in (
+    values = [
         ("Queue", row["queue"]),
         ("Partition", partition),
-        ("Group", row["consumerGroup"] or "deleted"),
+        ("Group", Text.from_markup(format_group(row["consumerGroup"], row["kind"])).plain),
         ("Transaction id", row["transactionId"]),
         ("Trace id", row["traceId"] or "–"),
-        ("First enqueued", f"{row['firstEnqueuedAt']} as {row['firstTransactionId']}"),
+        ("First enqueued", row["firstEnqueuedAt"]),
+        ("First transaction id", row["firstTransactionId"]),
         ("Died", f"{row['failedAt']}, {format_age(row['failedAt'])}"),
         ("Times dead", times_dead),
         ("Attempts", f"{row['retryCount']} since the last requeue, {row['totalAttempts']} in all"),
         ("Error", row["errorMessage"] or "–"),
         ("Error group", row["errorGroup"] or "–"),
-    ):
-        table.add_row(name, escape(value))
+    ]
     problem = row.get("dataProblem")
     payload = str(problem) if problem else json.dumps(row["data"], indent=2, ensure_ascii=False)
-    return Group(table, Text(""), Text(payload))
+    title = f"Dead letter {row['letterId']}"
+    return Group(details(title, values, folding=("Error", "Attempts")), Text(""), Text(payload))
 
 
-def error_group_table(page: ErrorGroupPageDocument) -> RenderableType:
+def error_group_list(page: ErrorGroupPageDocument) -> RenderableType:
     if not page["groups"]:
-        return Text("There are no dead letters.")
-    table = plain_table("Dead letters", "Error", "Queues", "First", "Last", "Trend", "Error group")
+        return Text(NO_DEAD_LETTERS)
+    listing = Listing(
+        "Error group", "Dead letters", "Error", "Queues", "First", "Last", "Trend", folding=("Error",)
+    )
     for row in page["groups"]:
-        table.add_row(
+        listing.add_row(
+            row["errorGroup"],
             f"{row['deadLetters']:,}",
             escape(row["error"]),
             escape(", ".join(row["queues"])),
             format_age(row["firstFailedAt"]),
             format_age(row["lastFailedAt"]),
             draw_sparkline(row["trend"]),
-            f"[dim]{row['errorGroup']}[/dim]",
         )
     total = page["pagination"]["total"]
     if total <= len(page["groups"]):
-        return table
-    hint = f"\n{len(page['groups'])} of {total:,} error groups. Use -n to see more."
-    return Group(table, Text(hint, style="dim"))
+        return listing
+    return with_hint(listing, f"{len(page['groups'])} of {total:,} error groups. Use -n to see more.")
 
 
-def job_table(jobs: list[JobDocument]) -> RenderableType:
+def job_list(jobs: list[JobDocument]) -> RenderableType:
     if not jobs:
-        return Text("There are no jobs.")
-    table = plain_table("Job", "Kind", "State", "Changed", "Total", "Created", "Note")
+        return Text("There are no jobs. `penstock dlq requeue` and `penstock dlq purge` start one.")
+    listing = Listing("Job", "Kind", "State", "Changed", "Total", "Created", "Note", folding=("Note",))
     for job in jobs:
-        table.add_row(
+        listing.add_row(
             job["id"],
             job["kind"],
             Text(job["state"], style=JOB_STATE_COLOURS[job["state"]]),
@@ -132,7 +144,7 @@ def job_table(jobs: list[JobDocument]) -> RenderableType:
             format_age(job["createdAt"]),
             escape(job["note"] or ""),
         )
-    return table
+    return listing
 
 
 def describe_job(job: JobDocument) -> str:

@@ -6,23 +6,41 @@ import asyncio
 import json
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from penstock import __version__
 from penstock.cli.dlq_commands import dlq
+from penstock.cli.listing import print_output
 from penstock.cli.options import AsJson, CreateDatabase, print_json
 from penstock.cli.pipeline_commands import pipeline
 from penstock.cli.queue_commands import queues
 from penstock.cli.report_commands import report
 from penstock.config import SECRET_URLS, as_environment, load_settings
 from penstock.errors import InvalidRequest, PenstockError
+from penstock.validation_text import describe_refusal
+
+
+class PlainErrors(TyperGroup):
+    """The commands; errors of their options have no texts of pydantic."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if isinstance(error.__cause__, ValidationError):
+                error.message = describe_refusal("The value", error.__cause__.errors()[0])
+            raise
+
 
 app = typer.Typer(
     name="penstock",
+    cls=PlainErrors,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -79,7 +97,7 @@ def up(
 def status(as_json: AsJson = False) -> None:
     """Show the components of the running platform. Exit code 0 when all are up, otherwise 1."""
     from penstock.broker.journal.push_journal import read_depth
-    from penstock.cli.tables import format_journal, platform_json, platform_table
+    from penstock.cli.tables import format_journal, platform_json, platform_list
     from penstock.embedded.supervision.state import read_state
 
     settings = load_settings()
@@ -90,7 +108,7 @@ def status(as_json: AsJson = False) -> None:
     elif state is None:
         print(f"Penstock does not run on {settings.home}. Start it with `penstock up`.")
     else:
-        Console(highlight=False).print(platform_table(state), format_journal(depth))
+        print_output(platform_list(state), format_journal(depth))
     raise typer.Exit(0 if state is not None and state.all_up else 1)
 
 
@@ -142,7 +160,7 @@ def config(
     if as_json:
         print_json(settings_json(matches))
     else:
-        Console(highlight=False).print(settings_list(matches), crop=False)
+        print_output(settings_list(matches))
 
 
 @app.command(rich_help_panel=MORE_COMMANDS)

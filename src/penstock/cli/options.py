@@ -10,8 +10,9 @@ from functools import wraps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
+from penstock.cli.listing import print_output
 from penstock.config import load_settings
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class BrokerOptions:
         if self.as_json:
             print_json(document)
         else:
-            Console(highlight=False).print(text)
+            print_output(text)
 
 
 def connect_to_broker(url: str | None, token: str | None = None) -> BrokerClient:

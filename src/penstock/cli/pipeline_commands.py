@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from penstock.cli.listing import print_output
 from penstock.cli.options import AsJson, SkipConfirmation
 from penstock.config import Settings, load_settings
 
@@ -62,7 +63,7 @@ def run() -> None:
 def status(as_json: AsJson = False) -> None:
     """Show the progress of the pipeline. Exit code 0 when all its queries run, 1 otherwise."""
     from penstock.cli.platform_info import read_pipeline_progress
-    from penstock.cli.tables import progress_table
+    from penstock.cli.tables import progress_details
     from penstock.streams.progress import find_problem
 
     progress = read_pipeline_progress(_load_settings("redis_url").redis_url)
@@ -70,7 +71,7 @@ def status(as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(progress, indent=2))
     elif progress is not None:
-        Console(highlight=False).print(progress_table(progress))
+        print_output(progress_details(progress))
     if problem and not as_json:
         print(f"{problem} The table shows the last report." if progress else problem)
     raise typer.Exit(1 if problem else 0)
@@ -159,7 +160,7 @@ def rebuild(
 
     The pipeline can run meanwhile; the rebuild pauses it for a moment at the end of each day.
     """
-    from penstock.cli.tables import rebuild_table
+    from penstock.cli.tables import rebuild_list
     from penstock.pipeline.archive import commands
     from penstock.pipeline.archive.rebuild import DayPlan
 
@@ -188,7 +189,7 @@ def rebuild(
     elif not plans:
         print(f"The archive has no events from {first:%Y-%m-%d} to {last:%Y-%m-%d}.")
     else:
-        Console(highlight=False).print(rebuild_table(plans, dry_run))
+        print_output(rebuild_list(plans, dry_run))
 
 
 @pipeline.command()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from penstock.cli.listing import Listing, print_output, with_hint
 from penstock.cli.options import AsJson, BrokerUrl, SkipConfirmation, connect_to_broker, print_json
 from penstock.cli.queue_kind import KindOption, QueueKind, find_queue
-from penstock.cli.tables import format_duration, plain_table
+from penstock.cli.tables import format_duration
 from penstock.errors import InvalidRequest
+from penstock.runqueue.limits import MAX_CONCURRENCY
 
 if TYPE_CHECKING:
     from penstock.cli.broker_client import DurableQueueDocument, QueueDocument, RunQueueDocument
@@ -47,7 +48,7 @@ def list_queues(
         rows += [{"kind": "run", **queue} for queue in run["queues"]]
         print_json({"queues": sorted(rows, key=lambda row: str(row["name"])), "total": total})
     else:
-        Console(highlight=False).print(_queue_table(durable["queues"], run["queues"], total))
+        print_output(queue_list(durable["queues"], run["queues"], total, search))
 
 
 @queues.command()
@@ -90,9 +91,11 @@ def limit(
     """Limit how many tasks of a run queue run at once."""
     from penstock.cli.broker_client import RunQueueDocument
 
-    if concurrency != "none" and not (concurrency.isascii() and concurrency.isdigit()):
+    is_number = concurrency.isascii() and concurrency.isdigit()
+    if concurrency != "none" and not (is_number and 1 <= int(concurrency[:20]) <= MAX_CONCURRENCY):
         raise InvalidRequest(
-            f"The limit {concurrency!r} is not valid. Give a number, or `none` for no limit."
+            f"The limit {concurrency!r} is not valid. Give a number from 1 to {MAX_CONCURRENCY:,}, or `none` "
+            "for no limit. `penstock queues pause` starts no more tasks."
         )
     body = {"concurrency": None if concurrency == "none" else int(concurrency)}
     with connect_to_broker(url) as broker:
@@ -116,7 +119,9 @@ def _print_result(state: QueueDocument, as_json: bool, result: str) -> None:
 
 
 def _run_queue_path(queue: str) -> str:
-    return f"/api/v1/run-queues/{quote(queue, safe='')}"
+    from penstock.cli.broker_client import queue_path
+
+    return queue_path(queue, "run-queues")
 
 
 def _durable_queue_json(queue: DurableQueueDocument) -> dict[str, object]:
@@ -130,20 +135,21 @@ def _durable_queue_json(queue: DurableQueueDocument) -> dict[str, object]:
     }
 
 
-def _queue_table(
-    durable: list[DurableQueueDocument], run: list[RunQueueDocument], total: int
+def queue_list(
+    durable: list[DurableQueueDocument], run: list[RunQueueDocument], total: int, search: str | None
 ) -> RenderableType:
     if not durable and not run:
-        return Text("No queues. The first push or task creates one.")
+        if search:
+            return Text(f"No queue has {search!r} in its name. `penstock queues ls` lists all queues.")
+        return Text("There are no queues. The first push or task creates one.")
     rows = [(queue["name"], _durable_queue_row(queue)) for queue in durable]
     rows += [(queue["name"], _run_queue_row(queue)) for queue in run]
-    table = plain_table("Queue", "Kind", "Waiting", "Running", "Limit", "Oldest", "Notes")
+    listing = Listing("Queue", "Kind", "Waiting", "Running", "Limit", "Oldest", "Notes", folding=("Notes",))
     for _, row in sorted(rows):
-        table.add_row(*row)
+        listing.add_row(*row)
     if total <= len(rows):
-        return table
-    hint = f"\n{len(rows):,} of {total:,} queues. Use --search or --limit to see others."
-    return Group(table, Text(hint, style="dim"))
+        return listing
+    return with_hint(listing, f"{len(rows):,} of {total:,} queues. Use --search or --limit to see others.")
 
 
 def _durable_queue_row(queue: DurableQueueDocument) -> tuple[str, ...]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, NamedTuple
-from urllib.parse import quote
 
 import typer
 
-from penstock.errors import InvalidRequest, UnknownQueue
+from penstock.errors import InvalidRequest, PenstockError, UnknownQueue
 
 if TYPE_CHECKING:
     from penstock.cli.broker_client import BrokerClient, QueueDocument
@@ -24,7 +23,7 @@ class QueueKind(StrEnum):
 KindOption = Annotated[
     QueueKind | None, typer.Option("--kind", help="Kind of the queue, if both kinds have one of this name.")
 ]
-PATHS = {QueueKind.DURABLE: "/api/v1/resources/queues", QueueKind.RUN: "/api/v1/run-queues"}
+COLLECTIONS = {QueueKind.DURABLE: "resources/queues", QueueKind.RUN: "run-queues"}
 
 
 class ExistingQueue(NamedTuple):
@@ -40,12 +39,12 @@ def find_queue(broker: BrokerClient, queue: str, kind: QueueKind | None) -> Exis
 
     Raises UnknownQueue, and InvalidRequest if the kind is needed to choose between two queues.
     """
-    from penstock.cli.broker_client import QueueDocument
+    from penstock.cli.broker_client import QueueDocument, queue_path
 
     queues: list[ExistingQueue] = []
     unknown: UnknownQueue | None = None
     for possible_kind in [kind] if kind else QueueKind:
-        path = f"{PATHS[possible_kind]}/{quote(queue, safe='')}"
+        path = queue_path(queue, COLLECTIONS[possible_kind])
         try:
             queues.append(ExistingQueue(possible_kind, path, broker.get(path, QueueDocument)))
         except UnknownQueue as error:
@@ -57,3 +56,14 @@ def find_queue(broker: BrokerClient, queue: str, kind: QueueKind | None) -> Exis
             f"{queue!r} is the name of a durable queue and of a run queue. Add --kind durable or --kind run."
         )
     return queues[0]
+
+
+def require_queue(broker: BrokerClient, queue: str) -> None:
+    """Raise UnknownQueue unless a durable queue or a run queue has this name."""
+    try:
+        find_queue(broker, queue, QueueKind.DURABLE)
+    except UnknownQueue as unknown:
+        try:
+            find_queue(broker, queue, QueueKind.RUN)
+        except PenstockError:
+            raise unknown from None  # without Redis too: its run queues cannot be used then

@@ -17,8 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.listing import plain_table, print_output
 from penstock.cli.options import AsJson
-from penstock.cli.tables import plain_table
 from penstock.clock import iso, to_utc
 from penstock.config import load_settings
 from penstock.errors import ConfigError
@@ -113,7 +113,7 @@ def capacity(
         print(json.dumps(_report_json(result), indent=2))
     else:
         console = Console(highlight=False)
-        console.print(*_build_tables(result, is_wide=console.width >= WIDE_CONSOLE_COLUMNS), sep="\n")
+        print_output(*_build_tables(result, is_wide=console.width >= WIDE_CONSOLE_COLUMNS))
     progress.print(f"Report page: {escape(str(result.page.absolute()))}")
 
 
@@ -150,6 +150,7 @@ def _build_table(kind: str, rows: list[ReportRow], *, is_wide: bool) -> Table:
     if not is_wide:
         del columns["Out/s"], columns["Depth"]
     table = plain_table(kind.capitalize(), "Verdict", *columns)
+    table.columns[0].no_wrap = True  # names stay in one piece, so that they can be copied
     for column in table.columns[2:-1]:
         column.justify = "right"
     environments = {(row["organization"], row["project"], row["environment"]) for row in rows}

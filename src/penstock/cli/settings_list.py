@@ -16,7 +16,7 @@ MEANING_INDENT = 4
 
 
 def settings_list(rows: Sequence[SettingRow]) -> RenderableType:
-    """Build two lines per setting: name, value and source; then its meaning. Values never wrap."""
+    """Build two lines per setting: name and value; then source and meaning. Values never wrap."""
     parts: list[RenderableType] = []
     name_width = max(len(row.name) for row in rows)
     for group, group_rows in groupby(rows, key=lambda row: row.group):
@@ -35,12 +35,13 @@ def settings_json(rows: Sequence[SettingRow]) -> dict[str, object]:
 
 def _value_line(row: SettingRow, name_width: int) -> Text:
     line = Text(f"  {row.name:<{name_width}}  ", no_wrap=True, overflow="ignore")
-    line.append(_format_value(row.value))
-    return line.append("" if row.source == "default" else f"  from {row.source}", style="cyan")
+    return line.append(_format_value(row.value))
 
 
 def _meaning(row: SettingRow) -> Padding:
-    return Padding(Text(row.help, style="dim"), (0, 0, 0, MEANING_INDENT))
+    source = "" if row.source == "default" else f"from {row.source}: "
+    text = Text.assemble((source, "cyan"), (row.help, "dim"))
+    return Padding(text, (0, 0, 0, MEANING_INDENT), expand=False)
 
 
 def _format_value(value: object) -> str:

@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from penstock.broker.journal.push_journal import JournalDepth
+from penstock.cli.listing import Details, Listing, details
 from penstock.embedded.supervision.state import ComponentState, PlatformState, RunState
 
 if TYPE_CHECKING:
@@ -32,14 +30,6 @@ _STATE_COLOURS = {
 }
 
 
-def plain_table(*columns: str) -> Table:
-    """Create a table without a frame; long words wrap instead of being cut off."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
 def format_state(component: ComponentState) -> Text:
     return Text(str(component.state), style=_STATE_COLOURS[component.state])
 
@@ -48,19 +38,19 @@ def format_address(component: ComponentState) -> Text:
     return Text(component.address).append("  external" if component.is_external else "", style="dim")
 
 
-def component_table(components: Sequence[ComponentState]) -> Table:
+def component_list(components: Sequence[ComponentState]) -> Listing:
     """Build the short table of `penstock up`."""
-    table = plain_table("Component", "State", "Address")
+    listing = Listing("Component", "State", "Address")
     for component in components:
-        table.add_row(component.name, format_state(component), format_address(component))
-    return table
+        listing.add_row(component.name, format_state(component), format_address(component))
+    return listing
 
 
-def platform_table(state: PlatformState) -> RenderableType:
+def platform_list(state: PlatformState) -> RenderableType:
     """Build the long table of `penstock status`, followed by the last failure of each component."""
-    table = plain_table("Component", "State", "PID", "Address", "Up for", "Restarts")
+    listing = Listing("Component", "State", "PID", "Address", "Up for", "Restarts")
     for component in state.components:
-        table.add_row(
+        listing.add_row(
             component.name,
             format_state(component),
             str(component.pid) if component.pid else "–",
@@ -79,7 +69,7 @@ def platform_table(state: PlatformState) -> RenderableType:
     ]
     uptime = format_duration(time.time() - state.started_at)
     heading = Text(f"Penstock at {state.url}, running for {uptime}\n")
-    return Group(heading, table, *([Text("")] if failures else []), *failures)
+    return Group(heading, listing, *([Text("")] if failures else []), *failures)
 
 
 def format_journal(depth: JournalDepth) -> Text:
@@ -125,9 +115,9 @@ def _component_json(component: ComponentState, now: float) -> JsonObject:
     }
 
 
-def progress_table(progress: Mapping[str, object]) -> Table:
-    """Build a table of the pipeline's progress, one row per value."""
-    table = plain_table("Pipeline", "")
+def progress_details(progress: Mapping[str, object]) -> Details:
+    """List the values of the pipeline's progress."""
+    values: list[tuple[str, str]] = []
     for name, value in progress.items():
         match name, value:
             case "metrics", _:
@@ -139,13 +129,14 @@ def progress_table(progress: Mapping[str, object]) -> Table:
             case _:
                 text = "–" if value is None else str(value)
         label = {"at": "reported", "started_at": "started"}.get(name, name.replace("_", " "))
-        table.add_row(label, escape(text))
-    return table
+        values.append((label, text))
+    return details("Pipeline", values, folding=("lag",))
 
 
-def rebuild_table(plans: Sequence[DayPlan], dry_run: bool) -> Table:
-    """Build a table of the days of a rebuild: their events, and what happened to them."""
-    table = plain_table("Metric", "Day", "In the archive", "In the tables", "Files", "Tiers", "Result")
+def rebuild_list(plans: Sequence[DayPlan], dry_run: bool) -> Listing:
+    """List the days of a rebuild: their events, and what happened to them."""
+    columns = ("Metric", "Day", "In the archive", "In the tables", "Files", "Tiers", "Result")
+    listing = Listing(*columns, folding=("Tiers", "Result"))
     for plan in plans:
         if plan.rebuilt:
             result = f"[green]rebuilt[/green], pipeline paused for {plan.held_s:.1f} s"
@@ -155,7 +146,7 @@ def rebuild_table(plans: Sequence[DayPlan], dry_run: bool) -> Table:
             result = "would be rebuilt" if dry_run else "not rebuilt"
         # A rollup has the same tiers as its metric, so each tier shows once.
         tiers = " ".join(dict.fromkeys(name.rpartition("_")[2] for name in plan.tables)) or "–"
-        table.add_row(
+        listing.add_row(
             plan.metric,
             plan.day,
             f"{plan.archived:,}",
@@ -164,7 +155,7 @@ def rebuild_table(plans: Sequence[DayPlan], dry_run: bool) -> Table:
             tiers,
             result,
         )
-    return table
+    return listing
 
 
 def format_duration(seconds: float) -> str:

@@ -15,8 +15,9 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.listing import plain_table
 from penstock.cli.server_checks import check_servers_to_migrate
-from penstock.cli.tables import component_table, format_address, format_state, plain_table
+from penstock.cli.tables import component_list, format_address, format_state
 from penstock.config import SECRET_URLS, Settings, masked
 from penstock.embedded.supervision.component import Component
 from penstock.embedded.supervision.platform import build_environment, build_platform
@@ -117,7 +118,7 @@ class StartupDisplay:
         self._is_started = True
         self._stop_live_table()
         elapsed_s = time.monotonic() - self._created_at
-        self._console.print(component_table(state.components))
+        self._console.print(component_list(state.components), crop=False)
         self._console.print(
             f"\nStarted in {elapsed_s:.0f} s. Ctrl-C stops all components.\n"
             f"Dashboard: [bold]{self._url}[/bold]\nPush a message: {escape(example_push(self._url))}",

@@ -70,7 +70,7 @@ async def test_dead_letters_are_listed_shown_grouped_and_counted(url: str) -> No
     assert [row["deadLetters"] for row in await run_json(url, "groups")] == [2, 1]
     assert (await run_json(url, "status"))["groups"][0]["deadLetters"] == 3
     assert "orders" in (await run(url, "status")).stdout
-    assert "No dead letters match" in (await run(url, "ls", "--queue", "none")).stdout
+    assert "No dead letters match" in (await run(url, "ls", "--error", "no such error")).stdout
 
 
 async def test_a_requeue_asks_for_confirmation_and_reports_its_result(url: str) -> None:
@@ -117,7 +117,7 @@ async def test_errors_show_the_detail_of_the_broker(url: str) -> None:
         assert detail in result.exception.detail
     unreachable = await run("http://127.0.0.1:1", "ls")
     assert isinstance(unreachable.exception, ComponentFailed)
-    assert "penstock up" in unreachable.exception.detail
+    assert "Check the address in --url" in unreachable.exception.detail
 
 
 def test_a_sparkline_has_a_bar_per_hour() -> None:

@@ -59,7 +59,7 @@ def test_the_text_masks_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_POSTGRES_URL", "postgresql://me:hush@db/app")
     text = config_text()
     assert "hush" not in text
-    assert "postgresql://me:***@db/app  from PENSTOCK_POSTGRES_URL" in text
+    assert "postgresql://me:***@db/app\n    from PENSTOCK_POSTGRES_URL: URL of your PostgreSQL" in text
 
 
 def test_the_settings_are_grouped_and_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -306,7 +306,7 @@ def check_task_filter(selection: DeadLetterFilter) -> None:
         )
     if selection.group not in (None, QUEUE_MODE):
         raise InvalidRequest(
-            f"{selection.queue!r} is a run queue; its only consumer group is {QUEUE_MODE}.",
+            f"{selection.queue!r} is a run queue and has no consumer groups. Omit `consumerGroup`.",
             field="consumerGroup",
         )
 
