@@ -12,11 +12,17 @@ from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import queen
 
 INSTALLED, SEPARATE = "0.15.0", "2.6.0"
 VERSIONS = (INSTALLED, SEPARATE)
+RETRIES: dict[str, dict[str, Any]] = {
+    INSTALLED: {"retry_attempts": 1},
+    SEPARATE: {"retry_attempts": 1, "retry_429": {"max_attempts": 2}},  # 10 by default, a second apart
+}
+"""Arguments of each client: few retries, because most refused requests in the tests stay refused."""
 _SEPARATE_DIRECTORY = Path(sys.prefix) / "queen-mq-2"
 
 

@@ -24,7 +24,7 @@ from queen import Queen
 from penstock.durable import migrations
 from penstock.embedded.servers.ports import any_free_port
 from tests.deadlines import deadline_s
-from tests.e2e.queen_client.client_versions import VERSIONS, load_client
+from tests.e2e.queen_client.client_versions import RETRIES, VERSIONS, load_client
 from tests.redis_databases import RedisDatabases
 from tests.waiting import wait_until, wait_until_async
 
@@ -102,7 +102,7 @@ def client_version(request: pytest.FixtureRequest) -> str:
 async def queen(url: str, mode: str, client_version: str) -> AsyncIterator[Queen]:
     # The client replaces the signal handlers of the process; restore them afterwards.
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    async with load_client(client_version).Queen(url=url, retry_attempts=1) as client:
+    async with load_client(client_version).Queen(url=url, **RETRIES[client_version]) as client:
         if mode == DEFERRED:
             client._http_client._client.event_hooks["response"].append(wait_for_operations)
         yield client
