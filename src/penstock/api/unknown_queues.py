@@ -17,7 +17,7 @@ from penstock.api.services import get_services
 from penstock.errors import PenstockError, UnknownQueue
 from penstock.model import DEFAULT_SCOPE
 
-MAX_NAMES = 300
+MAX_NAMES = 100
 """Names of each kind that are compared, on each side of the unknown name in the order of names."""
 
 TIMEOUT_S = 1.0
@@ -38,7 +38,8 @@ async def handle_unknown_queue(request: Request, error: Exception) -> Response:
     if queue in durable_names or queue in run_names:
         kind = "durable" if queue in durable_names else "run"
         return from_penstock_error(UnknownQueue(f"{error.detail} {queue!r} is a {kind} queue.", **fields))
-    similar_names = get_close_matches(queue, {*durable_names, *run_names}, n=1)
+    # In a thread: comparing long names takes tens of milliseconds, in which other requests would wait.
+    similar_names = await asyncio.to_thread(get_close_matches, queue, {*durable_names, *run_names}, 1)
     if not similar_names:
         return from_penstock_error(error)
     fields["didYouMean"] = similar_names[0]
