@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -34,8 +35,15 @@ class PlainErrors(TyperGroup):
             return super().invoke(ctx)
         except typer.BadParameter as error:
             if isinstance(error.__cause__, ValidationError):
-                error.message = describe_refusal("The value", error.__cause__.errors()[0])
+                error.message = _describe_option_error(error.__cause__.errors()[0])
             raise
+
+
+def _describe_option_error(error: Mapping[str, Any]) -> str:
+    if error["type"] != "value_error":
+        return describe_refusal("The value", error)
+    text = str(error["ctx"]["error"])  # of Typer, which names the format of a day only in letters with %
+    return f"{error['input']!r} is not a day such as 2026-01-31." if "%Y-%m-%d" in text else text
 
 
 app = typer.Typer(

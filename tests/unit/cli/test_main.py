@@ -113,6 +113,22 @@ def test_an_error_is_one_line_without_a_traceback_and_exit_code_2(home: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["logs", "broker", "-n", "x"], "The value must be a whole number, not 'x'."),
+        (["pipeline", "rebuild", "--from", "x", "--to", "y"], "'x' is not a day such as 2026-01-31."),
+        (["report", "capacity", "--source", "x"], "'x' is not one of 'tiers', 'archive'."),
+    ],
+)
+def test_a_wrong_option_is_described_without_formats_and_texts_of_pydantic(
+    arguments: list[str], text: str
+) -> None:
+    result = runner.invoke(app, arguments, env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert text in result.output
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0 s"), (59.9, "59 s"), (61, "1 min"), (3 * 3600 + 120, "3 h 2 min"), (200_000, "2 d 7 h")],
 )
