@@ -30,6 +30,7 @@ from tests.integration.cli.unusable_servers import (
     REDIS,
     unusable_urls,
 )
+from tests.redis_databases import RedisDatabases
 from tests.waiting import wait_until
 
 TIME_LIMIT_S = 10.0
@@ -112,8 +113,11 @@ CASES = (
 
 
 @pytest.fixture(scope="module")
-def good_urls(postgres_url: str, redis_url: str, clickhouse_url: str) -> dict[str, str]:
-    return {POSTGRES: postgres_url, REDIS: redis_url, CLICKHOUSE: clickhouse_url}
+def good_urls(
+    postgres_url: str, redis_databases: RedisDatabases, clickhouse_url: str
+) -> Iterator[dict[str, str]]:
+    with redis_databases.reserve() as redis_url:
+        yield {POSTGRES: postgres_url, REDIS: redis_url, CLICKHOUSE: clickhouse_url}
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +227,7 @@ def test_serve_starts_without_postgres_if_its_home_has_a_journal(
         )
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(deadline_s(60))
     text = (tmp_path / "output").read_text()
     assert f"Warning: {POSTGRES}: no connection to" in text
     assert "Penstock continues without it." in text

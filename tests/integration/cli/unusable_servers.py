@@ -15,6 +15,7 @@ import asyncpg
 from redis import Redis
 
 from penstock.embedded.servers.ports import any_free_port
+from tests.deadlines import deadline_s
 from tests.integration.cli.server_fronts import (
     LOOPBACK,
     clickhouse_front,
@@ -151,4 +152,4 @@ def old_redis() -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(deadline_s(20))
