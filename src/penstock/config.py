@@ -43,7 +43,9 @@ class Settings(BaseModel):
         le=3600,
         description="seconds that `penstock serve` still serves after SIGTERM, with 503 from /health/ready",
     )
-    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="log level")
+    log_level: str = Field(
+        "info", pattern="^(debug|info|warning|error)$", description="log level of Penstock's processes"
+    )
     postgres_url: str = Field("", description="URL of your PostgreSQL; empty: the embedded one")
     redis_url: str = Field("", description="URL of your Redis or Valkey; empty: the embedded one")
     clickhouse_url: str = Field("", description="HTTP URL of your ClickHouse; empty: the embedded one")

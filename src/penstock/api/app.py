@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -47,6 +46,7 @@ from penstock.api.sigterm_drain import draining_on_sigterm
 from penstock.api.unknown_queues import handle_unknown_queue
 from penstock.config import Settings, load_settings
 from penstock.errors import PenstockError, UnknownQueue
+from penstock.log_format import configure_logging
 
 GC_THRESHOLD = 20_000
 """Run the cyclic garbage collector after so many more allocations than deallocations."""
@@ -55,9 +55,7 @@ GC_THRESHOLD = 20_000
 def create_app_from_environment() -> FastAPI:
     """The application of one worker process, with the settings of its environment."""
     settings = load_settings()
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    configure_logging(settings.log_level)
     app = create_app(settings)
     # The objects created so far stay, and requests create next to no reference cycles: collect rarely.
     gc.collect()

@@ -6,6 +6,7 @@ that supervises it, and the supervisor itself needs nothing else.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import Any
@@ -15,6 +16,9 @@ import uvicorn
 from penstock.broker.self_metrics.worker_slot import clear_stale_slots
 from penstock.config import Settings, as_environment, load_settings
 from penstock.errors import PenstockError
+from penstock.log_format import configure_logging, logging_options
+
+logger = logging.getLogger(__name__)
 
 SERVER_OPTIONS: dict[str, Any] = {
     "http": "penstock.api.http.fast_protocol:FastHttpProtocol",
@@ -48,17 +52,21 @@ def serve(settings: Settings) -> None:
         port=settings.port,
         workers=settings.workers,
         log_level=settings.log_level,
+        log_config=logging_options(settings.log_level),
         timeout_worker_healthcheck=WORKER_REPORT_TIMEOUT_S,
         **SERVER_OPTIONS,
     )
 
 
 def main() -> None:
-    """Serve with the settings of the environment. A PenstockError prints one line and sets the exit code."""
+    """Serve with the settings of the environment. A PenstockError logs one line and sets the exit code."""
+    configure_logging()
     try:
-        serve(load_settings())
+        settings = load_settings()
+        configure_logging(settings.log_level)
+        serve(settings)
     except PenstockError as error:
-        print(error.detail, file=sys.stderr)
+        logger.critical(error.detail)
         sys.exit(error.exit_code)
 
 

@@ -8,6 +8,7 @@ SIGINT and SIGTERM it stops at once and returns the messages it has leased.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import signal
 import time
@@ -20,6 +21,9 @@ import httpx
 
 from penstock.cli import demo_tasks
 from penstock.config import load_settings
+from penstock.log_format import configure_logging
+
+logger = logging.getLogger("penstock.demo")
 
 CONSUMER_GROUP = "demo"
 TICK_S = 0.5
@@ -74,7 +78,7 @@ class DemoLoad:
 
     http: httpx.AsyncClient
     leased_messages: dict[str, LeasedMessage] = field(default_factory=dict)
-    printed_at: dict[str, float] = field(default_factory=dict)
+    logged_at: dict[str, float] = field(default_factory=dict)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -154,26 +158,26 @@ class DemoLoad:
             try:
                 response = await self.http.send(request)
             except httpx.TransportError:
-                self.print_message("waiting for the broker")
+                self.log_message("waiting for the broker")
             else:
                 if response.status_code != 429 and response.status_code < 500:
                     return response
                 status = response.status_code
-                self.print_message(f"{request.url.path} returned HTTP {status}; see the log of the broker")
+                self.log_message(f"{request.url.path} returned HTTP {status}; see the log of the broker")
             await asyncio.sleep(RETRY_INTERVAL_S)
 
-    def print_message(self, message: str) -> None:
-        """Print a message at most once a minute: a problem often lasts and affects every worker."""
+    def log_message(self, message: str) -> None:
+        """Log a message at most once a minute: a problem often lasts and affects every worker."""
         now = time.monotonic()
-        if now - self.printed_at.get(message, -REPEAT_MESSAGE_INTERVAL_S) >= REPEAT_MESSAGE_INTERVAL_S:
-            self.printed_at[message] = now
-            print(f"demo: {message}", flush=True)
+        if now - self.logged_at.get(message, -REPEAT_MESSAGE_INTERVAL_S) >= REPEAT_MESSAGE_INTERVAL_S:
+            self.logged_at[message] = now
+            logger.warning(message)
 
 
 async def run_queues_and_tasks(demo: DemoLoad, url: str) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(demo.run())
-        group.create_task(demo_tasks.run(url, demo.print_message))
+        group.create_task(demo_tasks.run(url, demo.log_message))
 
 
 async def run(url: str) -> None:
@@ -190,7 +194,9 @@ async def run(url: str) -> None:
 
 
 def main() -> None:
-    asyncio.run(run(f"http://127.0.0.1:{load_settings().port}"))
+    settings = load_settings()
+    configure_logging(settings.log_level)
+    asyncio.run(run(f"http://127.0.0.1:{settings.port}"))
 
 
 if __name__ == "__main__":

@@ -34,12 +34,12 @@ TASK_LOADS = (
 )
 
 
-async def run(url: str, print_message: Callable[[str], None]) -> None:
+async def run(url: str, log_message: Callable[[str], None]) -> None:
     """Enqueue and process tasks until cancelled. Prints problems and continues."""
     logging.getLogger("penstock.client").setLevel(logging.ERROR)  # handlers fail on purpose
     async with Client(url, CLIENT_SETTINGS) as client, asyncio.TaskGroup() as group:
         for load in TASK_LOADS:
-            group.create_task(_produce(client, load, print_message))
+            group.create_task(_produce(client, load, log_message))
             worker = client.tasks.worker(
                 load.queue,
                 _build_handler(load),
@@ -59,7 +59,7 @@ def _build_handler(load: TaskLoad) -> Callable[[Task], object]:
     return handle
 
 
-async def _produce(client: Client, load: TaskLoad, print_message: Callable[[str], None]) -> None:
+async def _produce(client: Client, load: TaskLoad, log_message: Callable[[str], None]) -> None:
     started_at = time.monotonic()
     has_set_limit = False
     while True:
@@ -72,4 +72,4 @@ async def _produce(client: Client, load: TaskLoad, print_message: Callable[[str]
                 has_set_limit = True
             await client.tasks.enqueue_many(load.queue, tasks)
         except ClientError as error:
-            print_message(f"{load.queue}: {error}")
+            log_message(f"{load.queue}: {error}")

@@ -52,7 +52,10 @@ def _progress_bar(as_json: bool, unit: str) -> Iterator[Progress]:
 @pipeline.command()
 def run() -> None:
     """Run only the pipeline, with the servers that the settings name."""
+    from penstock.log_format import configure_logging
+
     settings = _load_settings_for_spark()
+    configure_logging(settings.log_level)
 
     from penstock.pipeline import job  # a second of imports, after the servers have been checked
 

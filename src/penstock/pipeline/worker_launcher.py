@@ -56,6 +56,9 @@ def connect_to_spark() -> IO[bytes]:
 def main() -> None:
     """Plan the batches of one query, until Spark ends the connection."""
     with connect_to_spark() as stream:
+        from penstock.log_format import configure_logging
+
+        configure_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"))
         from pyspark.sql.streaming import python_streaming_source_runner
 
         python_streaming_source_runner.main(stream, stream)

@@ -15,6 +15,7 @@ import argparse
 import base64
 import hmac
 import json
+import logging
 import os
 import re
 import signal
@@ -40,6 +41,9 @@ from penstock.embedded.servers.clickhouse_request import (
     read_statement,
     settings_statement,
 )
+from penstock.log_format import configure_logging
+
+logger = logging.getLogger("penstock.clickhouse")
 
 MAX_CONCURRENT_QUERIES = 8
 MAX_BODY_BYTES = 1 << 30
@@ -324,6 +328,10 @@ class ClickHouseRequestHandler(BaseHTTPRequestHandler):
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Do not log requests; a response contains the engine's error."""
 
+    def log_message(self, format: str, *args: object) -> None:
+        """Log an HTTP request that cannot be parsed."""
+        logger.warning(format, *args)
+
 
 def _check_size(length: int) -> None:
     if length > MAX_BODY_BYTES:
@@ -338,9 +346,9 @@ class ClickHouseHttpServer(ThreadingHTTPServer):
     def handle_error(
         self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
     ) -> None:
-        """Print no traceback when a client disconnects."""
+        """Log an unexpected error, and nothing when a client disconnects."""
         if not isinstance(sys.exception(), (ConnectionError, socket.timeout)):
-            super().handle_error(request, client_address)
+            logger.exception("A request failed")
 
 
 def main() -> None:
@@ -350,11 +358,13 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--password-file", type=Path)
     options = parser.parse_args()
+    configure_logging()
     try:
         ClickHouseRequestHandler.engine = ChdbEngine(options.path)
         server = ClickHouseHttpServer(("127.0.0.1", options.port), ClickHouseRequestHandler)
     except (RuntimeError, ChdbError, OSError) as error:
-        sys.exit(f"Cannot start the ClickHouse server: {error}")
+        logger.critical("Cannot start the ClickHouse server: %s", error)
+        sys.exit(1)
     if options.password_file:
         ClickHouseRequestHandler.password = options.password_file.read_text().strip()
 
@@ -363,7 +373,7 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, shut_down)
     signal.signal(signal.SIGINT, shut_down)
-    print(f"ready on 127.0.0.1:{options.port}, data in {options.path}", flush=True)
+    logger.info("ready on 127.0.0.1:%d, data in %s", options.port, options.path)
     server.serve_forever(poll_interval=0.1)
     server.socket.close()
     if ClickHouseRequestHandler.gate.close(STOP_TIMEOUT_S):

@@ -1,7 +1,7 @@
 """Find the Java that Spark runs on: an installed one that works, or else the one from the Python package.
 
-Spark's launcher asks for the module `jdk.incubator.vector`, which the packaged runtime lacks. A wrapper under
-PENSTOCK_HOME drops that argument and passes on all others.
+Spark's launcher asks for the module `jdk.incubator.vector`, which the packaged runtime lacks and the pipeline
+does not need. A wrapper under PENSTOCK_HOME drops that argument and passes on all others.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ class Java:
     home: Path
     major_version: int
     is_packaged: bool
+
+    @property
+    def program(self) -> Path:
+        return self.home / "bin" / "java"
 
 
 def find_java(

@@ -42,6 +42,7 @@ _SETTINGS = {
     "autovacuum_naptime": "20s",
     "jit": "off",
     "log_line_prefix": "%m [%p] ",
+    "log_timezone": "UTC",
     "log_checkpoints": "off",
     "fsync": "on",
 }

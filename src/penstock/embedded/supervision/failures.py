@@ -9,6 +9,8 @@ import re
 import signal
 from pathlib import Path
 
+from penstock.log_format import LINE_START
+
 MAX_LINE_LENGTH = 500
 
 EXIT_NEEDS_OPERATOR = os.EX_CONFIG
@@ -76,8 +78,11 @@ def describe_exit(exit_code: int) -> str:
 
 
 def last_line(output: str) -> str:
-    """Return the last line with text, without the frame that Python draws around an exception group."""
-    lines = [line.strip().removeprefix("| ") for line in output.splitlines()]
+    """Return the last line with text, without its time and level.
+
+    Python draws a frame around an exception group; that is removed too.
+    """
+    lines = [re.sub(LINE_START, "", line.strip()).removeprefix("| ") for line in output.splitlines()]
     lines = [line for line in lines if any(map(str.isalnum, line))]
     return lines[-1][:MAX_LINE_LENGTH] if lines else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 
@@ -61,7 +62,9 @@ class OneShotTaskWatcher(ComponentWatcher):
             self._next_attempt_at = now + self._policy.backoff_s(self._attempts + 1)
             if self._attempts >= self._policy.first_start_attempts:
                 self.fatal_failure = error.detail
+            else:
+                self._report(self._task.name, f"{self._task.name}: {error.detail}", logging.WARNING)
             return
         self.has_been_up = True
         self.state = RunState.UP
-        self._report(self._task.name, f"{self._task.name}: {self._task.address}")
+        self._report(self._task.name, f"{self._task.name}: {self._task.address}", logging.INFO)

@@ -14,7 +14,7 @@ from typing import ClassVar
 from redis import RedisError
 
 from penstock.config import Settings
-from penstock.embedded.servers.java import find_java
+from penstock.embedded.servers.java import find_java, write_wrapper
 from penstock.embedded.servers.ports import BROKER_MODULE, require_port
 from penstock.embedded.supervision.component import HEALTHY, Health, Program
 from penstock.embedded.supervision.process import Command
@@ -104,7 +104,10 @@ class PipelineService(PenstockService):
     def prepare(self) -> str | None:
         self._prepared_at = time.time()
         java = find_java(self.home)
-        self.environment |= {"JAVA_HOME": str(java.home), "PYSPARK_DRIVER_PYTHON": sys.executable}
+        # An installed Java writes a line without time and level to the log if it gets the argument that the
+        # wrapper drops.
+        java_home = java.home if java.is_packaged else write_wrapper(self.home / "java", java.program)
+        self.environment |= {"JAVA_HOME": str(java_home), "PYSPARK_DRIVER_PYTHON": sys.executable}
         if not self.settings.spark_master:
             self.environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         return None

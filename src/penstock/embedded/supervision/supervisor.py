@@ -11,6 +11,7 @@ Guarantees:
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import signal
 import time
@@ -39,10 +40,10 @@ from penstock.embedded.supervision.watcher import (
     ComponentWatcher,
     ExternalServerWatcher,
     ProgramWatcher,
-    Report,
     RestartPolicy,
 )
 from penstock.errors import ComponentFailed
+from penstock.log_format import format_line
 from penstock.private_directories import create_home, make_private
 
 TICK_INTERVAL_S = 0.05
@@ -112,7 +113,7 @@ class Supervisor:
         components: Sequence[Component],
         url: str,
         lock: HomeLock,
-        on_report: Report = lambda component, message: None,
+        on_report: Callable[[str, str], None] = lambda component, message: None,
         on_state: Callable[[PlatformState], None] = lambda state: None,
         policy: RestartPolicy | None = None,
         settings: Mapping[str, object] | None = None,
@@ -151,6 +152,7 @@ class Supervisor:
                 self._write_state_and_rotate_logs(now)
                 for watcher in self._watchers.values():
                     if watcher.fatal_failure:
+                        self._write_log(watcher.fatal_failure, logging.CRITICAL)
                         raise ComponentFailed(watcher.fatal_failure)
                 time.sleep(TICK_INTERVAL_S)
         finally:
@@ -190,10 +192,13 @@ class Supervisor:
         dependencies = (self._watchers[name] for name in component.depends_on if name in self._watchers)
         return all(watcher.state is RunState.UP for watcher in dependencies)
 
-    def _report(self, component: str, message: str) -> None:
+    def _report(self, component: str, message: str, level: int) -> None:
         self._on_report(component, message)
+        self._write_log(message, level)
+
+    def _write_log(self, message: str, level: int) -> None:
         with self._report_file_errors(), (self.home / "logs" / "supervisor.log").open("a") as log:
-            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n")
+            log.write(format_line(level, "penstock.supervisor", message))
 
     @contextmanager
     def _report_file_errors(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ pool.
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -27,8 +28,8 @@ from penstock.errors import PenstockError
 PROBE_STARTING_INTERVAL_S = 0.1
 PROBE_UP_INTERVAL_S = 1.0
 
-Report = Callable[[str, str], None]
-"""Callback for events that users should see: the component's name and a sentence."""
+Report = Callable[[str, str, int], None]
+"""Callback for events that users should see: the component's name, a sentence, and its log level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +105,8 @@ class ComponentWatcher(ABC):
         self.state = RunState.UP
         self._up_since = self._up_since or time.time()
         name = self.component.name
-        self._report(
-            name, f"{name} is up again" if was_up_before else f"{name} is up: {self.component.address}"
-        )
+        message = f"{name} is up again" if was_up_before else f"{name} is up: {self.component.address}"
+        self._report(name, message, logging.INFO)
 
 
 class ExternalServerWatcher(ComponentWatcher):
@@ -127,7 +127,7 @@ class ExternalServerWatcher(ComponentWatcher):
         name = self.component.name
         if self.state is not RunState.DOWN:
             self._record_failure(health.reason)
-            self._report(name, health.reason)
+            self._report(name, health.reason, logging.ERROR)
         self.state = RunState.DOWN
         self._up_since = None
         timed_out = now - self._created_at > self._policy.external_server_timeout_s
@@ -193,7 +193,7 @@ class ProgramWatcher(ComponentWatcher):
             return
         if note and note != self._reported_note:
             self._reported_note = note
-            self._report(self.program.name, note)
+            self._report(self.program.name, note, logging.INFO)
         self._spawn_count += 1
         self._spawned_at = now
         self._unresponsive_since = None
@@ -230,7 +230,7 @@ class ProgramWatcher(ComponentWatcher):
         if self.state is not RunState.UNRESPONSIVE:
             reason = f"{name} {'does not work' if health.busy else 'does not answer'}: {health.reason}"
             self._record_failure(reason)
-            self._report(name, reason)
+            self._report(name, reason, logging.WARNING)
         self.state = RunState.UNRESPONSIVE
         if self._unresponsive_since is None or not dependencies_up or health.busy:
             self._unresponsive_since = now
@@ -258,7 +258,8 @@ class ProgramWatcher(ComponentWatcher):
         if not self.has_been_up and self.program.required and too_often:
             self.fatal_failure = reason
         if not self.fatal_failure and not already_reported:
-            self._report(self.program.name, f"{reason.rstrip('.')}. Next attempt in {backoff_s:.1f} s.")
+            message = f"{reason.rstrip('.')}. Next attempt in {backoff_s:.1f} s."
+            self._report(self.program.name, message, logging.ERROR)
 
     def begin_stop(self) -> Future[bool] | None:
         """Ask the program to stop. The future completes when it has; None when the program does not run."""

