@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -100,6 +103,17 @@ def test_health_names_every_component(platform: RunningPlatform) -> None:
     assert response.status_code == 200, response.text
     assert response.json()["status"] == "ok"
     assert {"postgres", "redis", "clickhouse", "pipeline", "broker"} <= response.json()["parts"].keys()
+
+
+def test_status_has_the_health_of_the_broker(platform: RunningPlatform) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "penstock.cli.main", "status", "--json"],
+        env={**os.environ, "PENSTOCK_HOME": str(platform.home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert json.loads(result.stdout)["health"] == {"status": "ok", "reasons": []}
 
 
 def test_the_api_describes_itself(platform: RunningPlatform) -> None:

@@ -105,18 +105,20 @@ def up(
 def status(as_json: AsJson = False) -> None:
     """Show the components of the running platform. Exit code 0 when all are up, otherwise 1."""
     from penstock.broker.journal.push_journal import read_depth
-    from penstock.cli.tables import format_journal, platform_json, platform_list
+    from penstock.cli.platform_info import read_health
+    from penstock.cli.tables import format_health, format_journal, platform_json, platform_list
     from penstock.embedded.supervision.state import read_state
 
     settings = load_settings()
     state = read_state(settings.home)
     depth = read_depth(settings)
+    health = read_health(state.url) if state else None
     if as_json:
-        print(json.dumps(platform_json(state, settings.home, depth), indent=2))
+        print(json.dumps(platform_json(state, settings.home, depth) | {"health": health}, indent=2))
     elif state is None:
         print(f"Penstock does not run on {settings.home}. Start it with `penstock up`.")
     else:
-        print_output(platform_list(state), format_journal(depth))
+        print_output(platform_list(state), *format_health(health), format_journal(depth))
     raise typer.Exit(0 if state is not None and state.all_up else 1)
 
 

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from redis import Redis, RedisError
 
@@ -15,6 +16,9 @@ from penstock.config import FILE_VARIABLE, PREFIX, Settings, group_settings, mas
 from penstock.errors import ComponentFailed, ConfigError
 from penstock.streams.positions import read_lag
 from penstock.streams.progress import read_progress
+
+HEALTH_TIMEOUT_S = 5.0
+"""The broker responds within two seconds, also if a server hangs."""
 
 RUNNING_PLATFORM = "running platform"
 
@@ -79,6 +83,24 @@ def find_log(home: Path, component: str) -> Path:
     similar = difflib.get_close_matches(component, known, n=1)
     hint = f"Did you mean {similar[0]}?" if similar else f"Components with a log: {', '.join(known)}."
     raise ConfigError(f"Component {component!r} has no log. {hint}")
+
+
+class HealthSummary(TypedDict):
+    """Whether queues and metrics work, and why not."""
+
+    status: str
+    reasons: list[str]
+
+
+def read_health(url: str) -> HealthSummary | None:
+    """Return what `/health` of the broker says, or None if the broker does not respond."""
+    import httpx  # slow to import, and most commands do not need it
+
+    try:
+        body = httpx.get(f"{url}/health", timeout=HEALTH_TIMEOUT_S).json()
+        return {"status": body["status"], "reasons": body["reasons"]}
+    except (httpx.HTTPError, ValueError, KeyError):
+        return None
 
 
 def read_pipeline_progress(redis_url: str) -> Mapping[str, object] | None:

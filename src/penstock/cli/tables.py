@@ -12,6 +12,7 @@ from rich.text import Text
 
 from penstock.broker.journal.push_journal import JournalDepth
 from penstock.cli.listing import Details, Listing, details
+from penstock.cli.platform_info import HealthSummary
 from penstock.embedded.supervision.state import ComponentState, PlatformState, RunState
 
 if TYPE_CHECKING:
@@ -70,6 +71,11 @@ def platform_list(state: PlatformState) -> RenderableType:
     uptime = format_duration(time.time() - state.started_at)
     heading = Text(f"Penstock at {state.url}, running for {uptime}\n")
     return Group(heading, listing, *([Text("")] if failures else []), *failures)
+
+
+def format_health(health: HealthSummary | None) -> list[Text]:
+    """Describe what does not work, one line per reason; nothing if the broker does not respond."""
+    return [Text(reason, style="yellow") for reason in health["reasons"]] if health else []
 
 
 def format_journal(depth: JournalDepth) -> Text:
