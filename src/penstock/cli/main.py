@@ -11,8 +11,6 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
-from rich.markup import escape
 from typer.core import TyperGroup
 
 from penstock import __version__
@@ -20,6 +18,7 @@ from penstock.cli.dlq_commands import dlq
 from penstock.cli.listing import print_output
 from penstock.cli.options import AsJson, CreateDatabase, print_json
 from penstock.cli.pipeline_commands import pipeline
+from penstock.cli.problem_output import show_error
 from penstock.cli.queue_commands import queues
 from penstock.cli.report_commands import report
 from penstock.config import SECRET_URLS, as_environment, load_settings
@@ -65,11 +64,11 @@ app.add_typer(report, name="report", rich_help_panel=MORE_COMMANDS)
 
 
 def main() -> None:
-    """Run the command line. A PenstockError prints one red line and sets the exit code, usually 2."""
+    """Run the command line. A PenstockError shows one line and sets the exit code, usually 2."""
     try:
         app()
     except PenstockError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]{escape(error.detail)}[/red]")
+        show_error(error.detail)
         sys.exit(error.exit_code)
 
 

@@ -12,9 +12,8 @@ from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
+from penstock.cli.problem_output import show_warning
 from penstock.config import Settings
 from penstock.durable.postgres_probe import PostgresProbe
 from penstock.embedded.servers.redis_probe import RedisProbe
@@ -40,7 +39,7 @@ def check_servers(settings: Settings, *names: str, may_be_unreachable: Collectio
                 raise
             warning = f"{error.detail} Penstock continues without it."
         if warning:
-            _print_warning(warning)
+            show_warning(warning)
 
 
 def check_servers_to_migrate(settings: Settings, *names: str, create_database: bool) -> None:
@@ -57,7 +56,7 @@ def check_servers_to_migrate(settings: Settings, *names: str, create_database: b
                 raise
             warning = _create_database(getattr(settings, name))
         if warning:
-            _print_warning(warning)
+            show_warning(warning)
 
 
 def _start_checks(
@@ -91,10 +90,6 @@ def _create_database(postgres_url: str) -> str | None:
 def _confirm_on_terminal(question: str) -> bool:
     """Ask the user. Without a terminal the answer is no."""
     return sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(question, err=True)
-
-
-def _print_warning(text: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[yellow]Warning: {escape(text)}[/yellow]")
 
 
 def _check(probe: ServerProbe) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,9 +16,11 @@ from typer.testing import CliRunner
 from penstock import __version__
 from penstock.cli.main import app
 from penstock.cli.tables import format_duration
+from penstock.embedded.supervision.process import MARK_VARIABLE
 from penstock.embedded.supervision.process_identity import ProcessIdentity, identify
 from penstock.embedded.supervision.state import ComponentState, PlatformState, RunState, write_state
 from penstock.errors import ConfigError
+from penstock.log_format import LINE_START
 
 runner = CliRunner()
 
@@ -134,3 +137,16 @@ def test_a_wrong_option_is_described_without_formats_and_texts_of_pydantic(
 )
 def test_a_duration_shows_its_two_largest_units(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_a_command_that_runs_as_a_component_logs_its_error(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "penstock.cli.main", "pipeline", "run"],
+        env={**os.environ, "PENSTOCK_HOME": str(tmp_path), MARK_VARIABLE: "x#pipeline"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert re.fullmatch(rf"{LINE_START}PENSTOCK_REDIS_URL is not set, .*\n", result.stderr)
+    assert " CRITICAL penstock.cli: " in result.stderr
+    assert result.returncode == 2
