@@ -103,7 +103,9 @@ class Settings(BaseModel):
         description="age at which a transaction that holds the vacuum horizon is reported, in seconds",
     )
     encryption_keys: str = Field(
-        "", description="keys of encrypted queues: id:base64[,id:base64], 32 bytes each, newest first"
+        "",
+        description="keys of encrypted queues and of the secrets of alert channels: id:base64[,id:base64], "
+        "32 bytes each, newest first",
     )
     max_body_bytes: int = Field(
         32 * 1024 * 1024, ge=1024, description="maximum size of a request body, in bytes"
@@ -163,6 +165,16 @@ class Settings(BaseModel):
         "",
         description="X-Broker-Consumer-Token per group: group=secret[,group=secret]; * matches every group",
     )
+    alert_private_networks: str = Field(
+        "",
+        description="private networks that alert channels may connect to: 10.0.0.0/8[,fd00::/8]; empty: only "
+        "public addresses",
+    )
+    public_url: str = Field(
+        "",
+        pattern="^(https?://.*)?$",
+        description="URL of the console, for links in alert notices; empty: host and port",
+    )
 
 
 GROUP_STARTS = {
@@ -175,6 +187,7 @@ GROUP_STARTS = {
     "load_management": "Overload",
     "journal_dir": "Journal",
     "dlq_tokens": "Dead letters",
+    "alert_private_networks": "Alerts",
 }
 """The groups of the settings, each by its first setting: `Settings` declares the others after it."""
 
@@ -182,6 +195,7 @@ _VALUE_RULES = {
     "log_level": "must be debug, info, warning or error",
     "clickhouse_cluster": "must have only letters, digits and the characters _ . -",
     "failed_operation": "must be skip or hold",
+    "public_url": "must start with http:// or https://",
 }
 """The rules of settings that are neither numbers nor free text, in words."""
 

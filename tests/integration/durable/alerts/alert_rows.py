@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, datetime
 
-from penstock.alerts.delivery.notice import OPENED, NoticeMessage, NoticeQueue
+from penstock.alerts.delivery.notice import OPENED
 from penstock.durable.alerts.notice_outbox import NoticeDraft
 from penstock.durable.pool import Database
 from penstock.ids import new_id
-
-OPENED_AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+from tests.unit.alerts.delivery.notices import OPENED_AT, notice_message
 
 
 async def add_environment(database: Database, name: str = "default") -> int:
@@ -49,25 +47,6 @@ async def add_incident(database: Database, environment: str = "default") -> uuid
         OPENED_AT,
     )
     return incident_id
-
-
-def notice_message(incident_id: uuid.UUID | None, transition: str = OPENED) -> NoticeMessage:
-    return NoticeMessage(
-        incident_id=incident_id,
-        transition=transition,
-        environment="default/default/default",
-        rule_name="orders back up",
-        rule_type="BACKLOG",
-        severity="critical",
-        summary="120 messages wait in orders, more than 100 for 5 min.",
-        opened_at=OPENED_AT,
-        queues=(NoticeQueue(name="orders", summary="120 messages wait", value=120, threshold=100),),
-        queue_count=1,
-        cause="No consumer has popped from orders for 12 min.",
-        labels={"team": "shop"},
-        runbook="https://example.com/runbooks/orders",
-        incident_path="/#incidents/1",
-    )
 
 
 def notice_draft(incident_id: uuid.UUID, channel_id: uuid.UUID, transition: str = OPENED) -> NoticeDraft:

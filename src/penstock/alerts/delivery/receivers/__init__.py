@@ -1,0 +1,1 @@
+"""One module per kind of channel: format a notice for the receiver and send it."""
