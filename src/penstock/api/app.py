@@ -20,6 +20,7 @@ from penstock.api.auth import Guards
 from penstock.api.http.origin_check import OriginCheck, OriginCheckMiddleware
 from penstock.api.routes import (
     ack_and_transaction,
+    alert_channels,
     analytics,
     configure,
     dead_letter_jobs,
@@ -90,6 +91,7 @@ def create_app(settings: Settings) -> FastAPI:
         *(dead_letters, dead_letter_jobs, webhook_broker),
         *(run_queues, tasks, status, diagnostics, series, prometheus, health),
         *(analytics, worker_health, queen_compatibility),
+        alert_channels,
     ):
         app.include_router(module.router)
     app.add_route("/", _console_page, include_in_schema=False)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import redis.asyncio
 from starlette.requests import Request
 
+from penstock.alerts.delivery.channel_secrets import ChannelSecrets
+from penstock.alerts.delivery.channel_service import AlertChannels
 from penstock.api.exporter.process_samples import process_samples
 from penstock.api.exporter.worker_aggregate import WorkerAggregate
 from penstock.api.health_checks import HealthChecks
@@ -51,6 +53,7 @@ class Services:
     worker_aggregate: WorkerAggregate
     count_repair: CountRepair
     health: HealthChecks
+    alert_channels: AlertChannels
 
 
 @asynccontextmanager
@@ -128,6 +131,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         worker_aggregate,
         count_repair,
         health,
+        AlertChannels(database, ChannelSecrets(settings.encryption_keys, settings.home)),
     )
     await worker_aggregate.start()
     maintenance = Maintenance(

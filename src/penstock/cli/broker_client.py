@@ -131,6 +131,32 @@ class JobPageDocument(TypedDict):
     jobs: list[JobDocument]
 
 
+class AlertChannelDocument(TypedDict):
+    name: str
+    kind: str
+    enabled: bool
+    target: str
+
+
+class AlertChannelPageDocument(TypedDict):
+    channels: list[AlertChannelDocument]
+
+
+class AlertNoticeDocument(TypedDict):
+    id: str
+    rule: str
+    transition: str
+    channel: str
+    state: str
+    attempts: int
+    lastError: str | None
+    createdAt: str
+
+
+class AlertNoticePageDocument(TypedDict):
+    notices: list[AlertNoticeDocument]
+
+
 class BrokerClient:
     """Calls to one broker. Raises ComponentFailed when it does not answer, and PenstockError when it refuses.
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from penstock import __version__
+from penstock.cli.alert_commands import alerts
 from penstock.cli.dlq_commands import dlq
 from penstock.cli.listing import print_output
 from penstock.cli.options import AsJson, CreateDatabase, print_json
@@ -57,6 +58,7 @@ START_HERE = "Start here"
 
 MORE_COMMANDS = "More commands"
 
+app.add_typer(alerts, name="alerts", rich_help_panel=MORE_COMMANDS)
 app.add_typer(dlq, name="dlq", rich_help_panel=MORE_COMMANDS)
 app.add_typer(pipeline, name="pipeline", rich_help_panel=MORE_COMMANDS)
 app.add_typer(queues, name="queues", rich_help_panel=START_HERE)
