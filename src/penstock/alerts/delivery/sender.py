@@ -162,7 +162,8 @@ class Sender(BackgroundTask):
             message = msgspec.json.decode(notice.message, type=NoticeMessage)
         except (PenstockError, msgspec.ValidationError) as error:
             raise DeliveryFailed(str(error)) from None
-        incident_url = self._console_url + message.incident_path if message.incident_path else None
+        has_link = self._console_url and message.incident_path
+        incident_url = f"{self._console_url}{message.incident_path}" if has_link else None
         outgoing = OutgoingNotice(notice.id, notice.created_at, message, incident_url)
         try:
             async with asyncio.timeout(self._attempt_timeout_s):

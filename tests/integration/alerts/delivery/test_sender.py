@@ -106,7 +106,7 @@ async def test_the_next_attempt_waits_as_long_as_the_receiver_asks(outbox: Outbo
             await wait_until_async(lambda: _has_failed(sender), 20, "an attempt fails")
             [notice] = await outbox.list_notices("pending")
     assert notice.last_error == "localhost answered HTTP 429: slow down"
-    assert 890 < (notice.next_attempt_at - notice.created_at).total_seconds() < 960
+    assert (notice.next_attempt_at - notice.created_at).total_seconds() >= 900
 
 
 async def test_a_receiver_that_hangs_holds_up_no_other_channel(outbox: Outbox) -> None:
