@@ -96,8 +96,3 @@ class ChannelStore:
         )
         assert deletion is not None
         return deletion
-
-    async def list_enabled_ids(self) -> dict[tuple[int, str], uuid.UUID]:
-        """Return the ids of the enabled channels of all environments, by environment id and name."""
-        rows = await self._session.fetch("SELECT * FROM enabled_alert_channels_v1()")
-        return {(row["environment_id"], row["name"]): row["id"] for row in rows}

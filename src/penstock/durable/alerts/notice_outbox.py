@@ -1,9 +1,9 @@
-"""The outbox of notices: written with the decision they follow from, leased and sent afterwards."""
+"""The outbox of notices: the evaluator writes them with its decision, senders lease and record them."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -12,43 +12,6 @@ import msgspec
 from penstock.durable.pool import Session, fetch_all, fetch_value
 from penstock.ids import new_id
 from penstock.model import Scope
-
-
-@dataclass(frozen=True, slots=True)
-class NoticeDraft:
-    """A notice to write: once per incident, transition and channel."""
-
-    incident_id: uuid.UUID
-    transition: str
-    channel_id: uuid.UUID
-    message: msgspec.Struct
-    """A NoticeMessage."""
-
-
-async def write_notices(session: Session, drafts: Sequence[NoticeDraft]) -> int:
-    """Add notices to the outbox, and return how many are new.
-
-    With a connection as the session, they belong to its transaction. A notice that exists stays as it is, and
-    a draft for a channel that was deleted is dropped.
-    """
-    if not drafts:
-        return 0
-    return await fetch_value(session, int, "SELECT write_notices_v1($1)", encode_drafts(drafts))
-
-
-def encode_drafts(drafts: Sequence[NoticeDraft]) -> str:
-    """Return the drafts as JSON for the SQL function `write_notices_v1`, with a new id for each."""
-    rows = [
-        {
-            "id": new_id(),
-            "incident_id": draft.incident_id,
-            "transition": draft.transition,
-            "channel_id": draft.channel_id,
-            "message": draft.message,
-        }
-        for draft in drafts
-    ]
-    return msgspec.json.encode(rows).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +107,13 @@ class NoticeOutbox:
     async def release(self, notice_id: uuid.UUID, owner: uuid.UUID) -> None:
         """End the lease of an interrupted attempt, so that another sender starts one at once."""
         await self._session.fetch("SELECT release_notice_v1($1, $2)", notice_id, owner)
+
+    async def write_acknowledged(self, incident_id: uuid.UUID) -> int:
+        """Tell the channels that got `opened` of an acknowledgement, and return how many will be told.
+
+        Only webhooks and PagerDuty have such an event.
+        """
+        return await fetch_value(self._session, int, "SELECT write_acknowledged_notices_v1($1)", incident_id)
 
     async def write_test(self, channel_id: uuid.UUID, message: msgspec.Struct) -> uuid.UUID:
         """Add a notice without an incident, and return its id."""

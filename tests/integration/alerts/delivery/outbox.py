@@ -14,10 +14,9 @@ from penstock.alerts.delivery.channel_service import AlertChannels, NoticeFilter
 from penstock.alerts.delivery.notice import OPENED
 from penstock.alerts.delivery.outbound import Outbound
 from penstock.alerts.delivery.sender import Sender
-from penstock.durable.alerts.notice_outbox import write_notices
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
-from tests.integration.durable.alerts.alert_rows import add_incident, notice_draft
+from tests.integration.durable.alerts.alert_rows import add_incident, add_notice
 from tests.unit.alerts.delivery.channels import channel_fields
 from tests.waiting import wait_until_async
 
@@ -49,8 +48,8 @@ class Outbox:
     ) -> uuid.UUID:
         """Write a notice of an incident, which is a new one by default, to each channel."""
         incident_id = incident_id or await add_incident(self.database)
-        drafts = [notice_draft(incident_id, channel_id, transition) for channel_id in channel_ids]
-        assert await write_notices(self.database, drafts) == len(drafts)
+        for channel_id in channel_ids:
+            await add_notice(self.database, incident_id, channel_id, transition)
         return incident_id
 
     def create_sender(

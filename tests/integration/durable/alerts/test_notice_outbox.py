@@ -2,49 +2,68 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import timedelta
 
-from penstock.alerts.delivery.notice import RESOLVED
-from penstock.durable.alerts.notice_outbox import write_notices
+import msgspec
+
+from penstock.alerts.delivery.notice import ACKNOWLEDGED, NoticeMessage
+from penstock.durable.alerts.notice_outbox import NoticeFilter, NoticeOutbox
 from penstock.durable.pool import Database
-from tests.integration.durable.alerts.alert_rows import add_channel, add_incident, notice_draft
+from penstock.ids import new_id
+from penstock.model import DEFAULT_SCOPE, Scope
+from tests.integration.durable.alerts.alert_rows import add_channel, add_incident, add_notice
+from tests.unit.alerts.delivery.notices import OPENED_AT
 
 
 async def count_notices(database: Database) -> int:
-    row = await database.fetchrow("SELECT count(*) AS notices FROM alert_notices")
-    assert row is not None
-    count: int = row["notices"]
-    return count
+    notices = await NoticeOutbox(database).list_notices(DEFAULT_SCOPE, NoticeFilter(), limit=1_000)
+    return len(notices)
 
 
-async def test_a_notice_is_written_once_per_incident_transition_and_channel(database: Database) -> None:
+async def test_an_acknowledgement_goes_once_to_channels_with_such_an_event(database: Database) -> None:
     incident_id = await add_incident(database)
-    channels = [await add_channel(database, name) for name in ("ops", "shop")]
-    drafts = [notice_draft(incident_id, channel_id) for channel_id in channels]
-    assert await write_notices(database, drafts) == 2
-    assert await write_notices(database, drafts) == 0
-    assert await write_notices(database, [notice_draft(incident_id, channels[0], RESOLVED)]) == 1
-    assert await count_notices(database) == 3
+    for kind in ("webhook", "pagerduty", "slack"):
+        await add_notice(database, incident_id, await add_channel(database, kind, kind))
+    await add_channel(database, "not notified")
+    outbox = NoticeOutbox(database)
+    assert await outbox.write_acknowledged(incident_id) == 2
+    assert await outbox.write_acknowledged(incident_id) == 0
+    # The opened notices come first.
+    for _ in range(2):
+        leased = await outbox.lease(new_id(), 10, 60_000, ())
+        messages = [msgspec.json.decode(notice.message, type=NoticeMessage) for notice in leased]
+        assert [message.transition for message in messages] == [notice.transition for notice in leased]
+        for notice in leased:
+            await database.fetch("UPDATE alert_notices SET state = 'sent' WHERE id = $1", notice.id)
+    assert {notice.transition for notice in leased} == {ACKNOWLEDGED}
+    assert {notice.kind for notice in leased} == {"webhook", "pagerduty"}
 
 
-async def test_notices_belong_to_the_transaction_of_the_connection(database: Database) -> None:
-    incident_id, channel_id = await add_incident(database), await add_channel(database)
-
-    async def write_and_fail() -> None:
-        async with database.connection() as connection, connection.transaction():
-            assert await write_notices(connection, [notice_draft(incident_id, channel_id)]) == 1
-            raise ValueError("the decision failed")
-
-    with pytest.raises(ValueError, match="the decision failed"):
-        await write_and_fail()
-    assert await count_notices(database) == 0
+async def test_another_environment_neither_sees_nor_repeats_a_notice(database: Database) -> None:
+    notice_id = await add_notice(database, await add_incident(database), await add_channel(database))
+    await database.fetch("UPDATE alert_notices SET state = 'failed'")
+    outbox, other = NoticeOutbox(database), Scope(environment="other")
+    assert await outbox.list_notices(other, NoticeFilter(notice_id=notice_id)) == []
+    assert not await outbox.retry(other, notice_id)
+    assert await outbox.retry(DEFAULT_SCOPE, notice_id)
 
 
-async def test_a_deleted_channel_and_a_channel_of_another_environment_get_no_notice(
+async def test_old_notices_are_pruned_unless_they_are_pending_or_their_incident_is_open(
     database: Database,
 ) -> None:
-    incident_id = await add_incident(database)
-    deleted_id, other_id = await add_channel(database), await add_channel(database, "ops", "other")
-    await database.fetch("DELETE FROM alert_channels WHERE id = $1", deleted_id)
-    drafts = [notice_draft(incident_id, channel_id) for channel_id in (deleted_id, other_id)]
-    assert await write_notices(database, drafts) == 0
+    outbox, channel_id = NoticeOutbox(database), await add_channel(database)
+    for is_resolved in (True, False):
+        incident_id = await add_incident(database)
+        await add_notice(database, incident_id, channel_id)
+        await add_notice(database, incident_id, channel_id, "update 1")
+        if is_resolved:
+            await database.fetch(
+                "UPDATE alert_incidents SET resolved_at = $2 WHERE id = $1", incident_id, OPENED_AT
+            )
+    await database.fetch("UPDATE alert_notices SET state = 'sent' WHERE transition = 'opened'")
+    assert await outbox.prune(31, 100) == 0
+    await database.fetch(
+        "UPDATE alert_notices SET created_at = created_at - $1::interval", timedelta(days=32)
+    )
+    assert await outbox.prune(31, 100) == 1
+    assert await count_notices(database) == 3
