@@ -165,6 +165,9 @@ class Settings(BaseModel):
         "",
         description="X-Broker-Consumer-Token per group: group=secret[,group=secret]; * matches every group",
     )
+    alert_interval_s: float = Field(
+        30, ge=1, le=3600, description="interval at which alert rules are evaluated, in seconds"
+    )
     alert_private_networks: str = Field(
         "",
         description="private networks that alert channels may connect to: 10.0.0.0/8[,fd00::/8]; empty: only "
@@ -187,7 +190,7 @@ GROUP_STARTS = {
     "load_management": "Overload",
     "journal_dir": "Journal",
     "dlq_tokens": "Dead letters",
-    "alert_private_networks": "Alerts",
+    "alert_interval_s": "Alerts",
 }
 """The groups of the settings, each by its first setting: `Settings` declares the others after it."""
 

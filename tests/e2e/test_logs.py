@@ -29,6 +29,7 @@ LINE_STARTS = {
     "broker": LINE_START,
     "clickhouse": LINE_START,
     "pipeline": LINE_START,
+    "alerts": LINE_START,
     "postgres": POSTGRES_LINE,
     "supervisor": LINE_START,
     "valkey": VALKEY_LINE,

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from penstock.alerts.delivery.channel_secrets import ChannelSecrets
 from penstock.alerts.delivery.channel_service import AlertChannels
+from penstock.alerts.rules.rule_service import AlertRules
 from penstock.api.exporter.process_samples import process_samples
 from penstock.api.exporter.worker_aggregate import WorkerAggregate
 from penstock.api.health_checks import HealthChecks
@@ -54,6 +55,7 @@ class Services:
     count_repair: CountRepair
     health: HealthChecks
     alert_channels: AlertChannels
+    alert_rules: AlertRules
 
 
 @asynccontextmanager
@@ -132,6 +134,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         count_repair,
         health,
         AlertChannels(database, ChannelSecrets(settings.encryption_keys, settings.home)),
+        AlertRules(database),
     )
     await worker_aggregate.start()
     maintenance = Maintenance(

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import typer
 
+from penstock.cli import alert_rule_commands as rule_commands
 from penstock.cli.alert_channel_commands import channels, deliveries, retry, send_test
 
 alerts = typer.Typer(
     help="Alert rules, incidents, and the channels that notices go to.", no_args_is_help=True
 )
+alerts.command("ls")(rule_commands.list_rules)
+alerts.command("apply")(rule_commands.apply)
+alerts.command("diff")(rule_commands.diff)
+alerts.command("export")(rule_commands.export)
+alerts.command("enable")(rule_commands.enable)
+alerts.command("disable")(rule_commands.disable)
+alerts.command("rm")(rule_commands.remove)
+alerts.command("defaults")(rule_commands.defaults)
+alerts.command("run")(rule_commands.run)
 alerts.add_typer(channels, name="channels")
 alerts.command("send-test")(send_test)
 alerts.command("deliveries")(deliveries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TypedDict, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast
 from urllib.parse import quote
 
 import httpx
@@ -136,6 +136,10 @@ class AlertChannelDocument(TypedDict):
     kind: str
     enabled: bool
     target: str
+
+
+class AlertRulePageDocument(TypedDict):
+    rules: list[dict[str, Any]]
 
 
 class AlertChannelPageDocument(TypedDict):

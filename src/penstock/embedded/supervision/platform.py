@@ -23,6 +23,7 @@ from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import Component
 from penstock.embedded.supervision.one_shot import OneShotTask
 from penstock.embedded.supervision.service_components import (
+    AlertsService,
     BrokerService,
     DemoService,
     PipelineService,
@@ -96,6 +97,7 @@ def build_platform(settings: Settings, migrate: MigrateFunction, demo: bool = Fa
         ),
         BrokerService(resolved, environment),
         PipelineService(resolved, environment),
+        AlertsService(resolved, environment),
     ]
     if demo:
         services.append(DemoService(resolved, environment))

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from redis import RedisError
 
+from penstock.alerts.alerts_heartbeat import MAX_SILENCE_S, heartbeat_path
 from penstock.config import Settings
 from penstock.embedded.servers.java import find_java, write_wrapper
 from penstock.embedded.servers.ports import BROKER_MODULE, require_port
@@ -124,6 +125,42 @@ class PipelineService(PenstockService):
             return HEALTHY
         # A pipeline that reports restarts its own queries. Ending it would end the queries that work.
         return Health(False, problem.rstrip("."), busy=is_pipeline_running(progress))
+
+
+class AlertsService(PenstockService):
+    """`penstock alerts run`: evaluates alert rules and delivers notices."""
+
+    name = "alerts"
+    depends_on = ("postgres", "valkey", "clickhouse", "migrations")
+    required = False
+    start_timeout_s: ClassVar[float] = 120.0
+    stop_timeout_s: ClassVar[float] = 15.0
+    hang_timeout_s: ClassVar[float] = 120.0
+    _prepared_at = 0.0
+    """A heartbeat older than this comes from an earlier run."""
+
+    @property
+    def address(self) -> str:
+        return f"every {self.settings.alert_interval_s:g} s"
+
+    def module_arguments(self) -> tuple[str, ...]:
+        return ("penstock.cli.main", "alerts", "run")
+
+    def prepare(self) -> str | None:
+        self._prepared_at = time.time()
+        return None
+
+    def probe(self) -> Health:
+        try:
+            touched_at = heartbeat_path(self.home).stat().st_mtime
+        except FileNotFoundError:
+            return Health(False, "no heartbeat yet")
+        if touched_at < self._prepared_at:
+            return Health(False, "no heartbeat yet")
+        silent_s = time.time() - touched_at
+        if silent_s > MAX_SILENCE_S:
+            return Health(False, f"no heartbeat for {silent_s:.0f} s")
+        return HEALTHY
 
 
 class DemoService(PenstockService):

@@ -36,7 +36,7 @@ def program_names(platform: Platform) -> list[str]:
 
 def test_all_servers_are_embedded_by_default(tmp_path: Path) -> None:
     platform = build_platform(build_settings(tmp_path), migrate_nothing)
-    assert program_names(platform) == ["postgres", "valkey", "clickhouse", "broker", "pipeline"]
+    assert program_names(platform) == ["postgres", "valkey", "clickhouse", "broker", "pipeline", "alerts"]
     assert platform.settings.postgres_url.startswith("postgresql://penstock:")
 
 
@@ -52,7 +52,7 @@ def test_a_server_given_by_url_is_external_and_not_started(tmp_path: Path) -> No
         if isinstance(component, ExternalServer)
     }
     assert external == {"postgres": "postgresql://me:***@db:5432/app", "spark": "spark://cluster:7077"}
-    assert program_names(platform) == ["valkey", "clickhouse", "broker", "pipeline", "demo"]
+    assert program_names(platform) == ["valkey", "clickhouse", "broker", "pipeline", "alerts", "demo"]
     assert platform.settings.postgres_url == variables["PENSTOCK_POSTGRES_URL"]
 
 

@@ -1,0 +1,63 @@
+"""The process `penstock alerts run`: evaluate rules and deliver notices until it is stopped.
+
+Several such processes may run in a cluster. One of them evaluates; all of them deliver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from contextlib import AsyncExitStack
+
+import redis.asyncio
+
+from penstock.alerts.alerts_heartbeat import HEARTBEAT_INTERVAL_S, heartbeat_path
+from penstock.alerts.delivery.sender import Sender
+from penstock.alerts.evaluation.evaluator import Evaluator
+from penstock.config import Settings
+from penstock.durable.pool import Database
+from penstock.runqueue.queue import RunQueues
+from penstock.warehouse.clickhouse_client import connect
+
+logger = logging.getLogger(__name__)
+
+SENDER_CONNECTIONS = 2
+"""Database connections of the sender: it leases a batch and records results."""
+
+
+def run(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT."""
+    asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with AsyncExitStack() as stack:
+        warehouse = connect(settings.clickhouse_url, timeout_s=settings.alert_interval_s)
+        stack.callback(warehouse.close)
+        client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
+        run_queues = RunQueues(settings.redis_url, shards=settings.run_queue_shards)
+        evaluator = Evaluator(
+            settings.postgres_url, client, warehouse, run_queues, interval_s=settings.alert_interval_s
+        )
+        stack.push_async_callback(evaluator.close)
+        stack.push_async_callback(evaluator.stop)
+        database = Database(settings.postgres_url, size=SENDER_CONNECTIONS)
+        stack.push_async_callback(database.close)
+        sender = Sender.from_settings(database, settings)
+        stack.push_async_callback(sender.stop)
+        await sender.start()
+        await evaluator.start()
+        logger.info("Alert rules are evaluated every %g s", settings.alert_interval_s)
+        path = heartbeat_path(settings.home)
+        while not stopping.is_set():
+            path.touch()
+            try:
+                async with asyncio.timeout(HEARTBEAT_INTERVAL_S):
+                    await stopping.wait()
+            except TimeoutError:
+                continue

@@ -1,0 +1,97 @@
+"""Routes that manage alert rules."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.alerts.rules.alert_rule import AlertRule
+from penstock.alerts.rules.rule_service import AlertRules, UnknownAlertRule
+from penstock.api.auth import get_guards
+from penstock.api.http.parameters import refuse_unknown_parameters
+from penstock.api.http.request_parsing import read_json, request_body_schema
+from penstock.api.http.response import json_response
+from penstock.api.problems import problem_responses
+from penstock.api.services import get_services
+from penstock.errors import Forbidden, Unauthorized, WrongState
+from penstock.model import DEFAULT_SCOPE
+
+router = APIRouter(
+    responses=problem_responses(Unauthorized, Forbidden),
+    prefix="/api/v1",
+    tags=["alerts"],
+    dependencies=[Depends(refuse_unknown_parameters)],
+)
+
+
+class DefaultRulesBody(msgspec.Struct, forbid_unknown_fields=True):
+    channels: list[str]
+
+
+_fields_decoder = msgspec.json.Decoder(dict[str, Any])
+_defaults_decoder = msgspec.json.Decoder(DefaultRulesBody)
+
+
+@router.get("/alert-rules")
+async def list_alert_rules(request: Request) -> dict[str, object]:
+    """List the alert rules by name, with the counts of their last evaluation."""
+    return {"rules": await _rules(request, remote=True).list_rules(DEFAULT_SCOPE)}
+
+
+@router.post(
+    "/alert-rules",
+    status_code=201,
+    responses=problem_responses(WrongState),
+    openapi_extra=request_body_schema(AlertRule),
+)
+async def create_alert_rule(request: Request) -> Response:
+    """Create an alert rule. Fields that are left out have the defaults of the rule's type."""
+    rules = _rules(request)
+    fields = await read_json(request, _fields_decoder)
+    rule = await rules.create_rule(DEFAULT_SCOPE, fields)
+    response = json_response(rule, {"Location": f"/api/v1/alert-rules/{rule['id']}"})
+    response.status_code = 201
+    return response
+
+
+@router.post("/alert-rules/defaults", openapi_extra=request_body_schema(DefaultRulesBody))
+async def enable_default_rules(request: Request) -> dict[str, object]:
+    """Create the default rules that do not exist yet, with notices to the channels. Returns all rules."""
+    rules = _rules(request)
+    body = await read_json(request, _defaults_decoder)
+    return {"rules": await rules.enable_defaults(DEFAULT_SCOPE, body.channels)}
+
+
+@router.get("/alert-rules/{rule_id}", responses=problem_responses(UnknownAlertRule))
+async def get_alert_rule(request: Request, rule_id: uuid.UUID) -> dict[str, object]:
+    """Show an alert rule."""
+    return await _rules(request, remote=True).get_rule(DEFAULT_SCOPE, rule_id)
+
+
+@router.put(
+    "/alert-rules/{rule_id}",
+    responses=problem_responses(UnknownAlertRule, WrongState),
+    openapi_extra=request_body_schema(AlertRule),
+)
+async def replace_alert_rule(request: Request, rule_id: uuid.UUID) -> dict[str, object]:
+    """Replace an alert rule. Its open incident stays open until the new condition clears."""
+    fields = await read_json(request, _fields_decoder)
+    return await _rules(request).replace_rule(DEFAULT_SCOPE, rule_id, fields)
+
+
+@router.delete("/alert-rules/{rule_id}", responses=problem_responses(UnknownAlertRule))
+async def delete_alert_rule(request: Request, rule_id: uuid.UUID) -> dict[str, object]:
+    """Delete an alert rule. The next evaluation resolves its open incident."""
+    await _rules(request).delete_rule(DEFAULT_SCOPE, rule_id)
+    return {"deleted": True, "id": str(rule_id)}
+
+
+def _rules(request: Request, *, remote: bool = False) -> AlertRules:
+    """Return the rules after the access check."""
+    get_guards(request).check(request, remote=remote)
+    return get_services(request).alert_rules
