@@ -15,10 +15,13 @@ import pytest
 from redis.asyncio import Redis
 
 from penstock.alerts.evaluation.evaluator import Evaluator
-from penstock.durable.pool import SCHEMA
+from penstock.clock import to_utc
+from penstock.durable.pool import SCHEMA, Database
+from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
+from tests.integration.durable.queue_under_test import QueueUnderTest
 from tests.integration.warehouse.conftest import database_url as clickhouse_database_url
 from tests.integration.warehouse.landing_rows import insert_rows, landing_row
 
@@ -127,3 +130,11 @@ async def platform(database_url: str, redis_url: str, warehouse: Warehouse) -> A
         await evaluator.stop()
         await evaluator.close()
     await connection.close()
+
+
+@pytest.fixture
+def queue(platform: AlertPlatform, database: Database) -> QueueUnderTest:
+    """The queue `orders` of the platform's environment; the test moves its clock too."""
+    created = QueueUnderTest(database, scope=Scope("default", "default", platform.environment))
+    created.now = to_utc(platform.now_s)
+    return created

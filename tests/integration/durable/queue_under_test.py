@@ -13,17 +13,21 @@ from penstock.durable import log
 from penstock.durable.log import Ack, AckReceipt, PartitionName, PopRequest, PushReceipt, Segment
 from penstock.durable.pool import Database
 from penstock.ids import new_id
-from penstock.model import DEFAULT_SCOPE
+from penstock.model import DEFAULT_SCOPE, Scope
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 async def create_group(
-    database: Database, queue: str, group: str = "g", subscription: str = "all"
+    database: Database,
+    queue: str,
+    group: str = "g",
+    subscription: str = "all",
+    scope: Scope = DEFAULT_SCOPE,
 ) -> log.GroupId:
     """Return the ids of a group; create its queue, without partitions, and the group if they are missing."""
-    await database.fetch("SELECT ensure_queues_v1($1, $2, $3, $4)", *DEFAULT_SCOPE, [queue])
-    ids = await log.ensure_group(database, DEFAULT_SCOPE, queue, group, subscription)
+    await database.fetch("SELECT ensure_queues_v1($1, $2, $3, $4)", *scope, [queue])
+    ids = await log.ensure_group(database, scope, queue, group, subscription)
     assert ids is not None
     return ids
 
@@ -44,8 +48,9 @@ class Delivery:
 class QueueUnderTest:
     """Pushes to, pops from and acks one queue at the time `now`."""
 
-    def __init__(self, database: Database, name: str = "orders") -> None:
+    def __init__(self, database: Database, name: str = "orders", scope: Scope = DEFAULT_SCOPE) -> None:
         self.database = database
+        self.scope = scope
         self.name = name
         self.now = START
         self.lease_ms = 1_000
@@ -55,15 +60,15 @@ class QueueUnderTest:
 
     async def partition(self, name: str = "Default") -> log.PartitionId:
         key = PartitionName(self.name, name)
-        return (await log.ensure_partitions(self.database, DEFAULT_SCOPE, [key]))[key]
+        return (await log.ensure_partitions(self.database, self.scope, [key]))[key]
 
     async def partitions(self, *names: str) -> list[str]:
         """Create the partitions; return those that exist, without those past the limit."""
         keys = [PartitionName(self.name, name) for name in names]
-        return [key.partition for key in await log.ensure_partitions(self.database, DEFAULT_SCOPE, keys)]
+        return [key.partition for key in await log.ensure_partitions(self.database, self.scope, keys)]
 
     async def group(self, name: str = "g", subscription: str = "all") -> log.GroupId:
-        return await create_group(self.database, self.name, name, subscription)
+        return await create_group(self.database, self.name, name, subscription, self.scope)
 
     async def configure(self, **options: object) -> None:
         await self.group()

@@ -24,7 +24,8 @@ from penstock.alerts.evaluation.evaluation_records import (
     incident_from_row,
     state_from_row,
 )
-from penstock.alerts.evaluation.measurements import EnvironmentMeter, LiveQueue, Measurements
+from penstock.alerts.evaluation.live_state import LiveStateReader
+from penstock.alerts.evaluation.measurements import EnvironmentMeter, Measurements
 from penstock.alerts.evaluation.rule_evaluation import RuleOutcome, RuleQueueState, StoredRule, evaluate_rule
 from penstock.alerts.incidents.incident_model import Incident
 from penstock.alerts.incidents.incident_tracker import NoticePolicy
@@ -35,7 +36,7 @@ from penstock.clock import Clock, iso, system_clock, to_utc
 from penstock.definitions import QUEUE
 from penstock.durable.alerts.evaluation_store import EvaluationStore, IncidentRow, RuleRow, StateRow
 from penstock.durable.cluster_lock import ALERTS_KEY, ClusterLock
-from penstock.errors import PenstockError, RedisUnavailable
+from penstock.errors import PenstockError
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.streams.watermark import read_watermark
@@ -221,20 +222,12 @@ class Evaluator(BackgroundTask):
             environment.scope, EnvironmentMeter(self._warehouse, environment.scope)
         )
         try:
-            live_queues = await self._read_live_queues(store, environment)
             complete = [rule.rule for rule in rules]
+            live_state = LiveStateReader(store, self._run_queues)
+            live_queues = await live_state.read(environment, complete, self._clock())
             return await asyncio.to_thread(meter.read, complete, end_s, lag_s, live_queues), None
         except PenstockError as error:
             return empty, error.detail
-
-    async def _read_live_queues(self, store: EvaluationStore, environment: RuleRow) -> dict[str, LiveQueue]:
-        facts = await store.queue_facts(environment.environment_id)
-        try:
-            run_queues = await self._run_queues.list_queues(environment.scope)
-        except RedisError as error:
-            raise RedisUnavailable(f"Redis does not answer: {error}") from error
-        live = {queue.queue: LiveQueue(dead_letters=queue.dead) for queue in run_queues}
-        return live | {fact.queue: LiveQueue(dead_letters=fact.dead_letters) for fact in facts}
 
 
 def _stored_rule(row: RuleRow) -> StoredRule:

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.alerts.evaluation.conditions import MATRIX_TYPES, Values, Windows, compute_values
 from penstock.alerts.evaluation.descriptions import describe_value
+from penstock.alerts.evaluation.live_state import LiveQueue
 from penstock.alerts.evaluation.rule_evaluation import ENVIRONMENT, RuleMeasurement, in_scope
 from penstock.alerts.evaluation.slo import WaitCounts, slo_value
 from penstock.alerts.evaluation.wait_measurements import (
@@ -30,13 +31,6 @@ STEP_S = 60
 LONG_STEP_S = 3600
 LONGEST_SHORT_WINDOW_S = 2 * 3600
 """Longer windows are whole hours and come from the minute tier."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveQueue:
-    """What the servers say about a queue now: its dead letters. Queues that do not exist have no entry."""
-
-    dead_letters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +58,18 @@ class Measurements:
         if rule.rule.type is RuleType.PIPELINE_STALE:
             return _measurement(rule, [ENVIRONMENT], np.array([[self.pipeline_lag_s * 1000]]))
         if rule.rule.type is RuleType.DEAD_LETTERS and rule.measure is DeadLetterMeasure.COUNT:
-            queues = [queue for queue in sorted(self.live_queues) if in_scope(rule.rule.queue, queue)]
-            counts = [float(self.live_queues[queue].dead_letters) for queue in queues]
-            return _measurement(rule, queues, np.array(counts).reshape(len(queues), 1))
+            return self._measure_live(rule, lambda live: live.dead_letters)
+        if rule.rule.type is RuleType.EXPIRES_SOON:
+            hours, group = rule.rule.within_hours or 0.0, rule.rule.group
+            return self._measure_live(rule, lambda live: live.count_expiring(hours, group))
         if rule.rule.type is RuleType.SLO:
             return self._measure_slo(rule)
         return self._measure_matrix(rule)
+
+    def _measure_live(self, rule: CompleteRule, count: Callable[[LiveQueue], int]) -> RuleMeasurement:
+        queues = [queue for queue in sorted(self.live_queues) if in_scope(rule.rule.queue, queue)]
+        counts = [float(count(self.live_queues[queue])) for queue in queues]
+        return _measurement(rule, queues, np.array(counts).reshape(len(queues), 1))
 
     def _measure_slo(self, rule: CompleteRule) -> RuleMeasurement:
         waits = self.short_waits[(rule.rule.within_seconds or 0.0) * 1000]

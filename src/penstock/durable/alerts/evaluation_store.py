@@ -68,6 +68,15 @@ class QueueFacts(NamedTuple):
     dead_letters: int
 
 
+class ExpiringRow(NamedTuple):
+    """The unfinished messages of a group that expire within a time."""
+
+    queue: str
+    group_name: str
+    within_s: float
+    messages: int
+
+
 class EvaluationStore:
     """The evaluator's view of the alert tables."""
 
@@ -87,6 +96,12 @@ class EvaluationStore:
         return await fetch_all(
             self._session, QueueFacts, "SELECT * FROM alert_queue_facts_v1($1)", environment_id
         )
+
+    async def expiring_messages(
+        self, environment_id: int, within_s: Sequence[float], now_s: float
+    ) -> list[ExpiringRow]:
+        query = "SELECT * FROM expiring_messages_v1($1, $2, $3)"
+        return await fetch_all(self._session, ExpiringRow, query, environment_id, within_s, to_utc(now_s))
 
     async def record(
         self,
