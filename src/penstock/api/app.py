@@ -21,6 +21,7 @@ from penstock.api.http.origin_check import OriginCheck, OriginCheckMiddleware
 from penstock.api.routes import (
     ack_and_transaction,
     alert_channels,
+    alert_incidents,
     alert_rules,
     analytics,
     configure,
@@ -94,6 +95,7 @@ def create_app(settings: Settings) -> FastAPI:
         *(analytics, worker_health, queen_compatibility),
         alert_channels,
         alert_rules,
+        alert_incidents,
     ):
         app.include_router(module.router)
     app.add_route("/", _console_page, include_in_schema=False)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from penstock.alerts.delivery.channel_secrets import ChannelSecrets
 from penstock.alerts.delivery.channel_service import AlertChannels
+from penstock.alerts.incidents.incident_service import AlertIncidents
 from penstock.alerts.rules.rule_service import AlertRules
 from penstock.api.exporter.process_samples import process_samples
 from penstock.api.exporter.worker_aggregate import WorkerAggregate
@@ -56,6 +57,7 @@ class Services:
     health: HealthChecks
     alert_channels: AlertChannels
     alert_rules: AlertRules
+    alert_incidents: AlertIncidents
 
 
 @asynccontextmanager
@@ -135,6 +137,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         health,
         AlertChannels(database, ChannelSecrets(settings.encryption_keys, settings.home)),
         AlertRules(database),
+        AlertIncidents(database),
     )
     await worker_aggregate.start()
     maintenance = Maintenance(

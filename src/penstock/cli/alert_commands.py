@@ -6,6 +6,7 @@ import typer
 
 from penstock.cli import alert_rule_commands as rule_commands
 from penstock.cli.alert_channel_commands import channels, deliveries, retry, send_test
+from penstock.cli.alert_incident_commands import acknowledge, add_note, list_incidents, show_incident
 
 alerts = typer.Typer(
     help="Alert rules, incidents, and the channels that notices go to.", no_args_is_help=True
@@ -23,3 +24,7 @@ alerts.add_typer(channels, name="channels")
 alerts.command("send-test")(send_test)
 alerts.command("deliveries")(deliveries)
 alerts.command("retry")(retry)
+alerts.command("incidents")(list_incidents)
+alerts.command("show")(show_incident)
+alerts.command("ack")(acknowledge)
+alerts.command("note")(add_note)

@@ -161,6 +161,52 @@ class AlertNoticePageDocument(TypedDict):
     notices: list[AlertNoticeDocument]
 
 
+class CauseDocument(TypedDict):
+    kind: str
+    summary: str
+    excluded: list[dict[str, str]]
+
+
+class IncidentQueueDocument(TypedDict):
+    queue: str
+    firedAt: str
+    resolvedAt: str | None
+    summary: str
+
+
+class IncidentNoteDocument(TypedDict):
+    at: str
+    author: str
+    text: str
+
+
+class IncidentDocument(TypedDict):
+    id: str
+    state: str
+    rule: str | None
+    ruleType: str | None
+    severity: str
+    openedAt: str
+    acknowledgedAt: str | None
+    acknowledgedBy: str | None
+    resolvedAt: str | None
+    resolution: str | None
+    silenced: bool
+    inhibitedBy: str | None
+    cause: CauseDocument | None
+    queueCount: int
+    queues: list[IncidentQueueDocument]
+
+
+class IncidentDetailsDocument(IncidentDocument):
+    notes: list[IncidentNoteDocument]
+    notices: list[AlertNoticeDocument]
+
+
+class IncidentPageDocument(TypedDict):
+    incidents: list[IncidentDocument]
+
+
 class BrokerClient:
     """Calls to one broker. Raises ComponentFailed when it does not answer, and PenstockError when it refuses.
 

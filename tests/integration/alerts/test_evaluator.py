@@ -120,3 +120,17 @@ async def test_an_objective_with_few_samples_does_not_fire(platform: AlertPlatfo
     await platform.evaluate(after_s=0)
 
     assert await platform.states() == {}
+
+
+async def test_an_acknowledged_incident_is_not_repeated(platform: AlertPlatform) -> None:
+    await platform.add_queue("orders")
+    await platform.add_rule(**BACKLOG, repeatMinutes=20)
+    platform.observe("orders", depth=50)
+    await platform.evaluate()
+    await platform.evaluate(after_s=20 * 60)
+    assert [transition for transition, _ in await platform.notices()] == ["opened", "update 1"]
+
+    await platform.connection.execute("UPDATE alert_incidents SET acknowledged_at = now()")
+    await platform.evaluate(after_s=20 * 60)
+
+    assert [transition for transition, _ in await platform.notices()] == ["opened", "update 1"]

@@ -157,6 +157,7 @@ def incident_from_row(row: IncidentRow) -> Incident:
         {queue.queue: queue for queue in queues},
         notified_s=_seconds(row.notified_at),
         notice_count=row.notice_count,
+        is_acknowledged=row.acknowledged,
         is_silenced=row.silenced,
         inhibited_by=row.inhibited_by,
         cause=None if row.cause is None else msgspec.json.decode(row.cause),

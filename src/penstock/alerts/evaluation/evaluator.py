@@ -202,7 +202,7 @@ class Evaluator(BackgroundTask):
                     states,
                     incident,
                     now_s,
-                    _policy(rule, states),
+                    _policy(rule, states, incident),
                     unknown_reason,
                 )
             )
@@ -234,13 +234,16 @@ def _stored_rule(row: RuleRow) -> StoredRule:
     return StoredRule(row.rule_id, complete_rule(msgspec.json.decode(row.rule, type=AlertRule)))
 
 
-def _policy(rule: StoredRule, states: Mapping[str, RuleQueueState]) -> NoticePolicy:
+def _policy(
+    rule: StoredRule, states: Mapping[str, RuleQueueState], incident: Incident | None
+) -> NoticePolicy:
     settings = rule.rule.rule
+    repeats = settings.repeat_minutes is not None and not (incident and incident.is_acknowledged)
     return NoticePolicy(
         settings.cooldown_minutes * 60,
         {queue: state.notified_s for queue, state in states.items() if state.notified_s is not None},
         is_silenced=lambda queue: False,
-        repeat_s=None if settings.repeat_minutes is None else settings.repeat_minutes * 60,
+        repeat_s=(settings.repeat_minutes or 0.0) * 60 if repeats else None,
     )
 
 

@@ -36,6 +36,7 @@ class Incident:
     notified_s: float | None = None
     """The last notice; None: there was none yet."""
     notice_count: int = 0
+    is_acknowledged: bool = False
     is_silenced: bool = False
     inhibited_by: uuid.UUID | None = None
     cause: Mapping[str, Any] | None = field(default=None)

@@ -55,6 +55,7 @@ class IncidentRow(NamedTuple):
     opened_at: datetime
     notified_at: datetime | None
     notice_count: int
+    acknowledged: bool
     silenced: bool
     inhibited_by: uuid.UUID | None
     cause: str | None

@@ -1,10 +1,10 @@
 -- open_alert_incidents_v1: the open incidents of all environments with their queues. rule_id is NULL if the rule is gone.
 CREATE OR REPLACE FUNCTION open_alert_incidents_v1()
 RETURNS TABLE (id uuid, environment_id bigint, rule_id uuid, rule jsonb, opened_at timestamptz, notified_at timestamptz,
-               notice_count int, silenced boolean, inhibited_by uuid, cause jsonb, queues jsonb)
+               notice_count int, acknowledged boolean, silenced boolean, inhibited_by uuid, cause jsonb, queues jsonb)
 LANGUAGE sql STABLE AS $$
-    SELECT i.id, i.environment_id, i.rule_id, i.rule, i.opened_at, i.notified_at, i.notice_count, i.silenced,
-           i.inhibited_by, i.cause,
+    SELECT i.id, i.environment_id, i.rule_id, i.rule, i.opened_at, i.notified_at, i.notice_count,
+           i.acknowledged_at IS NOT NULL, i.silenced, i.inhibited_by, i.cause,
            coalesce((SELECT jsonb_agg(jsonb_build_object(
                          'queue', q.queue, 'fired_s', extract(epoch FROM q.fired_at),
                          'resolved_s', extract(epoch FROM q.resolved_at), 'value', q.value, 'threshold', q.threshold,
