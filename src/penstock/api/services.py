@@ -135,7 +135,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         worker_aggregate,
         count_repair,
         health,
-        AlertChannels(database, ChannelSecrets(settings.encryption_keys, settings.home)),
+        AlertChannels(database, ChannelSecrets(settings.encryption_keys)),
         AlertRules(database),
         AlertIncidents(database),
     )

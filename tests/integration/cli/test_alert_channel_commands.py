@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest_asyncio
@@ -21,21 +19,21 @@ from penstock.durable.pool import Database
 from penstock.errors import PenstockError
 from tests.integration.alerts.delivery.http_receiver import OK, http_response, receive_http
 from tests.integration.client.broker_server import run_broker
+from tests.unit.alerts.delivery.channels import ENCRYPTION_KEYS
 
 WIDE = {"COLUMNS": "250"}
-KEYS = "k1:" + base64.b64encode(bytes(range(32))).decode()
 
 
 @pytest_asyncio.fixture
 async def url(database_url: str) -> AsyncIterator[str]:
-    async with run_broker(database_url, metrics_enabled=False, encryption_keys=KEYS) as address:
+    async with run_broker(database_url, metrics_enabled=False, encryption_keys=ENCRYPTION_KEYS) as address:
         yield address
 
 
 @pytest_asyncio.fixture
-async def sender(database: Database, tmp_path: Path) -> AsyncIterator[Sender]:
+async def sender(database: Database) -> AsyncIterator[Sender]:
     running = Sender(
-        database, ChannelSecrets(KEYS, tmp_path), Outbound(AddressCheck("127.0.0.0/8")), poll_interval_s=0.05
+        database, ChannelSecrets(ENCRYPTION_KEYS), Outbound(AddressCheck("127.0.0.0/8")), poll_interval_s=0.05
     )
     await running.start()
     yield running

@@ -51,7 +51,9 @@ class AddressCheck:
         try:
             addresses = await self._resolver(host, port)
         except OSError as error:
-            raise DeliveryFailed(f"The name {host!r} cannot be resolved: {error}.") from None
+            raise DeliveryFailed(
+                f"The name {host!r} cannot be resolved: {error.strerror or error}."
+            ) from None
         allowed = [address for address in addresses if self.is_allowed(address)]
         if not allowed:
             raise AddressRefused(

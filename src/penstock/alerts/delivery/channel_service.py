@@ -202,7 +202,7 @@ def parse_channel(fields: dict[str, object]) -> AnyChannel:
 def load_channel(
     name: str, kind: str, settings: str, stored_secrets: bytes, secrets: ChannelSecrets
 ) -> AnyChannel:
-    """Return a stored channel with its secrets. Raises SecretsUnreadable without their key."""
+    """Return a stored channel with its secrets. Raises ChannelKeyMissing without their key."""
     fields = msgspec.json.decode(settings, type=StoredSettings).fields
     return parse_channel({**fields, **secrets.decrypt(stored_secrets), "name": name, "kind": kind})
 

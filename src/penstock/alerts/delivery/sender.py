@@ -87,7 +87,7 @@ class Sender(BackgroundTask):
     def from_settings(cls, session: Session, settings: Settings) -> Sender:
         return cls(
             session,
-            ChannelSecrets(settings.encryption_keys, settings.home),
+            ChannelSecrets(settings.encryption_keys),
             Outbound(AddressCheck(settings.alert_private_networks)),
             console_url=settings.public_url or _default_console_url(settings),
         )

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.alerts.delivery.channel_definitions import AnyChannel
-from penstock.alerts.delivery.channel_secrets import SecretsUnreadable
+from penstock.alerts.delivery.channel_secrets import ChannelKeyMissing
 from penstock.alerts.delivery.channel_service import (
     AlertChannels,
     ChannelDescription,
@@ -73,7 +73,7 @@ async def list_alert_channels(request: Request) -> dict[str, object]:
 @router.post(
     "/alert-channels",
     status_code=201,
-    responses=problem_responses(ChannelExists),
+    responses=problem_responses(ChannelExists, ChannelKeyMissing),
     openapi_extra=_channel_body_schema(),
 )
 async def create_alert_channel(request: Request) -> Response:
@@ -93,7 +93,7 @@ async def get_alert_channel(request: Request, channel: ChannelPath) -> dict[str,
 
 @router.put(
     "/alert-channels/{channel}",
-    responses=problem_responses(UnknownChannel, SecretsUnreadable),
+    responses=problem_responses(UnknownChannel, ChannelKeyMissing),
     openapi_extra=_CHANGED_CHANNEL_BODY,
 )
 async def replace_alert_channel(request: Request, channel: ChannelPath) -> dict[str, object]:

@@ -108,6 +108,7 @@ def build_platform(settings: Settings, migrate: MigrateFunction, demo: bool = Fa
 def resolve_server_urls(settings: Settings, *names: str) -> Settings:
     """Fill the named URL settings that are empty with the addresses of the platform that runs on this home.
 
+    With the address of its PostgreSQL comes the key of what is encrypted there.
     Raises ConfigError when none runs: a command that needs a server never starts one.
     """
     running = read_state(settings.home)
@@ -123,6 +124,7 @@ def resolve_server_urls(settings: Settings, *names: str) -> Settings:
         urls[name] = server(settings.home, port).url
         if name == "postgres_url":
             urls["journal_dir"] = str(journal_directory(settings))
+            urls["encryption_keys"] = settings.encryption_keys or ensure_encryption_keys(settings.home)
     return settings.model_copy(update=urls)
 
 

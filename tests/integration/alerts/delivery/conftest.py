@@ -23,5 +23,5 @@ def outbound(certificate: tuple[Path, Path]) -> Outbound:
 
 
 @pytest.fixture
-def outbox(database: Database, outbound: Outbound, tmp_path: Path) -> Outbox:
-    return Outbox.create(database, outbound, tmp_path)
+def outbox(database: Database, outbound: Outbound) -> Outbox:
+    return Outbox.create(database, outbound)

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock.alerts.delivery.backoff import Backoff
 from penstock.alerts.delivery.channel_secrets import ChannelSecrets
@@ -17,7 +16,7 @@ from penstock.alerts.delivery.sender import Sender
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.durable.alerts.alert_rows import add_incident, add_notice
-from tests.unit.alerts.delivery.channels import channel_fields
+from tests.unit.alerts.delivery.channels import ENCRYPTION_KEYS, channel_fields
 from tests.waiting import wait_until_async
 
 FAST = Backoff(first_s=0.01, max_s=0.05, max_attempts=5, jitter=0)
@@ -32,8 +31,8 @@ class Outbox:
     outbound: Outbound
 
     @classmethod
-    def create(cls, database: Database, outbound: Outbound, home: Path) -> Outbox:
-        return cls(database, ChannelSecrets("", home), outbound)
+    def create(cls, database: Database, outbound: Outbound) -> Outbox:
+        return cls(database, ChannelSecrets(ENCRYPTION_KEYS), outbound)
 
     @property
     def channels(self) -> AlertChannels:

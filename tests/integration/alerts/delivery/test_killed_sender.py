@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[4]
 
 
 async def test_a_notice_whose_sender_was_killed_is_sent_again_with_the_same_id(
-    outbox: Outbox, database_url: str, tmp_path: Path
+    outbox: Outbox, database_url: str
 ) -> None:
     async with receive_http([HANG, OK]) as receiver:
         await outbox.write(await outbox.add_channel(receiver.url))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", sender_process.__name__, database_url, str(tmp_path)),
+            *(sys.executable, "-m", sender_process.__name__, database_url),
             env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
         )
         try:

@@ -27,7 +27,12 @@ from tests.integration.alerts.delivery.http_receiver import (
     receive_http,
 )
 from tests.integration.alerts.delivery.outbox import FAST, Outbox
-from tests.unit.alerts.delivery.channels import OTHER_SIGNING_SECRET, SIGNING_SECRET, contains_secret
+from tests.unit.alerts.delivery.channels import (
+    OTHER_ENCRYPTION_KEYS,
+    OTHER_SIGNING_SECRET,
+    SIGNING_SECRET,
+    contains_secret,
+)
 from tests.waiting import wait_until_async
 
 
@@ -223,10 +228,10 @@ async def test_a_private_address_is_refused_and_the_error_says_what_to_do(
     assert receiver.requests == []
 
 
-async def test_a_sender_without_the_key_reports_it(outbox: Outbox, tmp_path: Path) -> None:
+async def test_a_sender_without_the_key_reports_it(outbox: Outbox) -> None:
     await outbox.add_channel("http://localhost:1/")
     await outbox.channels.send_test(DEFAULT_SCOPE, "ops")
-    outbox.secrets = ChannelSecrets("", tmp_path / "another home")
+    outbox.secrets = ChannelSecrets(OTHER_ENCRYPTION_KEYS)
     async with outbox.run_sender():
         [notice] = await outbox.wait_for_notices("failed")
     assert "PENSTOCK_ENCRYPTION_KEYS" in (notice.last_error or "")

@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
+from penstock.api.app import create_app
 from penstock.config import Settings
 from penstock.durable.alerts.notice_outbox import NoticeOutbox
 from penstock.durable.pool import Database
@@ -59,9 +59,7 @@ async def test_secrets_are_encrypted_in_the_database(client: httpx.AsyncClient, 
     assert not contains_secret(rows[0]["secrets"].decode("latin-1"))
 
 
-async def test_missing_secrets_are_kept_and_new_ones_replace_them(
-    client: httpx.AsyncClient, app: FastAPI, settings: Settings
-) -> None:
+async def test_missing_secrets_are_kept_and_new_ones_replace_them(client: httpx.AsyncClient) -> None:
     created = await create(client)
     response = await client.put(f"{CHANNELS}/ops", json={"signingSecrets": [OTHER_SIGNING_SECRET]})
     assert response.status_code == 200, response.text
@@ -91,6 +89,20 @@ async def test_a_channel_that_is_not_valid_changes_nothing(client: httpx.AsyncCl
     await create(client)
     response = await client.put(f"{CHANNELS}/ops", json={"name": "other"})
     assert "cannot be renamed" in assert_problem(response, 422, "invalid_request")
+
+
+async def test_without_a_key_a_channel_with_secrets_is_refused(settings: Settings) -> None:
+    app = create_app(settings.model_copy(update={"encryption_keys": ""}))
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        refused = await client.post(CHANNELS, json=channel_fields("webhook"))
+        assert "Set PENSTOCK_ENCRYPTION_KEYS" in assert_problem(refused, 409, "channel_key_missing")
+        assert await get(client, "/alert-channels") == {"channels": []}
+        without_secrets = channel_fields("alertmanager", username=None, password=None)
+        assert (await client.post(CHANNELS, json=without_secrets)).status_code == 201
 
 
 async def test_an_unknown_channel_or_notice_is_a_404(client: httpx.AsyncClient) -> None:

@@ -7,6 +7,9 @@ import base64
 SECRETS = ("path-token", "query-token", "pass-token", "key-token")
 """Texts that no response, log or representation may contain."""
 
+ENCRYPTION_KEYS = "k1:" + base64.b64encode(bytes(range(32))).decode()
+OTHER_ENCRYPTION_KEYS = "k2:" + base64.b64encode(bytes(range(1, 33))).decode()
+
 SIGNING_SECRET = "whsec_" + base64.b64encode(b"signing-secret of 24 byt").decode()
 OTHER_SIGNING_SECRET = "whsec_" + base64.b64encode(b"another secret of 32 bytes here!").decode()
 

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.config import Settings, load_settings
 from penstock.embedded.servers.external import ExternalServer
+from penstock.embedded.servers.home_secrets import ensure_encryption_keys
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.supervision.component import Program
 from penstock.embedded.supervision.platform import (
@@ -68,6 +69,18 @@ def test_a_missing_server_url_without_a_running_platform_is_an_error(tmp_path: P
         resolve_server_urls(build_settings(tmp_path), "redis_url")
     with_redis = build_settings(tmp_path, PENSTOCK_REDIS_URL="redis://r:1/0")
     assert resolve_server_urls(with_redis, "redis_url").redis_url == "redis://r:1/0"
+
+
+def test_a_command_beside_the_embedded_postgres_has_the_key_of_its_home(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    supervisor = identify(os.getpid())
+    assert supervisor is not None
+    postgres = ComponentState("postgres", RunState.UP, "postgresql://127.0.0.1:1/penstock")
+    write_state(
+        tmp_path, PlatformState(supervisor, str(tmp_path), "http://127.0.0.1:1", 0, 0, (postgres,), {})
+    )
+    resolved = resolve_server_urls(build_settings(tmp_path), "postgres_url")
+    assert resolved.encryption_keys == ensure_encryption_keys(tmp_path)
 
 
 def test_the_operators_own_redis_is_called_redis(tmp_path: Path) -> None:
