@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from contextlib import AsyncExitStack
 
 import redis.asyncio
@@ -15,19 +16,33 @@ import redis.asyncio
 from penstock.alerts.alerts_heartbeat import HEARTBEAT_INTERVAL_S, heartbeat_path
 from penstock.alerts.delivery.sender import Sender
 from penstock.alerts.evaluation.evaluator import Evaluator
-from penstock.config import Settings
+from penstock.config import Settings, load_settings
 from penstock.durable.pool import Database
+from penstock.errors import PenstockError
+from penstock.log_format import configure_logging
 from penstock.runqueue.queue import RunQueues
 from penstock.warehouse.clickhouse_client import connect
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("penstock.alerts")
 
 SENDER_CONNECTIONS = 2
 """Database connections of the sender: it leases a batch and records results."""
 
 
+def main() -> None:
+    """Run with the settings of the environment. A PenstockError logs one line and sets the exit code."""
+    configure_logging()
+    try:
+        settings = load_settings()
+        run(settings)
+    except PenstockError as error:
+        logger.critical(error.detail)
+        sys.exit(error.exit_code)
+
+
 def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT."""
+    configure_logging(settings.log_level)
     asyncio.run(_run(settings))
 
 
@@ -61,3 +76,7 @@ async def _run(settings: Settings) -> None:
                     await stopping.wait()
             except TimeoutError:
                 continue
+
+
+if __name__ == "__main__":
+    main()

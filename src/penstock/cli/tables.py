@@ -35,6 +35,16 @@ def format_state(component: ComponentState) -> Text:
     return Text(str(component.state), style=_STATE_COLOURS[component.state])
 
 
+def _format_state_and_restarts(component: ComponentState) -> Text:
+    """Format the state; a component that was restarted says how often."""
+    state = format_state(component)
+    if component.restarts:
+        state.append(
+            f", {component.restarts} restart{'' if component.restarts == 1 else 's'}", style="yellow"
+        )
+    return state
+
+
 def format_address(component: ComponentState) -> Text:
     return Text(component.address).append("  external" if component.is_external else "", style="dim")
 
@@ -49,15 +59,14 @@ def component_list(components: Sequence[ComponentState]) -> Listing:
 
 def platform_list(state: PlatformState) -> RenderableType:
     """Build the long table of `penstock status`, followed by the last failure of each component."""
-    listing = Listing("Component", "State", "PID", "Address", "Up for", "Restarts")
+    listing = Listing("Component", "State", "PID", "Address", "Up for")
     for component in state.components:
         listing.add_row(
             component.name,
-            format_state(component),
+            _format_state_and_restarts(component),
             str(component.pid) if component.pid else "–",
             format_address(component),
             format_duration(time.time() - component.up_since) if component.up_since else "–",
-            "" if component.is_external else str(component.restarts),
         )
     failures = [
         Text(

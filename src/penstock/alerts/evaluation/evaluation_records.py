@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from penstock.alerts.delivery.notice import MAX_QUEUES, NoticeMessage, NoticeQueue
+from penstock.alerts.evaluation.descriptions import format_milliseconds
 from penstock.alerts.evaluation.rule_evaluation import RuleOutcome, RuleQueueState, is_forgotten
 from penstock.alerts.evaluation.state_machine import AlertState, Phase
 from penstock.alerts.incidents.incident_model import AffectedQueue, Incident
@@ -115,7 +116,7 @@ def build_message(rule: AlertRule, update: IncidentUpdate, environment: str) -> 
         rule_name=rule.name,
         rule_type=rule.type.value,
         severity=rule.severity.value,
-        summary=summarize(queues),
+        summary=summarize(incident, queues),
         opened_at=to_utc(incident.opened_s),
         resolved_at=None if incident.resolved_s is None else to_utc(incident.resolved_s),
         queues=tuple(_notice_queue(queue) for queue in queues[:MAX_QUEUES]),
@@ -127,14 +128,19 @@ def build_message(rule: AlertRule, update: IncidentUpdate, environment: str) -> 
     )
 
 
-def summarize(queues: Sequence[AffectedQueue]) -> str:
+def summarize(incident: Incident, queues: Sequence[AffectedQueue]) -> str:
     """Return one sentence about the queues of a notice."""
     if not queues:
         return ""
     first = queues[0]
     text = f"{first.queue}: {first.summary}" if first.queue else first.summary
     others = len(queues) - 1
-    return text if not others else f"{text}, and {others:,} more {'queue' if others == 1 else 'queues'}"
+    if others:
+        text += f", and {others:,} more {'queue' if others == 1 else 'queues'}"
+    if incident.resolved_s is None:
+        return text
+    lasted = format_milliseconds((incident.resolved_s - incident.opened_s) * 1000)
+    return f"Resolved after {lasted}. It was: {text}"
 
 
 def state_from_row(row: StateRow) -> RuleQueueState:

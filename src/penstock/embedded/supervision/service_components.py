@@ -144,7 +144,7 @@ class AlertsService(PenstockService):
         return f"every {self.settings.alert_interval_s:g} s"
 
     def module_arguments(self) -> tuple[str, ...]:
-        return ("penstock.cli.main", "alerts", "run")
+        return ("penstock.alerts.alerts_process",)
 
     def prepare(self) -> str | None:
         self._prepared_at = time.time()
