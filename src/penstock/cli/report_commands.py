@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.listing import plain_table, print_output
+from penstock.cli.listing import Listing, print_output
 from penstock.cli.options import AsJson
 from penstock.clock import iso, to_utc
 from penstock.config import load_settings
@@ -117,9 +116,9 @@ def capacity(
     progress.print(f"Report page: {escape(str(result.page.absolute()))}")
 
 
-def _build_tables(report: CapacityReport, *, is_wide: bool) -> list[Table | Text]:
+def _build_tables(report: CapacityReport, *, is_wide: bool) -> list[Listing | Text]:
     rows = report.subjects.to_pylist()
-    renderables: list[Table | Text] = []
+    renderables: list[Listing | Text] = []
     for kind in ("queue", "environment"):
         rows_of_kind = [row for row in rows if row["kind"] == kind]
         if not rows_of_kind:
@@ -132,7 +131,7 @@ def _build_tables(report: CapacityReport, *, is_wide: bool) -> list[Table | Text
     return renderables
 
 
-def _build_table(kind: str, rows: list[ReportRow], *, is_wide: bool) -> Table:
+def _build_table(kind: str, rows: list[ReportRow], *, is_wide: bool) -> Listing:
     """Build the table of queues or environments; a narrow console omits the least important columns."""
     from penstock.pipeline.capacity import sentences
 
@@ -149,18 +148,18 @@ def _build_table(kind: str, rows: list[ReportRow], *, is_wide: bool) -> Table:
     }
     if not is_wide:
         del columns["Out/s"], columns["Depth"]
-    table = plain_table(kind.capitalize(), "Verdict", *columns)
-    table.columns[0].no_wrap = True  # names stay in one piece, so that they can be copied
-    for column in table.columns[2:-1]:
-        column.justify = "right"
-    environments = {(row["organization"], row["project"], row["environment"]) for row in rows}
+    if kind == "queue" and len({_environment_path(row) for row in rows}) > 1:
+        columns["Environment"] = _environment_path
+    listing = Listing(kind.capitalize(), "Verdict", *columns)
     for row in rows:
-        name = Text(row[kind])
-        if len(environments) > 1 or kind == "environment":
-            name.append(f"\n{row['organization']}/{row['project']}/{row['environment']}", style="dim")
+        name = Text(row["queue"] if kind == "queue" else _environment_path(row))
         verdict = Text(sentences.label(row), style=_VERDICT_COLOURS.get(row["verdict"], ""))
-        table.add_row(name, verdict, *(Text(format_cell(row)) for format_cell in columns.values()))
-    return table
+        listing.add_row(name, verdict, *(Text(format_cell(row)) for format_cell in columns.values()))
+    return listing
+
+
+def _environment_path(row: ReportRow) -> str:
+    return f"{row['organization']}/{row['project']}/{row['environment']}"
 
 
 def _report_json(report: CapacityReport) -> dict[str, object]:
