@@ -99,6 +99,7 @@ def create_app(settings: Settings) -> FastAPI:
     ):
         app.include_router(module.router)
     app.add_route("/", _console_page, include_in_schema=False)
+    app.add_route("/favicon.ico", _console_icon, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=console.STATIC), name="static")
     openapi.describe_app(app)
     return app
@@ -106,3 +107,8 @@ def create_app(settings: Settings) -> FastAPI:
 
 async def _console_page(request: Request) -> Response:
     return FileResponse(console.STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+async def _console_icon(request: Request) -> Response:
+    """The icon of the console, at the path that browsers request for pages without one, such as /docs."""
+    return FileResponse(console.STATIC / "icon.svg")

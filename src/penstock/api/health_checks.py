@@ -14,7 +14,7 @@ from penstock.api.cached_check import TIMEOUT_S, CachedCheck, ComponentHealth
 from penstock.api.warehouse_access import WarehouseAccess
 from penstock.broker.broker import Broker
 from penstock.config import Settings
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, SchemaOutdated
 from penstock.streams.progress import find_problem, read_progress_async
 
 READY_WAIT_S = 0.5
@@ -29,6 +29,7 @@ EFFECTS = {
 """What the outage of a component means for users, while messages can be taken."""
 
 STOPPING = "This broker is stopping."
+OUTDATED_SCHEMA = "the tables or functions of Penstock are missing or outdated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +103,18 @@ class HealthChecks:
         """Return why no message can be taken, or None if PostgreSQL or the journal takes messages."""
         if postgres["status"] == "up":
             return None
+        if postgres["detail"] == OUTDATED_SCHEMA:  # PostgreSQL responds, so pushes do not go to the journal
+            return "Messages cannot be taken: run `penstock migrate`."
         if self._broker.journal is None:
             return "Messages cannot be taken: the journal is switched off (PENSTOCK_JOURNAL_MB=0)."
         reason = self._broker.journal.refusal_reason()
         return f"Messages cannot be taken: {reason}." if reason else None
 
     async def _check_postgres(self) -> str:
-        holders = await self._broker.diagnostics.check_health(self._horizon_s)
+        try:
+            holders = await self._broker.diagnostics.check_health(self._horizon_s)
+        except SchemaOutdated as error:
+            raise PenstockError(OUTDATED_SCHEMA) from error
         self._warnings = [holder.summary for holder in holders]
         return "answering"
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncpg
 import httpx
+
+from tests.waiting import wait_until_async
 
 
 async def test_queues_are_listed_with_their_depth(client: httpx.AsyncClient) -> None:
@@ -42,6 +45,27 @@ async def test_health_lists_every_component(client: httpx.AsyncClient) -> None:
     )
 
 
+async def test_health_names_a_missing_schema(client: httpx.AsyncClient, database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("ALTER SCHEMA penstock RENAME TO moved")
+    reason = (
+        "postgres is down: the tables or functions of Penstock are missing or outdated. "
+        "Messages cannot be taken: run `penstock migrate`."
+    )
+    response = await client.get("/health")
+    assert (response.status_code, response.json()["status"]) == (503, "down")
+    assert reason in response.json()["reasons"]
+    response = await client.get("/health/ready")
+    assert (response.status_code, response.json()["reasons"]) == (503, [reason])
+    await connection.execute("ALTER SCHEMA moved RENAME TO penstock")
+    await connection.close()
+
+    async def is_ready() -> bool:
+        return (await client.get("/health/ready")).status_code == 200
+
+    await wait_until_async(is_ready, 10, "the broker is ready after the migration")
+
+
 async def test_openapi_describes_the_hot_routes_too(client: httpx.AsyncClient) -> None:
     paths = (await client.get("/openapi.json")).json()["paths"]
     assert {
@@ -59,3 +83,5 @@ async def test_the_console_page_is_served(client: httpx.AsyncClient) -> None:
     response = await client.get("/")
     assert response.status_code == 200
     assert "<html" in response.text
+    icon = await client.get("/favicon.ico")
+    assert (icon.status_code, icon.headers["content-type"]) == (200, "image/svg+xml")
