@@ -24,7 +24,10 @@ TIMEOUT_S = 1.0
 
 
 async def handle_unknown_queue(request: Request, error: Exception) -> Response:
-    """The response to UnknownQueue. `didYouMean` names the most similar queue, if there is one."""
+    """The response to UnknownQueue, with `kind` if a queue of the other kind has this name.
+
+    Otherwise `didYouMean` names the most similar queue, if there is one.
+    """
     assert isinstance(error, UnknownQueue)
     queue = error.fields.get("queue")
     if not isinstance(queue, str):
@@ -36,8 +39,9 @@ async def handle_unknown_queue(request: Request, error: Exception) -> Response:
     )
     fields = dict(error.fields)
     if queue in durable_names or queue in run_names:
-        kind = "durable" if queue in durable_names else "run"
-        return from_penstock_error(UnknownQueue(f"{error.detail} {queue!r} is a {kind} queue.", **fields))
+        fields["kind"] = "durable" if queue in durable_names else "run"
+        detail = f"{error.detail} {queue!r} is a {fields['kind']} queue."
+        return from_penstock_error(UnknownQueue(detail, **fields))
     # In a thread: comparing long names takes tens of milliseconds, in which other requests would wait.
     similar_names = await asyncio.to_thread(get_close_matches, queue, {*durable_names, *run_names}, 1)
     if not similar_names:

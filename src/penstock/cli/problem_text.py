@@ -46,7 +46,7 @@ def describe_problem(body: Mapping[str, object], url: str, status: int) -> str:
     """Return the text of a problem (RFC 9457) for a user of the command line."""
     code, field = str(body.get("code")), str(body.get("field"))
     if code == "unknown_queue" and isinstance(body.get("queue"), str):
-        return _describe_unknown_queue(str(body["queue"]), body.get("didYouMean"))
+        return _describe_unknown_queue(str(body["queue"]), body.get("kind"), body.get("didYouMean"))
     detail = str(body.get("detail") or f"The broker at {url} returned HTTP {status}.")
     detail = _REQUEST_ADVICE.sub("", detail)
     if field in OPTION_OF_FIELD:
@@ -57,6 +57,9 @@ def describe_problem(body: Mapping[str, object], url: str, status: int) -> str:
     return f"{sentence.rstrip('.')}. {hint}" if hint else sentence
 
 
-def _describe_unknown_queue(queue: str, similar: object) -> str:
+def _describe_unknown_queue(queue: str, kind: object, similar: object) -> str:
+    if kind is not None:
+        other_kind = "run" if kind == "durable" else "durable"
+        return f"{queue!r} is a {kind} queue. There is no {other_kind} queue of this name."
     hint = f"Did you mean {similar!r}?" if similar else "`penstock queues ls` lists the queues."
     return f"Unknown queue {queue!r}. {hint}"

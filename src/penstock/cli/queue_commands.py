@@ -99,7 +99,8 @@ def limit(
         )
     body = {"concurrency": None if concurrency == "none" else int(concurrency)}
     with connect_to_broker(url) as broker:
-        state = broker.put(f"{_run_queue_path(queue)}/limits", RunQueueDocument, body)
+        path = find_queue(broker, queue, QueueKind.RUN).path
+        state = broker.put(f"{path}/limits", RunQueueDocument, body)
     new_limit = "no limit" if state["concurrency"] is None else f"a limit of {state['concurrency']:,}"
     _print_result(state, as_json, f"{queue} has {new_limit}")
 
@@ -116,12 +117,6 @@ def _print_result(state: QueueDocument, as_json: bool, result: str) -> None:
         print_json(state)
     else:
         print(f"{result}: {state['depth']:,} waiting, {state['running']:,} running.")
-
-
-def _run_queue_path(queue: str) -> str:
-    from penstock.cli.broker_client import queue_path
-
-    return queue_path(queue, "run-queues")
 
 
 def _durable_queue_json(queue: DurableQueueDocument) -> dict[str, object]:

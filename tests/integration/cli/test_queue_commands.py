@@ -113,16 +113,29 @@ async def test_a_run_queue_is_deleted_when_it_has_no_tasks(url: str, prefix: str
         assert f"{prefix} is deleted" in (await run(url, "rm", prefix, "--yes")).stdout
 
 
-@pytest.mark.parametrize("command", ["pause", "resume", "rm"])
+@pytest.mark.parametrize("command", [("pause",), ("resume",), ("rm",), ("limit", "3")])
 async def test_an_unknown_queue_is_reported_with_the_most_similar_name(
-    url: str, prefix: str, command: str
+    url: str, prefix: str, command: tuple[str, ...]
 ) -> None:
     async with Client(url, FAST_RETRIES) as client:
         await client.push(f"{prefix}-orders", 1)
-    unknown = await run(url, command, f"{prefix}-oders")
+    verb, *values = command
+    unknown = await run(url, verb, f"{prefix}-oders", *values)
     assert isinstance(unknown.exception, UnknownQueue)
     assert f"Did you mean '{prefix}-orders'?" in unknown.exception.detail
     assert (await run_json(url, "ls", "-s", prefix))["total"] == 1
+
+
+@pytest.mark.parametrize("command", [("pause", "--kind", "run"), ("limit", "3")])
+async def test_a_queue_of_the_other_kind_is_named_as_such(
+    url: str, prefix: str, command: tuple[str, ...]
+) -> None:
+    async with Client(url, FAST_RETRIES) as client:
+        await client.push(prefix, 1)
+    verb, *values = command
+    refused = await run(url, verb, prefix, *values)
+    assert isinstance(refused.exception, UnknownQueue)
+    assert f"'{prefix}' is a durable queue. There is no run queue" in refused.exception.detail
 
 
 async def test_a_name_of_both_kinds_needs_the_kind(url: str, prefix: str, database_url: str) -> None:

@@ -68,6 +68,9 @@ def test_an_unknown_queue_is_named_with_a_suggestion() -> None:
     assert describe_problem(problem, "http://b", 404) == (
         "Unknown queue 'nope'. `penstock queues ls` lists the queues."
     )
+    assert describe_problem({**problem, "kind": "durable"}, "http://b", 404) == (
+        "'nope' is a durable queue. There is no run queue of this name."
+    )
 
 
 def test_a_response_without_a_problem_names_the_broker_and_the_status() -> None:

@@ -108,9 +108,12 @@ async def list_partitions(
     offset: Offset = 0,
 ) -> dict[str, object]:
     """List partitions by queue and name."""
-    partitions = await get_services(request).broker.store.catalog.list_partitions(
+    catalog = get_services(request).broker.store.catalog
+    partitions = await catalog.list_partitions(
         DEFAULT_SCOPE, queue=queue, search=search, limit=limit, offset=offset
     )
+    if queue is not None and not partitions and not await catalog.list_holdings(DEFAULT_SCOPE, queue=queue):
+        raise unknown_queue(queue)
     return {
         "partitions": [
             {"queue": partition.queue, **_partition_to_dict(partition)} for partition in partitions

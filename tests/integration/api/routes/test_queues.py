@@ -38,6 +38,8 @@ async def test_partitions_are_paged_and_searched(client: httpx.AsyncClient) -> N
     assert body["total"] == 4
     body = await get(client, "/resources/partitions", queue="q", search="RIGH")
     assert [(p["queue"], p["name"]) for p in body["partitions"]] == [("q", "right")]
+    assert (await get(client, "/resources/partitions", queue="q", search="up"))["partitions"] == []
+    assert_problem(await client.get("/api/v1/resources/partitions?queue=r"), 404, "unknown_queue")
 
 
 async def test_namespaces_tasks_and_overview_have_totals(client: httpx.AsyncClient) -> None:
