@@ -166,7 +166,7 @@ class Settings(BaseModel):
         description="X-Broker-Consumer-Token per group: group=secret[,group=secret]; * matches every group",
     )
     alert_interval_s: float = Field(
-        30, ge=1, le=3600, description="interval at which alert rules are evaluated, in seconds"
+        30, ge=1, le=60, description="interval at which alert rules are evaluated, in seconds"
     )
     alert_private_networks: str = Field(
         "",
