@@ -21,11 +21,6 @@ TEST = "test"
 """A notice without an incident, which `penstock alerts send-test` writes."""
 
 
-def update_transition(number: int) -> str:
-    """Return the transition of the update with this number, counted from 1."""
-    return f"update {number}"
-
-
 class NoticeQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A queue of the incident, and the sentence that says why the rule fires for it."""
 

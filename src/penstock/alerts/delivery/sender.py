@@ -230,7 +230,10 @@ def _default_console_url(settings: Settings) -> str:
 
 
 def redact(text: str, channel: AnyChannel) -> str:
-    """Replace the channel's secrets in a text: a receiver may repeat them in its answer."""
+    """Replace the channel's secrets in a text, which a receiver may repeat in its answer.
+
+    Characters that cannot be printed are replaced too: PostgreSQL stores no NUL, and a terminal obeys some.
+    """
     for secret in list_secret_texts(channel):
         text = text.replace(secret, "***")
-    return text
+    return "".join(character if character.isprintable() else "?" for character in text)

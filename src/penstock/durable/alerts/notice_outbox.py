@@ -108,13 +108,6 @@ class NoticeOutbox:
         """End the lease of an interrupted attempt, so that another sender starts one at once."""
         await self._session.fetch("SELECT release_notice_v1($1, $2)", notice_id, owner)
 
-    async def write_acknowledged(self, incident_id: uuid.UUID) -> int:
-        """Tell the channels that got `opened` of an acknowledgement, and return how many will be told.
-
-        Only webhooks and PagerDuty have such an event.
-        """
-        return await fetch_value(self._session, int, "SELECT write_acknowledged_notices_v1($1)", incident_id)
-
     async def write_test(self, channel_id: uuid.UUID, message: msgspec.Struct) -> uuid.UUID:
         """Add a notice without an incident, and return its id."""
         notice_id = new_id()

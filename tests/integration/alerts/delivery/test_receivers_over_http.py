@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 
 from penstock.alerts.delivery.channel_service import parse_channel
-from penstock.alerts.delivery.notice import ACKNOWLEDGED, OPENED, RESOLVED, TEST, update_transition
+from penstock.alerts.delivery.notice import ACKNOWLEDGED, OPENED, RESOLVED, TEST
 from penstock.alerts.delivery.outbound import Outbound
 from penstock.alerts.delivery.receivers.dispatch import send_notice
 from tests.integration.alerts.delivery.http_receiver import HttpReceiver, ReceivedRequest, receive_http
 from tests.unit.alerts.delivery.channels import channel_fields
 from tests.unit.alerts.delivery.notices import INCIDENT_ID, outgoing_notice
 
-ALL_TRANSITIONS = (OPENED, update_transition(1), ACKNOWLEDGED, RESOLVED)
+ALL_TRANSITIONS = (OPENED, "update 1", ACKNOWLEDGED, RESOLVED)
 
 
 async def send_all(

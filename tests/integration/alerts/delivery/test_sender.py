@@ -96,6 +96,15 @@ async def test_after_the_last_attempt_a_notice_is_failed_and_can_be_sent_again(o
     assert set(received_ids(receiver)) == {str(failed.id)}
 
 
+async def test_an_answer_that_is_no_text_is_recorded(outbox: Outbox) -> None:
+    async with receive_http([http_response(500, b"\x00bro\xffken\x1b[31m")]) as receiver:
+        await outbox.add_channel(receiver.url)
+        await outbox.channels.send_test(DEFAULT_SCOPE, "ops")
+        async with outbox.run_sender():
+            [notice] = await outbox.wait_for_notices("failed")
+    assert notice.last_error == "localhost answered HTTP 500: ?bro\ufffdken?[31m"
+
+
 async def test_a_receiver_that_is_gone_gets_no_other_attempt(outbox: Outbox) -> None:
     async with receive_http([http_response(410)]) as receiver:
         await outbox.write(await outbox.add_channel(receiver.url))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 
 import msgspec
 
 from penstock.alerts.delivery.notice import ACKNOWLEDGED, NoticeMessage
 from penstock.durable.alerts.notice_outbox import NoticeFilter, NoticeOutbox
-from penstock.durable.pool import Database
+from penstock.durable.pool import Database, fetch_value
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE, Scope
 from tests.integration.durable.alerts.alert_rows import add_channel, add_incident, add_notice
@@ -20,14 +21,18 @@ async def count_notices(database: Database) -> int:
     return len(notices)
 
 
+async def write_acknowledged(database: Database, incident_id: uuid.UUID) -> int:
+    return await fetch_value(database, int, "SELECT write_acknowledged_notices_v1($1)", incident_id)
+
+
 async def test_an_acknowledgement_goes_once_to_channels_with_such_an_event(database: Database) -> None:
     incident_id = await add_incident(database)
     for kind in ("webhook", "pagerduty", "slack"):
         await add_notice(database, incident_id, await add_channel(database, kind, kind))
     await add_channel(database, "not notified")
     outbox = NoticeOutbox(database)
-    assert await outbox.write_acknowledged(incident_id) == 2
-    assert await outbox.write_acknowledged(incident_id) == 0
+    assert await write_acknowledged(database, incident_id) == 2
+    assert await write_acknowledged(database, incident_id) == 0
     # The opened notices come first.
     for _ in range(2):
         leased = await outbox.lease(new_id(), 10, 60_000, ())

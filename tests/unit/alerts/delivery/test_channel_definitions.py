@@ -39,6 +39,11 @@ def test_an_error_that_repeats_the_secrets_is_redacted(kind: str) -> None:
     assert not contains_secret(redact(text, channel))
 
 
+def test_an_error_has_printable_characters_only() -> None:
+    channel = parse_channel(channel_fields("webhook"))
+    assert redact("no\x00 \x1b[31mred\n", channel) == "no? ?[31mred?"
+
+
 @pytest.mark.parametrize("kind", ["webhook", "slack", "teams"])
 def test_an_error_that_repeats_a_part_of_a_secret_url_is_redacted(kind: str) -> None:
     channel = parse_channel(channel_fields(kind))

@@ -16,7 +16,6 @@ from penstock.alerts.delivery.notice import (
     RESOLVED,
     TEST,
     NoticeQueue,
-    update_transition,
 )
 from penstock.alerts.delivery.outgoing_notice import OutgoingNotice
 from penstock.alerts.delivery.receivers.alertmanager_alert import OPEN_FOR, alertmanager_alert
@@ -27,7 +26,7 @@ from penstock.alerts.delivery.receivers.webhook_request import webhook_body
 from tests.unit.alerts.delivery.notices import outgoing_notice
 
 PAGERDUTY = PagerDutyChannel(name="ops", routing_key="key")
-TRANSITIONS = (OPENED, update_transition(1), ACKNOWLEDGED, RESOLVED, TEST)
+TRANSITIONS = (OPENED, "update 1", ACKNOWLEDGED, RESOLVED, TEST)
 
 
 def huge_notice() -> OutgoingNotice:
@@ -90,7 +89,7 @@ def test_a_teams_card_stays_within_its_limit() -> None:
 def test_pagerduty_events_of_an_incident_have_the_same_key() -> None:
     keys = {
         pagerduty_body(PAGERDUTY, outgoing_notice(transition), "trigger")["dedup_key"]
-        for transition in (OPENED, update_transition(1), RESOLVED)
+        for transition in (OPENED, "update 1", RESOLVED)
     }
     assert keys == {str(outgoing_notice().message.incident_id)}
     event = as_json(pagerduty_body(PAGERDUTY, huge_notice(), "trigger"))
