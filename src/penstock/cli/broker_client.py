@@ -116,6 +116,11 @@ class DryRunResultDocument(TypedDict):
     totalIsExact: bool
 
 
+class ResolvedErrorGroupDocument(TypedDict):
+    errorGroup: str
+    queues: list[str]
+
+
 class JobDocument(TypedDict):
     id: str
     kind: str

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlencode
 from uuid import UUID
 
 import typer
@@ -128,6 +129,24 @@ def groups(
     broker_options.print(page["groups"], error_group_list(page))
 
 
+@dlq.command()
+@with_option_groups
+def resolve(
+    error_group: Annotated[str, typer.Argument(help="The error group, as `dlq groups` shows it.")],
+    *,
+    queue: QueueOption = None,
+    broker_options: BrokerOptions,
+) -> None:
+    """Declare an error group resolved. Alerts on new errors fire again when it comes back."""
+    from penstock.cli.broker_client import ResolvedErrorGroupDocument
+
+    parameters = f"?{urlencode({'queue': queue})}" if queue else ""
+    path = f"/api/v1/dlq/error-groups/{_check_error_group(error_group)}/resolve{parameters}"
+    with broker_options.connect() as broker:
+        body = broker.post(path, ResolvedErrorGroupDocument)
+    broker_options.print(body, f"Resolved in {', '.join(body['queues'])}.")
+
+
 def _build_job_command(kind: str) -> Callable[..., None]:
     """Build the command that starts a job of this kind."""
 
@@ -193,6 +212,15 @@ def _check_dead_letter_id(text: str) -> str:
     if not DEAD_LETTER_ID.fullmatch(text):
         raise InvalidRequest(f"{text!r} is not the id of a dead letter. `penstock dlq ls` shows the ids.")
     return text
+
+
+def _check_error_group(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise InvalidRequest(
+            f"{text!r} is not an error group. `penstock dlq groups` shows the error groups."
+        ) from None
 
 
 def _check_job_id(text: str) -> str:

@@ -123,3 +123,16 @@ async def test_errors_show_the_detail_of_the_broker(url: str) -> None:
 def test_a_sparkline_has_a_bar_per_hour() -> None:
     assert draw_sparkline([0, 1, 50, 100]) == " ▁▄█"
     assert draw_sparkline([0, 0]) == ""
+
+
+async def test_an_error_group_is_resolved(url: str) -> None:
+    await push_dead_letters(url, {"n": 1}, error="declined")
+    [group] = await run_json(url, "groups")
+
+    assert (await run(url, "resolve", group["errorGroup"])).stdout == "Resolved in orders.\n"
+    assert (await run_json(url, "resolve", group["errorGroup"], "--queue", "orders"))["queues"] == ["orders"]
+
+    for arguments in ((group["errorGroup"], "--queue", "other"), ("nonsense",)):
+        refused = await run(url, "resolve", *arguments)
+        assert isinstance(refused.exception, PenstockError)
+        assert refused.exit_code == 1

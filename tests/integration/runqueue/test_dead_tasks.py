@@ -18,12 +18,13 @@ async def create_dead_tasks(
     *,
     max_attempts: int = 3,
     ttl_ms: int | None = None,
+    error: str | None = None,
 ) -> list[str]:
     new_tasks = [NewTask(str(n).encode(), ttl_ms=ttl_ms, max_attempts=max_attempts) for n in range(tasks)]
     await queues.enqueue(scope, queue, new_tasks)
     running = await queues.dequeue(scope, queue, limit=1_000)
     await queues.nack_many(
-        scope, [Nack(task.lease, f"error {task.payload!r}", retry=False) for task in running]
+        scope, [Nack(task.lease, error or f"error {task.payload!r}", retry=False) for task in running]
     )
     return [task.id for task in running]
 

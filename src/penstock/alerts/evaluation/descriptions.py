@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from penstock.alerts.evaluation.live_state import NewErrorGroup
 from penstock.alerts.rules.alert_rule import Operator, RuleType, StalledForm, Statistic
 from penstock.alerts.rules.rule_types import CompleteRule, Unit
+
+MAX_EXAMPLE_LENGTH = 200
 
 
 def format_value(unit: Unit, value: float) -> str:
@@ -61,6 +65,27 @@ def describe_value(rule: CompleteRule, value: float | None) -> str:
         RuleType.PIPELINE_STALE: f"metrics are behind by {text} {threshold}",
     }
     return sentences[rule.rule.type]
+
+
+def describe_error_groups(groups: Sequence[NewErrorGroup]) -> str:
+    """Return the pattern and an example of the latest error group, and how many more there are."""
+    if not groups:
+        return "no new error"
+    latest, others = groups[0], len(groups) - 1
+    origin = "error is back after it was resolved" if latest.is_back else "new error"
+    text = f"{origin}: {latest.pattern or 'no error was given'}"
+    example = _example_line(latest.example)
+    if example and example != latest.pattern:
+        text += f" (for example: {example})"
+    return text if not others else f"{text}, and {others:,} more"
+
+
+def _example_line(error: str) -> str:
+    """Return the line of an error that says what happened: the last one of a traceback, else the first."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    return (lines[-1] if lines[0].startswith("Traceback") else lines[0])[:MAX_EXAMPLE_LENGTH]
 
 
 def _over_window(rule: CompleteRule, window: str) -> str:

@@ -91,6 +91,7 @@ class Evaluator(BackgroundTask):
         self._clock = clock
         self._lock: ClusterLock | None = None
         self._meters: dict[Scope, EnvironmentMeter] = {}
+        self._live_states: dict[Scope, LiveStateReader] = {}
         self._watermark_s: float | None = None
         self.evaluations = 0
 
@@ -112,6 +113,7 @@ class Evaluator(BackgroundTask):
         if self._lock is None or self._lock.is_closed:
             self._lock = await ClusterLock.acquire(self._postgres_url, ALERTS_KEY)
             self._meters.clear()
+            self._live_states.clear()
         if self._lock is None:
             return False
         await self._evaluate(EvaluationStore(self._lock))
@@ -221,10 +223,12 @@ class Evaluator(BackgroundTask):
         meter = self._meters.setdefault(
             environment.scope, EnvironmentMeter(self._warehouse, environment.scope)
         )
+        live_state = self._live_states.setdefault(
+            environment.scope, LiveStateReader(environment, self._run_queues)
+        )
         try:
             complete = [rule.rule for rule in rules]
-            live_state = LiveStateReader(store, self._run_queues)
-            live_queues = await live_state.read(environment, complete, self._clock())
+            live_queues = await live_state.read(store, complete, self._clock())
             return await asyncio.to_thread(meter.read, complete, end_s, lag_s, live_queues), None
         except PenstockError as error:
             return empty, error.detail

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from penstock.alerts.evaluation.conditions import MATRIX_TYPES, Values, Windows, compute_values
-from penstock.alerts.evaluation.descriptions import describe_value
-from penstock.alerts.evaluation.live_state import LiveQueue
+from penstock.alerts.evaluation.descriptions import describe_error_groups, describe_value
+from penstock.alerts.evaluation.live_state import LiveQueue, NewErrorGroup
 from penstock.alerts.evaluation.rule_evaluation import ENVIRONMENT, RuleMeasurement, in_scope
 from penstock.alerts.evaluation.slo import WaitCounts, slo_value
 from penstock.alerts.evaluation.wait_measurements import (
@@ -62,6 +62,8 @@ class Measurements:
         if rule.rule.type is RuleType.EXPIRES_SOON:
             hours, group = rule.rule.within_hours or 0.0, rule.rule.group
             return self._measure_live(rule, lambda live: live.count_expiring(hours, group))
+        if rule.rule.type is RuleType.NEW_ERROR_GROUP:
+            return self._measure_new_error_groups(rule)
         if rule.rule.type is RuleType.SLO:
             return self._measure_slo(rule)
         return self._measure_matrix(rule)
@@ -70,6 +72,18 @@ class Measurements:
         queues = [queue for queue in sorted(self.live_queues) if in_scope(rule.rule.queue, queue)]
         counts = [float(count(self.live_queues[queue])) for queue in queues]
         return _measurement(rule, queues, np.array(counts).reshape(len(queues), 1))
+
+    def _measure_new_error_groups(self, rule: CompleteRule) -> RuleMeasurement:
+        since_s = self.end_s - rule.window_s
+
+        def new_groups(live: LiveQueue) -> list[NewErrorGroup]:
+            return [group for group in live.new_error_groups if group.since_s > since_s]
+
+        measured = self._measure_live(rule, lambda live: len(new_groups(live)))
+        return replace(
+            measured,
+            describe=lambda row: describe_error_groups(new_groups(self.live_queues[measured.queues[row]])),
+        )
 
     def _measure_slo(self, rule: CompleteRule) -> RuleMeasurement:
         waits = self.short_waits[(rule.rule.within_seconds or 0.0) * 1000]

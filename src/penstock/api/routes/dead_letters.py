@@ -16,6 +16,7 @@ from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.problems import problem_responses
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict, error_group_to_dict
 from penstock.api.services import get_services
+from penstock.broker.dead_letters.dead_letter_service import UnknownErrorGroup
 from penstock.broker.dead_letters.dead_letter_source import PageRequest
 from penstock.broker.durable_store import DeadLetterFilter
 from penstock.clock import iso
@@ -136,6 +137,21 @@ async def list_error_groups(
         "complete": page.is_complete,
         "pagination": {"limit": limit, "offset": offset, "total": page.total},
     }
+
+
+@router.post("/error-groups/{error_group}/resolve", responses=problem_responses(UnknownErrorGroup))
+async def resolve_error_group(
+    request: Request, error_group: uuid.UUID, queue: Queue | None = None
+) -> dict[str, object]:
+    """Declare an error group resolved, in one queue or in all queues that have it.
+
+    Its dead letters stay. Alerts on new error groups stop for it, and fire again when a later dead letter has
+    the same error.
+    """
+    get_guards(request).check(request)
+    dead_letters = get_services(request).broker.dead_letters
+    queues = await dead_letters.resolve_error_group(DEFAULT_SCOPE, error_group, queue)
+    return {"success": True, "errorGroup": str(error_group), "queues": queues}
 
 
 @router.get("/letters/{letter_id}", responses=problem_responses(UnknownMessage, UnknownTask))

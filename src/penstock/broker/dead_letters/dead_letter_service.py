@@ -33,6 +33,12 @@ class UnknownJob(PenstockError):
     title = "Unknown job"
 
 
+class UnknownErrorGroup(PenstockError):
+    code = "unknown_error_group"
+    status = 404
+    title = "Unknown error group"
+
+
 class QueueCountsPage(NamedTuple):
     """A page of counts over both kinds of queues. `missing`: the queues that could not be read, and why."""
 
@@ -113,6 +119,23 @@ class DeadLetterService:
                 return await self.tasks.count_by_queue(scope, selection, page, ages=ages)
         except (RedisUnavailable, TimeoutError):
             return None
+
+    async def resolve_error_group(
+        self, scope: Scope, error_key: uuid.UUID, queue: str | None = None
+    ) -> list[str]:
+        """Declare an error group resolved, in one queue or in all; return its queues.
+
+        Raises UnknownErrorGroup. Alerts know the groups of run queues once a rule of type NEW_ERROR_GROUP has
+        been evaluated.
+        """
+        queues = await self._store.dead_letters.resolve_error_group(scope, error_key, queue)
+        if not queues:
+            place = "" if queue is None else f" in queue {queue!r}"
+            raise UnknownErrorGroup(
+                f"Error group {error_key} does not exist{place}. GET /api/v1/dlq/groups lists error groups.",
+                errorGroup=str(error_key),
+            )
+        return queues
 
     async def read_drift(self) -> DeadLetterDrift:
         """Return by how many dead letters recounts have corrected the counts of durable queues."""

@@ -78,6 +78,24 @@ class ExpiringRow(NamedTuple):
     messages: int
 
 
+class NewErrorGroupRow(NamedTuple):
+    """An error group of a queue that is new, or back after it was resolved."""
+
+    queue: str
+    new_since: datetime
+    is_back: bool
+    pattern: str
+    example: str
+
+
+class DeadTaskError(NamedTuple):
+    """The error of a dead task of a run queue."""
+
+    queue: str
+    error: str
+    died_s: float
+
+
 class EvaluationStore:
     """The evaluator's view of the alert tables."""
 
@@ -103,6 +121,22 @@ class EvaluationStore:
     ) -> list[ExpiringRow]:
         query = "SELECT * FROM expiring_messages_v1($1, $2, $3)"
         return await fetch_all(self._session, ExpiringRow, query, environment_id, within_s, to_utc(now_s))
+
+    async def merge_error_groups(
+        self, environment_id: int, tasks: Sequence[DeadTaskError], since_s: float, now_s: float
+    ) -> list[NewErrorGroupRow]:
+        """Record the error groups of dead messages and of these tasks; return those that are new."""
+        return await fetch_all(
+            self._session,
+            NewErrorGroupRow,
+            "SELECT * FROM merge_error_groups_v1($1, $2, $3, $4, $5, $6)",
+            environment_id,
+            [task.queue for task in tasks],
+            [task.error for task in tasks],
+            [to_utc(task.died_s) for task in tasks],
+            to_utc(since_s),
+            to_utc(now_s),
+        )
 
     async def record(
         self,

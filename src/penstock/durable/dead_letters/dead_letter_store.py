@@ -264,6 +264,14 @@ class DeadLetterStore:
             now,
         )
 
+    async def resolve_error_group(
+        self, scope: Scope, error_key: uuid.UUID, queue: str | None, now: datetime | None = None
+    ) -> list[str]:
+        """Declare an error group resolved; return its queues, none if the group is unknown."""
+        query = "SELECT * FROM resolve_error_group_v1($1, $2, $3, $4, $5, $6)"
+        rows = await self._session.fetch(query, *scope, error_key, queue, now)
+        return sorted(row["queue"] for row in rows)
+
     async def find_error_patterns(self, errors: Sequence[str]) -> dict[str, tuple[uuid.UUID, str]]:
         """Return the key and the pattern of the error group of each error."""
         rows = await self._session.fetch("SELECT * FROM error_patterns_v1($1)", sorted(set(errors)))

@@ -278,6 +278,23 @@ async def test_a_consumer_is_purged_and_a_single_job_deleted(client: httpx.Async
     assert counts == {"g": 0, "other": 3}
 
 
+async def test_an_error_group_is_resolved_in_one_queue_or_in_all(client: httpx.AsyncClient) -> None:
+    for queue in ("q", "r"):
+        await dead_letter_messages(client, 1, queue=queue, error="timeout after 5 ms")
+    [group] = (await get(client, "/dlq/groups"))["groups"]
+    path = f"/api/v1/dlq/error-groups/{group['errorGroup']}/resolve"
+
+    in_one = await client.post(path, params={"queue": "r"})
+    assert in_one.json() == {"success": True, "errorGroup": group["errorGroup"], "queues": ["r"]}
+    assert (await client.post(path)).json()["queues"] == ["q", "r"]
+
+    missing = await client.post(path, params={"queue": "none"})
+    assert "/api/v1/dlq/groups" in assert_problem(missing, 404, "unknown_error_group")
+    unknown = await client.post(path.replace(group["errorGroup"], "0" * 32))
+    assert_problem(unknown, 404, "unknown_error_group")
+    assert (await client.post("/api/v1/dlq/error-groups/nonsense/resolve")).status_code in (400, 422)
+
+
 @asynccontextmanager
 async def open_client(
     app: FastAPI, settings: Settings, host: str = "127.0.0.1"
@@ -295,6 +312,7 @@ DLQ_ROUTES = (
     ("GET", "/api/v1/dlq"),
     ("GET", "/api/v1/dlq/status"),
     ("GET", "/api/v1/dlq/groups"),
+    ("POST", "/api/v1/dlq/error-groups/00000000-0000-0000-0000-000000000001/resolve"),
     ("GET", "/api/v1/dlq/letters/1"),
     ("DELETE", "/api/v1/dlq/letters/1"),
     ("POST", "/api/v1/dlq/letters/1/requeue"),

@@ -141,13 +141,18 @@ CREATE TABLE alert_evaluator (
 );
 INSERT INTO alert_evaluator DEFAULT VALUES;
 
--- Error groups of dead letters that were reported, and those that people declared resolved.
+-- Error groups that dead letters of a queue had since an alert first looked at them, and those declared resolved.
 CREATE TABLE error_groups (
     environment_id bigint NOT NULL REFERENCES environments,
     queue          text NOT NULL,
     error_key      uuid NOT NULL,
-    first_seen_at  timestamptz NOT NULL,
-    last_seen_at   timestamptz NOT NULL,
-    resolved_at    timestamptz,
+    pattern        text NOT NULL,
+    example        text NOT NULL,              -- an error of the group, shortened
+    first_seen_at  timestamptz NOT NULL,       -- the oldest dead letter; -infinity: before the first evaluation
+    last_seen_at   timestamptz NOT NULL,       -- when an evaluation last had dead letters of it, to the day
+    resolved_at    timestamptz,                -- NULL: not resolved, or back
+    returned_at    timestamptz,                -- when it came back after it was resolved
     PRIMARY KEY (environment_id, queue, error_key)
 );
+-- When alerts first looked at the error groups. Groups that existed then are not new.
+ALTER TABLE environments ADD COLUMN error_groups_from timestamptz;
