@@ -23,6 +23,7 @@ from penstock.api.routes import (
     alert_channels,
     alert_incidents,
     alert_rules,
+    alert_silences,
     analytics,
     configure,
     dead_letter_jobs,
@@ -96,6 +97,7 @@ def create_app(settings: Settings) -> FastAPI:
         alert_channels,
         alert_rules,
         alert_incidents,
+        alert_silences,
     ):
         app.include_router(module.router)
     app.add_route("/", _console_page, include_in_schema=False)

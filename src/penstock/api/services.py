@@ -14,6 +14,7 @@ from starlette.requests import Request
 from penstock.alerts.delivery.channel_secrets import ChannelSecrets
 from penstock.alerts.delivery.channel_service import AlertChannels
 from penstock.alerts.incidents.incident_service import AlertIncidents
+from penstock.alerts.incidents.silence_service import AlertSilences
 from penstock.alerts.rules.rule_service import AlertRules
 from penstock.api.exporter.process_samples import process_samples
 from penstock.api.exporter.worker_aggregate import WorkerAggregate
@@ -58,6 +59,7 @@ class Services:
     alert_channels: AlertChannels
     alert_rules: AlertRules
     alert_incidents: AlertIncidents
+    alert_silences: AlertSilences
 
 
 @asynccontextmanager
@@ -138,6 +140,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         AlertChannels(database, ChannelSecrets(settings.encryption_keys)),
         AlertRules(database),
         AlertIncidents(database),
+        AlertSilences(database),
     )
     await worker_aggregate.start()
     maintenance = Maintenance(

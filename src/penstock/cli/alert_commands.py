@@ -7,6 +7,7 @@ import typer
 from penstock.cli import alert_rule_commands as rule_commands
 from penstock.cli.alert_channel_commands import channels, deliveries, retry, send_test
 from penstock.cli.alert_incident_commands import acknowledge, add_note, list_incidents, show_incident
+from penstock.cli.alert_silence_commands import silences
 
 alerts = typer.Typer(
     help="Alert rules, incidents, and the channels that notices go to.", no_args_is_help=True
@@ -28,3 +29,4 @@ alerts.command("incidents")(list_incidents)
 alerts.command("show")(show_incident)
 alerts.command("ack")(acknowledge)
 alerts.command("note")(add_note)
+alerts.add_typer(silences, name="silences")

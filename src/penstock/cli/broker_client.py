@@ -212,6 +212,24 @@ class IncidentPageDocument(TypedDict):
     incidents: list[IncidentDocument]
 
 
+class SilenceDocument(TypedDict):
+    id: str
+    state: str
+    queue: str | None
+    rule: str | None
+    severity: str | None
+    labels: dict[str, str]
+    startsAt: str | None
+    endsAt: str | None
+    recurrence: dict[str, object] | None
+    comment: str
+    createdBy: str
+
+
+class SilencePageDocument(TypedDict):
+    silences: list[SilenceDocument]
+
+
 class BrokerClient:
     """Calls to one broker. Raises ComponentFailed when it does not answer, and PenstockError when it refuses.
 

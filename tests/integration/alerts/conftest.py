@@ -16,9 +16,12 @@ from redis.asyncio import Redis
 
 from penstock.alerts.evaluation.evaluator import Evaluator
 from penstock.clock import to_utc
+from penstock.definitions import QUEUE
 from penstock.durable.pool import SCHEMA, Database
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
+from penstock.streams.positions import CONSUMER_GROUP
+from penstock.streams.watermark import MAX_EMIT_DELAY_S
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
 from tests.integration.durable.queue_under_test import QueueUnderTest
@@ -87,6 +90,16 @@ class AlertPlatform:
         insert_rows(
             self.warehouse, landing_row(time_s, queue=queue, environment=self.environment, **measures)
         )
+
+    async def set_watermark(self, behind_s: float) -> None:
+        """Let the oldest event that the pipeline has not read be as old as this."""
+        redis = Redis.from_url(self.redis_url)
+        key = QUEUE.stream_keys[0]
+        await redis.delete(key)
+        await redis.xgroup_create(key, CONSUMER_GROUP, id="0", mkstream=True)
+        event_ms = int((self.now_s - behind_s + MAX_EMIT_DELAY_S) * 1000)
+        await redis.xadd(key, {"event": ""}, id=f"{event_ms}-0")
+        await redis.aclose()
 
     async def evaluate(self, after_s: float = 30.0) -> None:
         """Move the clock and evaluate once with the first evaluator."""

@@ -12,7 +12,7 @@ import logging
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -29,12 +29,19 @@ from penstock.alerts.evaluation.measurements import EnvironmentMeter, Measuremen
 from penstock.alerts.evaluation.rule_evaluation import RuleOutcome, RuleQueueState, StoredRule, evaluate_rule
 from penstock.alerts.incidents.incident_model import Incident
 from penstock.alerts.incidents.incident_tracker import NoticePolicy
-from penstock.alerts.rules.alert_rule import AlertRule, RuleType
+from penstock.alerts.incidents.silences import Silence, is_active, silence_check
+from penstock.alerts.rules.alert_rule import AlertRule, is_platform_rule
 from penstock.alerts.rules.rule_types import complete_rule
 from penstock.background import BackgroundTask
 from penstock.clock import Clock, iso, system_clock, to_utc
 from penstock.definitions import QUEUE
-from penstock.durable.alerts.evaluation_store import EvaluationStore, IncidentRow, RuleRow, StateRow
+from penstock.durable.alerts.evaluation_store import (
+    EvaluationStore,
+    IncidentRow,
+    RuleRow,
+    SilenceRow,
+    StateRow,
+)
 from penstock.durable.cluster_lock import ALERTS_KEY, ClusterLock
 from penstock.errors import PenstockError
 from penstock.model import Scope
@@ -52,20 +59,25 @@ BUCKET_S = 5
 
 @dataclass(slots=True)
 class AlertTables:
-    """The rules, states and open incidents of all environments, as they were before an evaluation."""
+    """Rules, states, open incidents and silences of all environments, as they were before an evaluation."""
 
     rules: Sequence[RuleRow]
     states: Mapping[uuid.UUID, Mapping[str, RuleQueueState]]
     incidents: Mapping[uuid.UUID | None, list[IncidentRow]]
+    silences: Mapping[int, list[Silence]]
+    """Those that apply now, by environment."""
 
     @classmethod
-    async def read(cls, store: EvaluationStore) -> AlertTables:
-        rules, states, incidents = (
+    async def read(cls, store: EvaluationStore, now_s: float) -> AlertTables:
+        rules, states, incidents, silences = (
             await store.enabled_rules(),
             await store.states(),
             await store.open_incidents(),
+            await store.silences(now_s),
         )
-        return cls(rules, _group_states(states), _group_incidents(incidents))
+        return cls(
+            rules, _group_states(states), _group_incidents(incidents), _active_silences(silences, now_s)
+        )
 
 
 class Evaluator(BackgroundTask):
@@ -152,7 +164,7 @@ class Evaluator(BackgroundTask):
     async def _evaluate(self, store: EvaluationStore) -> None:
         started = time.monotonic()
         now_s = self._clock()
-        tables = await AlertTables.read(store)
+        tables = await AlertTables.read(store, now_s)
         lag_s = await self._read_lag_s(now_s)
         documents = EvaluationDocuments()
         for rows in _by_environment(tables.rules):
@@ -191,10 +203,12 @@ class Evaluator(BackgroundTask):
     ) -> list[RuleOutcome]:
         rules = [_stored_rule(row) for row in rows]
         measurements, unknown_reason = await self._measure(store, rows[0], rules, lag_s)
-        outcomes = []
-        for rule in rules:
-            is_platform_rule = rule.rule.rule.type is RuleType.PIPELINE_STALE
-            is_known = unknown_reason is None or (is_platform_rule and lag_s is not None)
+        silences = tables.silences.get(rows[0].environment_id, [])
+        outcomes: list[RuleOutcome] = []
+        # Incidents of the platform come first: they hold back those of queues.
+        for rule in sorted(rules, key=lambda rule: not is_platform_rule(rule.rule.rule)):
+            is_platform = is_platform_rule(rule.rule.rule)
+            is_known = unknown_reason is None or (is_platform and lag_s is not None)
             states = tables.states.get(rule.id, {})
             incident = _open_incident(tables.incidents.get(rule.id, []))
             outcomes.append(
@@ -204,7 +218,13 @@ class Evaluator(BackgroundTask):
                     states,
                     incident,
                     now_s,
-                    _policy(rule, states, incident),
+                    _policy(
+                        rule,
+                        states,
+                        incident,
+                        silence_check(silences, rule.rule.rule),
+                        None if is_platform else inhibiting_incident(outcomes),
+                    ),
                     unknown_reason,
                 )
             )
@@ -239,20 +259,43 @@ def _stored_rule(row: RuleRow) -> StoredRule:
 
 
 def _policy(
-    rule: StoredRule, states: Mapping[str, RuleQueueState], incident: Incident | None
+    rule: StoredRule,
+    states: Mapping[str, RuleQueueState],
+    incident: Incident | None,
+    is_silenced: Callable[[str], bool],
+    inhibited_by: uuid.UUID | None,
 ) -> NoticePolicy:
     settings = rule.rule.rule
     repeats = settings.repeat_minutes is not None and not (incident and incident.is_acknowledged)
     return NoticePolicy(
         settings.cooldown_minutes * 60,
         {queue: state.notified_s for queue, state in states.items() if state.notified_s is not None},
-        is_silenced=lambda queue: False,
+        is_silenced=is_silenced,
+        inhibited_by=inhibited_by,
         repeat_s=(settings.repeat_minutes or 0.0) * 60 if repeats else None,
     )
 
 
+def inhibiting_incident(outcomes: Iterable[RuleOutcome]) -> uuid.UUID | None:
+    """Return the open incident of the platform that explains incidents of queues; None if there is none."""
+    for outcome in outcomes:
+        update = outcome.incident
+        if update and update.incident.resolved_s is None and is_platform_rule(outcome.rule.rule.rule):
+            return update.incident.id
+    return None
+
+
 def _open_incident(rows: Sequence[IncidentRow]) -> Incident | None:
     return incident_from_row(rows[0]) if rows else None
+
+
+def _active_silences(rows: Iterable[SilenceRow], now_s: float) -> dict[int, list[Silence]]:
+    groups: dict[int, list[Silence]] = defaultdict(list)
+    for row in rows:
+        silence = msgspec.json.decode(row.silence, type=Silence)
+        if is_active(silence, now_s):
+            groups[row.environment_id].append(silence)
+    return groups
 
 
 def _by_environment(rows: Iterable[RuleRow]) -> list[list[RuleRow]]:

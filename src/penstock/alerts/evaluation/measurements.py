@@ -10,7 +10,7 @@ import numpy as np
 from penstock.alerts.evaluation.conditions import MATRIX_TYPES, Values, Windows, compute_values
 from penstock.alerts.evaluation.descriptions import describe_error_groups, describe_value
 from penstock.alerts.evaluation.live_state import LiveQueue, NewErrorGroup
-from penstock.alerts.evaluation.rule_evaluation import ENVIRONMENT, RuleMeasurement, in_scope
+from penstock.alerts.evaluation.rule_evaluation import ENVIRONMENT, RuleMeasurement
 from penstock.alerts.evaluation.slo import WaitCounts, slo_value
 from penstock.alerts.evaluation.wait_measurements import (
     PERCENTILES,
@@ -19,6 +19,7 @@ from penstock.alerts.evaluation.wait_measurements import (
     slo_limits_ms,
 )
 from penstock.alerts.rules.alert_rule import DeadLetterMeasure, RuleType
+from penstock.alerts.rules.queue_scope import in_scope
 from penstock.alerts.rules.rule_types import CompleteRule
 from penstock.model import Scope
 from penstock.warehouse.clickhouse_client import Warehouse

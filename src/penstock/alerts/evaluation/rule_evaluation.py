@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
-import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -69,16 +67,6 @@ class RuleOutcome:
     incident: IncidentUpdate | None
 
 
-def in_scope(pattern: str | None, queue: str) -> bool:
-    """Return whether a rule's `queue` (a name, a pattern, or None for all) selects the queue."""
-    return pattern is None or pattern == queue or _compile(pattern).match(queue) is not None
-
-
-def _compile(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern with `*` and `?`; other characters stand for themselves. `re` caches the result."""
-    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
-
-
 def evaluate_rule(
     rule: StoredRule,
     measurement: RuleMeasurement | None,
@@ -94,7 +82,9 @@ def evaluate_rule(
             queue: _advance(rule, state, Verdict.UNKNOWN, None, now_s, unknown_reason or "no metrics")
             for queue, state in states.items()
         }
-        held = None if incident is None else IncidentUpdate(incident)
+        held = None
+        if incident is not None:
+            held = IncidentUpdate(replace(incident, inhibited_by=policy.inhibited_by))
         return RuleOutcome(rule, changed, Counter(unknown=len(changed)), unknown_reason, held)
     codes = judge(rule.rule, measurement.values)[:, 0]
     rows = {queue: row for row, queue in enumerate(measurement.queues)}

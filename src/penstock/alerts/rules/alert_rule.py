@@ -107,3 +107,11 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     channels: tuple[str, ...] = ()
     """Names of the channels that receive notices."""
     enabled: bool = True
+
+
+PLATFORM_TYPES = frozenset({RuleType.PIPELINE_STALE})
+"""Types that belong to an environment. Their incidents explain those of queues and hold them back."""
+
+
+def is_platform_rule(rule: AlertRule) -> bool:
+    return rule.type in PLATFORM_TYPES

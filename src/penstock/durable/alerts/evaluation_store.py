@@ -62,6 +62,13 @@ class IncidentRow(NamedTuple):
     queues: str
 
 
+class SilenceRow(NamedTuple):
+    """A silence that has not ended; `silence` is its JSON text."""
+
+    environment_id: int
+    silence: str
+
+
 class QueueFacts(NamedTuple):
     """What PostgreSQL knows about a durable queue."""
 
@@ -110,6 +117,12 @@ class EvaluationStore:
 
     async def open_incidents(self) -> list[IncidentRow]:
         return await fetch_all(self._session, IncidentRow, "SELECT * FROM open_alert_incidents_v1()")
+
+    async def silences(self, now_s: float) -> list[SilenceRow]:
+        """Return the silences of all environments that have not ended."""
+        return await fetch_all(
+            self._session, SilenceRow, "SELECT * FROM current_alert_silences_v1($1)", to_utc(now_s)
+        )
 
     async def queue_facts(self, environment_id: int) -> list[QueueFacts]:
         return await fetch_all(

@@ -1,0 +1,16 @@
+"""Which queues a rule or a silence selects."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+
+
+def in_scope(pattern: str | None, queue: str) -> bool:
+    """Return whether `pattern` (a name, a pattern with `*` and `?`, or None for all) selects the queue."""
+    return pattern is None or pattern == queue or _compile(pattern).match(queue) is not None
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern; all characters but `*` and `?` stand for themselves. `re` caches the result."""
+    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
