@@ -6,7 +6,8 @@ export PYTHON
 BIN := .venv/bin
 
 .PHONY: help up demo test check lint format reference wheel matrix pin clean setup setup-dev setup-bench \
-	bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics
+	bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics \
+	bench-alerts
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -69,6 +70,9 @@ bench-dlq: setup-bench ## measure 5 million dead letters; ARGS="--rows 23000000"
 
 bench-selfmetrics: setup-bench ## measure the cost of the broker's own metrics; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.selfmetrics $(ARGS)
+
+bench-alerts: setup-bench ## measure evaluations of 1,000 alert rules over 1,000 queues; ARGS="--quick" for a smoke run
+	@$(BIN)/python -m bench.alerts $(ARGS)
 
 setup:
 	@tools/setup.sh requirements.txt

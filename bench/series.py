@@ -137,15 +137,22 @@ def load_statement(table: TierTable, end_s: int, first: int, buckets: int, queue
     return f"INSERT INTO {table.name} SELECT {', '.join(columns)} FROM numbers({queues * buckets})"
 
 
-def load(warehouse: Warehouse, queues: int, end_s: int, progress: Progress) -> int:
+def load(
+    warehouse: Warehouse,
+    queues: int,
+    end_s: int,
+    progress: Progress,
+    buckets_per_tier: Mapping[str, int] = BUCKETS,
+) -> int:
     """Fill every tier of `queues` queues and of their environment. Return the number of rows."""
     jobs = []
     for table in tier_tables(QUEUE):
         series_count = queues if table.rollup is None else 1
         rows = min(MAX_CHUNK_ROWS, MAX_CHUNK_SAMPLES // SAMPLES[table.tier.name])
         step = max(rows // series_count, 1)
-        for first in range(0, BUCKETS[table.tier.name], step):
-            buckets = min(step, BUCKETS[table.tier.name] - first)
+        total_buckets = buckets_per_tier[table.tier.name]
+        for first in range(0, total_buckets, step):
+            buckets = min(step, total_buckets - first)
             jobs.append((series_count * buckets, load_statement(table, end_s, first, buckets, series_count)))
     total = sum(rows for rows, _ in jobs)
     task = progress.add_task("loading rows", total=total)

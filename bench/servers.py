@@ -82,7 +82,7 @@ class Servers:
     """The running servers. The end of the `with` block of `run_servers()` stops them."""
 
     def __init__(self, home: Path, stack: ExitStack, postgres_settings: tuple[str, ...] = ()) -> None:
-        self._home = home
+        self.home = home
         self._stack = stack
         self.postgres = BenchmarkPostgres(home, any_free_port())
         self.postgres.extra_settings = (*BenchmarkPostgres.extra_settings, *postgres_settings)
@@ -115,7 +115,7 @@ class Servers:
         `database_delay_ms` delays all data between broker and database, in each direction. `overrides` are
         further settings of the broker.
         """
-        home = self._home / name
+        home = self.home / name
         home.mkdir()
         url = await self.create_database(name)
         settings = Settings(

@@ -6,7 +6,7 @@ the queue has none, such as the saturation of a queue without a limit: there the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,7 @@ class Values:
     too_few_samples: Column
     unknown: dict[str, Column]
 
-    def select(self, rows: Sequence[int]) -> Values:
+    def select(self, rows: Column) -> Values:
         """Return the values of some queues."""
         unknown = {reason: cells[rows] for reason, cells in self.unknown.items()}
         return Values(self.values[rows], self.too_few_samples[rows], unknown)

@@ -49,22 +49,33 @@ def describe_value(rule: CompleteRule, value: float | None) -> str:
     window = format_milliseconds(rule.window_s * 1_000)
     relation = "below" if rule.operator is Operator.LESS_THAN else "above"
     threshold = f"({relation} {limit})"
-    sentences = {
-        RuleType.BACKLOG: f"{text} messages wait{_over_window(rule, window)} {threshold}",
-        RuleType.LATENCY: f"messages wait {text} ({_statistic_name(rule)} over {window}) {threshold}",
-        RuleType.ERROR_RATE: f"{text} of attempts failed in {window} {threshold}",
-        RuleType.OLDEST_AGE: f"the oldest message has waited {text} {threshold}",
-        RuleType.DEAD_LETTERS: f"{text} dead letters {_dead_letter_window(rule, window)} {threshold}",
-        RuleType.NEW_ERROR_GROUP: f"{text} new error groups in {window}",
-        RuleType.SATURATION: f"running at {text} of the limit for {window}",
-        RuleType.TIME_TO_DRAIN: f"at the pace of the last {window} the backlog lasts {text} {threshold}",
-        RuleType.EXPIRES_SOON: f"{text} messages will expire within {rule.rule.within_hours or 0:g} h",
-        RuleType.STALLED: _describe_stalled(rule, window),
-        RuleType.CAPACITY_LOSS: f"only {text} of the limit runs while work waits for {window} {threshold}",
-        RuleType.SLO: f"the error budget burns at {text} {threshold}",
-        RuleType.PIPELINE_STALE: f"metrics are behind by {text} {threshold}",
-    }
-    return sentences[rule.rule.type]
+    match rule.rule.type:
+        case RuleType.BACKLOG:
+            return f"{text} messages wait{_over_window(rule, window)} {threshold}"
+        case RuleType.LATENCY:
+            return f"messages wait {text} ({_statistic_name(rule)} over {window}) {threshold}"
+        case RuleType.ERROR_RATE:
+            return f"{text} of attempts failed in {window} {threshold}"
+        case RuleType.OLDEST_AGE:
+            return f"the oldest message has waited {text} {threshold}"
+        case RuleType.DEAD_LETTERS:
+            return f"{text} dead letters {_dead_letter_window(rule, window)} {threshold}"
+        case RuleType.NEW_ERROR_GROUP:
+            return f"{text} new error groups in {window}"
+        case RuleType.SATURATION:
+            return f"running at {text} of the limit for {window}"
+        case RuleType.TIME_TO_DRAIN:
+            return f"at the pace of the last {window} the backlog lasts {text} {threshold}"
+        case RuleType.EXPIRES_SOON:
+            return f"{text} messages will expire within {rule.rule.within_hours or 0:g} h"
+        case RuleType.STALLED:
+            return _describe_stalled(rule, window)
+        case RuleType.CAPACITY_LOSS:
+            return f"only {text} of the limit runs while work waits for {window} {threshold}"
+        case RuleType.SLO:
+            return f"the error budget burns at {text} {threshold}"
+        case RuleType.PIPELINE_STALE:
+            return f"metrics are behind by {text} {threshold}"
 
 
 def describe_error_groups(groups: Sequence[NewErrorGroup]) -> str:

@@ -14,6 +14,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 from redis.asyncio import Redis
@@ -27,11 +28,12 @@ from penstock.alerts.evaluation.evaluation_records import (
 from penstock.alerts.evaluation.live_state import LiveStateReader
 from penstock.alerts.evaluation.measurements import EnvironmentMeter, Measurements
 from penstock.alerts.evaluation.rule_evaluation import RuleOutcome, RuleQueueState, StoredRule, evaluate_rule
+from penstock.alerts.evaluation.state_limit import StateLimit
 from penstock.alerts.incidents.incident_model import Incident
 from penstock.alerts.incidents.incident_tracker import NoticePolicy
 from penstock.alerts.incidents.silences import Silence, is_active, silence_check
 from penstock.alerts.rules.alert_rule import AlertRule, is_platform_rule
-from penstock.alerts.rules.rule_types import complete_rule
+from penstock.alerts.rules.rule_types import CompleteRule, complete_rule
 from penstock.background import BackgroundTask
 from penstock.clock import Clock, iso, system_clock, to_utc
 from penstock.definitions import QUEUE
@@ -204,6 +206,7 @@ class Evaluator(BackgroundTask):
         rules = [_stored_rule(row) for row in rows]
         measurements, unknown_reason = await self._measure(store, rows[0], rules, lag_s)
         silences = tables.silences.get(rows[0].environment_id, [])
+        state_limit = StateLimit.of_states([tables.states.get(rule.id, {}) for rule in rules])
         outcomes: list[RuleOutcome] = []
         # Incidents of the platform come first: they hold back those of queues.
         for rule in sorted(rules, key=lambda rule: not is_platform_rule(rule.rule.rule)):
@@ -211,23 +214,25 @@ class Evaluator(BackgroundTask):
             is_known = unknown_reason is None or (is_platform and lag_s is not None)
             states = tables.states.get(rule.id, {})
             incident = _open_incident(tables.incidents.get(rule.id, []))
-            outcomes.append(
-                evaluate_rule(
-                    rule,
-                    measurements.measure(rule.rule) if is_known else None,
-                    states,
-                    incident,
-                    now_s,
-                    _policy(
-                        rule,
-                        states,
-                        incident,
-                        silence_check(silences, rule.rule.rule),
-                        None if is_platform else inhibiting_incident(outcomes),
-                    ),
-                    unknown_reason,
-                )
+            policy = _policy(
+                rule,
+                states,
+                incident,
+                silence_check(silences, rule.rule.rule),
+                None if is_platform else inhibiting_incident(outcomes),
             )
+            outcome = evaluate_rule(
+                rule,
+                measurements.measure(rule.rule) if is_known else None,
+                states,
+                incident,
+                now_s,
+                policy,
+                unknown_reason,
+                state_limit.max_new_queues(states),
+            )
+            state_limit.count_new(states, outcome.states)
+            outcomes.append(outcome)
         return outcomes
 
     async def _measure(
@@ -255,7 +260,12 @@ class Evaluator(BackgroundTask):
 
 
 def _stored_rule(row: RuleRow) -> StoredRule:
-    return StoredRule(row.rule_id, complete_rule(msgspec.json.decode(row.rule, type=AlertRule)))
+    return StoredRule(row.rule_id, _parse_rule(row.rule))
+
+
+@lru_cache(maxsize=10_000)
+def _parse_rule(text: str) -> CompleteRule:
+    return complete_rule(msgspec.json.decode(text, type=AlertRule))
 
 
 def _policy(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,15 +12,16 @@ from penstock.alerts.evaluation.conditions import MATRIX_TYPES, Values, Windows,
 from penstock.alerts.evaluation.descriptions import describe_error_groups, describe_value
 from penstock.alerts.evaluation.live_state import LiveQueue, NewErrorGroup
 from penstock.alerts.evaluation.rule_evaluation import ENVIRONMENT, RuleMeasurement
-from penstock.alerts.evaluation.slo import WaitCounts, slo_value
+from penstock.alerts.evaluation.selected_queues import QueueScopes, SelectedQueues
+from penstock.alerts.evaluation.slo import slo_value
 from penstock.alerts.evaluation.wait_measurements import (
     PERCENTILES,
+    ShortWaits,
     WaitMeter,
     needs_percentiles,
     slo_limits_ms,
 )
 from penstock.alerts.rules.alert_rule import DeadLetterMeasure, RuleType
-from penstock.alerts.rules.queue_scope import in_scope
 from penstock.alerts.rules.rule_types import CompleteRule
 from penstock.model import Scope
 from penstock.warehouse.clickhouse_client import Warehouse
@@ -49,10 +51,13 @@ class Measurements:
     live_queues: Mapping[str, LiveQueue]
     percentiles: Mapping[tuple[int, float], Mapping[Subject, Column]] = field(default_factory=dict)
     """By window in seconds and quantile."""
-    short_waits: Mapping[float, Mapping[Subject, Mapping[int, WaitCounts]]] = field(default_factory=dict)
-    """By limit in milliseconds, subject and window in seconds."""
+    short_waits: Mapping[float, ShortWaits] = field(default_factory=dict)
+    """By limit in milliseconds."""
     _values: dict[tuple[object, ...], Values] = field(default_factory=dict)
-    _rows: dict[tuple[object, ...], list[int]] = field(default_factory=dict)
+    _scopes: QueueScopes = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_scopes", QueueScopes(self.live_queues))
 
     def measure(self, rule: CompleteRule) -> RuleMeasurement:
         """Return the values of a rule for the queues in its scope."""
@@ -70,7 +75,7 @@ class Measurements:
         return self._measure_matrix(rule)
 
     def _measure_live(self, rule: CompleteRule, count: Callable[[LiveQueue], int]) -> RuleMeasurement:
-        queues = [queue for queue in sorted(self.live_queues) if in_scope(rule.rule.queue, queue)]
+        queues = self._scopes.select_live(rule.rule.queue)
         counts = [float(count(self.live_queues[queue])) for queue in queues]
         return _measurement(rule, queues, np.array(counts).reshape(len(queues), 1))
 
@@ -87,35 +92,19 @@ class Measurements:
         )
 
     def _measure_slo(self, rule: CompleteRule) -> RuleMeasurement:
-        waits = self.short_waits[(rule.rule.within_seconds or 0.0) * 1000]
-        subjects = [subject for subject in sorted(waits) if self._is_in_scope(rule, subject)]
-        objective = rule.rule.objective or 0.0
-        values = [slo_value(waits[subject], objective, rule.min_samples) for subject in subjects]
-        queues = [subject.queue for subject in subjects]
-        return _measurement(rule, queues, np.array(values, dtype=float).reshape(len(queues), 1))
-
-    def _is_in_scope(self, rule: CompleteRule, subject: Subject) -> bool:
-        return (
-            subject.group == (rule.rule.group or "")
-            and subject.queue in self.live_queues
-            and in_scope(rule.rule.queue, subject.queue)
-        )
+        limit_ms = (rule.rule.within_seconds or 0.0) * 1000
+        waits = self.short_waits[limit_ms]
+        key = (RuleType.SLO, limit_ms, rule.rule.objective, rule.min_samples)
+        if key not in self._values:
+            burn_rates = slo_value(waits.counts, rule.rule.objective or 0.0, rule.min_samples)
+            self._values[key] = Values(burn_rates, np.zeros(burn_rates.shape, dtype=np.bool_), {})
+        scope = self._scopes.select(rule.rule, (RuleType.SLO, limit_ms), waits.subjects)
+        return _select_values(rule, scope, self._values[key])
 
     def _measure_matrix(self, rule: CompleteRule) -> RuleMeasurement:
         matrix = self.matrices[step_of(rule)]
-        rows = self._rows_in_scope(rule, matrix)
-        values = self._all_values(rule, matrix).select(rows)
-        return RuleMeasurement(
-            [matrix.subjects[row].queue for row in rows], values, _describer(rule, values.values)
-        )
-
-    def _rows_in_scope(self, rule: CompleteRule, matrix: QueueMatrix) -> list[int]:
-        key = (matrix.step_s, rule.rule.queue, rule.rule.group)
-        if key not in self._rows:
-            self._rows[key] = [
-                row for row, subject in enumerate(matrix.subjects) if self._is_in_scope(rule, subject)
-            ]
-        return self._rows[key]
+        scope = self._scopes.select(rule.rule, matrix.step_s, matrix.subjects)
+        return _select_values(rule, scope, self._all_values(rule, matrix))
 
     def _all_values(self, rule: CompleteRule, matrix: QueueMatrix) -> Values:
         settings = rule.rule
@@ -137,6 +126,11 @@ class Measurements:
         return np.array([values.get(subject, unknown) for subject in matrix.subjects]).reshape(-1, 1)
 
 
+def _select_values(rule: CompleteRule, scope: SelectedQueues, values: Values) -> RuleMeasurement:
+    selected = values.select(scope.rows)
+    return RuleMeasurement(scope.queues, selected, _describer(rule, selected.values))
+
+
 def step_of(rule: CompleteRule) -> int:
     """Return the length of a step of the matrix that has the rule's window."""
     return STEP_S if rule.window_s <= LONGEST_SHORT_WINDOW_S else LONG_STEP_S
@@ -155,6 +149,13 @@ def _describer(rule: CompleteRule, values: Column) -> Callable[[int], str]:
     return describe
 
 
+class CachedMatrix(NamedTuple):
+    """The matrix of the last evaluation. The key is its end, its number of steps, and its groups."""
+
+    key: tuple[int, int, tuple[str, ...]]
+    matrix: QueueMatrix
+
+
 @dataclass(slots=True)
 class EnvironmentMeter:
     """Reads the measurements of one environment; keeps the last gauges of its queues between evaluations."""
@@ -163,6 +164,7 @@ class EnvironmentMeter:
     scope: Scope
     _readers: dict[tuple[int, tuple[str, ...]], MatrixReader] = field(default_factory=dict)
     _waits: dict[tuple[str, ...], WaitMeter] = field(default_factory=dict)
+    _matrices: dict[int, CachedMatrix] = field(default_factory=dict)
 
     def read(
         self,
@@ -175,9 +177,9 @@ class EnvironmentMeter:
         groups = tuple(sorted({rule.rule.group for rule in rules if rule.rule.group}))
         matrices = self._read_matrices(rules, groups, end_s)
         percentiles: dict[tuple[int, float], Mapping[Subject, Column]] = {}
-        short_waits: dict[float, Mapping[Subject, Mapping[int, WaitCounts]]] = {}
+        short_waits: dict[float, ShortWaits] = {}
         if limits := slo_limits_ms(rules):
-            short_waits = dict(self._wait_meter(groups).short_waits(limits, end_s))
+            short_waits = self._wait_meter(groups).short_waits(limits, end_s)
         if any(needs_percentiles(rule) for rule in rules):
             percentiles = dict(self._wait_meter(groups).percentiles(rules, end_s))
         return Measurements(end_s, pipeline_lag_s, matrices, live_queues, percentiles, short_waits)
@@ -197,8 +199,13 @@ class EnvironmentMeter:
         return {step_s: self._read_matrix(step_s, steps, groups, end_s) for step_s, steps in longest.items()}
 
     def _read_matrix(self, step_s: int, steps: int, groups: tuple[str, ...], end_s: int) -> QueueMatrix:
-        key = (step_s, groups)
-        if key not in self._readers:
-            self._readers[key] = MatrixReader(self.warehouse, self.scope, groups)
+        """Read a matrix, or return the last one if it ends at the same time: hours end at a full minute."""
         tier = FINE if step_s == STEP_S else MINUTE
-        return self._readers[key].read(tier, end_s // tier.width_s * tier.width_s, step_s, steps)
+        tier_end_s = end_s // tier.width_s * tier.width_s
+        last = self._matrices.get(step_s)
+        if last is not None and last.key == (tier_end_s, steps, groups):
+            return last.matrix
+        reader = self._readers.setdefault((step_s, groups), MatrixReader(self.warehouse, self.scope, groups))
+        matrix = reader.read(tier, tier_end_s, step_s, steps)
+        self._matrices[step_s] = CachedMatrix((tier_end_s, steps, groups), matrix)
+        return matrix

@@ -75,8 +75,12 @@ def evaluate_rule(
     now_s: float,
     policy: NoticePolicy,
     unknown_reason: str | None = None,
+    max_new_queues: int | None = None,
 ) -> RuleOutcome:
-    """Advance the states of a rule. Without a measurement every state is unknown, for the given reason."""
+    """Advance the states of a rule. Without a measurement every state is unknown, for the given reason.
+
+    At most `max_new_queues` queues without a state get one; the others count as pending.
+    """
     if measurement is None:
         changed = {
             queue: _advance(rule, state, Verdict.UNKNOWN, None, now_s, unknown_reason or "no metrics")
@@ -87,8 +91,14 @@ def evaluate_rule(
             held = IncidentUpdate(replace(incident, inhibited_by=policy.inhibited_by))
         return RuleOutcome(rule, changed, Counter(unknown=len(changed)), unknown_reason, held)
     codes = judge(rule.rule, measurement.values)[:, 0]
-    rows = {queue: row for row, queue in enumerate(measurement.queues)}
-    changed = _advance_queues(rule, measurement, codes, rows, states, now_s)
+    breached = [measurement.queues[row] for row in np.flatnonzero(codes == BREACHED).tolist()]
+    new_queues = [queue for queue in breached if queue not in states]
+    admitted = new_queues[:max_new_queues]
+    followed = {*states, *admitted}
+    rows = (
+        {queue: row for row, queue in enumerate(measurement.queues) if queue in followed} if followed else {}
+    )
+    changed = _advance_queues(rule, measurement, codes, rows, states, admitted, now_s)
     firing = {
         queue: FiringQueue(
             queue,
@@ -101,7 +111,8 @@ def evaluate_rule(
     }
     update = update_incident(incident, rule.id, firing, now_s, policy)
     changed = _record_notices(changed, update, now_s)
-    return RuleOutcome(rule, changed, _count_states(changed, codes), None, update)
+    counts = _count_states(changed, codes, len(new_queues) - len(admitted))
+    return RuleOutcome(rule, changed, counts, None, update)
 
 
 def _advance_queues(
@@ -110,12 +121,12 @@ def _advance_queues(
     codes: Column,
     rows: Mapping[str, int],
     states: Mapping[str, RuleQueueState],
+    new_queues: Sequence[str],
     now_s: float,
 ) -> dict[str, RuleQueueState]:
-    """Advance queues that breach or have a state. All others are ok and stay so."""
-    queues = [measurement.queues[row] for row in np.flatnonzero(codes == BREACHED).tolist()]
+    """Advance queues that have a state, and new ones that breach. All others are ok and stay so."""
     changed = {}
-    for queue in {*queues, *states}:
+    for queue in (*states, *new_queues):
         row = rows.get(queue)
         state = states.get(queue, RuleQueueState())
         if row is None:  # the queue was deleted, or the scope of the rule changed
@@ -146,14 +157,16 @@ def _record_notices(
     """Start the cooldown of the queues that a notice names."""
     if update is None or update.transition is None:
         return states
+    notified = frozenset(update.notified_queues)
     return {
-        queue: RuleQueueState(state.state, state.value, now_s) if queue in update.notified_queues else state
+        queue: RuleQueueState(state.state, state.value, now_s) if queue in notified else state
         for queue, state in states.items()
     }
 
 
-def _count_states(states: Mapping[str, RuleQueueState], codes: Column) -> Counter[str]:
+def _count_states(states: Mapping[str, RuleQueueState], codes: Column, not_admitted: int) -> Counter[str]:
     counts = Counter(state.state.label for state in states.values())
+    counts["pending"] += not_admitted
     unknown = int(np.count_nonzero(codes == UNKNOWN))
     counts["unknown"] = max(counts["unknown"], unknown)
     counts["ok"] = max(

@@ -30,6 +30,17 @@ _SLO_GRIDS: tuple[tuple[Tier, int, int, float], ...] = (
 """Tier, length of a step, steps, and for how many seconds a result is used: long windows change slowly."""
 
 
+_PERCENTILE_GRIDS: tuple[tuple[Tier, int, int, float], ...] = (
+    (FINE, 60, 600, 5.0),
+    (MINUTE, 60, 7200, 60.0),
+    (MINUTE, 3600, 72 * 3600, 300.0),
+)
+"""Tier, length of a step, longest window, and for how many seconds a result is used.
+
+Windows of more than ten minutes end at the last full minute: merging digests of 5 seconds would take twelve
+times as long."""
+
+
 def needs_percentiles(rule: CompleteRule) -> bool:
     return rule.rule.type is RuleType.LATENCY and rule.statistic in PERCENTILES
 
@@ -38,6 +49,15 @@ def slo_limits_ms(rules: Iterable[CompleteRule]) -> tuple[float, ...]:
     """Return the distinct limits of the rules' objectives, in milliseconds."""
     limits = {(rule.rule.within_seconds or 0.0) * 1000 for rule in rules if rule.rule.type is RuleType.SLO}
     return tuple(sorted(limits))
+
+
+@dataclass(frozen=True, slots=True)
+class ShortWaits:
+    """The waits of subjects in the windows of an objective: a row per subject, one column."""
+
+    subjects: Sequence[Subject]
+    counts: Mapping[int, WaitCounts]
+    """By the length of a window in seconds."""
 
 
 @dataclass(slots=True)
@@ -51,35 +71,51 @@ class WaitMeter:
         default_factory=dict
     )
 
+    _cached_percentiles: dict[
+        tuple[Tier, int], tuple[int, tuple[int, ...], Mapping[tuple[int, float], GridCounts]]
+    ] = field(default_factory=dict)
+
     @property
     def parameters(self) -> dict[str, object]:
         return {**self.scope._asdict(), "groups": list(self.groups)}
 
-    def percentiles(
-        self, rules: Iterable[CompleteRule], end_s: int
-    ) -> dict[tuple[int, float], dict[Subject, Column]]:
+    def percentiles(self, rules: Iterable[CompleteRule], end_s: int) -> dict[tuple[int, float], GridCounts]:
         """Return by window in seconds and quantile: the percentile of each subject."""
         windows_s = sorted({rule.window_s for rule in rules if needs_percentiles(rule)})
-        short = [length for length in windows_s if length <= 7200]
-        result: dict[tuple[int, float], dict[Subject, Column]] = {}
-        for tier, step_s, lengths in ((FINE, 60, short), (MINUTE, 3600, windows_s[len(short) :])):
+        result: dict[tuple[int, float], GridCounts] = {}
+        shorter_s = 0
+        for tier, step_s, longest_s, keep_s in _PERCENTILE_GRIDS:
+            lengths = tuple(length for length in windows_s if shorter_s < length <= longest_s)
+            shorter_s = longest_s
             if lengths:
-                steps = [length // step_s for length in lengths]
                 end = end_s // tier.width_s * tier.width_s
-                grid = StepGrid(tier, end, step_s, max(steps))
-                percentiles = read_window_percentiles(self.warehouse, self.parameters, grid, steps, 1)
-                for (length, level), values in percentiles.items():
-                    result[length * step_s, level] = values
+                result |= self._read_percentiles(tier, step_s, lengths, end, keep_s)
         return result
 
-    def short_waits(
-        self, limits_ms: Sequence[float], end_s: int
-    ) -> dict[float, dict[Subject, dict[int, WaitCounts]]]:
-        """Return by limit, subject and window length: all waits and the short ones."""
+    def _read_percentiles(
+        self, tier: Tier, step_s: int, lengths: tuple[int, ...], end_s: int, keep_s: float
+    ) -> Mapping[tuple[int, float], GridCounts]:
+        """Return the percentiles of windows of these lengths, read now or at most `keep_s` ago."""
+        read_s, cached_lengths, cached = self._cached_percentiles.get((tier, step_s), (0, (), {}))
+        if cached_lengths == lengths and 0 <= end_s - read_s < keep_s:
+            return cached
+        steps = [length // step_s for length in lengths]
+        grid = StepGrid(tier, end_s, step_s, max(steps))
+        percentiles = read_window_percentiles(self.warehouse, self.parameters, grid, steps, 1)
+        by_seconds = {(length * step_s, level): values for (length, level), values in percentiles.items()}
+        self._cached_percentiles[tier, step_s] = (end_s, lengths, by_seconds)
+        return by_seconds
+
+    def short_waits(self, limits_ms: Sequence[float], end_s: int) -> dict[float, ShortWaits]:
+        """Return by limit: all waits and the short ones, of all subjects."""
         grids = [self._read_grid(*grid, tuple(limits_ms), end_s) for grid in _SLO_GRIDS]
-        subjects = {subject for grid in grids for subject in grid}
+        subjects = sorted({subject for grid in grids for subject in grid})
+        sums = _sum_windows(grids, subjects, 1 + len(limits_ms))
         return {
-            limit: {subject: self._windows(grids, subject, number) for subject in subjects}
+            limit: ShortWaits(
+                subjects,
+                {length_s: WaitCounts(waits[:, [0]], waits[:, [number]]) for length_s, waits in sums.items()},
+            )
             for number, limit in enumerate(limits_ms, start=1)
         }
 
@@ -94,18 +130,18 @@ class WaitMeter:
         self._cached[step_s] = (float(end_s), limits_ms, counts)
         return counts
 
-    @staticmethod
-    def _windows(
-        grids: Sequence[Mapping[Subject, Column]], subject: Subject, row: int
-    ) -> dict[int, WaitCounts]:
-        """Return the waits of each window: of the finest grid that is long enough."""
-        windows = {}
-        for length_s in WINDOW_LENGTHS_S:
-            for (_, step_s, steps, _), grid in zip(_SLO_GRIDS, grids, strict=True):
-                if step_s * steps >= length_s and length_s % step_s == 0:
-                    counts = grid.get(subject)
-                    last = slice(steps - length_s // step_s, None)
-                    sums = [0.0, 0.0] if counts is None else counts[[0, row], last].sum(axis=1)
-                    windows[length_s] = WaitCounts(np.array([sums[0]]), np.array([sums[1]]))
-                    break
-        return windows
+
+def _sum_windows(grids: Sequence[GridCounts], subjects: Sequence[Subject], rows: int) -> dict[int, Column]:
+    """Return by window length the sums of each subject, from the finest grid that is long enough."""
+    sums = {}
+    for (_, step_s, steps, _), grid in zip(_SLO_GRIDS, grids, strict=True):
+        lengths = [
+            length_s
+            for length_s in WINDOW_LENGTHS_S
+            if length_s not in sums and length_s % step_s == 0 and length_s <= step_s * steps
+        ]
+        empty = np.zeros((rows, steps))
+        counts = np.array([grid.get(subject, empty) for subject in subjects]).reshape(-1, rows, steps)
+        for length_s in lengths:
+            sums[length_s] = counts[:, :, steps - length_s // step_s :].sum(axis=2)
+    return sums

@@ -117,10 +117,7 @@ def _notify(incident: Incident, now_s: float, policy: NoticePolicy) -> IncidentU
     is_early = not is_first and 0 <= now_s - (incident.notified_s or 0.0) < GROUP_INTERVAL_S
     if not due or is_early or incident.inhibited_by is not None:
         return IncidentUpdate(incident)
-    queues = {
-        name: replace(queue, notified_s=now_s) if name in due else queue
-        for name, queue in incident.queues.items()
-    }
+    queues = {**incident.queues, **{name: replace(incident.queues[name], notified_s=now_s) for name in due}}
     transition = OPENED if is_first else f"{UPDATED} {incident.notice_count}"
     return IncidentUpdate(_count_notice(replace(incident, queues=queues), now_s), transition, due)
 

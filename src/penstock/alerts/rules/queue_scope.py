@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from functools import lru_cache
 
 
 def in_scope(pattern: str | None, queue: str) -> bool:
@@ -11,6 +12,7 @@ def in_scope(pattern: str | None, queue: str) -> bool:
     return pattern is None or pattern == queue or _compile(pattern).match(queue) is not None
 
 
+@lru_cache(maxsize=4096)
 def _compile(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern; all characters but `*` and `?` stand for themselves. `re` caches the result."""
+    """Compile a pattern; all characters but `*` and `?` stand for themselves."""
     return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
