@@ -8,13 +8,21 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from penstock.errors import Overloaded
+
 if TYPE_CHECKING:
+    from penstock.alerts.backtest.backtest_request import BacktestRequest
+    from penstock.model import Scope
     from penstock.warehouse.clickhouse_client import Warehouse
     from penstock.warehouse.series.series_queries import SeriesQueries
 
 
 PING_TIMEOUT_S = 2.0
 """A ping has a client of its own, because a query may take longer than this."""
+
+
+BACKTEST_RETRY_S = 5.0
+"""When to try again while the broker tests another alert rule."""
 
 
 class WarehouseAccess:
@@ -26,6 +34,7 @@ class WarehouseAccess:
         self._warehouse: Warehouse | None = None
         self._ping_client: Warehouse | None = None
         self._series: SeriesQueries | None = None
+        self._backtest_lock = Lock()
 
     def ping(self) -> None:
         """Raise WarehouseUnavailable if ClickHouse does not answer."""
@@ -43,6 +52,19 @@ class WarehouseAccess:
 
                 self._series = SeriesQueries(self._load_warehouse())
             return self._series
+
+    def run_backtest(self, scope: Scope, request: BacktestRequest) -> dict[str, object]:
+        """Test an alert rule. One test at a time: each may take a core and 300 MB. Raises Overloaded."""
+        if not self._backtest_lock.acquire(blocking=False):
+            raise Overloaded(BACKTEST_RETRY_S)
+        try:
+            with self._lock:
+                from penstock.alerts.backtest.backtest_runner import run_backtest
+
+                warehouse = self._load_warehouse()
+            return run_backtest(warehouse, scope, request)
+        finally:
+            self._backtest_lock.release()
 
     def close(self) -> None:
         with self._lock:

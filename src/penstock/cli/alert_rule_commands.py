@@ -15,7 +15,7 @@ from penstock.cli.options import BrokerOptions, SkipConfirmation, with_option_gr
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from penstock.alerts.rules.rule_files import RuleChange
+    from penstock.alerts.rules.rule_files import RuleChange, RuleFields
     from penstock.cli.broker_client import BrokerClient
 
 RULES_PATH = "/api/v1/alert-rules"
@@ -145,12 +145,19 @@ def _find_rule(broker: BrokerClient, name: str) -> dict[str, Any]:
 def _compare(
     broker: BrokerClient, file: Path, delete_others: bool
 ) -> tuple[list[RuleChange], dict[str, str]]:
-    from penstock.alerts.rules.rule_files import compare_rules, parse_rules
+    from penstock.alerts.rules.rule_files import compare_rules
 
-    wanted = parse_rules(_read_file(file), "standard input" if str(file) == "-" else str(file))
+    wanted = read_rule_file(file)
     existing = _read_rules(broker)
     ids = {rule["name"]: rule["id"] for rule in existing}
     return compare_rules(wanted, existing, delete_others=delete_others), ids
+
+
+def read_rule_file(file: Path) -> list[RuleFields]:
+    """Return the checked rules of a file. Raises ConfigError."""
+    from penstock.alerts.rules.rule_files import parse_rules
+
+    return parse_rules(_read_file(file), "standard input" if str(file) == "-" else str(file))
 
 
 def _read_file(file: Path) -> str:

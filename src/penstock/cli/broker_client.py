@@ -230,6 +230,54 @@ class SilencePageDocument(TypedDict):
     silences: list[SilenceDocument]
 
 
+class BacktestIncidentDocument(TypedDict):
+    openedAt: str
+    resolvedAt: str | None
+    queues: list[dict[str, str]]
+    queueCount: int
+    peakText: str
+    notified: bool
+    notifiedAt: str | None
+    heldBackBy: str | None
+
+
+class BacktestSeriesDocument(TypedDict):
+    stepSeconds: int
+    values: list[float | None]
+
+
+class BacktestResultDocument(TypedDict):
+    threshold: float
+    sentence: str
+    incidents: list[BacktestIncidentDocument]
+
+
+class BacktestSuggestionDocument(TypedDict):
+    sentence: str
+    test: BacktestResultDocument | None
+
+
+class BacktestReplayDocument(TypedDict):
+    rule: str
+    openedAt: str
+    resolvedAt: str | None
+    sentence: str
+
+
+BacktestSpanDocument = TypedDict("BacktestSpanDocument", {"from": str, "to": str, "reason": str})
+
+
+class BacktestDocument(BacktestResultDocument):
+    rule: str
+    unit: str
+    queues: int
+    to: str
+    unknown: list[BacktestSpanDocument]
+    series: BacktestSeriesDocument
+    suggestion: BacktestSuggestionDocument | None
+    replay: BacktestReplayDocument | None
+
+
 class BrokerClient:
     """Calls to one broker. Raises ComponentFailed when it does not answer, and PenstockError when it refuses.
 
@@ -270,9 +318,14 @@ class BrokerClient:
         return cast(ResponseT, self._call(self._http.build_request("GET", path, params=query)))
 
     def post(
-        self, path: str, response_type: type[ResponseT], body: Mapping[str, object] | None = None
+        self,
+        path: str,
+        response_type: type[ResponseT],
+        body: Mapping[str, object] | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> ResponseT:
-        return cast(ResponseT, self._call(self._http.build_request("POST", path, json=body or {})))
+        request = self._http.build_request("POST", path, json=body or {}, timeout=timeout_s)
+        return cast(ResponseT, self._call(request))
 
     def put(self, path: str, response_type: type[ResponseT], body: Mapping[str, object]) -> ResponseT:
         return cast(ResponseT, self._call(self._http.build_request("PUT", path, json=body)))

@@ -23,9 +23,13 @@ FAST_RETRIES = ClientSettings(retry_delay_s=0.01, max_retry_delay_s=0.1, retry_a
 
 @asynccontextmanager
 async def run_broker(
-    postgres_url: str, port: int = 0, redis_url: str = "redis://127.0.0.1:1/0", **options: Any
+    postgres_url: str,
+    port: int = 0,
+    redis_url: str = "redis://127.0.0.1:1/0",
+    clickhouse_url: str = "http://127.0.0.1:1",
+    **options: Any,
 ) -> AsyncIterator[str]:
-    """Run a broker and yield its URL. It has no Redis by default, and its files are deleted at the end.
+    """Run a broker and yield its URL. It has no Redis and no ClickHouse by default; its files are deleted.
 
     `options` are further settings. Load management is off unless they set a load threshold: responses must
     not depend on the load of the machine.
@@ -37,7 +41,7 @@ async def run_broker(
             home=Path(home),
             postgres_url=postgres_url,
             redis_url=redis_url,
-            clickhouse_url="http://127.0.0.1:1",
+            clickhouse_url=clickhouse_url,
             **options,
         )
         async with _run_server(settings, port) as url:

@@ -40,6 +40,12 @@ class Values:
         unknown = {reason: cells[rows] for reason, cells in self.unknown.items()}
         return Values(self.values[rows], self.too_few_samples[rows], unknown)
 
+    def window_end(self, column: int) -> Values:
+        """Return the values of one window end, as the only column."""
+        end = slice(column, column + 1)
+        unknown = {reason: cells[:, end] for reason, cells in self.unknown.items()}
+        return Values(self.values[:, end], self.too_few_samples[:, end], unknown)
+
 
 @dataclass(frozen=True, slots=True)
 class Windows:

@@ -45,6 +45,15 @@ def queue_rows(tier: Tier, start_s: int, end_s: int) -> str:
     return f"{tier_table(QUEUE, tier)} WHERE {_TENANT} AND queue != '' AND {bucket_between(start_s, end_s)}"
 
 
+def read_first_hour_s(warehouse: Warehouse, scope: Scope, end_s: int) -> int | None:
+    """Return the first hour in which the environment has metrics; None if it has none before `end_s`."""
+    [row] = warehouse.query(
+        f"SELECT toUnixTimestamp(min(bucket)) AS first, count() AS rows FROM {queue_rows(HOUR, 0, end_s)}",
+        scope._asdict(),
+    )
+    return int(row["first"]) if row["rows"] else None
+
+
 @dataclass(slots=True)
 class MatrixReader:
     """Reads matrices of one environment, and keeps the last gauges of its queues between reads.

@@ -81,7 +81,7 @@ def resolve_window(**request: Unpack[SeriesRequest]) -> SeriesWindow:
             raise InvalidRequest("The window must start before its end, and in the past.")
         length = until - since
     else:
-        length = _parse_duration(request.get("period") or DEFAULT_PERIOD, "period", PERIOD_FORMS)
+        length = parse_period_s(request.get("period") or DEFAULT_PERIOD)
         since = until - length
     if length > HOUR.retention_s:
         raise InvalidRequest(f"The window is longer than {HOUR.days} days, the retention of metrics.")
@@ -101,6 +101,11 @@ def resolve_window(**request: Unpack[SeriesRequest]) -> SeriesWindow:
             "Request a coarser resolution."
         )
     return SeriesWindow(window_start, window_end, step, tier, now_s)
+
+
+def parse_period_s(text: str) -> int:
+    """Return the seconds of a period such as 7d. Raises InvalidRequest with the accepted forms."""
+    return _parse_duration(text, "period", PERIOD_FORMS)
 
 
 def _choose_tier_for_step(step_s: int, age_s: float) -> Tier:
