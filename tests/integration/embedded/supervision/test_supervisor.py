@@ -62,6 +62,14 @@ class Script(Program):
         return self.health
 
 
+class FailingScript(Script):
+    """Exits at once. Its probe never succeeds, even if Python takes long to start and to exit."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        super().__init__(home, name, EXIT_AT_ONCE)
+        self.health = Health(False, "not started")
+
+
 class SupervisorRun:
     """Runs a supervisor in this thread until a condition on its state holds, and records its reports."""
 
@@ -146,15 +154,13 @@ def test_a_killed_component_restarts_with_growing_backoff(tmp_path: Path) -> Non
 def test_repeated_failures_of_the_first_start_stop_the_platform(tmp_path: Path) -> None:
     healthy = Script(tmp_path, "healthy")
     with pytest.raises(ComponentFailed, match="broken exited with code 3: no license"):
-        SupervisorRun(tmp_path, healthy, Script(tmp_path, "broken", EXIT_AT_ONCE)).run_until(
-            lambda state: False
-        )
+        SupervisorRun(tmp_path, healthy, FailingScript(tmp_path, "broken")).run_until(lambda state: False)
     assert find_marked_processes(healthy.mark) == []
     HomeLock(tmp_path).close()
 
 
 def test_an_optional_component_that_cannot_start_does_not_stop_the_others(tmp_path: Path) -> None:
-    optional = Script(tmp_path, "optional", EXIT_AT_ONCE)
+    optional = FailingScript(tmp_path, "optional")
     optional.required = False
     run = SupervisorRun(tmp_path, Script(tmp_path, "healthy"), optional)
     state = run.run_until(lambda state: sum("Next attempt" in message for message in run.messages) >= 4)
