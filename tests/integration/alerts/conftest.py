@@ -95,7 +95,7 @@ class AlertPlatform:
         """Let the oldest event that the pipeline has not read be as old as this."""
         redis = Redis.from_url(self.redis_url)
         key = QUEUE.stream_keys[0]
-        await redis.delete(key)
+        await redis.delete(*QUEUE.stream_keys)
         await redis.xgroup_create(key, CONSUMER_GROUP, id="0", mkstream=True)
         event_ms = int((self.now_s - behind_s + MAX_EMIT_DELAY_S) * 1000)
         await redis.xadd(key, {"event": ""}, id=f"{event_ms}-0")

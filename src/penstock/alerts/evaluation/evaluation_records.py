@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -12,6 +13,7 @@ from penstock.alerts.delivery.notice import MAX_QUEUES, NoticeMessage, NoticeQue
 from penstock.alerts.evaluation.descriptions import format_milliseconds
 from penstock.alerts.evaluation.rule_evaluation import RuleOutcome, RuleQueueState, is_forgotten
 from penstock.alerts.evaluation.state_machine import AlertState, Phase
+from penstock.alerts.incidents.cause import CauseKind
 from penstock.alerts.incidents.incident_model import AffectedQueue, Incident
 from penstock.alerts.incidents.incident_tracker import RESOLVED, IncidentUpdate
 from penstock.alerts.rules.alert_rule import AlertRule
@@ -84,6 +86,7 @@ class EvaluationDocuments:
                 "resolved_s": incident.resolved_s,
                 "resolution": incident.resolution,
                 "cause": incident.cause,
+                "chart": None if incident.chart is None else base64.b64encode(incident.chart).decode(),
                 "inhibited_by": None if incident.inhibited_by is None else str(incident.inhibited_by),
                 "silenced": incident.is_silenced,
                 "notified_s": incident.notified_s,
@@ -121,7 +124,7 @@ def build_message(rule: AlertRule, update: IncidentUpdate, environment: str) -> 
         resolved_at=None if incident.resolved_s is None else to_utc(incident.resolved_s),
         queues=tuple(_notice_queue(queue) for queue in queues[:MAX_QUEUES]),
         queue_count=len(queues),
-        cause=None if incident.cause is None else str(incident.cause["summary"]),
+        cause=_cause_sentence(incident),
         labels=rule.labels,
         runbook=rule.runbook,
         incident_path=f"/api/v1/incidents/{incident.id}",
@@ -203,3 +206,9 @@ def _finite(value: float | None) -> float | None:
 
 def _seconds(timestamp: datetime | None) -> float | None:
     return None if timestamp is None else timestamp.timestamp()
+
+
+def _cause_sentence(incident: Incident) -> str | None:
+    if incident.cause is None or incident.cause["kind"] == CauseKind.UNKNOWN:
+        return None
+    return str(incident.cause["summary"])

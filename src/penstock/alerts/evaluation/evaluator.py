@@ -27,8 +27,10 @@ from penstock.alerts.evaluation.evaluation_records import (
 )
 from penstock.alerts.evaluation.live_state import LiveStateReader
 from penstock.alerts.evaluation.measurements import EnvironmentMeter, Measurements
+from penstock.alerts.evaluation.opening_incidents import draw_openings, explain_openings
 from penstock.alerts.evaluation.rule_evaluation import RuleOutcome, RuleQueueState, StoredRule, evaluate_rule
 from penstock.alerts.evaluation.state_limit import StateLimit
+from penstock.alerts.incidents.cause_evidence import CauseEvidenceReader
 from penstock.alerts.incidents.incident_model import Incident
 from penstock.alerts.incidents.incident_tracker import NoticePolicy
 from penstock.alerts.incidents.silences import Silence, is_active, silence_check
@@ -233,7 +235,9 @@ class Evaluator(BackgroundTask):
             )
             state_limit.count_new(states, outcome.states)
             outcomes.append(outcome)
-        return outcomes
+        reader = CauseEvidenceReader(store, self._run_queues, self._warehouse)
+        explained = await explain_openings(outcomes, reader, rows[0], measurements.end_s, lag_s or 0.0)
+        return await draw_openings(explained, self._warehouse, rows[0].scope, measurements.end_s)
 
     async def _measure(
         self, store: EvaluationStore, environment: RuleRow, rules: Sequence[StoredRule], lag_s: float | None
@@ -287,10 +291,15 @@ def _policy(
 
 
 def inhibiting_incident(outcomes: Iterable[RuleOutcome]) -> uuid.UUID | None:
-    """Return the open incident of the platform that explains incidents of queues; None if there is none."""
+    """Return the open incident of the platform that explains incidents of queues; None if there is none.
+
+    The outcomes of platform rules are the first ones.
+    """
     for outcome in outcomes:
+        if not is_platform_rule(outcome.rule.rule.rule):
+            return None
         update = outcome.incident
-        if update and update.incident.resolved_s is None and is_platform_rule(outcome.rule.rule.rule):
+        if update is not None and update.incident.resolved_s is None:
             return update.incident.id
     return None
 

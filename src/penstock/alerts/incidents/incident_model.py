@@ -40,6 +40,10 @@ class Incident:
     is_silenced: bool = False
     inhibited_by: uuid.UUID | None = None
     cause: Mapping[str, Any] | None = field(default=None)
+    chart: bytes | None = None
+    """PNG; None unless this evaluation draws it."""
+    is_new: bool = False
+    """This evaluation opens it."""
 
     @property
     def firing_queues(self) -> list[AffectedQueue]:

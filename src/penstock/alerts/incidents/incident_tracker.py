@@ -76,7 +76,7 @@ def update_incident(
     if incident is None:
         if not firing:
             return None
-        incident = Incident(new_id(), rule_id, now_s, {})
+        incident = Incident(new_id(), rule_id, now_s, {}, is_new=True)
     incident = _merge_queues(incident, firing, now_s)
     incident = replace(
         incident,

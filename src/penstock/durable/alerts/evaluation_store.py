@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.clock import to_utc
-from penstock.durable.pool import Session, fetch_all
+from penstock.durable.pool import Session, fetch_all, fetch_one
 from penstock.model import Scope
 
 JsonObject = Mapping[str, Any]
@@ -103,6 +103,27 @@ class DeadTaskError(NamedTuple):
     died_s: float
 
 
+class CauseFacts(NamedTuple):
+    """What PostgreSQL knows about the cause of an incident; `blocked` and `errors` are JSON texts."""
+
+    queue: str
+    paused: bool
+    groups: int
+    depth: int
+    running: int
+    blocked: str | None
+    errors: str
+
+
+class PlatformFacts(NamedTuple):
+    """Deferred operations that wait in PostgreSQL, and what holds its vacuum horizon."""
+
+    pending_operations: int
+    oldest_operation_s: float
+    horizon_holder: str | None
+    horizon_held_s: float | None
+
+
 class EvaluationStore:
     """The evaluator's view of the alert tables."""
 
@@ -150,6 +171,24 @@ class EvaluationStore:
             to_utc(since_s),
             to_utc(now_s),
         )
+
+    async def cause_facts(self, environment_id: int, queues: Sequence[str], now_s: float) -> list[CauseFacts]:
+        """Return the facts of those queues that are durable."""
+        return await fetch_all(
+            self._session,
+            CauseFacts,
+            "SELECT * FROM alert_cause_facts_v1($1, $2, $3)",
+            environment_id,
+            list(queues),
+            to_utc(now_s),
+        )
+
+    async def platform_facts(self, horizon_longer_than: timedelta) -> PlatformFacts:
+        facts = await fetch_one(
+            self._session, PlatformFacts, "SELECT * FROM alert_platform_facts_v1($1)", horizon_longer_than
+        )
+        assert facts is not None
+        return facts
 
     async def record(
         self,

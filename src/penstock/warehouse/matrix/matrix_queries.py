@@ -66,6 +66,8 @@ class MatrixReader:
     scope: Scope
     groups: Sequence[str] = ()
     """The consumer groups that have rows of their own."""
+    queues: Sequence[str] | None = None
+    """The queues to read; None: all."""
     _last_gauges: dict[Subject, LastGauges] = field(default_factory=dict)
     _known_until_s: int = 0
     _names: dict[int, Subject] = field(default_factory=dict)
@@ -84,7 +86,11 @@ class MatrixReader:
 
     @property
     def parameters(self) -> dict[str, object]:
-        return {**self.scope._asdict(), "groups": list(self.groups)}
+        return {**self.scope._asdict(), "groups": list(self.groups), "queues": list(self.queues or ())}
+
+    def _queue_rows(self, tier: Tier, start_s: int, end_s: int) -> str:
+        selected = "" if self.queues is None else " AND queue IN {queues:Array(String)}"
+        return queue_rows(tier, start_s, end_s) + selected
 
     def _read_columns(
         self, tier: Tier, start_s: int, end_s: int, step_s: int, steps: int
@@ -102,7 +108,7 @@ class MatrixReader:
             f"toInt64(maxIf(assumeNotNull(seen_ms), is_own)) AS r_seen_ms, "
             f"toInt64(uniqExactIf(bucket, is_own AND isNotNull(seen_ms))) AS r_observed, {', '.join(gauges)} "
             f"FROM (SELECT *, {SUBJECT_GROUP} AS subject_group, `group` = subject_group AS is_own "
-            f"FROM {queue_rows(tier, start_s, end_s)}) "
+            f"FROM {self._queue_rows(tier, start_s, end_s)}) "
             f"GROUP BY subject, step",
             self.parameters,
         )
@@ -114,7 +120,7 @@ class MatrixReader:
             return
         for row in self.warehouse.query(
             f"SELECT DISTINCT {SUBJECT_KEY} AS subject, queue, {SUBJECT_GROUP} AS subject_group "
-            f"FROM {queue_rows(tier, start_s, end_s)}",
+            f"FROM {self._queue_rows(tier, start_s, end_s)}",
             self.parameters,
         ):
             self._names[int(row["subject"])] = Subject(str(row["queue"]), str(row["subject_group"]))
@@ -135,7 +141,7 @@ class MatrixReader:
         spans = ((HOUR, since_hour, hour), (MINUTE, hour, minute), (FINE, minute, until_s))
         columns = ", ".join(f"{gauge}_last" for gauge in GAUGES)
         rows = " UNION ALL ".join(
-            f"SELECT queue, `group`, seen_ms, {columns} FROM {queue_rows(tier, start, end)} "
+            f"SELECT queue, `group`, seen_ms, {columns} FROM {self._queue_rows(tier, start, end)} "
             f"AND isNotNull(seen_ms) AND (`group` = '' OR `group` IN {{groups:Array(String)}})"
             for tier, start, end in spans
             if end > start
