@@ -26,6 +26,7 @@ from penstock.alerts.evaluation.evaluation_records import (
     state_from_row,
 )
 from penstock.alerts.evaluation.live_state import LiveStateReader
+from penstock.alerts.evaluation.lost_events import WindowLosses, read_window_losses
 from penstock.alerts.evaluation.measurements import EnvironmentMeter, Measurements
 from penstock.alerts.evaluation.opening_incidents import draw_openings, explain_openings
 from penstock.alerts.evaluation.rule_evaluation import RuleOutcome, RuleQueueState, StoredRule, evaluate_rule
@@ -109,6 +110,7 @@ class Evaluator(BackgroundTask):
         self._meters: dict[Scope, EnvironmentMeter] = {}
         self._live_states: dict[Scope, LiveStateReader] = {}
         self._watermark_s: float | None = None
+        self._losses = WindowLosses(0)
         self.evaluations = 0
 
     @property
@@ -170,6 +172,7 @@ class Evaluator(BackgroundTask):
         now_s = self._clock()
         tables = await AlertTables.read(store, now_s)
         lag_s = await self._read_lag_s(now_s)
+        self._losses = await self._read_losses(tables.rules, lag_s)
         documents = EvaluationDocuments()
         for rows in _by_environment(tables.rules):
             outcomes = await self._evaluate_environment(store, rows, tables, now_s, lag_s)
@@ -197,6 +200,18 @@ class Evaluator(BackgroundTask):
             logger.warning("The watermark of the metrics is unknown: Redis does not answer: %s", error)
         return None if self._watermark_s is None else max(0.0, now_s - self._watermark_s)
 
+    async def _read_losses(self, rows: Sequence[RuleRow], lag_s: float | None) -> WindowLosses:
+        """Return the losses of all windows; none while every state is unknown anyway."""
+        if lag_s is None or lag_s > STALE_S:
+            return WindowLosses(self._end_s)
+        rules = [_stored_rule(row).rule for row in rows]
+        return await asyncio.to_thread(read_window_losses, self._warehouse, rules, self._end_s)
+
+    @property
+    def _end_s(self) -> int:
+        """The end of every window: the watermark, at the end of a bucket."""
+        return int((self._watermark_s or 0.0) // BUCKET_S * BUCKET_S)
+
     async def _evaluate_environment(
         self,
         store: EvaluationStore,
@@ -206,14 +221,16 @@ class Evaluator(BackgroundTask):
         lag_s: float | None,
     ) -> list[RuleOutcome]:
         rules = [_stored_rule(row) for row in rows]
-        measurements, unknown_reason = await self._measure(store, rows[0], rules, lag_s)
+        measurements, no_measurements = await self._measure(store, rows[0], rules, lag_s)
         silences = tables.silences.get(rows[0].environment_id, [])
         state_limit = StateLimit.of_states([tables.states.get(rule.id, {}) for rule in rules])
         outcomes: list[RuleOutcome] = []
         # Incidents of the platform come first: they hold back those of queues.
         for rule in sorted(rules, key=lambda rule: not is_platform_rule(rule.rule.rule)):
             is_platform = is_platform_rule(rule.rule.rule)
-            is_known = unknown_reason is None or (is_platform and lag_s is not None)
+            unknown_reason = no_measurements or self._losses.unknown_reason(rule.rule)
+            if is_platform and lag_s is not None:
+                unknown_reason = None
             states = tables.states.get(rule.id, {})
             incident = _open_incident(tables.incidents.get(rule.id, []))
             policy = _policy(
@@ -225,7 +242,7 @@ class Evaluator(BackgroundTask):
             )
             outcome = evaluate_rule(
                 rule,
-                measurements.measure(rule.rule) if is_known else None,
+                measurements.measure(rule.rule) if unknown_reason is None else None,
                 states,
                 incident,
                 now_s,
@@ -243,8 +260,7 @@ class Evaluator(BackgroundTask):
         self, store: EvaluationStore, environment: RuleRow, rules: Sequence[StoredRule], lag_s: float | None
     ) -> tuple[Measurements, str | None]:
         """Return the measurements, and why they are unknown if they are."""
-        end_s = int((self._watermark_s or 0.0) // BUCKET_S * BUCKET_S)
-        empty = Measurements(end_s, lag_s or 0.0, {}, {})
+        empty = Measurements(self._end_s, lag_s or 0.0, {}, {})
         if lag_s is None:
             return empty, "no metrics were counted yet"
         if lag_s > STALE_S:
@@ -258,7 +274,7 @@ class Evaluator(BackgroundTask):
         try:
             complete = [rule.rule for rule in rules]
             live_queues = await live_state.read(store, complete, self._clock())
-            return await asyncio.to_thread(meter.read, complete, end_s, lag_s, live_queues), None
+            return await asyncio.to_thread(meter.read, complete, self._end_s, lag_s, live_queues), None
         except PenstockError as error:
             return empty, error.detail
 

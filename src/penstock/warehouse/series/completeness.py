@@ -7,7 +7,7 @@ interval is complete.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -104,6 +104,27 @@ def read_completeness(
             first = max(0, (begins_s - window.start_s) // window.step_s)
             has_loss[first : end - window.start_s // window.step_s + 1] = True
     return Completeness(newest or None, lost, rejected, replaced, has_loss)
+
+
+class LossInterval(NamedTuple):
+    """A time in which events were lost, in seconds since the epoch."""
+
+    start_s: int
+    end_s: int
+
+
+def read_loss_intervals(
+    warehouse: Warehouse, definition: MetricDefinition, start_s: int, end_s: int
+) -> list[LossInterval]:
+    """Return the intervals of lost events that overlap a time, at most one per minute of their ends."""
+    rows = warehouse.query(
+        f"SELECT min(toUnixTimestamp(began_at)) AS started, max(toUnixTimestamp(at)) AS ended "
+        f"FROM {SET_ASIDE_TABLE} WHERE metric = {{metric:String}} "
+        f"AND reason IN {(*LOSS_REASONS, STREAM_REPLACED)} AND at >= toDateTime({start_s}, 'UTC') "
+        f"AND began_at < toDateTime({end_s}, 'UTC') GROUP BY toStartOfMinute(at)",
+        {"metric": definition.name},
+    )
+    return [LossInterval(row["started"], row["ended"]) for row in rows]
 
 
 def read_newest_event_s(warehouse: Warehouse, definition: MetricDefinition) -> float | None:
