@@ -203,6 +203,26 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
         ),
     ),
+    "Alerts": (
+        Panel(
+            "Incidents",
+            "short",
+            ((shared("penstock_incidents", "severity, state"), "{{severity}} {{state}}"),),
+        ),
+        Panel(
+            "Evaluation of alert rules",
+            "s",
+            (
+                (shared("penstock_alert_evaluation_lag_seconds", ""), "age of the evaluated metrics"),
+                (shared("penstock_alert_evaluation_duration_seconds", ""), "duration"),
+            ),
+        ),
+        Panel(
+            "Notices of the last day",
+            "short",
+            ((shared("penstock_alert_notices", "state"), "{{state}}"),),
+        ),
+    ),
 }
 
 

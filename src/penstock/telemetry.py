@@ -265,6 +265,24 @@ PIPELINE_LOST = _shared_gauge(
     "metric",
 )
 
+ALERT_EVALUATION_LAG = _shared_gauge(
+    "penstock_alert_evaluation_lag_seconds",
+    "age of the metrics up to which alert rules were last evaluated; it grows while nothing evaluates them",
+)
+ALERT_EVALUATION_DURATION = _shared_gauge(
+    "penstock_alert_evaluation_duration_seconds", "duration of the last evaluation of all alert rules"
+)
+ALERT_EVALUATIONS = _shared_counter("penstock_alert_evaluations", "evaluations of all alert rules")
+ALERT_EVALUATION_FAILURES = _shared_counter(
+    "penstock_alert_evaluation_failures", "evaluations of alert rules that failed"
+)
+INCIDENTS = _shared_gauge(
+    "penstock_incidents", "incidents that are not resolved: open or acknowledged", "severity", "state"
+)
+ALERT_NOTICES = _shared_gauge(
+    "penstock_alert_notices", "notices of the last day: pending, sent or failed", "state"
+)
+
 EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
     *(QUEUE_DEPTH, QUEUE_INFLIGHT, QUEUE_OLDEST_AGE, QUEUE_CONCURRENCY_LIMIT, QUEUE_DELAYED),
     *(QUEUE_PAUSED, QUEUE_TASKS),
@@ -281,4 +299,6 @@ EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
     *(PIPELINE_QUERY_RUNNING, PIPELINE_QUERY_FAILURES, PIPELINE_QUERY_RESTARTS),
     *(PIPELINE_REPORT_AGE, PIPELINE_FRESHNESS_AGE, PIPELINE_LAG, PIPELINE_INPUT_RATE),
     *(PIPELINE_PROCESSED_RATE, PIPELINE_BATCH_DURATION, PIPELINE_REJECTED, PIPELINE_LOST),
+    *(ALERT_EVALUATION_LAG, ALERT_EVALUATION_DURATION, ALERT_EVALUATIONS, ALERT_EVALUATION_FAILURES),
+    *(INCIDENTS, ALERT_NOTICES),
 )

@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 
 from penstock.durable.alerts.incident_store import (
+    AlertFigure,
     IncidentFilter,
     IncidentNote,
     IncidentRecord,
@@ -52,6 +53,10 @@ class AlertIncidents:
     def __init__(self, session: Session) -> None:
         self._store = IncidentStore(session)
         self._outbox = NoticeOutbox(session)
+
+    async def read_figures(self, scope: Scope) -> list[AlertFigure]:
+        """Return the figures of the evaluator, the open incidents and the notices."""
+        return await self._store.read_figures(scope)
 
     async def list_incidents(
         self, scope: Scope, incident_filter: IncidentFilter, *, limit: int, offset: int

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock import telemetry
+from penstock.api.exporter.alert_samples import alert_samples
 from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.api.exporter.queue_samples import queue_samples
 from penstock.api.exporter.worker_aggregate import summary_values
@@ -104,15 +105,16 @@ def _text_response(collector: _SampleCollector) -> Response:
 
 
 async def _collect_samples(services: Services) -> _SampleCollector:
-    queues, vacuum_horizon, pipeline, dead_letters, reconciliation = await asyncio.gather(
+    queues, vacuum_horizon, pipeline, dead_letters, reconciliation, alerts = await asyncio.gather(
         queue_samples(services),
         _vacuum_horizon_samples(services),
         _pipeline_samples(services),
         _dead_letter_samples(services),
         _reconciliation_samples(services),
+        alert_samples(services),
     )
     depth = services.broker.journal.depth() if services.broker.journal is not None else None
-    samples = queues | vacuum_horizon | dead_letters | reconciliation | pipeline
+    samples = queues | vacuum_horizon | dead_letters | reconciliation | pipeline | alerts
     samples |= {
         telemetry.JOURNAL_RECORDS: {(): depth.records} if depth else {},
         telemetry.JOURNAL_BYTES: {(): depth.bytes} if depth else {},

@@ -57,6 +57,15 @@ class IncidentFilter:
     severity: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AlertFigure:
+    """A figure of the evaluator, the incidents or the notices, with its labels."""
+
+    figure: str
+    labels: list[str]
+    value: float
+
+
 class IncidentStore:
     """Reads incidents, acknowledges them and adds notes."""
 
@@ -121,4 +130,10 @@ class IncidentStore:
             incident_id,
             author,
             note,
+        )
+
+    async def read_figures(self, scope: Scope) -> list[AlertFigure]:
+        """Return the figures that the exporter shows."""
+        return await fetch_all(
+            self._session, AlertFigure, "SELECT * FROM alert_figures_v1($1, $2, $3)", *scope
         )

@@ -17,11 +17,13 @@ from fastapi import FastAPI
 from redis.asyncio import Redis
 
 from penstock.definitions import QUEUE
+from penstock.durable.pool import Database
 from penstock.streams.positions import CONSUMER_GROUP, decode_text
 from penstock.streams.progress import PROGRESS_KEY
 from penstock.telemetry import EXPORTED_METRICS
 from tests.deadlines import deadline_s
 from tests.integration.api.calls import app_services, scrape_metrics
+from tests.integration.durable.alerts.alert_rows import add_channel, add_incident, add_notice
 
 
 async def test_every_declared_metric_is_exported(client: httpx.AsyncClient) -> None:
@@ -192,6 +194,35 @@ async def test_queues_of_both_kinds_are_exported(client: httpx.AsyncClient, app:
     assert metrics["penstock_requests"][("push",)] == 1
     assert metrics["penstock_workers"][()] == 1
     assert metrics["penstock_event_loop_late_seconds"].keys() == {("0",)}
+
+
+async def test_the_evaluator_incidents_and_notices_are_exported(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    first = await scrape_metrics(client)
+    assert first["penstock_alert_evaluation_lag_seconds"] == {}
+    assert first["penstock_incidents"]["warning", "open"] == 0
+
+    incident_id = await add_incident(database)
+    await add_notice(database, incident_id, await add_channel(database))
+    await database.fetch("UPDATE alert_incidents SET acknowledged_at = now() WHERE id = $1", incident_id)
+    await add_incident(database)
+    await database.fetch(
+        "UPDATE alert_evaluator SET evaluated_to = now() - interval '1 hour', duration_s = 0.5, "
+        "evaluations = 7, failures = 2"
+    )
+
+    metrics = await scrape_metrics(client)
+    assert 3600 <= metrics["penstock_alert_evaluation_lag_seconds"][()] < 7200
+    assert metrics["penstock_alert_evaluation_duration_seconds"][()] == 0.5
+    assert metrics["penstock_alert_evaluations"][()] == 7
+    assert metrics["penstock_alert_evaluation_failures"][()] == 2
+    incidents = metrics["penstock_incidents"]
+    assert {labels: value for labels, value in incidents.items() if value} == {
+        ("warning", "open"): 1,
+        ("warning", "acknowledged"): 1,
+    }
+    assert metrics["penstock_alert_notices"] == {("pending",): 1, ("sent",): 0, ("failed",): 0}
 
 
 async def test_the_text_format_is_served_on_request(client: httpx.AsyncClient) -> None:
