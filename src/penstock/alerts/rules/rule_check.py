@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.alerts.rules.alert_rule import AlertRule, RuleType
+from penstock.alerts.rules.alert_rule import AlertRule, DeadLetterMeasure, RuleType
 from penstock.alerts.rules.rule_types import TYPES, TypeDescription, Unit
 from penstock.errors import InvalidRequest
 
@@ -111,6 +111,8 @@ def _check_fields_of_type(rule: AlertRule, description: TypeDescription) -> None
     for name in _OWN_FIELDS - description.fields:
         if getattr(rule, name) is not None:
             raise InvalidRequest(f"{rule.type} has no {_FIELD_NAMES[name]}.", field=_FIELD_NAMES[name])
+    if rule.group is not None and _measures_whole_queues(rule):
+        raise InvalidRequest(f"{rule.type} measures whole queues. Leave group out.", field="group")
     if rule.statistic is not None and rule.statistic not in description.statistics:
         allowed = ", ".join(sorted(description.statistics)) or "none"
         raise InvalidRequest(
@@ -126,6 +128,12 @@ def _check_fields_of_type(rule: AlertRule, description: TypeDescription) -> None
             raise InvalidRequest("withinSeconds must be between 0 and 86,400.", field="withinSeconds")
     if rule.type is RuleType.EXPIRES_SOON and (rule.within_hours is None or not 0 < rule.within_hours <= 720):
         raise InvalidRequest("withinHours must be between 0 and 720.", field="withinHours")
+
+
+def _measures_whole_queues(rule: AlertRule) -> bool:
+    if rule.type is RuleType.DEAD_LETTERS:
+        return rule.measure is DeadLetterMeasure.COUNT
+    return rule.type in (RuleType.NEW_ERROR_GROUP, RuleType.PIPELINE_STALE)
 
 
 def _check_threshold(rule: AlertRule, description: TypeDescription) -> None:

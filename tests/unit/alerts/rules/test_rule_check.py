@@ -60,6 +60,16 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
         "BACKLOG has no objective.",
     ),
     (
+        {"name": "test", "type": "NEW_ERROR_GROUP", "group": "g"},
+        "group",
+        "NEW_ERROR_GROUP measures whole queues. Leave group out.",
+    ),
+    (
+        {"name": "test", "type": "DEAD_LETTERS", "measure": "count", "group": "g"},
+        "group",
+        "DEAD_LETTERS measures whole queues. Leave group out.",
+    ),
+    (
         {**BACKLOG, "statistic": "p95"},
         "statistic",
         "Allowed: avg, last, max, min",
