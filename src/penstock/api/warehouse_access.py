@@ -54,7 +54,7 @@ class WarehouseAccess:
             return self._series
 
     def run_backtest(self, scope: Scope, request: BacktestRequest) -> dict[str, object]:
-        """Test an alert rule. One test at a time: each may take a core and 300 MB. Raises Overloaded."""
+        """Test an alert rule. One test at a time: each may take a core and 450 MB. Raises Overloaded."""
         if not self._backtest_lock.acquire(blocking=False):
             raise Overloaded(BACKTEST_RETRY_S)
         try:
