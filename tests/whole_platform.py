@@ -23,6 +23,8 @@ from tests.waiting import wait_until
 
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
+LOOPBACK_NETWORK = "127.0.0.0/8"
+"""Alert channels may connect to receivers in the tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,12 @@ def running_platform() -> Iterator[RunningPlatform]:
     with output.open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock.cli.main", "up"],
-            env={**os.environ, "PENSTOCK_HOME": str(home), "PENSTOCK_PORT": str(port)},
+            env={
+                **os.environ,
+                "PENSTOCK_HOME": str(home),
+                "PENSTOCK_PORT": str(port),
+                "PENSTOCK_ALERT_PRIVATE_NETWORKS": LOOPBACK_NETWORK,
+            },
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
