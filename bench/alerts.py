@@ -228,8 +228,8 @@ def run(queues: int, rules: int, rounds: int, results_in: Path, console: Console
     scenarios = {
         few: mixed_rules(10),
         many: mixed_rules(rules),
-        f"{many}, own scope": scoped_rules(rules, queues),
-        f"{many}, all fire": breached_rules(rules),
+        "own scopes": scoped_rules(rules, queues),
+        "all fire": breached_rules(rules),
     }
     machine = harness.describe_environment(["chdb", "asyncpg", "numpy"])
     with run_servers() as servers, harness.progress_bar(console) as progress:
@@ -285,8 +285,8 @@ def _show(
     ]
     heads = ["", "median", "max", "first", "cpu", "queries", "calls", "states"]
     console.print(harness.build_table(f"An evaluation over {queues:,} queues", heads, rows))
-    console.print("median, max, first: seconds; first: a new evaluator; cpu: seconds of the evaluator alone")
-    console.print("queries: of ClickHouse; calls: of PostgreSQL; states: stored pairs of a rule and a queue")
+    console.print("median, max and first in seconds; first: of a new evaluator; cpu: of the")
+    console.print("evaluator alone; queries: of ClickHouse; calls: of PostgreSQL; states: stored")
     for name, limit in (
         ("evaluation_vs_cadence", MAX_SHARE_OF_CADENCE),
         ("queries_1000_rules_vs_10", MAX_QUERY_GROWTH),
