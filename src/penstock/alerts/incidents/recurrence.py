@@ -25,11 +25,12 @@ class Day(StrEnum):
 DAYS = tuple(Day)
 DAILY = "daily"
 
-LocalTime = Annotated[str, msgspec.Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+TIME_PATTERN = r"([01][0-9]|2[0-3]):[0-5][0-9]"
+LocalTime = Annotated[str, msgspec.Meta(pattern=f"^{TIME_PATTERN}$")]
 
 EVERY_FORMS = "'mon-fri 22:00-06:00', 'sat,sun 00:00-00:00' or 'daily 02:00-03:00'"
 
-_EVERY = re.compile(r"\s*(?P<days>[a-z,-]+)\s+(?P<start>\d\d:\d\d)\s*-\s*(?P<end>\d\d:\d\d)\s*")
+_EVERY = re.compile(rf"\s*(?P<days>[a-z,-]+)\s+(?P<start>{TIME_PATTERN})\s*-\s*(?P<end>{TIME_PATTERN})\s*")
 
 
 class Recurrence(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -75,11 +76,9 @@ def parse_every(text: str, time_zone: str) -> Recurrence:
         raise ValueError(
             "it is not of the form 'mon-fri 22:00-06:00', 'sat,sun 00:00-00:00' or 'daily 02:00-03:00'"
         )
-    fields = {"days": _parse_days(match["days"]), "from": match["start"], "to": match["end"]}
-    try:
-        return msgspec.convert({**fields, "timeZone": time_zone}, Recurrence)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from None
+    return Recurrence(
+        days=tuple(_parse_days(match["days"])), start=match["start"], end=match["end"], time_zone=time_zone
+    )
 
 
 def _parse_days(text: str) -> list[Day]:
