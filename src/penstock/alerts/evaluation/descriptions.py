@@ -48,34 +48,34 @@ def describe_value(rule: CompleteRule, value: float | None) -> str:
     text, limit = format_value(rule.unit, value), format_value(rule.unit, rule.threshold)
     window = format_milliseconds(rule.window_s * 1_000)
     relation = "below" if rule.operator is Operator.LESS_THAN else "above"
-    threshold = f"({relation} {limit})"
+    threshold = f", {relation} {limit}"
     match rule.rule.type:
         case RuleType.BACKLOG:
-            return f"{text} messages wait{_over_window(rule, window)} {threshold}"
+            return f"{text} messages wait{_over_window(rule, window)}{threshold}"
         case RuleType.LATENCY:
-            return f"messages wait {text} ({_statistic_name(rule)} over {window}) {threshold}"
+            return f"messages wait {text} ({_statistic_name(rule)} over {window}){threshold}"
         case RuleType.ERROR_RATE:
-            return f"{text} of attempts failed in {window} {threshold}"
+            return f"{text} of attempts failed in {window}{threshold}"
         case RuleType.OLDEST_AGE:
-            return f"the oldest message has waited {text} {threshold}"
+            return f"the oldest message has waited {text}{threshold}"
         case RuleType.DEAD_LETTERS:
-            return f"{text} dead letters {_dead_letter_window(rule, window)} {threshold}"
+            return f"{text} dead letters {_dead_letter_window(rule, window)}{threshold}"
         case RuleType.NEW_ERROR_GROUP:
             return f"{text} new error groups in {window}"
         case RuleType.SATURATION:
             return f"running at {text} of the limit for {window}"
         case RuleType.TIME_TO_DRAIN:
-            return f"at the pace of the last {window} the backlog lasts {text} {threshold}"
+            return f"at the pace of the last {window} the backlog lasts {text}{threshold}"
         case RuleType.EXPIRES_SOON:
             return f"{text} messages will expire within {rule.rule.within_hours or 0:g} h"
         case RuleType.STALLED:
             return _describe_stalled(rule, window)
         case RuleType.CAPACITY_LOSS:
-            return f"only {text} of the limit runs while work waits for {window} {threshold}"
+            return f"only {text} of the limit runs while work waits for {window}{threshold}"
         case RuleType.SLO:
-            return f"the error budget burns at {text} {threshold}"
+            return f"the error budget burns at {text} of the rate that fires"
         case RuleType.PIPELINE_STALE:
-            return f"metrics are behind by {text} {threshold}"
+            return f"metrics are behind by {text}{threshold}"
 
 
 def describe_error_groups(groups: Sequence[NewErrorGroup]) -> str:
