@@ -98,6 +98,23 @@ async def test_a_percentile_of_waits_fires(platform: AlertPlatform) -> None:
     assert await platform.states() == {"orders": "firing"}
 
 
+async def test_percentiles_of_long_windows_are_read_again_when_a_minute_has_passed(
+    platform: AlertPlatform,
+) -> None:
+    await platform.add_queue("orders")
+    for minutes in (15, 180):
+        await platform.add_rule(type="LATENCY", threshold=5_000, statistic="p95", windowMinutes=minutes)
+    platform.observe("orders", seconds_ago=200, depth=1, wait_ms=(10,) * 90)
+    await platform.evaluate(after_s=0)
+    platform.observe("orders", seconds_ago=100, depth=1, wait_ms=(9_000,) * 10)
+
+    await platform.evaluate(after_s=60)
+    assert len(await platform.notices()) == 1
+    await platform.evaluate(after_s=300)
+
+    assert len(await platform.notices()) == 2
+
+
 async def test_a_fast_burning_objective_fires_and_a_slow_one_does_not(platform: AlertPlatform) -> None:
     objective = {"type": "SLO", "objective": 0.95, "withinSeconds": 30}
     for queue, late in (("good", 2), ("bad", 90)):
