@@ -13,16 +13,19 @@ import numpy as np
 from penstock.alerts.backtest.rule_history import EVALUATION_STEP_S, HistoryBuilder, RuleHistory
 from penstock.alerts.backtest.slo_history import SloReader
 from penstock.alerts.evaluation.conditions import Windows, compute_values
+from penstock.alerts.evaluation.lost_events import metrics_window_s
 from penstock.alerts.evaluation.measurements import LONG_STEP_S, STEP_S, step_of
 from penstock.alerts.evaluation.wait_measurements import PERCENTILES, needs_percentiles
 from penstock.alerts.rules.alert_rule import RuleType
 from penstock.alerts.rules.queue_scope import in_scope
 from penstock.alerts.rules.rule_types import CompleteRule
+from penstock.definitions import QUEUE
 from penstock.model import Scope
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.matrix.matrix_queries import MatrixReader
 from penstock.warehouse.matrix.queue_matrix import QueueMatrix
 from penstock.warehouse.matrix.wait_queries import StepGrid, read_window_percentiles
+from penstock.warehouse.series.completeness import read_loss_intervals
 from penstock.warehouse.series.native_format import Column
 from penstock.warehouse.tiers import FINE, MINUTE, Tier
 
@@ -88,7 +91,17 @@ class HistoryReader:
             SloReader(self.warehouse, self._parameters(rule)).read(rule, builder)
         else:
             self._read_matrices(rule, choose_sampling(rule, start_s, now_s), builder)
-        return builder.build(self.live_queues)
+        history = builder.build(self.live_queues)
+        return dataclasses.replace(history, lost_columns=self._find_losses(rule, history))
+
+    def _find_losses(self, rule: CompleteRule, history: RuleHistory) -> Column:
+        """Return whether the window of each minute has lost events: the evaluator decides nothing then."""
+        window_s = metrics_window_s(rule)
+        ends_s = history.start_s + EVALUATION_STEP_S * np.arange(history.columns)
+        has_loss = np.zeros(history.columns, dtype=np.bool_)
+        for lost in read_loss_intervals(self.warehouse, QUEUE, history.start_s - window_s, history.end_s):
+            has_loss |= (lost.start_s < ends_s) & (lost.end_s >= ends_s - window_s)
+        return has_loss
 
     def _parameters(self, rule: CompleteRule) -> dict[str, object]:
         return {**self.scope._asdict(), "groups": [rule.rule.group] if rule.rule.group else []}

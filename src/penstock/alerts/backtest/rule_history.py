@@ -27,6 +27,8 @@ class RuleHistory:
     queues: Sequence[str]
     start_s: int
     values: Values
+    lost_columns: Column | None = None
+    """The minutes whose window has lost events, in which no state is known; None: there are none."""
     _worst_values: dict[Operator, Column] = field(default_factory=dict)
 
     @property
@@ -50,9 +52,11 @@ class RuleHistory:
 
     def select(self, rows: Column) -> RuleHistory:
         """Return the history of some queues."""
-        return RuleHistory(
-            [self.queues[row] for row in rows.tolist()], self.start_s, self.values.select(rows)
-        )
+        queues = [self.queues[row] for row in rows.tolist()]
+        return RuleHistory(queues, self.start_s, self.values.select(rows), self.lost_columns)
+
+    def has_losses(self, column: int) -> bool:
+        return self.lost_columns is not None and bool(self.lost_columns[column])
 
 
 @dataclass(slots=True)

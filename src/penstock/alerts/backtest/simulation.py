@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.alerts.backtest.backtest_request import SilenceCheck, never_silenced
-from penstock.alerts.backtest.rule_history import RuleHistory
-from penstock.alerts.evaluation.conditions import BREACHED, CLEAR, is_breached, judge
+from penstock.alerts.backtest.rule_history import EVALUATION_STEP_S, RuleHistory
+from penstock.alerts.evaluation.conditions import BREACHED, CLEAR, UNKNOWN, is_breached, judge
+from penstock.alerts.evaluation.lost_events import LOST_EVENTS
 from penstock.alerts.evaluation.rule_evaluation import (
     RuleMeasurement,
     RuleQueueState,
@@ -79,6 +80,8 @@ class Simulation:
         worst = self.history.worst_values(self.rule.operator)
         self.history = self.history.select(np.flatnonzero(is_breached(self.rule, worst)))
         self._codes = judge(self.rule, self.history.values)
+        if self.history.lost_columns is not None:
+            self._codes[:, self.history.lost_columns] = UNKNOWN
         self._breaches = np.flatnonzero((self._codes == BREACHED).any(axis=0))
         self._changes = np.flatnonzero((self._codes[:, 1:] != self._codes[:, :-1]).any(axis=0)) + 1
         self._rows = {queue: row for row, queue in enumerate(self.history.queues)}
@@ -101,20 +104,28 @@ class Simulation:
 
     def _evaluate(self, column: int) -> None:
         now_s = float(self.history.time_s(column))
-        measurement = RuleMeasurement(
-            self.history.queues, self.history.values.window_end(column), lambda row: ""
-        )
+        self._forget_states(now_s - EVALUATION_STEP_S)  # a cooldown may have ended in a skipped minute
+        measurement = None
+        if not self.history.has_losses(column):
+            values = self.history.values.window_end(column)
+            measurement = RuleMeasurement(self.history.queues, values, lambda row: "")
+        policy = self._policy(now_s)
         outcome = evaluate_rule(
-            self._stored_rule, measurement, self._states, self._open, now_s, self._policy(now_s)
+            self._stored_rule, measurement, self._states, self._open, now_s, policy, LOST_EVENTS
         )
+        self._states = dict(outcome.states)
+        self._forget_states(now_s)
+        if outcome.incident is not None:
+            self._record(outcome.incident, now_s)
+
+    def _forget_states(self, now_s: float) -> None:
+        """Drop the states that the evaluator would not store."""
         cooldown_s = self.rule.rule.cooldown_minutes * 60
         self._states = {
             queue: state
-            for queue, state in outcome.states.items()
+            for queue, state in self._states.items()
             if not is_forgotten(state, cooldown_s, now_s)
         }
-        if outcome.incident is not None:
-            self._record(outcome.incident, now_s)
 
     def _policy(self, now_s: float) -> NoticePolicy:
         settings = self.rule.rule

@@ -16,6 +16,7 @@ from penstock.alerts.rules.rule_types import complete_rule
 from penstock.model import Scope
 from penstock.streams.watermark import MAX_EMIT_DELAY_S
 from tests.integration.alerts.conftest import AlertPlatform
+from tests.integration.alerts.test_unknown_windows import lose_events
 from tests.integration.warehouse.landing_rows import insert_rows, landing_row
 
 MINUTES = 45
@@ -79,6 +80,7 @@ async def test_a_backtest_finds_the_incidents_of_the_evaluator(platform: AlertPl
     # The evaluator measures up to the watermark, which is behind the clock.
     platform.now_s += MAX_EMIT_DELAY_S
     insert_rows(platform.warehouse, *_random_minutes(platform, seed))
+    lose_events(platform, "dropped", seconds_ago=-20 * 60 - 10, lasting_s=30)
     for queue in QUEUES:
         await platform.add_queue(queue)
     rule_ids = [await platform.add_rule(**rule) for rule in RULES]

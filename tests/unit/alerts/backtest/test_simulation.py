@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,6 +48,13 @@ def test_a_silence_holds_back_until_it_ends() -> None:
 
     first, second = simulate(backlog_rule(), values, is_silenced)
     assert (first.held_back_by, second.held_back_by) == ("silence", None)
+
+
+def test_a_minute_with_lost_events_neither_fires_nor_resolves() -> None:
+    lost = np.array([False, True, True, False, True, False])
+    values = replace(history(orders="20 0 0 0 20 0"), lost_columns=lost)
+    [incident] = simulate(backlog_rule(), values)
+    assert (minute_of(incident.opened_s), minute_of(incident.resolved_s)) == (0, 3)
 
 
 def test_the_simulation_stops_after_too_many_pages() -> None:
