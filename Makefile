@@ -21,7 +21,7 @@ demo: setup ## the same with a light load, so that the console shows live data
 test: setup-dev ## install and run all tests; ARGS="-k pop" selects some
 	@tools/chromium.sh
 	@# Tests start many Python processes: all but the first read compiled bytecode, even where writing it is switched off.
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations 15 --durations-min 1 $(or $(ARGS),-n 2)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations 15 --durations-min 1 $(or $(ARGS),-n 3)
 
 check: lint test ## what CI runs: format, lint, types and layers, then the tests
 

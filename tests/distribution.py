@@ -9,7 +9,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 SHARED_FIXTURES = {
     "tests/integration/pipeline/": "Spark session",
+    "tests/e2e/test_alerts.py": "platform",
+    "tests/e2e/test_commands.py": "platform",
     "tests/e2e/test_dashboard.py": "platform",
+    "tests/e2e/test_logs.py": "platform",
     "tests/e2e/test_slice.py": "platform",
     "tests/e2e/queen_client/": "brokers of the Queen client",
 }

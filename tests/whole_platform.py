@@ -23,6 +23,9 @@ from tests.waiting import wait_until
 
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
+ALERT_INTERVAL_S = 5
+"""Shorter than the default, so that tests wait less."""
+
 LOOPBACK_NETWORK = "127.0.0.0/8"
 """Alert channels may connect to receivers in the tests."""
 
@@ -106,6 +109,7 @@ def running_platform() -> Iterator[RunningPlatform]:
                 "PENSTOCK_HOME": str(home),
                 "PENSTOCK_PORT": str(port),
                 "PENSTOCK_ALERT_PRIVATE_NETWORKS": LOOPBACK_NETWORK,
+                "PENSTOCK_ALERT_INTERVAL_S": str(ALERT_INTERVAL_S),
             },
             stdin=subprocess.DEVNULL,
             stdout=log,

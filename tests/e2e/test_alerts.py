@@ -21,7 +21,7 @@ from standardwebhooks import Webhook
 from tests.deadlines import deadline_s
 from tests.integration.alerts.delivery.http_receiver import HttpReceiver, receive_http
 from tests.waiting import wait_until_async
-from tests.whole_platform import LOOPBACK_NETWORK, RunningPlatform
+from tests.whole_platform import ALERT_INTERVAL_S, LOOPBACK_NETWORK, RunningPlatform
 
 README = Path(__file__).parents[2] / "README.md"
 NOTICE_TIMEOUT_S = 60
@@ -89,7 +89,11 @@ async def run_json(platform: RunningPlatform, command: str, directory: Path) -> 
 @asynccontextmanager
 async def second_alerts_process(platform: RunningPlatform) -> AsyncIterator[psutil.Popen]:
     """Run `penstock alerts run` besides the platform's component."""
-    environment = {"PENSTOCK_HOME": str(platform.home), "PENSTOCK_ALERT_PRIVATE_NETWORKS": LOOPBACK_NETWORK}
+    environment = {
+        "PENSTOCK_HOME": str(platform.home),
+        "PENSTOCK_ALERT_PRIVATE_NETWORKS": LOOPBACK_NETWORK,
+        "PENSTOCK_ALERT_INTERVAL_S": str(ALERT_INTERVAL_S),
+    }
     process = psutil.Popen([*PENSTOCK, "alerts", "run"], env={**os.environ, **environment})
     try:
         yield process

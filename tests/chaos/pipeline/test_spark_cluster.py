@@ -104,7 +104,7 @@ def test_totals_are_exact_after_a_worker_was_killed_while_reading(
     servers = {"PENSTOCK_REDIS_URL": redis_url, "PENSTOCK_CLICKHOUSE_URL": warehouse.url}
     job = KillableJob(home, {**cluster.environment, **servers, "PENSTOCK_TRIGGER_MS": "200"})
     # More than one task per batch, so that both workers read.
-    rounds = Rounds(2 * SMALL_BATCH_ENTRIES, redis_url, warehouse, (QUEUE,))
+    rounds = Rounds(2 * SMALL_BATCH_ENTRIES, redis_url, warehouse, (QUEUE,), waits_for_disk=False)
     rounds.emit()
     with job.running(QUEUE):
         rounds.wait_until_counted()
