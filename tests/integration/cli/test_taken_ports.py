@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.embedded.servers.ports import any_free_port, first_unprivileged_port
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until
 
 DROP_RIGHT = ["setpriv", "--bounding-set", "-net_bind_service", "--inh-caps", "-net_bind_service"]
@@ -33,14 +35,18 @@ def listener() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Another program that listens on a port."""
     port = any_free_port()
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        assert process.stdout is not None
-        wait_until(lambda: process.stdout and process.stdout.readline(), 60, "the program listens")
+        wait_until(lambda: is_listening(port), 60, "the program listens")
         yield process, port
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+
+
+def is_listening(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), timeout=deadline_s(1)):
+        return True
 
 
 @pytest.mark.parametrize("command", ["up", "serve"])
