@@ -148,6 +148,9 @@ async def test_messages_of_another_partition_do_not_wake_a_pop(
 
 
 async def test_a_push_wakes_one_pop_of_its_partition_and_no_other(broker: Broker) -> None:
+    # The creation of a partition wakes its pops too.
+    await push(broker, "first", partition="mine")
+    await ack(broker, await pop(broker, partition="mine"))
     others = [start_waiting_pop(broker, partition=f"other {n}") for n in range(20)]
     await wait_for_parked_pops(broker, 20)
     for partition in ("mine", None):
