@@ -101,7 +101,7 @@ def add_channel(
         str | None,
         typer.Option(
             envvar="ALERT_CHANNEL_PASSWORD",
-            help="email, alertmanager: password of the login; it is asked for if only --username is set.",
+            help="email, alertmanager: password of the login; a prompt reads it if only --username is set.",
         ),
     ] = None,
     broker_options: BrokerOptions,

@@ -71,7 +71,7 @@ def show_incident(incident_id: IncidentId, broker_options: BrokerOptions) -> Non
 
 @with_option_groups
 def acknowledge(incident_id: IncidentId, broker_options: BrokerOptions, by: Author = None) -> None:
-    """Acknowledge an incident: notices are not repeated, and its channels are told."""
+    """Acknowledge an incident: notices are not repeated, and its channels get a notice."""
     from penstock.cli.broker_client import IncidentDetailsDocument
 
     with broker_options.connect() as broker:

@@ -85,7 +85,7 @@ class Listing:
 
 
 class Details:
-    """A title with named values below it. A value wraps only if it says so: label, value, folds."""
+    """A title with labelled values below it. A value wraps only if it says so: label, value, folds."""
 
     def __init__(self, title: Text, values: Sequence[tuple[str, Text, bool]]) -> None:
         self._title = title

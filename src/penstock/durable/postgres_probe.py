@@ -46,7 +46,7 @@ class RoleRights:
 
 
 class PostgresProbe:
-    """One PostgreSQL, given by URL. Every method raises ServerUnusable; `close` may be called twice."""
+    """The PostgreSQL at a URL. Every method raises ServerUnusable; `close` may be called twice."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class ClickHouseProbe:
-    """One ClickHouse, given by URL, over a connection that is kept. Every method raises ServerUnusable.
+    """The ClickHouse at a URL, over a connection that is kept. Every method raises ServerUnusable.
 
     `close` may be called twice.
     """

@@ -84,7 +84,7 @@ def describe_error_groups(groups: Sequence[NewErrorGroup]) -> str:
         return "no new error"
     latest, others = groups[0], len(groups) - 1
     origin = "error is back after it was resolved" if latest.is_back else "new error"
-    text = f"{origin}: {latest.pattern or 'no error was given'}"
+    text = f"{origin}: {latest.pattern or 'no error text'}"
     example = _example_line(latest.example)
     if example and example != latest.pattern:
         text += f" (for example: {example})"

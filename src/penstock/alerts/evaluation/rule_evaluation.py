@@ -77,7 +77,7 @@ def evaluate_rule(
     unknown_reason: str | None = None,
     max_new_queues: int | None = None,
 ) -> RuleOutcome:
-    """Advance the states of a rule. Without a measurement every state is unknown, for the given reason.
+    """Advance the states of a rule. Without a measurement every state is unknown, with `unknown_reason`.
 
     At most `max_new_queues` queues without a state get one; the others count as pending.
     """

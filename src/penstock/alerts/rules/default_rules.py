@@ -24,7 +24,7 @@ DEFAULT_RULES = (
     ),
     AlertRule(
         name="dead letters arrive",
-        description="Messages were given up on in the last 10 minutes.",
+        description="Messages became dead letters in the last 10 minutes.",
         type=RuleType.DEAD_LETTERS,
         threshold=0.0,
         window_minutes=10,

@@ -98,7 +98,7 @@ TYPES: dict[RuleType, TypeDescription] = {
     ),
     RuleType.EXPIRES_SOON: TypeDescription(
         Unit.MESSAGES,
-        "Messages that will expire unread within the given hours.",
+        "Messages that will expire unread within `withinHours`.",
         0.0,
         fields=frozenset({"within_hours"}),
         needs_live_state=True,

@@ -112,7 +112,7 @@ async def get_incident(request: Request, incident_id: uuid.UUID) -> dict[str, ob
     openapi_extra=request_body_schema(AcknowledgeBody),
 )
 async def acknowledge_incident(request: Request, incident_id: uuid.UUID) -> dict[str, object]:
-    """Acknowledge an open incident: repeated notices stop, and its channels are told."""
+    """Acknowledge an open incident: repeated notices stop, and its channels get a notice."""
     incidents = _incidents(request)
     body = await read_json(request, _acknowledge_decoder)
     return details_to_json(await incidents.acknowledge(DEFAULT_SCOPE, incident_id, body.by))

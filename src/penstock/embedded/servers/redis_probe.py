@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class RedisProbe:
-    """One Redis, given by URL, over a connection that is kept. Every method raises ServerUnusable.
+    """The Redis at a URL, over a connection that is kept. Every method raises ServerUnusable.
 
     `close` may be called twice.
     """
@@ -34,7 +34,7 @@ class RedisProbe:
         """Check version and rights; return a warning about a version that is not tested."""
         REDIS.check_url(self.url)
         properties = _pairs_to_dict(self._ask(lambda client: client.execute_command("HELLO")))  # type: ignore[no-untyped-call]
-        # Valkey calls itself Redis where an operator asked for that.
+        # Valkey calls itself Redis where an operator configured that.
         product = {"valkey": "Valkey"}.get(properties.get("server", ""), "Redis")
         warning = REDIS.check_version(self.url, properties.get("version", "0"), product)
         if properties.get("role") == "replica":

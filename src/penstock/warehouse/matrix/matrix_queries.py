@@ -153,10 +153,10 @@ class MatrixReader:
         )
         return {
             Subject(str(row["queue"]), str(row["name"])): LastGauges(
-                tuple(int(row[f"last_{gauge}"]) for gauge in GAUGES), int(row["seen"])
+                tuple(int(row[f"last_{gauge}"]) for gauge in GAUGES), int(row["last_seen_ms"])
             )
             for row in self.warehouse.query(
-                f"SELECT queue, `group` AS name, max(seen_ms) AS seen, {values} FROM ({rows}) "
+                f"SELECT queue, `group` AS name, max(seen_ms) AS last_seen_ms, {values} FROM ({rows}) "
                 f"GROUP BY queue, name",
                 self.parameters,
             )

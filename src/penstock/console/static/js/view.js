@@ -1,6 +1,6 @@
 // The selected view. It is part of the URL, so that it can be bookmarked and shared.
 
-// Periods and their resolutions. Finer points would cost more and could not be seen at the width of a card.
+// Periods and their resolutions. Finer points would cost more and would be invisible at the width of a card.
 export const PERIODS = { "5m": "5s", "30m": "5s", "2h": "1m", "24h": "1m", "7d": "1h", "30d": "1h", "365d": "12h" };
 const DEFAULT_PERIOD = "30m";
 export const FAILURES = ["retried", "dead", "expired"];

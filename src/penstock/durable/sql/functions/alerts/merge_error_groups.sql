@@ -4,7 +4,7 @@
 -- call are not new. A group without dead letters for 90 days is forgotten.
 -- Returns: groups that are new or back since p_since, and not resolved.
 -- Locks: rows that change. Only the session with the lock of the evaluator calls it.
--- Cost: that of present_error_groups_v1. It writes when a group is new, back, or was not seen for a day.
+-- Cost: that of present_error_groups_v1. It writes when a group is new, back, or was last recorded more than a day ago.
 CREATE OR REPLACE FUNCTION merge_error_groups_v1(
     p_environment_id bigint, p_queues text[], p_errors text[], p_died_at timestamptz[], p_since timestamptz,
     p_now timestamptz
