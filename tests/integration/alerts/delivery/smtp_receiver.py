@@ -13,7 +13,7 @@ from email.message import Message
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 
-@dataclass(slots=True)
+@dataclass
 class SmtpReceiver:
     """Accepts mail from one login, for all recipients but those in `refused`."""
 

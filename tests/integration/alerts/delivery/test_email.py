@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,6 @@ from tests.integration.alerts.delivery.certificates import server_context
 from tests.integration.alerts.delivery.smtp_receiver import receive_mail
 from tests.unit.alerts.delivery.channels import channel_fields
 from tests.unit.alerts.delivery.notices import outgoing_notice
-
-pytestmark = pytest.mark.skipif(
-    sys.version_info < (3, 11, 3), reason="mail over TLS ends with an unexpected EOF on Python 3.11.2"
-)
 
 
 def email_channel(port: int, **fields: object) -> EmailChannel:
