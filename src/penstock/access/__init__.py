@@ -1,0 +1,1 @@
+"""Access control: tokens, environments, people, quotas and the audit log."""

@@ -1,0 +1,91 @@
+"""The sender of a request: in which environment it acts, and what it may do there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import IntFlag
+from fnmatch import translate
+from functools import lru_cache
+from hashlib import sha256
+
+from penstock.model import DEFAULT_SCOPE, Scope
+
+MAX_CACHED_NAMES = 10_000
+
+
+class AccessScope(IntFlag):
+    """What a token or a role allows. `model.Scope` is another thing: the environment."""
+
+    READ = 1
+    READ_PAYLOAD = 2
+    PRODUCE = 4
+    CONSUME = 8
+    OPERATE = 16
+    CONFIGURE = 32
+    ADMIN = 64
+
+
+ALL_ACCESS = AccessScope(127)
+
+ACCESS_SCOPE_NAMES: dict[AccessScope, str] = {
+    AccessScope.READ: "read",
+    AccessScope.READ_PAYLOAD: "read:payload",
+    AccessScope.PRODUCE: "produce",
+    AccessScope.CONSUME: "consume",
+    AccessScope.OPERATE: "operate",
+    AccessScope.CONFIGURE: "configure",
+    AccessScope.ADMIN: "admin",
+}
+"""The names in tokens, roles and error messages."""
+
+
+class NamePatterns:
+    """Names of queues or consumer groups that a caller is limited to; `*` stands for any characters."""
+
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        self.patterns = patterns
+        escaped = (re.sub(r"[\[\]?]", lambda match: f"[{match[0]}]", pattern) for pattern in patterns)
+        expression = re.compile("|".join(translate(pattern) for pattern in escaped))
+        self.matches = lru_cache(MAX_CACHED_NAMES)(lambda name: expression.match(name) is not None)
+        """Whether a name matches one of the patterns."""
+
+    def __str__(self) -> str:
+        return ", ".join(self.patterns)
+
+
+@dataclass(slots=True, eq=False)
+class Caller:
+    """An authenticated sender of requests in one environment. It lives as long as its token is cached."""
+
+    environment: Scope
+    access: AccessScope
+    subject: str
+    """`local`, `token:NAME` or `user:SUBJECT`."""
+
+    queues: NamePatterns | None = None
+    """None: every queue."""
+    groups: NamePatterns | None = None
+    token_id: str | None = None
+    token_number: int = 0
+    is_platform_admin: bool = False
+    active: bool = True
+    """False once the token is revoked or expired. Hot requests check this attribute alone."""
+    lease_tag: int = field(init=False)
+    """The high 64 bits of every lease id that this caller gets."""
+
+    def __post_init__(self) -> None:
+        self.lease_tag = environment_tag(self.environment) << 32 | self.token_number
+
+    def may(self, access: AccessScope) -> bool:
+        return access in self.access
+
+
+@lru_cache(MAX_CACHED_NAMES)
+def environment_tag(environment: Scope) -> int:
+    """32 bits that stand for an environment in lease ids."""
+    return int.from_bytes(sha256("/".join(environment).encode()).digest()[:4])
+
+
+LOCAL_CALLER = Caller(DEFAULT_SCOPE, ALL_ACCESS, "local", is_platform_admin=True)
+"""The sender of every request without credentials while the broker requires none."""

@@ -1,0 +1,1 @@
+"""Storage of tokens, sessions, environments and the audit log."""

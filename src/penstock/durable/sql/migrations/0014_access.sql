@@ -1,0 +1,73 @@
+-- Access control: environments with quotas, tokens, sessions of people, and the audit log.
+
+ALTER TABLE environments
+    ADD COLUMN created_at            timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ADD COLUMN quotas                jsonb NOT NULL DEFAULT '{}',   -- by the name of the quota; absent: no limit
+    ADD COLUMN deletion_requested_at timestamptz;                   -- NULL: the environment is in use
+
+-- Requests without a token are in this environment.
+INSERT INTO environments (organization, project, name) VALUES ('default', 'default', 'default') ON CONFLICT DO NOTHING;
+
+CREATE TABLE access_tokens (
+    id                uuid PRIMARY KEY,
+    number            int GENERATED ALWAYS AS IDENTITY UNIQUE,      -- part of the id of every lease taken with the token
+    environment_id    bigint NOT NULL REFERENCES environments,
+    name              text NOT NULL,
+    scopes            text[] NOT NULL,
+    queues            text[],                                       -- patterns; NULL: every queue
+    groups            text[],                                       -- patterns; NULL: every consumer group
+    is_platform_admin boolean NOT NULL DEFAULT false,
+    quotas            jsonb NOT NULL DEFAULT '{}',
+    created_by        text NOT NULL,
+    created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at        timestamptz,
+    revoked_at        timestamptz,
+    last_used_at      timestamptz
+);
+CREATE UNIQUE INDEX access_tokens_name ON access_tokens (environment_id, name) WHERE revoked_at IS NULL;
+
+-- Rotation adds a secret and lets the previous one expire, so a token has several for a while.
+CREATE TABLE access_token_secrets (
+    hash       bytea PRIMARY KEY,                                   -- SHA-256; the secret itself is not stored
+    token_id   uuid NOT NULL REFERENCES access_tokens ON DELETE CASCADE,
+    prefix     text NOT NULL,                                       -- the first characters, to recognise it by
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz
+);
+CREATE INDEX access_token_secrets_of_token ON access_token_secrets (token_id);
+
+-- A person, or the bearer of a token, who logged in to the console.
+CREATE TABLE access_sessions (
+    hash         bytea PRIMARY KEY,                                 -- SHA-256 of the cookie
+    subject      text NOT NULL,
+    token_id     uuid REFERENCES access_tokens ON DELETE CASCADE,   -- NULL: logged in through OpenID Connect
+    roles        jsonb NOT NULL DEFAULT '{}',                       -- role by environment
+    csrf_token   text NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at   timestamptz NOT NULL
+);
+CREATE INDEX access_sessions_expiry ON access_sessions (expires_at);
+
+-- One row. Every change of tokens, sessions and environments raises the version, and brokers read them again.
+CREATE TABLE access_version (
+    id      boolean PRIMARY KEY DEFAULT true CHECK (id),
+    version bigint NOT NULL
+);
+INSERT INTO access_version (version) VALUES (1);
+
+CREATE TABLE audit_entries (
+    id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    recorded_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    environment_id bigint REFERENCES environments ON DELETE SET NULL,
+    environment    text NOT NULL,                                   -- organization/project/environment at that time
+    subject        text NOT NULL,                                   -- who: token:NAME, user:SUBJECT, local, or empty
+    token_id       uuid,
+    address        text NOT NULL,                                   -- of the client
+    action         text NOT NULL,                                   -- method and path template of the route
+    object         jsonb NOT NULL DEFAULT '{}',                     -- path parameters
+    status         smallint NOT NULL,                               -- of the response
+    before         jsonb,
+    after          jsonb,
+    request_id     text NOT NULL
+);
+CREATE INDEX audit_entries_of_environment ON audit_entries (environment, id DESC);
