@@ -21,6 +21,8 @@ from penstock.validation_text import describe_refusal
 
 PREFIX = "PENSTOCK_"
 FILE_VARIABLE = "PENSTOCK_CONFIG"
+CLIENT_VARIABLES = frozenset({"PENSTOCK_TOKEN", "PENSTOCK_CA"})
+"""Variables of clients and commands that call a broker. They are no settings: no other process gets them."""
 
 
 class Settings(BaseModel):
@@ -178,6 +180,14 @@ class Settings(BaseModel):
         pattern="^(https?://.*)?$",
         description="URL of the console, for links in alert notices; empty: host and port",
     )
+    authentication: Literal["none", "required"] = Field(
+        "none",
+        description="none: a request without a token may do everything; required: every request needs a "
+        "token or a session",
+    )
+    insecure: bool = Field(
+        False, description="allow a host that other machines reach although authentication is none"
+    )
 
 
 GROUP_STARTS = {
@@ -191,6 +201,7 @@ GROUP_STARTS = {
     "journal_dir": "Journal",
     "dlq_tokens": "Dead letters",
     "alert_interval_s": "Alerts",
+    "authentication": "Access",
 }
 """The groups of the settings, each by its first setting: `Settings` declares the others after it."""
 
@@ -198,6 +209,7 @@ _VALUE_RULES = {
     "log_level": "must be debug, info, warning or error",
     "clickhouse_cluster": "must have only letters, digits and the characters _ . -",
     "failed_operation": "must be skip or hold",
+    "authentication": "must be none or required",
     "public_url": "must start with http:// or https://",
 }
 """The rules of settings that are neither numbers nor free text, in words."""
@@ -222,7 +234,7 @@ def load_settings(environ: Mapping[str, str] | None = None, file: Path | None = 
     path = file or (Path(config_file) if config_file else None)
     values: dict[str, Any] = _read_file(path) if path else {}
     for key, text in env.items():
-        if key.startswith(PREFIX):
+        if key.startswith(PREFIX) and key not in CLIENT_VARIABLES:
             name = key.removeprefix(PREFIX).lower()
             _refuse_unknown(name, key)
             values[name] = text

@@ -16,6 +16,7 @@ import uvicorn
 from penstock.broker.self_metrics.worker_slot import clear_stale_slots
 from penstock.config import Settings, as_environment, load_settings
 from penstock.errors import PenstockError
+from penstock.listen_address import check_listen_address
 from penstock.log_format import configure_logging, logging_options
 
 logger = logging.getLogger(__name__)
@@ -41,8 +42,11 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, finish the requests in flight, and return.
 
     Each of several workers is a process of its own, and all share the port; a worker that dies is replaced.
-    Workers receive their settings through the environment.
+    Workers receive their settings through the environment. Raises ConfigError before anything starts.
     """
+    warning = check_listen_address(settings)
+    if warning is not None:
+        logger.warning(warning)
     os.environ.update(as_environment(settings))
     clear_stale_slots(settings)
     uvicorn.run(

@@ -198,8 +198,10 @@ def serve(
     from penstock.cli.server_checks import check_servers
     from penstock.embedded.servers.ports import BROKER_MODULE, require_port
     from penstock.embedded.supervision.platform import resolve_server_urls
+    from penstock.listen_address import check_listen_address
 
     settings = load_settings()
+    check_listen_address(settings)
     require_port(settings.port, settings.host, "serve")
     settings = resolve_server_urls(settings, *SECRET_URLS)
     # Queues work without Redis and ClickHouse. Without PostgreSQL, a broker that has run before takes pushes.

@@ -23,11 +23,15 @@ from penstock.embedded.supervision.component import Component
 from penstock.embedded.supervision.platform import build_environment, build_platform
 from penstock.embedded.supervision.state import PlatformState, RunState
 from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, stop_orphans
+from penstock.listen_address import check_listen_address
 
 
 def run_platform(settings: Settings, demo: bool, create_database: bool) -> None:
     """Run the platform in the foreground until SIGINT, SIGTERM or SIGHUP; leaves no process running."""
     console = Console(highlight=False)
+    warning = check_listen_address(settings)
+    if warning is not None:
+        console.print(warning, style="yellow", soft_wrap=True)
     lock = HomeLock(settings.home)
     for name in stop_orphans(settings.home):
         console.print(f"Stopped {name}, which an earlier run had left running")
