@@ -188,6 +188,11 @@ class Settings(BaseModel):
     insecure: bool = Field(
         False, description="allow a host that other machines reach although authentication is none"
     )
+    tls_cert: str = Field(
+        "",
+        description="PEM file of the broker's TLS certificate and of the intermediate ones; empty: no TLS",
+    )
+    tls_key: str = Field("", description="PEM file of the key of this certificate, not encrypted")
 
 
 GROUP_STARTS = {
@@ -214,6 +219,7 @@ _VALUE_RULES = {
 }
 """The rules of settings that are neither numbers nor free text, in words."""
 
+TLS_FILES = ("tls_cert", "tls_key")
 SECRET_URLS = ("postgres_url", "redis_url", "clickhouse_url")
 
 
@@ -243,7 +249,12 @@ def load_settings(environ: Mapping[str, str] | None = None, file: Path | None = 
     except ValidationError as error:
         problems = (_describe_problem(problem, env, path) for problem in error.errors())
         raise ConfigError(" ".join(problems)) from None
-    return settings.model_copy(update={"home": settings.home.expanduser().absolute()})
+    tls_files = {
+        name: str(Path(path).expanduser().absolute())
+        for name in TLS_FILES
+        if (path := getattr(settings, name))
+    }
+    return settings.model_copy(update={"home": settings.home.expanduser().absolute(), **tls_files})
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Decide whether the broker may listen on its address: without authentication, only on loopback."""
+"""Check the address that the broker listens on, and the certificate it serves there.
+
+Without authentication it listens on loopback only.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,23 @@ from ipaddress import ip_address
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
+from penstock.tls_certificate import TlsFiles
+
+_PLAIN_TEXT_WARNING = (
+    "With PENSTOCK_HOST={host} and without TLS, tokens and messages cross the network as plain text. Set "
+    "PENSTOCK_TLS_CERT and PENSTOCK_TLS_KEY, or let only a proxy with TLS reach this address."
+)
 
 
 def check_listen_address(settings: Settings) -> str | None:
-    """Return a warning for the log, or None. Raises ConfigError if the broker must not listen there."""
-    if settings.authentication == "required" or is_loopback(settings.host):
+    """Return a warning for the log, or None. Raises ConfigError if the broker must not or cannot listen."""
+    tls_files = TlsFiles.from_settings(settings)
+    if tls_files is not None:
+        tls_files.create_server_context()
+    if is_loopback(settings.host):
         return None
+    if settings.authentication == "required":
+        return None if tls_files is not None else _PLAIN_TEXT_WARNING.format(host=settings.host)
     exposure = f"PENSTOCK_HOST={settings.host} lets other machines use the broker without authentication"
     if settings.insecure:
         return f"{exposure}: each of them can read, change and delete everything (PENSTOCK_INSECURE is set)."
@@ -31,3 +45,15 @@ def is_loopback(host: str) -> bool:
     except OSError:
         return False
     return all(ip_address(address.partition("%")[0]).is_loopback for address in addresses)
+
+
+def local_url(settings: Settings) -> str:
+    """Return the URL by which programs on this machine reach the broker."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(settings.host, settings.host)
+    return url_of_host(settings, host)
+
+
+def url_of_host(settings: Settings, host: str) -> str:
+    """Return the broker's URL with this name or address of its machine."""
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.port}"

@@ -59,7 +59,21 @@ def serve(settings: Settings) -> None:
         log_config=logging_options(settings.log_level),
         timeout_worker_healthcheck=WORKER_REPORT_TIMEOUT_S,
         **SERVER_OPTIONS,
+        **tls_options(settings),
     )
+
+
+def tls_options(settings: Settings) -> dict[str, Any]:
+    """Return the options of uvicorn that serve the certificate of the settings, if they name one."""
+    if not settings.tls_cert:
+        return {}
+    from penstock.api.tls_server import create_listening_context  # needed with TLS alone
+
+    return {
+        "ssl_certfile": settings.tls_cert,
+        "ssl_keyfile": settings.tls_key,
+        "ssl_context_factory": create_listening_context,
+    }
 
 
 def main() -> None:

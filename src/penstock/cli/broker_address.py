@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from penstock.config import PREFIX, Settings
-from penstock.embedded.supervision.service_components import connect_host
 from penstock.embedded.supervision.state import PlatformState, read_state
-from penstock.errors import InvalidRequest
+from penstock.errors import ConfigError, InvalidRequest
+from penstock.listen_address import local_url
+from penstock.tls_certificate import pinned_client_context
 
 ADDRESS_SETTINGS = ("host", "port")
+CA_VARIABLE = "PENSTOCK_CA"
+"""The PEM file of the CAs that sign the certificates of brokers, if they are not among the machine's CAs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,20 @@ class BrokerAddress:
 
     url: str
     advice: str
+    certificate: str = ""
+    """The file of the broker's certificate if the broker runs on this machine with TLS."""
+
+    def create_tls_context(self) -> ssl.SSLContext:
+        """Return what to trust: the broker's own certificate, PENSTOCK_CA, or the CAs of this machine."""
+        if self.url.startswith("http:"):
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used; loading the machine's CAs is slow
+        if self.certificate:
+            return pinned_client_context(Path(self.certificate))
+        ca_file = os.environ.get(CA_VARIABLE)
+        try:
+            return ssl.create_default_context(cafile=ca_file or None)
+        except OSError as error:  # an SSLError too
+            raise ConfigError(f"{CA_VARIABLE}: {ca_file} has no usable certificates ({error}).") from None
 
 
 def find_broker(settings: Settings, url: str | None) -> BrokerAddress:
@@ -34,18 +54,24 @@ def find_broker(settings: Settings, url: str | None) -> BrokerAddress:
         return _address_of_settings(settings, explicit, running)
     if running is not None:
         advice = f"`penstock status` shows the state of the platform on {settings.home}."
-        return BrokerAddress(running.url, advice)
+        return address_of_platform(running, advice)
     return BrokerAddress(
-        _settings_url(settings),
+        local_url(settings),
         f"Penstock does not run on {settings.home}. Start it with `penstock up`, or give the address of a "
         "broker with --url.",
+        settings.tls_cert,
     )
+
+
+def address_of_platform(state: PlatformState, advice: str = "") -> BrokerAddress:
+    """Return the address of the broker of a running platform."""
+    return BrokerAddress(state.url, advice, str(state.settings.get("tls_cert", "")))
 
 
 def _address_of_settings(
     settings: Settings, explicit: list[str], running: PlatformState | None
 ) -> BrokerAddress:
-    url = _settings_url(settings)
+    url = local_url(settings)
     variables = " and ".join(f"{PREFIX}{name.upper()}" for name in explicit)
     if running is not None and running.url != url:
         advice = f"The platform on {settings.home} runs at {running.url}. Unset {variables} to use it."
@@ -53,12 +79,7 @@ def _address_of_settings(
         advice = "`penstock status` shows the state of the platform."
     else:
         advice = f"This address comes from {variables}. Start Penstock with `penstock up`, or use --url."
-    return BrokerAddress(url, advice)
-
-
-def _settings_url(settings: Settings) -> str:
-    host = connect_host(settings.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    return BrokerAddress(url, advice, settings.tls_cert)
 
 
 def _check_url(url: str) -> str:

@@ -10,12 +10,13 @@ from urllib.parse import quote
 
 import httpx
 
-from penstock.cli.broker_address import BrokerAddress, find_broker
+from penstock.cli.broker_address import CA_VARIABLE, BrokerAddress, find_broker
 from penstock.cli.problem_text import describe_problem
 from penstock.config import Settings
 from penstock.errors import ComponentFailed, InvalidRequest, PenstockError, UnknownQueue
 
 REQUEST_TIMEOUT_S = 30
+TRUST_ADVICE = f"Set {CA_VARIABLE} to the file of the CA that signed the broker's certificate."
 _ERROR_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 
 ResponseT = TypeVar("ResponseT")
@@ -290,7 +291,11 @@ class BrokerClient:
         headers = {"Authorization": f"Bearer {_check_token(token)}"} if token else {}
         # The broker is on this machine or close to it, so the proxy settings of the environment do not apply.
         self._http = httpx.Client(
-            base_url=address.url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False
+            base_url=address.url,
+            headers=headers,
+            timeout=REQUEST_TIMEOUT_S,
+            trust_env=False,
+            verify=address.create_tls_context(),
         )
 
     @classmethod
@@ -339,7 +344,8 @@ class BrokerClient:
             response = self._http.send(request)
         except httpx.TransportError as error:
             reason = _ERROR_NUMBER.sub("", str(error)) or type(error).__name__
-            raise ComponentFailed(f"No broker answers at {url} ({reason}). {self._address.advice}") from None
+            advice = TRUST_ADVICE if "CERTIFICATE_VERIFY_FAILED" in reason else self._address.advice
+            raise ComponentFailed(f"No broker answers at {url} ({reason}). {advice}") from None
         try:
             body = response.json()
         except ValueError:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import signal
+import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +21,9 @@ from typing import TypedDict
 import httpx
 
 from penstock.cli import demo_tasks
+from penstock.cli.broker_address import BrokerAddress
 from penstock.config import load_settings
+from penstock.listen_address import local_url
 from penstock.log_format import configure_logging
 
 logger = logging.getLogger("penstock.demo")
@@ -174,17 +177,18 @@ class DemoLoad:
             logger.warning(message)
 
 
-async def run_queues_and_tasks(demo: DemoLoad, url: str) -> None:
+async def run_queues_and_tasks(demo: DemoLoad, url: str, tls: ssl.SSLContext) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(demo.run())
-        group.create_task(demo_tasks.run(url, demo.log_message))
+        group.create_task(demo_tasks.run(url, tls, demo.log_message))
 
 
-async def run(url: str) -> None:
-    """Load the broker at `url` until a signal or a cancellation ends it."""
-    async with httpx.AsyncClient(base_url=url, timeout=10) as http:
+async def run(address: BrokerAddress) -> None:
+    """Load the broker until a signal or a cancellation ends it."""
+    tls = address.create_tls_context()
+    async with httpx.AsyncClient(base_url=address.url, timeout=10, verify=tls) as http:
         demo = DemoLoad(http)
-        load = asyncio.create_task(run_queues_and_tasks(demo, url))
+        load = asyncio.create_task(run_queues_and_tasks(demo, address.url, tls))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, load.cancel)
@@ -196,7 +200,7 @@ async def run(url: str) -> None:
 def main() -> None:
     settings = load_settings()
     configure_logging(settings.log_level)
-    asyncio.run(run(f"http://127.0.0.1:{settings.port}"))
+    asyncio.run(run(BrokerAddress(local_url(settings), "", settings.tls_cert)))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.client import Client, ClientError, ClientSettings, NewTask, Task
 
@@ -34,10 +35,10 @@ TASK_LOADS = (
 )
 
 
-async def run(url: str, log_message: Callable[[str], None]) -> None:
+async def run(url: str, tls: ssl.SSLContext, log_message: Callable[[str], None]) -> None:
     """Enqueue and process tasks until cancelled. Prints problems and continues."""
     logging.getLogger("penstock.client").setLevel(logging.ERROR)  # handlers fail on purpose
-    async with Client(url, CLIENT_SETTINGS) as client, asyncio.TaskGroup() as group:
+    async with Client(url, replace(CLIENT_SETTINGS, tls=tls)) as client, asyncio.TaskGroup() as group:
         for load in TASK_LOADS:
             group.create_task(_produce(client, load, log_message))
             worker = client.tasks.worker(

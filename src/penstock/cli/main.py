@@ -106,6 +106,7 @@ def up(
 def status(as_json: AsJson = False) -> None:
     """Show the components of the running platform. Exit code 0 when all are up, otherwise 1."""
     from penstock.broker.journal.push_journal import read_depth
+    from penstock.cli.broker_address import address_of_platform
     from penstock.cli.platform_info import read_health
     from penstock.cli.tables import format_health, format_journal, platform_json, platform_list
     from penstock.embedded.supervision.state import read_state
@@ -113,7 +114,7 @@ def status(as_json: AsJson = False) -> None:
     settings = load_settings()
     state = read_state(settings.home)
     depth = read_depth(settings)
-    health = read_health(state.url) if state else None
+    health = read_health(address_of_platform(state)) if state else None
     if as_json:
         print(json.dumps(platform_json(state, settings.home, depth) | {"health": health}, indent=2))
     elif state is None:

@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from redis import Redis, RedisError
 
+from penstock.cli.broker_address import BrokerAddress
 from penstock.config import FILE_VARIABLE, PREFIX, Settings, group_settings, mask_url, masked
 from penstock.errors import ComponentFailed, ConfigError
 from penstock.streams.positions import read_lag
@@ -92,12 +93,13 @@ class HealthSummary(TypedDict):
     reasons: list[str]
 
 
-def read_health(url: str) -> HealthSummary | None:
+def read_health(address: BrokerAddress) -> HealthSummary | None:
     """Return what `/health` of the broker says, or None if the broker does not respond."""
     import httpx  # slow to import, and most commands do not need it
 
     try:
-        body = httpx.get(f"{url}/health", timeout=HEALTH_TIMEOUT_S).json()
+        tls_context = address.create_tls_context()
+        body = httpx.get(f"{address.url}/health", timeout=HEALTH_TIMEOUT_S, verify=tls_context).json()
         return {"status": body["status"], "reasons": body["reasons"]}
     except (httpx.HTTPError, ValueError, KeyError):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,6 +35,9 @@ class ClientSettings:
 
     request_timeout_s: float = 30.0
     """Timeout of a response. A waiting pop adds its wait time."""
+
+    tls: ssl.SSLContext | None = None
+    """TLS for `https` URLs; None: trust the CAs in the file of PENSTOCK_CA, else those of this machine."""
 
     make_transaction_ids: bool = True
     """Generate transaction ids for messages without one, so that pushes can be repeated safely."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from penstock.embedded.servers.ports import any_free_port
+from tests.certificates import create_certificate
 from tests.deadlines import deadline_s
 from tests.waiting import wait_until
 
@@ -152,6 +154,32 @@ def test_a_broker_that_drains_serves_and_is_not_ready(environment: dict[str, str
         assert httpx.get(f"{url}/health/live").status_code == 200
         item = {"queue": "orders", "payload": 1}
         assert httpx.post(f"{url}/api/v1/push", json={"items": [item]}).status_code == 201
+
+
+def test_every_worker_serves_a_replaced_certificate_and_commands_find_the_broker(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    certificate, key = create_certificate(tmp_path)
+    environment |= {"PENSTOCK_TLS_CERT": str(certificate), "PENSTOCK_TLS_KEY": str(key)}
+    output = tmp_path / "serve.log"
+    with serve({**environment, "PENSTOCK_WORKERS": "2"}, output):
+        wait_for_workers(output, 2)
+        queues = [sys.executable, "-m", "penstock.cli.main", "queues", "ls", "--json"]
+        assert json.loads(subprocess.check_output(queues, env=environment))["queues"] == []
+        by_name = [*queues, "--url", f"https://localhost:{environment['PENSTOCK_PORT']}"]
+        untrusted = subprocess.run(by_name, env=environment, capture_output=True, text=True, check=False)
+        assert "certificate verify failed" in untrusted.stderr
+        assert "PENSTOCK_CA" in untrusted.stderr
+        assert subprocess.check_output(by_name, env={**environment, "PENSTOCK_CA": str(certificate)})
+        (tmp_path / "new").mkdir()
+        for old, new in zip((certificate, key), create_certificate(tmp_path / "new"), strict=True):
+            new.replace(old)
+        wait_until(
+            lambda: output.read_text().count("The TLS certificate was replaced") == 2,
+            START_TIMEOUT_S,
+            "both workers replace the certificate",
+        )
+        assert subprocess.check_output(by_name, env={**environment, "PENSTOCK_CA": str(certificate)})
 
 
 def loads_numpy(process: psutil.Process) -> bool:

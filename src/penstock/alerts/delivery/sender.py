@@ -33,6 +33,7 @@ from penstock.durable.alerts.notice_outbox import LeasedNotice, NoticeOutbox
 from penstock.durable.pool import Session
 from penstock.errors import DatabaseUnavailable, PenstockError
 from penstock.ids import new_id
+from penstock.listen_address import url_of_host
 
 logger = logging.getLogger(__name__)
 
@@ -226,7 +227,7 @@ class Sender(BackgroundTask):
 def _default_console_url(settings: Settings) -> str:
     """Return the broker's address; the machine's name if the broker listens on all addresses."""
     host = socket.gethostname() if settings.host in ("0.0.0.0", "::") else settings.host
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    return url_of_host(settings, host)
 
 
 def redact(text: str, channel: AnyChannel) -> str:

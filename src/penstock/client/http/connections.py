@@ -7,6 +7,7 @@ the environment are not supported.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ MAX_IDLE_S = 60.0
 """Less than the 75 s after which a broker closes an idle connection."""
 
 READ_LIMIT_BYTES = 1024 * 1024
+CA_VARIABLE = "PENSTOCK_CA"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -60,7 +62,7 @@ class RequestCancellation:
 class BrokerEndpoint:
     """The address of a broker, and the idle connections to it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"A broker needs a URL such as http://127.0.0.1:7480, not {url!r}.")
@@ -68,7 +70,7 @@ class BrokerEndpoint:
         self.host = parts.hostname
         self.port = parts.port or DEFAULT_PORTS[parts.scheme]
         self.path_prefix = parts.path.rstrip("/")
-        self.tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self.tls = (tls or default_tls_context()) if parts.scheme == "https" else None
         self._host_header = parts.netloc.rpartition("@")[2].encode()
         self._idle: list[Connection] = []
 
@@ -137,6 +139,11 @@ class BrokerEndpoint:
         if body is None:
             return head + b"\r\n"
         return head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+
+
+def default_tls_context() -> ssl.SSLContext:
+    """Return a context that trusts the CAs in the file of PENSTOCK_CA, else those of this machine."""
+    return ssl.create_default_context(cafile=os.environ.get(CA_VARIABLE) or None)
 
 
 class Connection:

@@ -76,7 +76,8 @@ class Transport:
     """The brokers of a client. It uses one until that fails, then the next, in turn."""
 
     def __init__(self, urls: str | Sequence[str], settings: ClientSettings) -> None:
-        self._endpoints = [BrokerEndpoint(url) for url in ([urls] if isinstance(urls, str) else urls)]
+        urls = [urls] if isinstance(urls, str) else urls
+        self._endpoints = [BrokerEndpoint(url, settings.tls) for url in urls]
         if not self._endpoints:
             raise ValueError("The client needs at least one broker URL, such as http://127.0.0.1:7480.")
         self.settings = settings

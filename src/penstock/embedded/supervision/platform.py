@@ -27,10 +27,10 @@ from penstock.embedded.supervision.service_components import (
     BrokerService,
     DemoService,
     PipelineService,
-    connect_host,
 )
 from penstock.embedded.supervision.state import PlatformState, read_state
 from penstock.errors import ConfigError
+from penstock.listen_address import local_url
 
 _EMBEDDED_SERVERS: dict[str, type[Postgres | Valkey | ClickHouse]] = {
     "postgres_url": Postgres,
@@ -101,8 +101,7 @@ def build_platform(settings: Settings, migrate: MigrateFunction, demo: bool = Fa
     ]
     if demo:
         services.append(DemoService(resolved, environment))
-    url = f"http://{connect_host(settings.host)}:{settings.port}"
-    return Platform((*servers, *services), resolved, url)
+    return Platform((*servers, *services), resolved, local_url(settings))
 
 
 def resolve_server_urls(settings: Settings, *names: str) -> Settings:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import ssl
 import sys
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 from redis import RedisError
 
@@ -19,7 +21,10 @@ from penstock.embedded.servers.java import find_java, write_wrapper
 from penstock.embedded.servers.ports import BROKER_MODULE, require_port
 from penstock.embedded.supervision.component import HEALTHY, Health, Program
 from penstock.embedded.supervision.process import Command
+from penstock.listen_address import local_url
 from penstock.streams.progress import find_problem, is_pipeline_running, read_progress
+
+PROBE_TIMEOUT_S = 2.0
 
 
 class PenstockService(Program):
@@ -54,7 +59,7 @@ class BrokerService(PenstockService):
 
     @property
     def address(self) -> str:
-        return f"http://{connect_host(self.settings.host)}:{self.settings.port}"
+        return local_url(self.settings)
 
     def prepare(self) -> str | None:
         require_port(self.settings.port, self.settings.host)
@@ -65,15 +70,15 @@ class BrokerService(PenstockService):
 
     def probe(self) -> Health:
         """GET /health/live: a restart of the broker repairs no other component."""
-        host, port = connect_host(self.settings.host), self.settings.port
-        connection = http.client.HTTPConnection(host, port, timeout=2.0)
+        connection = _connect(self.address)
+        server = f"{connection.host}:{connection.port}"
         try:
             connection.request("GET", "/health/live")
             json.loads(connection.getresponse().read())
         except (OSError, http.client.HTTPException) as error:
-            return Health(False, f"no answer on {host}:{port} ({getattr(error, 'strerror', None) or error})")
+            return Health(False, f"no answer on {server} ({getattr(error, 'strerror', None) or error})")
         except ValueError:
-            return Health(False, f"another program, not Penstock, answers on {host}:{port}")
+            return Health(False, f"another program, not Penstock, answers on {server}")
         finally:
             connection.close()
         return HEALTHY
@@ -181,6 +186,14 @@ class DemoService(PenstockService):
         return HEALTHY
 
 
-def connect_host(listen_host: str) -> str:
-    """Return the address that clients on this machine use for a listening address."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen_host, listen_host)
+def _connect(url: str) -> http.client.HTTPConnection:
+    """Return a connection to the broker. A broker with an expired certificate is alive: none is checked."""
+    parts = urlsplit(url)
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PROBE_TIMEOUT_S)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return http.client.HTTPSConnection(
+        parts.hostname or "", parts.port, timeout=PROBE_TIMEOUT_S, context=context
+    )

@@ -7,7 +7,7 @@ import pytest
 from penstock.alerts.delivery.address_check import AddressCheck
 from penstock.alerts.delivery.outbound import Outbound
 from penstock.durable.pool import Database
-from tests.integration.alerts.delivery.certificates import create_certificate, trusting_context
+from tests.certificates import create_certificate, trusting_context
 from tests.integration.alerts.delivery.outbox import Outbox
 
 

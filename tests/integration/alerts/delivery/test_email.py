@@ -12,7 +12,7 @@ from penstock.alerts.delivery.channel_service import parse_channel
 from penstock.alerts.delivery.delivery_errors import AddressRefused, DeliveryFailed
 from penstock.alerts.delivery.outbound import Outbound
 from penstock.alerts.delivery.receivers.email_message import send_email
-from tests.integration.alerts.delivery.certificates import server_context
+from tests.certificates import server_context
 from tests.integration.alerts.delivery.smtp_receiver import receive_mail
 from tests.unit.alerts.delivery.channels import channel_fields
 from tests.unit.alerts.delivery.notices import outgoing_notice

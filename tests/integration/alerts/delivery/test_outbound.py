@@ -9,7 +9,7 @@ import pytest
 from penstock.alerts.delivery.address_check import AddressCheck
 from penstock.alerts.delivery.delivery_errors import AddressRefused, DeliveryFailed
 from penstock.alerts.delivery.outbound import Outbound
-from tests.integration.alerts.delivery.certificates import server_context, trusting_context
+from tests.certificates import server_context, trusting_context
 from tests.integration.alerts.delivery.http_receiver import http_response, receive_http
 
 

@@ -18,7 +18,7 @@ from penstock.durable.alerts.notice_outbox import NoticeOutbox
 from penstock.durable.pool import Database
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
-from tests.integration.alerts.delivery.certificates import server_context
+from tests.certificates import server_context
 from tests.integration.alerts.delivery.http_receiver import (
     HANG,
     OK,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from penstock.api.app import create_app
-from penstock.api.server import SERVER_OPTIONS
+from penstock.api.server import SERVER_OPTIONS, tls_options
 from penstock.broker.broker import Broker
 from penstock.config import Settings
 from tests.deadlines import deadline_s
@@ -39,7 +40,8 @@ class RunningServer:
 @asynccontextmanager
 async def run_server(settings: Settings, **options: Any) -> AsyncIterator[RunningServer]:
     app = create_app(settings)
-    config = uvicorn.Config(app, port=0, log_level="warning", **(SERVER_OPTIONS | options))
+    server_options = SERVER_OPTIONS | tls_options(settings) | options
+    config = uvicorn.Config(app, port=0, log_level="warning", **server_options)
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     running = asyncio.create_task(server._serve())
@@ -63,8 +65,9 @@ class RawConnection:
         self.writer = writer
 
     @classmethod
-    async def open(cls, server: RunningServer) -> RawConnection:
-        return cls(*await asyncio.open_connection("127.0.0.1", server.port))
+    async def open(cls, server: RunningServer, tls: ssl.SSLContext | None = None) -> RawConnection:
+        name = "localhost" if tls else None
+        return cls(*await asyncio.open_connection("127.0.0.1", server.port, ssl=tls, server_hostname=name))
 
     def send(self, *chunks: bytes) -> None:
         self.writer.write(b"".join(chunks))

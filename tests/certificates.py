@@ -1,4 +1,4 @@
-"""A self-signed certificate for `localhost`, for servers of tests with TLS."""
+"""Self-signed certificates for `localhost`, for servers of tests with TLS."""
 
 from __future__ import annotations
 
@@ -12,20 +12,30 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def create_certificate(directory: Path) -> tuple[Path, Path]:
-    """Write a certificate and its key into the directory, and return their paths."""
+def create_certificate(
+    directory: Path,
+    *,
+    name: str = "localhost",
+    not_before_days: float = -1,
+    not_after_days: float = 1,
+    password: bytes | None = None,
+) -> tuple[Path, Path]:
+    """Write a certificate and its key into the directory, and return their paths.
+
+    Its validity is given in days from now. With a password, the key is encrypted.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .not_valid_before(now + timedelta(days=not_before_days))
+        .not_valid_after(now + timedelta(days=not_after_days))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -35,7 +45,7 @@ def create_certificate(directory: Path) -> tuple[Path, Path]:
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
+            serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption(),
         )
     )
     return certificate_file, key_file
