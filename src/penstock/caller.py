@@ -71,6 +71,8 @@ class Caller:
     is_platform_admin: bool = False
     active: bool = True
     """False once the token is revoked or expired. Hot requests check this attribute alone."""
+    was_used: bool = False
+    """Whether a request came since the use of the token was last recorded. Hot requests only set it."""
     lease_tag: int = field(init=False)
     """The high 64 bits of every lease id that this caller gets."""
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import redis.asyncio
 from starlette.requests import Request
 
+from penstock.access.token_index import TokenIndex
+from penstock.access.token_service import AccessTokens
 from penstock.alerts.delivery.channel_secrets import ChannelSecrets
 from penstock.alerts.delivery.channel_service import AlertChannels
 from penstock.alerts.incidents.incident_service import AlertIncidents
@@ -60,6 +62,8 @@ class Services:
     alert_rules: AlertRules
     alert_incidents: AlertIncidents
     alert_silences: AlertSilences
+    tokens: TokenIndex
+    access_tokens: AccessTokens
 
 
 @asynccontextmanager
@@ -110,7 +114,10 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     redis_client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
     warehouse = WarehouseAccess(settings.clickhouse_url)
     health = HealthChecks(settings, broker, warehouse)
+    tokens = TokenIndex(settings.postgres_url)
+    broker.notifications.on_access_changed = tokens.notify_change
     emitter.start()
+    await tokens.start()
     await queue_metrics.start()
     await broker.start()
     await run_queues.start()
@@ -141,6 +148,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         AlertRules(database),
         AlertIncidents(database),
         AlertSilences(database),
+        tokens,
+        AccessTokens(database, tokens.refresh),
     )
     await worker_aggregate.start()
     maintenance = Maintenance(
@@ -166,6 +175,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         await worker_metrics.stop()
         await worker_aggregate.stop()
         slot.release()
+        await tokens.stop()
         await emitter.stop(timeout_s=2)
         await redis_client.aclose()
         warehouse.close()

@@ -6,8 +6,8 @@ import json
 from datetime import timedelta
 from typing import NamedTuple
 
-from penstock.durable.health_connection import HealthConnection
 from penstock.durable.pool import Database, fetch_value
+from penstock.durable.reserved_connection import ReservedConnection
 from penstock.durable.storage.vacuum_horizon import HorizonHolder, find_horizon_holders
 from penstock.errors import DatabaseUnavailable
 
@@ -24,7 +24,7 @@ class ConnectionUsage(NamedTuple):
 class DatabaseDiagnostics:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._health_connection = HealthConnection(database.url)
+        self._health_connection = ReservedConnection(database.url, "penstock health")
 
     async def check_health(self, horizon_s: float) -> list[HorizonHolder]:
         """Ask PostgreSQL for what has held its vacuum horizon for longer than this.

@@ -39,6 +39,7 @@ class NotificationBus(BackgroundTask):
     `on_ready(queue_id, count, partition_ids)` is called for each queue that another broker names; None stands
     for any partition. `on_changed(queue_id)` is called when the options of a queue were changed. `resync()`
     is called when notifications may have been missed: after every (re)connection and every welcome.
+    `on_access_changed()` is called when tokens or environments changed, on this broker too.
     """
 
     task_name = "notifications"
@@ -55,6 +56,7 @@ class NotificationBus(BackgroundTask):
         self._on_ready = on_ready
         self._on_changed = on_changed
         self._resync = resync
+        self.on_access_changed: Callable[[], None] = lambda: None
         self._broker_id = new_id().hex[-12:]
         self.has_peers = False
         """Whether other brokers listen."""
@@ -147,6 +149,9 @@ class NotificationBus(BackgroundTask):
     def on_message(self, connection: object, pid: int, channel: str, payload: object) -> None:
         """Handle one notification. The payload is `kind sender entry,entry,...`."""
         kind, sender, *rest = str(payload).split(" ")
+        if kind == "access":  # from raise_access_version_v1, not from a broker
+            self.on_access_changed()
+            return
         if sender == self._broker_id:
             return
         self.has_peers = True

@@ -1,7 +1,7 @@
-"""One connection to PostgreSQL that only health checks use.
+"""A connection to PostgreSQL that is reserved for one purpose, such as health checks.
 
-A pool whose connections are all busy does not look like an outage this way, and a server that hangs keeps no
-connection of the pool.
+A pool whose connections are all busy does not delay it, nor look like an outage to it, and a server that
+hangs keeps no connection of the pool.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from penstock.durable.pool import SESSION, Row
 TIMEOUT_S = 2.0
 
 
-class HealthConnection:
+class ReservedConnection:
     """A connection that opens at the first statement and is replaced after a failure.
 
     Every call ends within `TIMEOUT_S`, also if the server hangs: a statement that fails is not cancelled on
     the server, but its connection is dropped.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, application_name: str) -> None:
         self._url = url
+        self._application_name = application_name
         self._lock = asyncio.Lock()
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
 
@@ -54,5 +55,5 @@ class HealthConnection:
         return await asyncpg.connect(
             self._url,
             timeout=TIMEOUT_S,
-            server_settings={**SESSION, "application_name": "penstock health"},
+            server_settings={**SESSION, "application_name": self._application_name},
         )
