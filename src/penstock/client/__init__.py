@@ -9,6 +9,7 @@ from penstock.client.client import Client
 from penstock.client.consumer import Batches, Consumer
 from penstock.client.deferred import Queued, Results
 from penstock.client.errors import (
+    AccessDenied,
     ApiError,
     ClientError,
     FlushFailed,
@@ -61,6 +62,7 @@ from penstock.client.transaction import Transaction
 from penstock.client.worker import Worker
 
 __all__ = [
+    "AccessDenied",
     "AckResult",
     "AnyQueue",
     "ApiError",

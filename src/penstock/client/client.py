@@ -34,11 +34,14 @@ class Client(AsyncClosable):
     """A client of one broker, or of several that share a database: it uses one until that fails.
 
     Use it with `async with`, or call `close()` at the end. Many tasks of one event loop may share it. The
-    settings and the client guide describe how it handles failures.
+    settings and the client guide describe how it handles failures. `token` is the secret of a token, which
+    every request carries; without it, the one in PENSTOCK_TOKEN, if that is set.
     """
 
-    def __init__(self, urls: str | Sequence[str], settings: ClientSettings | None = None) -> None:
-        self._api = BrokerApi(urls, settings or ClientSettings())
+    def __init__(
+        self, urls: str | Sequence[str], settings: ClientSettings | None = None, *, token: str | None = None
+    ) -> None:
+        self._api = BrokerApi(urls, settings or ClientSettings(), token)
         self._buffers: list[Buffer] = []
         self._consumers: set[Consumer] = set()
         self._workers: set[Worker] = set()

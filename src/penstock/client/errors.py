@@ -67,6 +67,10 @@ class InvalidRequest(ApiError):
     """The request is invalid: 400, 413 or 422. A retry cannot succeed."""
 
 
+class AccessDenied(ApiError):
+    """The token is missing, expired or revoked (401), or does not allow the request (403)."""
+
+
 class NotFound(ApiError):
     """The queue, partition, group or message does not exist: 404."""
 
@@ -161,6 +165,8 @@ class PartlyFailed(Exception):
 
 ERRORS_BY_CODE: Mapping[str, type[ApiError]] = {"lease_lost": LeaseLost}
 ERRORS_BY_STATUS: Mapping[int, type[ApiError]] = {
+    401: AccessDenied,
+    403: AccessDenied,
     404: NotFound,
     409: WrongState,
     429: Overloaded,

@@ -254,10 +254,12 @@ class SyncOperations(SyncWrapper[Operations]):
 class SyncClient(SyncClosable[Client]):
     """`Client` for threads; any number of them may share it. Close it, or use `with`."""
 
-    def __init__(self, urls: str | Sequence[str], settings: ClientSettings | None = None) -> None:
+    def __init__(
+        self, urls: str | Sequence[str], settings: ClientSettings | None = None, *, token: str | None = None
+    ) -> None:
         loop_thread = EventLoopThread()
         try:
-            super().__init__(loop_thread, Client(urls, settings))
+            super().__init__(loop_thread, Client(urls, settings, token=token))
         except BaseException:
             loop_thread.close()
             raise

@@ -48,9 +48,9 @@ _deferred_object = msgspec.json.Decoder(_DeferredObject)
 class BrokerApi:
     """The routes of durable queues as methods, and access to deferred operations."""
 
-    def __init__(self, urls: str | Sequence[str], settings: ClientSettings) -> None:
+    def __init__(self, urls: str | Sequence[str], settings: ClientSettings, token: str | None = None) -> None:
         self.settings = settings
-        self.transport = Transport(urls, settings)
+        self.transport = Transport(urls, settings, token)
         self.operations = Operations(self.transport, settings.queued_operation_timeout_s)
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ class RequestCancellation:
 class BrokerEndpoint:
     """The address of a broker, and the idle connections to it."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None, token: str | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"A broker needs a URL such as http://127.0.0.1:7480, not {url!r}.")
@@ -71,7 +71,8 @@ class BrokerEndpoint:
         self.port = parts.port or DEFAULT_PORTS[parts.scheme]
         self.path_prefix = parts.path.rstrip("/")
         self.tls = (tls or default_tls_context()) if parts.scheme == "https" else None
-        self._host_header = parts.netloc.rpartition("@")[2].encode()
+        host = parts.netloc.rpartition("@")[2].encode()
+        self._headers = b"Host: " + host + b"\r\nUser-Agent: penstock-client\r\n" + _authorization(token)
         self._idle: list[Connection] = []
 
     async def request(
@@ -135,10 +136,19 @@ class BrokerEndpoint:
 
     def _build_head(self, method: str, path: str, body: bytes | None) -> bytes:
         line = f"{method} {self.path_prefix}{path} HTTP/1.1\r\n".encode("ascii")
-        head = line + b"Host: " + self._host_header + b"\r\nUser-Agent: penstock-client\r\n"
+        head = line + self._headers
         if body is None:
             return head + b"\r\n"
         return head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+
+
+def _authorization(token: str | None) -> bytes:
+    """Return the header with the token. Raises ValueError, without its text, if no header can carry it."""
+    if not token:
+        return b""
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise ValueError("The token has characters that no token has. Check token= and PENSTOCK_TOKEN.")
+    return f"Authorization: Bearer {token}\r\n".encode()
 
 
 def default_tls_context() -> ssl.SSLContext:

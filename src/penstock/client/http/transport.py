@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("penstock.client")
 
+TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 MAX_BACKOFF_EXPONENT = 60
 """A consumer may retry for days; this keeps the backoff within the range of a float."""
 
@@ -75,9 +77,10 @@ def retry_delay_s(
 class Transport:
     """The brokers of a client. It uses one until that fails, then the next, in turn."""
 
-    def __init__(self, urls: str | Sequence[str], settings: ClientSettings) -> None:
+    def __init__(self, urls: str | Sequence[str], settings: ClientSettings, token: str | None = None) -> None:
         urls = [urls] if isinstance(urls, str) else urls
-        self._endpoints = [BrokerEndpoint(url, settings.tls) for url in urls]
+        token = token or os.environ.get(TOKEN_VARIABLE)
+        self._endpoints = [BrokerEndpoint(url, settings.tls, token) for url in urls]
         if not self._endpoints:
             raise ValueError("The client needs at least one broker URL, such as http://127.0.0.1:7480.")
         self.settings = settings

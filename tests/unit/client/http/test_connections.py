@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from penstock.client import Client, ClientSettings, NoAnswer, ServerFault
+from penstock.client import AccessDenied, Client, ClientSettings, NoAnswer, ServerFault
 from penstock.client.http.connections import BrokerEndpoint, ConnectionLost, Unreachable
 from penstock.embedded.servers.ports import any_free_port
 from tests.waiting import wait_until_async
@@ -191,3 +191,47 @@ async def test_the_certificate_of_a_tls_broker_must_be_trusted(
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
         async with Client(url, NO_RETRIES) as trusting_client:
             assert await trusting_client.pop("q") == []
+
+
+async def test_every_request_carries_the_token() -> None:
+    async with run_server(OK_RESPONSE, OK_RESPONSE) as server:
+        endpoint = BrokerEndpoint(server.url, token="pk_secret")
+        await get(endpoint)
+        await get(endpoint)
+        endpoint.close()
+        assert all(b"\r\nAuthorization: Bearer pk_secret\r\n" in request for request in server.requests)
+        assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(("variable", "argument", "sent"), [("pk_a", None, "pk_a"), ("pk_a", "pk_b", "pk_b")])
+async def test_the_token_comes_from_the_argument_or_the_environment(
+    monkeypatch: pytest.MonkeyPatch, variable: str, argument: str | None, sent: str
+) -> None:
+    monkeypatch.setenv("PENSTOCK_TOKEN", variable)
+    async with run_server(EMPTY_RESPONSE) as server, Client(server.url, NO_RETRIES, token=argument) as client:
+        await client.pop("q")
+        assert f"Authorization: Bearer {sent}\r\n".encode() in server.requests[0]
+
+
+async def test_without_a_token_no_request_carries_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_TOKEN", raising=False)
+    async with run_server(EMPTY_RESPONSE) as server, Client(server.url, NO_RETRIES) as client:
+        await client.pop("q")
+        assert b"Authorization" not in server.requests[0]
+
+
+@pytest.mark.parametrize("token", ["pk_a\r\nX-Other: 1", "pk_ä", "pk_a b"])
+def test_a_token_that_no_header_can_carry_is_refused_without_showing_it(token: str) -> None:
+    with pytest.raises(ValueError, match="The token has characters") as error:
+        Client("http://127.0.0.1:7480", token=token)
+    assert "pk_" not in str(error.value)
+
+
+async def test_errors_and_objects_do_not_show_the_token() -> None:
+    async with run_server(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n") as server:
+        client = Client(server.url, NO_RETRIES, token="pk_secret")
+        with pytest.raises(AccessDenied) as error:
+            await client.pop("q")
+        await client.close()
+    texts = (str(error.value), repr(error.value), str(vars(error.value)), repr(client), repr(client._api))
+    assert not any("pk_secret" in text for text in texts)
