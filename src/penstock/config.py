@@ -193,6 +193,11 @@ class Settings(BaseModel):
         description="PEM file of the broker's TLS certificate and of the intermediate ones; empty: no TLS",
     )
     tls_key: str = Field("", description="PEM file of the key of this certificate, not encrypted")
+    trusted_proxies: str = Field(
+        "",
+        description="networks of proxies whose X-Forwarded-For, X-Forwarded-Proto and Forwarded count: "
+        "10.0.0.0/8[,fd00::/8]",
+    )
 
 
 GROUP_STARTS = {

@@ -10,6 +10,7 @@ from ipaddress import ip_address
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
+from penstock.ip_networks import parse_networks
 from penstock.tls_certificate import TlsFiles
 
 _PLAIN_TEXT_WARNING = (
@@ -23,16 +24,21 @@ def check_listen_address(settings: Settings) -> str | None:
     tls_files = TlsFiles.from_settings(settings)
     if tls_files is not None:
         tls_files.create_server_context()
-    if is_loopback(settings.host):
-        return None
+    has_proxies = bool(parse_networks(settings.trusted_proxies, "PENSTOCK_TRUSTED_PROXIES"))
+    is_local = is_loopback(settings.host)
     if settings.authentication == "required":
-        return None if tls_files is not None else _PLAIN_TEXT_WARNING.format(host=settings.host)
-    exposure = f"PENSTOCK_HOST={settings.host} lets other machines use the broker without authentication"
+        is_encrypted = is_local or has_proxies or tls_files is not None
+        return None if is_encrypted else _PLAIN_TEXT_WARNING.format(host=settings.host)
+    if is_local and not has_proxies:
+        return None
+    cause = "PENSTOCK_TRUSTED_PROXIES" if is_local else f"PENSTOCK_HOST={settings.host}"
+    exposure = f"{cause} lets other machines use the broker without authentication"
     if settings.insecure:
         return f"{exposure}: each of them can read, change and delete everything (PENSTOCK_INSECURE is set)."
+    remedy = "unset it" if is_local else "listen on 127.0.0.1"
     raise ConfigError(
-        f"{exposure}. Set PENSTOCK_AUTHENTICATION=required, listen on 127.0.0.1, or set PENSTOCK_INSECURE=1 "
-        "if every machine that reaches this address may do everything."
+        f"{exposure}. Set PENSTOCK_AUTHENTICATION=required, {remedy}, or set PENSTOCK_INSECURE=1 if every "
+        "machine that reaches the broker may do everything."
     )
 
 

@@ -30,6 +30,13 @@ def test_an_address_that_other_machines_reach_is_refused_without_authentication(
     check_listen_address(Settings(host=host, authentication="required"))
 
 
+def test_proxies_are_refused_without_authentication() -> None:
+    behind_proxy = Settings(trusted_proxies="127.0.0.1")
+    with pytest.raises(ConfigError, match=r"PENSTOCK_TRUSTED_PROXIES lets other machines .* unset it"):
+        check_listen_address(behind_proxy)
+    assert check_listen_address(behind_proxy.model_copy(update={"authentication": "required"})) is None
+
+
 def test_an_insecure_address_is_allowed_with_a_warning() -> None:
     warning = check_listen_address(Settings(host="0.0.0.0", insecure=True))
     assert warning is not None

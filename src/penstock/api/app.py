@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 from penstock import __version__, console
 from penstock.api import openapi, problems
 from penstock.api.auth import Guards
+from penstock.api.http.client_address import TrustedProxies
 from penstock.api.http.origin_check import OriginCheck, OriginCheckMiddleware
 from penstock.api.routes import (
     ack_and_transaction,
@@ -82,6 +83,7 @@ def create_app(settings: Settings) -> FastAPI:
     # FastAPIOffline serves the files of the documentation page itself, so the page works offline.
     app = FastAPIOffline(redoc_url=None, title="Penstock", version=__version__, lifespan=lifespan)
     app.state.guards = Guards(settings)
+    app.state.trusted_proxies = TrustedProxies(settings)
     app.state.origin_check = OriginCheck(settings)
     app.add_middleware(OriginCheckMiddleware, origin_check=app.state.origin_check)
     app.add_exception_handler(UnknownQueue, handle_unknown_queue)

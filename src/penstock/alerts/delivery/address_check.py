@@ -15,10 +15,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock.alerts.delivery.delivery_errors import AddressRefused, DeliveryFailed
-from penstock.errors import ConfigError
+from penstock.ip_networks import IPAddress, is_in_networks, parse_networks
 
-IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 """Returns the addresses of a host name. Raises OSError if it has none."""
 
@@ -43,7 +41,7 @@ class AddressCheck:
     """Resolves names to addresses that channels may connect to."""
 
     def __init__(self, private_networks: str = "", resolver: Resolver = resolve_with_system) -> None:
-        self._allowed_networks = parse_networks(private_networks)
+        self._allowed_networks = parse_networks(private_networks, SETTING)
         self._resolver = resolver
 
     async def resolve(self, host: str, port: int) -> list[str]:
@@ -65,27 +63,12 @@ class AddressCheck:
     def is_allowed(self, text: str) -> bool:
         """Whether channels may connect to this address."""
         address = ipaddress.ip_address(text.partition("%")[0])
-        if any(_contains(network, address) for network in self._allowed_networks):
+        if is_in_networks(address, self._allowed_networks):
             return True
         embedded = _embedded_ipv4(address)
         if embedded is not None:
             return self.is_allowed(str(embedded))
         return address.is_global and not address.is_multicast
-
-
-def parse_networks(text: str) -> list[IPNetwork]:
-    """Parse `network[,network…]`, such as `10.0.0.0/8,::1`. Raises ConfigError."""
-    networks: list[IPNetwork] = []
-    for entry in filter(None, (entry.strip() for entry in text.split(","))):
-        try:
-            networks.append(ipaddress.ip_network(entry))
-        except ValueError as error:
-            raise ConfigError(f"{SETTING} must be networks such as 10.0.0.0/8,fd00::/8: {error}.") from None
-    return networks
-
-
-def _contains(network: IPNetwork, address: IPAddress) -> bool:
-    return network.version == address.version and address in network
 
 
 def _embedded_ipv4(address: IPAddress) -> ipaddress.IPv4Address | None:

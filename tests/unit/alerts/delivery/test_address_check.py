@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.alerts.delivery.address_check import AddressCheck, parse_networks
+from penstock.alerts.delivery.address_check import AddressCheck
 from penstock.alerts.delivery.delivery_errors import AddressRefused, DeliveryFailed
 from penstock.errors import ConfigError
 
@@ -49,7 +49,7 @@ def test_a_private_network_of_the_setting_is_allowed() -> None:
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "private", "10.0.0.0/33"])
 def test_a_network_that_is_not_valid_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match="PENSTOCK_ALERT_PRIVATE_NETWORKS must be networks"):
-        parse_networks(text)
+        AddressCheck(text)
 
 
 async def test_only_the_allowed_addresses_of_a_name_are_used() -> None:
