@@ -198,6 +198,29 @@ class Settings(BaseModel):
         description="networks of proxies whose X-Forwarded-For, X-Forwarded-Proto and Forwarded count: "
         "10.0.0.0/8[,fd00::/8]",
     )
+    session_hours: float = Field(
+        12, gt=0, le=720, description="time after which a person has to log in to the console again, in hours"
+    )
+    oidc_issuer: str = Field(
+        "",
+        pattern="^(https?://.*)?$",
+        description="issuer URL of the OpenID Connect provider that people log in with; empty: log in with a "
+        "token only",
+    )
+    oidc_client_id: str = Field("", description="client id of this platform at the provider")
+    oidc_client_secret: str = Field("", description="client secret of this platform at the provider")
+    oidc_groups_claim: str = Field("groups", min_length=1, description="claim that lists a person's groups")
+    oidc_roles: str = Field(
+        "",
+        description="roles of people: group=role[@organization/project/environment][,group=role]; roles are "
+        "viewer, payload-viewer, operator and admin; the group * is every person; @* is every environment",
+    )
+    jwks: str = Field(
+        "",
+        description="URL or file of the keys that sign JWTs for the API; empty: those of oidc_issuer",
+    )
+    jwt_issuer: str = Field("", description="required claim iss of JWTs; empty: oidc_issuer")
+    jwt_audience: str = Field("", description="required claim aud of JWTs; empty: the API takes no JWTs")
 
 
 GROUP_STARTS = {
@@ -221,6 +244,7 @@ _VALUE_RULES = {
     "failed_operation": "must be skip or hold",
     "authentication": "must be none or required",
     "public_url": "must start with http:// or https://",
+    "oidc_issuer": "must start with http:// or https://",
 }
 """The rules of settings that are neither numbers nor free text, in words."""
 
@@ -337,6 +361,7 @@ def masked(settings: Settings) -> dict[str, Any]:
     values["encryption_keys"] = ",".join(
         f"{entry.partition(':')[0]}:***" for entry in settings.encryption_keys.split(",") if entry
     )
+    values["oidc_client_secret"] = values["oidc_client_secret"] and "***"
     for name in ("dlq_tokens", "dlq_channel_tokens", "dlq_consumer_tokens"):
         entries = filter(None, values[name].split(","))
         values[name] = ",".join(f"{entry.partition('=')[0]}=***" for entry in entries)

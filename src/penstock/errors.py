@@ -83,6 +83,42 @@ class Forbidden(PenstockError):
     title = "Forbidden"
 
 
+class LoginFailed(PenstockError):
+    """A login through the identity provider was not completed. Nothing changed."""
+
+    code = "login_failed"
+    status = 400
+    title = "Login failed"
+
+
+class InvalidCsrfToken(PenstockError):
+    """A request with a session cookie would change something, and lacks the session's CSRF token."""
+
+    code = "invalid_csrf_token"
+    status = 403
+    title = "CSRF token required"
+
+
+class TooManyLogins(PenstockError):
+    """An address tried to log in too often; retry after `retry_after_s`."""
+
+    code = "too_many_logins"
+    status = 429
+    title = "Too many logins"
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__(f"Too many logins from this address: retry after {math.ceil(retry_after_s)} s.")
+        self.retry_after_s = retry_after_s
+
+
+class ProviderUnavailable(PenstockError):
+    """The identity provider does not answer, or not as it should."""
+
+    code = "provider_unavailable"
+    status = 503
+    title = "Identity provider unavailable"
+
+
 class CrossOrigin(PenstockError):
     """A web page of another origin made a browser send the request."""
 

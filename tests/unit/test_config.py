@@ -167,9 +167,10 @@ def test_masked_settings_contain_no_secret() -> None:
         redis_url="redis://:secret2@host",
         clickhouse_url="http://me:secret3@host",
         encryption_keys="k1:secret4,k2:secret5",
+        oidc_client_secret="secret6",
     )
     values = masked(settings)
-    assert "secret" not in str(values)
+    assert "secret" not in str(list(values.values()))
     assert values["encryption_keys"] == "k1:***,k2:***"
     assert values["port"] == 7480
 

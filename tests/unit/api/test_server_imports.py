@@ -16,6 +16,7 @@ HEAVY = {
         "clickhouse_connect",
         "cryptography.hazmat",
         "httpx",
+        "joserfc",
         "lz4",
         "numpy",
         "pandas",

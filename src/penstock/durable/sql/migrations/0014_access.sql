@@ -39,7 +39,8 @@ CREATE INDEX access_token_secrets_of_token ON access_token_secrets (token_id);
 -- A person, or the bearer of a token, who logged in to the console.
 CREATE TABLE access_sessions (
     hash         bytea PRIMARY KEY,                                 -- SHA-256 of the cookie
-    subject      text NOT NULL,
+    subject      text NOT NULL,                                     -- user:SUBJECT of the identity provider, or token:NAME
+    display_name text NOT NULL,                                     -- for people to read
     token_id     uuid REFERENCES access_tokens ON DELETE CASCADE,   -- NULL: logged in through OpenID Connect
     roles        jsonb NOT NULL DEFAULT '{}',                       -- role by environment
     csrf_token   text NOT NULL,

@@ -1,0 +1,85 @@
+"""A person, or a service with a JWT, and the caller that it is in each environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.access.people.roles import (
+    ROLES,
+    EnvironmentRoles,
+    RoleMapping,
+    first_environment,
+    is_platform_admin,
+    role_in,
+)
+from penstock.caller import Caller
+from penstock.errors import UnknownEnvironment
+from penstock.model import Scope
+
+MAX_NAME_LENGTH = 200
+NAME_CLAIMS = ("preferred_username", "email", "name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """A subject of the identity provider with its roles."""
+
+    subject: str
+    """The claim `sub`, which stays the same when a person changes their name."""
+    name: str
+    """For people to read; the provider may let a person choose it."""
+    roles: EnvironmentRoles
+    _callers: dict[Scope, Caller] = field(default_factory=dict, compare=False, repr=False)
+
+    def caller_in(self, environment: Scope | None = None) -> Caller:
+        """Return the caller in this environment, or in the first one of the person.
+
+        Raises UnknownEnvironment where the person has no role, also if that environment exists.
+        """
+        environment = environment or first_environment(self.roles)
+        caller = self._callers.get(environment)
+        if caller is None:
+            role = role_in(self.roles, environment)
+            if role is None:
+                raise UnknownEnvironment(f"Environment '{'/'.join(environment)}' does not exist.")
+            caller = self._callers[environment] = Caller(
+                environment,
+                ROLES[role],
+                f"user:{self.subject}",
+                is_platform_admin=is_platform_admin(self.roles),
+            )
+        return caller
+
+    def deactivate(self) -> None:
+        """End the requests that run with this person's access."""
+        for caller in self._callers.values():
+            caller.active = False
+
+
+def person_from_claims(claims: Mapping[str, Any], groups_claim: str, mapping: RoleMapping) -> Person:
+    """Build the person that verified claims describe."""
+    subject = str(claims["sub"])
+    names = (claims[name] for name in NAME_CLAIMS if isinstance(claims.get(name), str))
+    return Person(
+        subject=subject,
+        name=next((name for name in names if name), subject)[:MAX_NAME_LENGTH],
+        roles=mapping.roles_of(groups_in(claims, groups_claim)),
+    )
+
+
+def groups_in(claims: Mapping[str, Any], groups_claim: str) -> list[str]:
+    """Return the groups of a claim: a list, or words in a text. A dot leads into a nested claim.
+
+    Keycloak puts the roles of a realm into `realm_access.roles`, for example.
+    """
+    value: Any = claims
+    if groups_claim in claims:
+        value = claims[groups_claim]
+    else:
+        for name in groups_claim.split("."):
+            value = value.get(name) if isinstance(value, Mapping) else None
+    if isinstance(value, str):
+        return value.split()
+    return [group for group in value if isinstance(group, str)] if isinstance(value, list) else []
