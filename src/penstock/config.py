@@ -156,17 +156,6 @@ class Settings(BaseModel):
         ge=0,
         description="maximum size of the journal, in MiB; 0: no journal, so pushes get 503 in an outage",
     )
-    dlq_tokens: str = Field(
-        "",
-        description="tokens for dead letters: name=secret[,name=secret]; empty: only callers on this machine",
-    )
-    dlq_channel_tokens: str = Field(
-        "", description="X-Broker-Channel-Token per queue: queue=secret[,queue=secret]; * matches every queue"
-    )
-    dlq_consumer_tokens: str = Field(
-        "",
-        description="X-Broker-Consumer-Token per group: group=secret[,group=secret]; * matches every group",
-    )
     alert_interval_s: float = Field(
         30, ge=1, le=60, description="interval at which alert rules are evaluated, in seconds"
     )
@@ -232,7 +221,6 @@ GROUP_STARTS = {
     "max_body_bytes": "Limits of requests",
     "load_management": "Overload",
     "journal_dir": "Journal",
-    "dlq_tokens": "Dead letters",
     "alert_interval_s": "Alerts",
     "authentication": "Access",
 }
@@ -362,9 +350,6 @@ def masked(settings: Settings) -> dict[str, Any]:
         f"{entry.partition(':')[0]}:***" for entry in settings.encryption_keys.split(",") if entry
     )
     values["oidc_client_secret"] = values["oidc_client_secret"] and "***"
-    for name in ("dlq_tokens", "dlq_channel_tokens", "dlq_consumer_tokens"):
-        entries = filter(None, values[name].split(","))
-        values[name] = ",".join(f"{entry.partition('=')[0]}=***" for entry in entries)
     return values
 
 

@@ -173,9 +173,3 @@ def test_masked_settings_contain_no_secret() -> None:
     assert "secret" not in str(list(values.values()))
     assert values["encryption_keys"] == "k1:***,k2:***"
     assert values["port"] == 7480
-
-
-def test_masked_tokens_show_only_their_names() -> None:
-    values = masked(Settings(dlq_tokens="ops=hush,ci=quiet", dlq_channel_tokens="*=still"))
-    assert (values["dlq_tokens"], values["dlq_channel_tokens"]) == ("ops=***,ci=***", "*=***")
-    assert values["dlq_consumer_tokens"] == ""

@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 
 from penstock import __version__, console
 from penstock.api import openapi, problems
-from penstock.api.auth import Guards
+from penstock.api.access import check_declarations
 from penstock.api.http.client_address import TrustedProxies
 from penstock.api.http.origin_check import OriginCheck, OriginCheckMiddleware
 from penstock.api.routes import (
@@ -54,6 +54,25 @@ from penstock.config import Settings, load_settings
 from penstock.errors import PenstockError, UnknownQueue
 from penstock.log_format import configure_logging
 
+ROUTE_MODULES = (
+    *(configure, queues, groups, message_admin, traces, operations),
+    *(dead_letters, dead_letter_jobs, webhook_broker),
+    *(run_queues, tasks, status, diagnostics, series, prometheus, health),
+    *(analytics, worker_health, queen_compatibility),
+    *(alert_channels, alert_rule_tests, alert_rules, alert_incidents, alert_silences),
+)
+PUBLIC_PATHS = frozenset(
+    {
+        "/",
+        "/favicon.ico",
+        "/static",
+        "/docs",
+        "/docs/oauth2-redirect",
+        "/openapi.json",
+        "/static-offline-docs",
+    }
+)
+"""The console, the documentation of the API and their files: pages without data."""
 GC_THRESHOLD = 20_000
 """Run the cyclic garbage collector after so many more allocations than deallocations."""
 
@@ -82,7 +101,6 @@ def create_app(settings: Settings) -> FastAPI:
 
     # FastAPIOffline serves the files of the documentation page itself, so the page works offline.
     app = FastAPIOffline(redoc_url=None, title="Penstock", version=__version__, lifespan=lifespan)
-    app.state.guards = Guards(settings)
     app.state.trusted_proxies = TrustedProxies(settings)
     app.state.origin_check = OriginCheck(settings)
     app.add_middleware(OriginCheckMiddleware, origin_check=app.state.origin_check)
@@ -92,22 +110,13 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(RequestValidationError, problems.handle_validation_error)
     app.add_exception_handler(Exception, problems.handle_unexpected_error)
     app.router.routes.extend([*push_pop.ROUTES, *ack_and_transaction.ROUTES])
-    for module in (
-        *(configure, queues, groups, message_admin, traces, operations),
-        *(dead_letters, dead_letter_jobs, webhook_broker),
-        *(run_queues, tasks, status, diagnostics, series, prometheus, health),
-        *(analytics, worker_health, queen_compatibility),
-        alert_channels,
-        alert_rule_tests,
-        alert_rules,
-        alert_incidents,
-        alert_silences,
-    ):
+    for module in ROUTE_MODULES:
         app.include_router(module.router)
     app.add_route("/", _console_page, include_in_schema=False)
     app.add_route("/favicon.ico", _console_icon, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=console.STATIC), name="static")
-    openapi.describe_app(app)
+    access = check_declarations(app, [module.router for module in ROUTE_MODULES], PUBLIC_PATHS)
+    openapi.describe_app(app, access)
     return app
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,9 +10,11 @@ from fastapi import FastAPI
 
 from penstock.api.problems import PROBLEM_SCHEMA, problem_responses
 from penstock.api.schemas import message_bodies
+from penstock.caller import ACCESS_SCOPE_NAMES, AccessScope
 from penstock.errors import (
     CrossOrigin,
     DatabaseUnavailable,
+    Forbidden,
     HeadTooLarge,
     InvalidRequest,
     LeaseLost,
@@ -25,6 +27,8 @@ from penstock.errors import (
     QueueFull,
     RequestTimeout,
     TransactionFailed,
+    Unauthorized,
+    UnknownEnvironment,
     UnknownHost,
     UnsupportedMediaType,
     WrongState,
@@ -36,11 +40,17 @@ COMMON_ERRORS = (
     *(MalformedRequest, RequestTimeout, HeadTooLarge, CrossOrigin, UnknownHost),
     *(InvalidRequest, DatabaseUnavailable),
 )
+SECURITY_SCHEME = "token"
+TOKEN_SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "a token of one environment; brokers with PENSTOCK_AUTHENTICATION=none do without",
+}
 BODY_ERRORS = (MalformedBody, PayloadTooLarge, UnsupportedMediaType)
 
 
-def describe_app(app: FastAPI) -> None:
-    """Let `app.openapi()` describe the hot routes too, and the errors that any operation may respond with."""
+def describe_app(app: FastAPI, declared_access: Mapping[tuple[str, str], AccessScope]) -> None:
+    """Let `app.openapi()` describe the hot routes too, and the access and errors of each operation."""
     generate = app.openapi
 
     def openapi() -> JsonObject:
@@ -53,13 +63,23 @@ def describe_app(app: FastAPI) -> None:
             schemas["Problem"] = PROBLEM_SCHEMA
             for name in ("HTTPValidationError", "ValidationError"):  # the framework's form of a 422
                 schemas.pop(name, None)
-            for operations in document["paths"].values():
-                for operation in operations.values():
+            document["components"]["securitySchemes"] = {SECURITY_SCHEME: TOKEN_SCHEME}
+            for path, operations in document["paths"].items():
+                for method, operation in operations.items():
                     _add_common_problems(operation)
+                    _add_access(operation, declared_access[method.upper(), path])
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _add_access(operation: JsonObject, access: AccessScope) -> None:
+    if access:
+        names = [name for scope, name in ACCESS_SCOPE_NAMES.items() if scope in access]
+        operation["security"] = [{SECURITY_SCHEME: names}]
+        for status, response in problem_responses(Unauthorized, Forbidden, UnknownEnvironment).items():
+            operation["responses"].setdefault(status, response)
 
 
 def _add_common_problems(operation: JsonObject) -> None:

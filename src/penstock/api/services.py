@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import redis.asyncio
 from starlette.requests import Request
 
+from penstock.access.authentication import Authentication
 from penstock.access.token_index import TokenIndex
 from penstock.access.token_service import AccessTokens
 from penstock.alerts.delivery.channel_secrets import ChannelSecrets
@@ -64,6 +65,7 @@ class Services:
     alert_silences: AlertSilences
     tokens: TokenIndex
     access_tokens: AccessTokens
+    authentication: Authentication
 
 
 @asynccontextmanager
@@ -150,6 +152,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         AlertSilences(database),
         tokens,
         AccessTokens(database, tokens.refresh),
+        Authentication(tokens, is_required=settings.authentication == "required"),
     )
     await worker_aggregate.start()
     maintenance = Maintenance(

@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from penstock.api.problems import from_penstock_error
 from penstock.api.services import get_services
+from penstock.caller import Caller
 from penstock.errors import PenstockError, UnknownQueue
-from penstock.model import DEFAULT_SCOPE
 
 MAX_NAMES = 100
 """Names of each kind that are compared, on each side of the unknown name in the order of names."""
@@ -33,9 +33,12 @@ async def handle_unknown_queue(request: Request, error: Exception) -> Response:
     if not isinstance(queue, str):
         return from_penstock_error(error)
     services = get_services(request)
+    caller: Caller = request.state.caller
     durable_names, run_names = await asyncio.gather(
-        _names_in_time(services.broker.store.catalog.nearest_queue_names(DEFAULT_SCOPE, queue, MAX_NAMES)),
-        _names_in_time(services.run_queues.nearest_queue_names(DEFAULT_SCOPE, queue, MAX_NAMES)),
+        _names_in_time(
+            services.broker.store.catalog.nearest_queue_names(caller.environment, queue, MAX_NAMES)
+        ),
+        _names_in_time(services.run_queues.nearest_queue_names(caller.environment, queue, MAX_NAMES)),
     )
     fields = dict(error.fields)
     if queue in durable_names or queue in run_names:

@@ -300,12 +300,8 @@ class BrokerClient:
 
     @classmethod
     def from_settings(cls, settings: Settings, url: str | None, token: str | None) -> BrokerClient:
-        """Call the broker of the command line, of the settings or of the platform on the home.
-
-        Without a token, use the first one of the settings.
-        """
-        first_token = settings.dlq_tokens.partition(",")[0].strip().partition("=")[2]
-        return cls(find_broker(settings, url), token or first_token or None)
+        """Call the broker of the command line, of the settings or of the platform on the home."""
+        return cls(find_broker(settings, url), token)
 
     def __enter__(self) -> BrokerClient:
         return self

@@ -26,9 +26,7 @@ CreateDatabase = Annotated[
 BrokerUrl = Annotated[
     str | None, typer.Option("--url", help="URL of the broker. Default: the platform that runs on the home.")
 ]
-BrokerToken = Annotated[
-    str | None, typer.Option("--token", help="Access token. Default: the first one of PENSTOCK_DLQ_TOKENS.")
-]
+BrokerToken = Annotated[str | None, typer.Option("--token", help="Access token.")]
 SkipConfirmation = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 

@@ -8,7 +8,7 @@ from penstock import telemetry
 from penstock.api.exporter.process_samples import SampleTable
 from penstock.api.services import Services
 from penstock.errors import PenstockError
-from penstock.model import DEFAULT_SCOPE
+from penstock.model import Scope
 
 TIMEOUT_S = 2.0
 
@@ -22,11 +22,11 @@ METRIC_OF_FIGURE = {
 }
 
 
-async def alert_samples(services: Services) -> SampleTable:
+async def alert_samples(services: Services, environment: Scope) -> SampleTable:
     """Read the samples in one call; there are none while PostgreSQL is unreachable or slow."""
     samples: SampleTable = {metric: {} for metric in METRIC_OF_FIGURE.values()}
     try:
-        figures = await asyncio.wait_for(services.alert_incidents.read_figures(DEFAULT_SCOPE), TIMEOUT_S)
+        figures = await asyncio.wait_for(services.alert_incidents.read_figures(environment), TIMEOUT_S)
     except (TimeoutError, PenstockError):
         return samples  # /health reports it
     for figure in figures:

@@ -13,7 +13,7 @@ from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.api.services import Services
 from penstock.broker.durable_store import NamedQueueGauge
 from penstock.errors import PenstockError
-from penstock.model import DEFAULT_SCOPE
+from penstock.model import Scope
 from penstock.runqueue.task_model import QueueState
 from penstock.telemetry import OVERFLOW
 
@@ -82,9 +82,11 @@ class BoundedQueueSamples:
         }
 
 
-async def queue_samples(services: Services) -> SampleTable:
+async def queue_samples(services: Services, environment: Scope) -> SampleTable:
     """Samples of durable queues and run queues; without those whose server is unreachable or slow."""
-    durable_queues, run_queues = await asyncio.gather(_durable_queues(services), _run_queues(services))
+    durable_queues, run_queues = await asyncio.gather(
+        _durable_queues(services, environment), _run_queues(services, environment)
+    )
     samples = BoundedQueueSamples()
     now = time.time()
     for gauge in durable_queues:
@@ -96,17 +98,17 @@ async def queue_samples(services: Services) -> SampleTable:
     return samples.table()
 
 
-async def _durable_queues(services: Services) -> list[NamedQueueGauge]:
+async def _durable_queues(services: Services, environment: Scope) -> list[NamedQueueGauge]:
     try:
         return await asyncio.wait_for(
-            services.broker.store.gauges.of_environment_queues(DEFAULT_SCOPE, MAX_QUEUES), TIMEOUT_S
+            services.broker.store.gauges.of_environment_queues(environment, MAX_QUEUES), TIMEOUT_S
         )
     except (TimeoutError, PenstockError):
         return []  # PostgreSQL is unreachable or slow; /health reports it
 
 
-async def _run_queues(services: Services) -> list[QueueState]:
+async def _run_queues(services: Services, environment: Scope) -> list[QueueState]:
     try:
-        return await asyncio.wait_for(services.run_queues.list_queues(DEFAULT_SCOPE), TIMEOUT_S)
+        return await asyncio.wait_for(services.run_queues.list_queues(environment), TIMEOUT_S)
     except (TimeoutError, PenstockError):
         return []

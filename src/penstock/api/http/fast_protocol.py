@@ -17,14 +17,15 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from penstock.api import problems
-from penstock.api.auth import Guards
+from penstock.api.access import check_access, check_group, check_queue
 from penstock.api.http.fast_routes import (
     POP_PREFIX,
     STATUS_PATH,
-    dlq_status_handler,
+    HotRoute,
+    dlq_status_route,
     is_cacheable,
-    pop_handler,
-    post_handler,
+    pop_route,
+    post_route,
 )
 from penstock.api.http.head_cache import RequestHeadCache
 from penstock.api.http.origin_check import OriginCheck
@@ -34,6 +35,7 @@ from penstock.api.http.strict_protocol import CLOSE_HEADER, StrictHttpProtocol, 
 from penstock.api.routes.push_pop import PopHandler
 from penstock.api.routes.run_queues import DequeueHandler
 from penstock.api.services import Services
+from penstock.caller import Caller
 from penstock.errors import Overloaded, PenstockError
 
 _JSON_HEADERS = b"content-type: application/json\r\ncontent-length: %d\r\n"
@@ -50,6 +52,7 @@ class FastRequestCycle:
     __slots__ = (
         "body",
         "body_chunks",
+        "caller",
         "disconnected",
         "handler",
         "keep_alive",
@@ -59,9 +62,10 @@ class FastRequestCycle:
         "task",
     )
 
-    def __init__(self, protocol: FastHttpProtocol, handler: Handler) -> None:
+    def __init__(self, protocol: FastHttpProtocol, handler: Handler, caller: Caller) -> None:
         self.protocol = protocol
         self.handler = handler
+        self.caller = caller
         self.body = b""
         self.body_chunks: list[bytes] | None = None
         self.keep_alive = True
@@ -84,7 +88,7 @@ class FastRequestCycle:
             self.body = b"".join((self.body, *self.body_chunks))
             self.body_chunks = None
         try:
-            work = self.handler(self.protocol.services, self.body, self)
+            work = self.handler(self.protocol.services, self.caller, self.body, self)
         except Exception as error:  # noqa: BLE001 - the last handler of errors, as in the application
             self._send(*self._problem(error))
         else:
@@ -207,7 +211,7 @@ class FastHttpProtocol(StrictHttpProtocol):
         if cache_hit is not None:
             cached_head, body = cache_hit
             self.url = cached_head.url
-            fast_cycle = FastRequestCycle(self, cached_head.handler)
+            fast_cycle = FastRequestCycle(self, cached_head.handler, cached_head.caller)
             fast_cycle.body = body
             self.cycle = fast_cycle  # type: ignore[assignment]
             fast_cycle.run()
@@ -221,7 +225,9 @@ class FastHttpProtocol(StrictHttpProtocol):
             and isinstance(parsed_cycle, FastRequestCycle)
             and is_cacheable(self.url, parsed_cycle.handler)
         ):
-            self._head_cache.add(data, parsed_cycle.handler, self.url, len(parsed_cycle.body))
+            self._head_cache.add(
+                data, parsed_cycle.handler, parsed_cycle.caller, self.url, len(parsed_cycle.body)
+            )
 
     @property
     def application(self) -> FastAPI:
@@ -230,11 +236,11 @@ class FastHttpProtocol(StrictHttpProtocol):
         return app
 
     def start_request(self) -> None:
-        handler = self._hot_handler()
-        if handler is None:
+        cycle = self._hot_cycle()
+        if cycle is None:
             super().start_request()
         else:
-            self.cycle = FastRequestCycle(self, handler)  # type: ignore[assignment]
+            self.cycle = cycle  # type: ignore[assignment]
 
     def receive_body(self, body: bytes) -> None:
         cycle: object = self.cycle
@@ -291,35 +297,32 @@ class FastHttpProtocol(StrictHttpProtocol):
         self.services.run_queues.wake_all_for_shutdown()
         super().shutdown()
 
-    def _hot_handler(self) -> Handler | None:
-        """The handler of the current request, if the request is hot and has nothing unusual about it."""
+    def _hot_cycle(self) -> FastRequestCycle | None:
+        """The cycle of the current request, if the request is hot and has nothing unusual about it."""
         if not self._is_idle:
             return None
-        handler: Handler | None
         method = self.parser.get_method()
         try:
-            if method == b"POST":
-                handler = post_handler(self.url)
-            elif method == b"GET" and self.url.startswith(POP_PREFIX):
-                handler = pop_handler(self.url)
-            elif method == b"GET" and self.url.startswith(STATUS_PATH):
-                handler = dlq_status_handler(self.url)
-                self._check_caller()
-            else:
+            route = self._hot_route(method)
+            if route is None:
                 return None
             self._origin_check.check(method, self.url, self._header_fields)
+            caller = self.services.authentication.find_caller(self._header_fields)
+            if caller is None:
+                return None
+            _check_caller(caller, route)
         except PenstockError:
             return None  # the application reports the error
-        return handler if handler is not None and self._is_plain(method == b"POST") else None
+        return FastRequestCycle(self, route.handler, caller) if self._is_plain(method == b"POST") else None
 
-    def _check_caller(self) -> None:
-        """Raise unless the client may use a route that tokens guard.
-
-        Called while `self.headers` are those of this request: the next request replaces them.
-        """
-        guards: Guards = self.application.state.guards
-        token = next((value for name, value in self.headers if name == b"authorization"), b"")
-        guards.check_caller(self.client[0] if self.client else None, token.decode("latin-1"))
+    def _hot_route(self, method: bytes) -> HotRoute | None:
+        if method == b"POST":
+            return post_route(self.url)
+        if method == b"GET" and self.url.startswith(POP_PREFIX):
+            return pop_route(self.url)
+        if method == b"GET" and self.url.startswith(STATUS_PATH):
+            return dlq_status_route(self.url)
+        return None
 
     def _is_plain(self, has_body: bool) -> bool:
         if self.expect_100_continue or self.parser.get_http_version() != "1.1":
@@ -329,6 +332,15 @@ class FastHttpProtocol(StrictHttpProtocol):
         length = int(self._header_fields.get(b"content-length", b"0"))
         max_length = self.services.settings.max_body_bytes if has_body else 0
         return length <= max_length and self.parser.should_keep_alive()
+
+
+def _check_caller(caller: Caller, route: HotRoute) -> None:
+    """Raise Forbidden unless the caller may use the route with the queue and group in its URL."""
+    check_access(caller, route.access)
+    if route.queue is not None or route.covers_all_queues:
+        check_queue(caller, route.queue)
+    if route.group is not None:
+        check_group(caller, route.group)
 
 
 def _head(response: HotResponse) -> bytes:

@@ -9,6 +9,7 @@ unusual requests go there, and both ways give the same responses.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from penstock.api.http import request_parsing
@@ -16,6 +17,7 @@ from penstock.api.http.reply import Handler
 from penstock.api.routes import ack_and_transaction, push_pop, tasks, webhook_broker
 from penstock.api.routes.push_pop import PopHandler
 from penstock.api.routes.run_queues import DequeueHandler, EnqueueHandler
+from penstock.caller import AccessScope
 
 POP_PREFIX = b"/api/v1/pop/queue/"
 STATUS_PATH = b"/dlq-status"
@@ -25,17 +27,32 @@ TASK_PREFIX = b"/api/v1/tasks/"
 MAX_URL_LENGTH = 500
 
 
-POST_HANDLERS: dict[bytes, Handler] = {
-    b"/api/v1/push": push_pop.push,
-    b"/api/v1/ack": ack_and_transaction.ack,
-    b"/api/v1/ack/batch": ack_and_transaction.ack_batch,
-    **{TASK_PREFIX + verb.encode(): handler for verb, handler in tasks.MANY.items()},
+class HotRoute(NamedTuple):
+    """The handler of a hot request, and the access that its caller needs."""
+
+    handler: Handler
+    access: AccessScope
+    queue: str | None = None
+    """The queue in the URL. Bodies name the others."""
+    group: str | None = None
+    covers_all_queues: bool = False
+    """Whether the request is for all queues of the environment."""
+
+
+POST_ROUTES: dict[bytes, HotRoute] = {
+    b"/api/v1/push": HotRoute(push_pop.push, AccessScope.PRODUCE),
+    b"/api/v1/ack": HotRoute(ack_and_transaction.ack, AccessScope.CONSUME),
+    b"/api/v1/ack/batch": HotRoute(ack_and_transaction.ack_batch, AccessScope.CONSUME),
+    **{
+        TASK_PREFIX + verb.encode(): HotRoute(handler, AccessScope.CONSUME)
+        for verb, handler in tasks.MANY.items()
+    },
 }
 
 
 @lru_cache(maxsize=5_000)
-def pop_handler(url: bytes) -> PopHandler | None:
-    """The handler of a pop's URL; None if it is not a pop, or an unusual one. Consumers repeat their URLs.
+def pop_route(url: bytes) -> HotRoute | None:
+    """The route of a pop's URL; None if it is not a pop, or an unusual one. Consumers repeat their URLs.
 
     Raises InvalidRequest if a parameter is invalid.
     """
@@ -44,12 +61,14 @@ def pop_handler(url: bytes) -> PopHandler | None:
     if not queue or len(url) > MAX_URL_LENGTH or b"/" in queue or b"%" in queue or not url.isascii():
         return None
     name = request_parsing.check_name("queue", queue.decode())
-    return PopHandler(name, *push_pop.pop_options(dict(parse_qsl(query.decode(), keep_blank_values=True))))
+    parameters = dict(parse_qsl(query.decode(), keep_blank_values=True))
+    handler = PopHandler(name, *push_pop.pop_options(parameters))
+    return HotRoute(handler, AccessScope.CONSUME, name, handler.group)
 
 
 @lru_cache(maxsize=1_000)
-def dlq_status_handler(url: bytes) -> Handler | None:
-    """The handler of the dead-letter counts; None if the URL is another one, or an unusual one."""
+def dlq_status_route(url: bytes) -> HotRoute | None:
+    """The route of the dead-letter counts; None if the URL is another one, or an unusual one."""
     path, _, query = url.partition(b"?")
     if path != STATUS_PATH or len(url) > MAX_URL_LENGTH or not url.isascii():
         return None
@@ -58,37 +77,41 @@ def dlq_status_handler(url: bytes) -> Handler | None:
         return None
     limit = request_parsing.parse_integer(parameters, "limit", 1_000, 1, 1_000)
     offset = request_parsing.parse_integer(parameters, "offset", 0, 0, 10_000_000)
-    return lambda services, body, reply: webhook_broker.status(services, limit, offset)
+    return HotRoute(
+        lambda services, caller, body, reply: webhook_broker.status(services, caller, limit, offset),
+        AccessScope.READ,
+        covers_all_queues=True,
+    )
 
 
 def is_cacheable(url: bytes, handler: Handler) -> bool:
-    """Whether clients repeat such a request, and no header of it has to be checked every time."""
-    return url in POST_HANDLERS or isinstance(handler, PopHandler | EnqueueHandler | DequeueHandler)
+    """Whether clients repeat such a request."""
+    return url in POST_ROUTES or isinstance(handler, PopHandler | EnqueueHandler | DequeueHandler)
 
 
-def post_handler(url: bytes) -> Handler | None:
-    """The handler of a POST; None if it is not hot."""
-    handler = POST_HANDLERS.get(url)
-    if handler is None and url.startswith(RUN_QUEUE_PREFIX):
-        return _run_queue_handler(url)
-    if handler is None and url.startswith(TASK_PREFIX):
+def post_route(url: bytes) -> HotRoute | None:
+    """The route of a POST; None if it is not hot."""
+    route = POST_ROUTES.get(url)
+    if route is None and url.startswith(RUN_QUEUE_PREFIX):
+        return _run_queue_route(url)
+    if route is None and url.startswith(TASK_PREFIX):
         task_id, _, verb = url[len(TASK_PREFIX) :].decode("latin-1").partition("/")
         if verb in tasks.SINGLE and "%" not in task_id:
-            return tasks.single_handler(verb, task_id)
-    return handler
+            return HotRoute(tasks.single_handler(verb, task_id), AccessScope.CONSUME)
+    return route
 
 
 @lru_cache(maxsize=5_000)
-def _run_queue_handler(url: bytes) -> Handler | None:
+def _run_queue_route(url: bytes) -> HotRoute | None:
     """Raises InvalidRequest if the queue's name is invalid."""
     if url == DEQUEUE_OF_ANY_QUEUE:
-        return DequeueHandler(None)
+        return HotRoute(DequeueHandler(None), AccessScope.CONSUME, covers_all_queues=True)
     queue, _, verb = url.removeprefix(RUN_QUEUE_PREFIX).partition(b"/")
     if len(url) > MAX_URL_LENGTH or b"%" in queue or not queue or not url.isascii():
         return None
     name = request_parsing.check_name("queue", queue.decode())
     if verb == b"dequeue":
-        return DequeueHandler(name)
+        return HotRoute(DequeueHandler(name), AccessScope.CONSUME, name)
     if verb == b"tasks":
-        return EnqueueHandler(name)
+        return HotRoute(EnqueueHandler(name), AccessScope.PRODUCE, name)
     return None

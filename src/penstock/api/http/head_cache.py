@@ -9,15 +9,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.api.http.reply import Handler
+from penstock.caller import Caller
 
 HEAD_END = b"\r\n\r\n"
 MAX_HEAD_BYTES, MAX_HEADS = 1_000, 4_096
 
 
 class CachedHead(NamedTuple):
-    """The handler and URL of a head, and the length of the body that follows it."""
+    """The handler, caller and URL of a head, and the length of the body that follows it."""
 
     handler: Handler
+    caller: Caller
+    """Checked when the head was parsed. It becomes inactive when its token is revoked or expires."""
     url: bytes
     body_length: int
 
@@ -30,17 +33,17 @@ class RequestHeadCache:
         self._heads: dict[bytes, CachedHead] = {}
 
     def find(self, data: bytes) -> tuple[CachedHead, bytes] | None:
-        """The cached head and the body, if `data` is exactly one request with a known head."""
+        """The known head and the body, if `data` is exactly one request, of a caller that is active."""
         end = data.find(HEAD_END) + len(HEAD_END)
         cached_head = self._heads.get(data[:end])
-        if cached_head is None or len(data) != end + cached_head.body_length:
+        if cached_head is None or not cached_head.caller.active or len(data) != end + cached_head.body_length:
             return None
         return cached_head, data[end:]
 
-    def add(self, data: bytes, handler: Handler, url: bytes, body_length: int) -> None:
+    def add(self, data: bytes, handler: Handler, caller: Caller, url: bytes, body_length: int) -> None:
         """Store the head of `data`, unless the head is too long or `data` is not exactly one request."""
         head = data[: data.find(HEAD_END) + len(HEAD_END)]
         if len(head) <= MAX_HEAD_BYTES and len(data) == len(head) + body_length:
             if len(self._heads) >= self._max_heads:
                 self._heads.clear()
-            self._heads[head] = CachedHead(handler, url, body_length)
+            self._heads[head] = CachedHead(handler, caller, url, body_length)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from penstock.api.http.response import HotResponse
 from penstock.api.services import Services
 from penstock.batching import receive
+from penstock.caller import Caller
 
 
 class PendingRequest(ABC):
@@ -51,8 +52,8 @@ class Reply(Protocol):
     def set_exception(self, exception: Exception, /) -> None: ...
 
 
-Handler = Callable[[Services, bytes, Reply], Awaitable[HotResponse] | None]
-"""Start the request with this body: an awaitable of the response, or None if a batch resolves the reply."""
+Handler = Callable[[Services, Caller, bytes, Reply], Awaitable[HotResponse] | None]
+"""Start the request of a caller: an awaitable of the response, or None if a batch resolves the reply."""
 
 
 class FutureReply:
@@ -91,11 +92,12 @@ async def completed(response: HotResponse) -> HotResponse:
 
 async def respond(
     services: Services,
+    caller: Caller,
     handler: Handler,
     body: bytes = b"",
     client_disconnected: Callable[[], bool] = lambda: False,
 ) -> HotResponse:
     """Run a handler and wait for its response."""
     reply = FutureReply(client_disconnected)
-    work = handler(services, body, reply)
+    work = handler(services, caller, body, reply)
     return await (reply.response() if work is None else work)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from penstock.api.schemas.message_bodies import AckResult, PushItemResult, encode
 from penstock.broker.messages import DeferralReceipt
+from penstock.caller import AccessScope, Caller
 from penstock.clock import iso
 from penstock.encryption import DecryptedPayload
 
@@ -30,6 +31,7 @@ class HotResponse(NamedTuple):
 
 
 NO_CONTENT = HotResponse(204, b"")
+PAYLOAD_WITHHELD = "Payloads are shown to callers with the scope read:payload."
 
 
 def set_deferral(result: PushItemResult | AckResult, deferral: DeferralReceipt) -> None:
@@ -62,8 +64,10 @@ def iso_or_none(time: datetime | None) -> str | None:
     return None if time is None else iso(time)
 
 
-def payload_fields(opened: DecryptedPayload) -> dict[str, object]:
+def payload_fields(caller: Caller, opened: DecryptedPayload) -> dict[str, object]:
     """The fields of a payload: `data` as it was pushed, or null and the reason in `dataProblem`."""
+    if not caller.may(AccessScope.READ_PAYLOAD):
+        return {"data": None, "dataProblem": PAYLOAD_WITHHELD}
     if opened.payload is None:
         return {"data": None, "dataProblem": opened.problem}
     return {"data": msgspec.Raw(opened.payload)}

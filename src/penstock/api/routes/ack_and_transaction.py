@@ -9,10 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from penstock.api.access import hot_endpoint
 from penstock.api.http import request_parsing
 from penstock.api.http.reply import PendingRequest, Reply, completed, respond
 from penstock.api.http.response import HotResponse, deferred_response, set_deferral
-from penstock.api.routes.push_pop import new_message
+from penstock.api.routes.push_pop import check_message_queues, new_message
 from penstock.api.schemas.message_bodies import (
     AckBody,
     AckOperation,
@@ -31,10 +32,10 @@ from penstock.api.services import Services, get_services
 from penstock.broker.messages import Ack, AckReceipt, MessageLease, NewMessage
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.ack import Acks, TransactionResult
+from penstock.caller import AccessScope, Caller
 from penstock.clock import iso
 from penstock.errors import InvalidRequest, LeaseLost, TransactionFailed
 from penstock.ids import new_id
-from penstock.model import DEFAULT_SCOPE
 from penstock.validation_text import shorten
 
 ERROR_TEXTS = {
@@ -85,16 +86,16 @@ class _AckRequest(PendingRequest):
         return self.finish(await self.service.defer(self.acks))
 
 
-def ack(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
+def ack(services: Services, caller: Caller, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
     """Ack one message, in a batch without a task of its own, or deferred."""
     decision = services.broker.admit("ack")
     body = request_parsing.decode(ack_decoder, raw)
     acks = [_read_ack(body, _parse_lease(body.leaseId))]
     request = _AckRequest(services.broker.acks, acks, [0], [], is_batch=False)
-    return _start(request, decision, reply)
+    return _start(request, caller, decision, reply)
 
 
-def ack_batch(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
+def ack_batch(services: Services, caller: Caller, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
     """Ack several messages, in a batch without a task of their own, or deferred."""
     decision = services.broker.admit("ack")
     request = _AckRequest(services.broker.acks, [], [], [])
@@ -106,28 +107,30 @@ def ack_batch(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResp
             request.results.append(
                 AckResult(index, body.transactionId, False, error.detail, None, None, False, False)
             )
-    return _start(request, decision, reply) if request.acks else completed(request.finish([]))
+    return _start(request, caller, decision, reply) if request.acks else completed(request.finish([]))
 
 
-def _start(request: _AckRequest, decision: Decision, reply: Reply) -> Awaitable[HotResponse] | None:
+def _start(
+    request: _AckRequest, caller: Caller, decision: Decision, reply: Reply
+) -> Awaitable[HotResponse] | None:
     if decision is not Decision.EXECUTE:
         return request.defer()
     reply.pending_request = request
-    request.service.start(DEFAULT_SCOPE, request.acks, reply)
+    request.service.start(caller.environment, request.acks, reply)
     return None
 
 
-async def _ack_route(request: Request) -> Response:
+async def _ack_route(request: Request, caller: Caller) -> Response:
     raw = await request_parsing.read_body(request)
-    return (await respond(get_services(request), ack, raw)).to_response()
+    return (await respond(get_services(request), caller, ack, raw)).to_response()
 
 
-async def _ack_batch_route(request: Request) -> Response:
+async def _ack_batch_route(request: Request, caller: Caller) -> Response:
     raw = await request_parsing.read_body(request)
-    return (await respond(get_services(request), ack_batch, raw)).to_response()
+    return (await respond(get_services(request), caller, ack_batch, raw)).to_response()
 
 
-async def extend(request: Request) -> Response:
+async def extend(request: Request, caller: Caller) -> Response:
     services = get_services(request)
     raw = await request_parsing.read_body(request)
     seconds = request_parsing.decode(extend_decoder, raw).seconds if raw.strip() else 60
@@ -141,7 +144,7 @@ async def extend(request: Request) -> Response:
     return Response(encode(body), media_type="application/json")
 
 
-async def transaction(request: Request) -> Response:
+async def transaction(request: Request, caller: Caller) -> Response:
     services = get_services(request)
     raw = await request_parsing.read_body(request)
     body = request_parsing.decode(transaction_decoder, raw)
@@ -160,11 +163,12 @@ async def transaction(request: Request) -> Response:
         else:
             operations.append(operation)
             steps.append(TransactionStep(index, "ack", transactionId=operation.transactionId))
+    check_message_queues(caller, messages)
     acks = await _read_acks(services, operations, body.requiredLeases)
     response = TransactionResponse(str(new_id()), True, None, steps)
     status = 200
     try:
-        result = await services.broker.transaction(DEFAULT_SCOPE, messages, acks)
+        result = await services.broker.transaction(caller.environment, messages, acks)
         _fill_steps(steps, result)
     except TransactionFailed as failure:
         failed_step = [step for step in steps if step.type == failure.kind][failure.item]
@@ -249,8 +253,12 @@ def _not_from_a_message(name: str, text: str) -> InvalidRequest:
 
 
 ROUTES = [
-    Route("/api/v1/ack", _ack_route, methods=["POST"]),
-    Route("/api/v1/ack/batch", _ack_batch_route, methods=["POST"]),
-    Route("/api/v1/lease/{lease}/extend", extend, methods=["POST"]),
-    Route("/api/v1/transaction", transaction, methods=["POST"]),
+    Route("/api/v1/ack", hot_endpoint(_ack_route, AccessScope.CONSUME), methods=["POST"]),
+    Route("/api/v1/ack/batch", hot_endpoint(_ack_batch_route, AccessScope.CONSUME), methods=["POST"]),
+    Route("/api/v1/lease/{lease}/extend", hot_endpoint(extend, AccessScope.CONSUME), methods=["POST"]),
+    Route(
+        "/api/v1/transaction",
+        hot_endpoint(transaction, AccessScope.PRODUCE | AccessScope.CONSUME),
+        methods=["POST"],
+    ),
 ]

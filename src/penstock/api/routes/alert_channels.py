@@ -22,7 +22,7 @@ from penstock.alerts.delivery.channel_service import (
     UnknownChannel,
     UnknownNotice,
 )
-from penstock.api.auth import get_guards
+from penstock.api.access import ConfigureAccess, OperateAccess, ReadAccess
 from penstock.api.http.parameters import Limit, Offset, Text, refuse_unknown_parameters
 from penstock.api.http.request_parsing import read_json
 from penstock.api.http.response import iso_or_none, json_response
@@ -30,7 +30,6 @@ from penstock.api.problems import problem_responses
 from penstock.api.services import get_services
 from penstock.clock import iso
 from penstock.errors import Forbidden, Unauthorized, WrongState
-from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(
     responses=problem_responses(Unauthorized, Forbidden),
@@ -64,9 +63,9 @@ _CHANGED_CHANNEL_BODY: dict[str, object] = {
 
 
 @router.get("/alert-channels")
-async def list_alert_channels(request: Request) -> dict[str, object]:
+async def list_alert_channels(request: Request, caller: ReadAccess) -> dict[str, object]:
     """List the channels, without their secrets."""
-    channels = await _channels(request, remote=True).list_channels(DEFAULT_SCOPE)
+    channels = await _channels(request).list_channels(caller.environment)
     return {"channels": [channel_to_json(channel) for channel in channels]}
 
 
@@ -76,19 +75,19 @@ async def list_alert_channels(request: Request) -> dict[str, object]:
     responses=problem_responses(ChannelExists, ChannelKeyMissing),
     openapi_extra=_channel_body_schema(),
 )
-async def create_alert_channel(request: Request) -> Response:
+async def create_alert_channel(request: Request, caller: ConfigureAccess) -> Response:
     """Create a channel. Its secrets are encrypted and never returned."""
     channels = _channels(request)
-    channel = await channels.create(DEFAULT_SCOPE, await read_json(request, _fields_decoder))
+    channel = await channels.create(caller.environment, await read_json(request, _fields_decoder))
     response = json_response(channel_to_json(channel), {"Location": f"/api/v1/alert-channels/{channel.name}"})
     response.status_code = 201
     return response
 
 
 @router.get("/alert-channels/{channel}", responses=problem_responses(UnknownChannel))
-async def get_alert_channel(request: Request, channel: ChannelPath) -> dict[str, object]:
+async def get_alert_channel(request: Request, caller: ReadAccess, channel: ChannelPath) -> dict[str, object]:
     """Show a channel, without its secrets."""
-    return channel_to_json(await _channels(request, remote=True).get(DEFAULT_SCOPE, channel))
+    return channel_to_json(await _channels(request).get(caller.environment, channel))
 
 
 @router.put(
@@ -96,29 +95,36 @@ async def get_alert_channel(request: Request, channel: ChannelPath) -> dict[str,
     responses=problem_responses(UnknownChannel, ChannelKeyMissing),
     openapi_extra=_CHANGED_CHANNEL_BODY,
 )
-async def replace_alert_channel(request: Request, channel: ChannelPath) -> dict[str, object]:
+async def replace_alert_channel(
+    request: Request, caller: ConfigureAccess, channel: ChannelPath
+) -> dict[str, object]:
     """Replace a channel. Missing secret fields keep their values, unless the destination changes."""
     channels = _channels(request)
     fields = await read_json(request, _fields_decoder)
-    return channel_to_json(await channels.replace(DEFAULT_SCOPE, channel, fields))
+    return channel_to_json(await channels.replace(caller.environment, channel, fields))
 
 
 @router.delete("/alert-channels/{channel}", responses=problem_responses(UnknownChannel, ChannelInUse))
-async def delete_alert_channel(request: Request, channel: ChannelPath) -> dict[str, object]:
+async def delete_alert_channel(
+    request: Request, caller: ConfigureAccess, channel: ChannelPath
+) -> dict[str, object]:
     """Delete a channel with its notices. It must not be used by a rule."""
-    await _channels(request).delete(DEFAULT_SCOPE, channel)
+    await _channels(request).delete(caller.environment, channel)
     return {"deleted": True, "channel": channel}
 
 
 @router.post("/alert-channels/{channel}/test", status_code=202, responses=problem_responses(UnknownChannel))
-async def send_test_notice(request: Request, channel: ChannelPath) -> dict[str, object]:
+async def send_test_notice(
+    request: Request, caller: OperateAccess, channel: ChannelPath
+) -> dict[str, object]:
     """Send a test notice, in one attempt. `GET /api/v1/alert-notices/{id}` has the result."""
-    return notice_to_json(await _channels(request).send_test(DEFAULT_SCOPE, channel))
+    return notice_to_json(await _channels(request).send_test(caller.environment, channel))
 
 
 @router.get("/alert-notices")
 async def list_alert_notices(
     request: Request,
+    caller: ReadAccess,
     state: NoticeState = None,
     channel: Text = None,
     incident: uuid.UUID | None = None,
@@ -127,17 +133,17 @@ async def list_alert_notices(
 ) -> dict[str, object]:
     """List notices with the state of their delivery, the latest first. They are kept for 31 days."""
     notice_filter = NoticeFilter(state=state, channel=channel, incident_id=incident)
-    notices = await _channels(request, remote=True).list_notices(
-        DEFAULT_SCOPE, notice_filter, limit=limit, offset=offset
+    notices = await _channels(request).list_notices(
+        caller.environment, notice_filter, limit=limit, offset=offset
     )
     pagination = {"limit": limit, "offset": offset}
     return {"notices": [notice_to_json(notice) for notice in notices], "pagination": pagination}
 
 
 @router.get("/alert-notices/{notice_id}", responses=problem_responses(UnknownNotice))
-async def get_alert_notice(request: Request, notice_id: uuid.UUID) -> dict[str, object]:
+async def get_alert_notice(request: Request, caller: ReadAccess, notice_id: uuid.UUID) -> dict[str, object]:
     """Show a notice and the state of its delivery."""
-    return notice_to_json(await _channels(request, remote=True).get_notice(DEFAULT_SCOPE, notice_id))
+    return notice_to_json(await _channels(request).get_notice(caller.environment, notice_id))
 
 
 @router.post(
@@ -145,14 +151,14 @@ async def get_alert_notice(request: Request, notice_id: uuid.UUID) -> dict[str, 
     status_code=202,
     responses=problem_responses(UnknownNotice, WrongState),
 )
-async def retry_alert_notice(request: Request, notice_id: uuid.UUID) -> dict[str, object]:
+async def retry_alert_notice(
+    request: Request, caller: OperateAccess, notice_id: uuid.UUID
+) -> dict[str, object]:
     """Send a failed notice again, with the same id and a new series of attempts."""
-    return notice_to_json(await _channels(request).retry_notice(DEFAULT_SCOPE, notice_id))
+    return notice_to_json(await _channels(request).retry_notice(caller.environment, notice_id))
 
 
-def _channels(request: Request, *, remote: bool = False) -> AlertChannels:
-    """Return the channels after the access check."""
-    get_guards(request).check(request, remote=remote)
+def _channels(request: Request) -> AlertChannels:
     return get_services(request).alert_channels
 
 

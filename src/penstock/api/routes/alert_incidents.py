@@ -20,7 +20,7 @@ from penstock.alerts.incidents.incident_service import (
     NoChart,
     UnknownIncident,
 )
-from penstock.api.auth import get_guards
+from penstock.api.access import OperateAccess, ReadAccess
 from penstock.api.http.parameters import Limit, Offset, Queue, Text, refuse_unknown_parameters
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
@@ -29,7 +29,6 @@ from penstock.api.routes.alert_channels import notice_to_json
 from penstock.api.services import get_services
 from penstock.clock import iso
 from penstock.errors import Forbidden, Unauthorized, WrongState
-from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(
     responses=problem_responses(Unauthorized, Forbidden),
@@ -84,6 +83,7 @@ _queues_decoder = msgspec.json.Decoder(list[StoredQueue])
 @router.get("")
 async def list_incidents(
     request: Request,
+    caller: ReadAccess,
     state: IncidentState = None,
     queue: Queue | None = None,
     rule: Text = None,
@@ -93,17 +93,17 @@ async def list_incidents(
 ) -> dict[str, object]:
     """List incidents, the latest first, each with its first queues."""
     incident_filter = IncidentFilter(state=state, queue=queue, rule=rule, severity=severity)
-    incidents = await _incidents(request, remote=True).list_incidents(
-        DEFAULT_SCOPE, incident_filter, limit=limit, offset=offset
+    incidents = await _incidents(request).list_incidents(
+        caller.environment, incident_filter, limit=limit, offset=offset
     )
     pagination = {"limit": limit, "offset": offset}
     return {"incidents": [incident_to_json(incident) for incident in incidents], "pagination": pagination}
 
 
 @router.get("/{incident_id}", responses=problem_responses(UnknownIncident))
-async def get_incident(request: Request, incident_id: uuid.UUID) -> dict[str, object]:
+async def get_incident(request: Request, caller: ReadAccess, incident_id: uuid.UUID) -> dict[str, object]:
     """Show an incident: its rule, queues, the values that decided, the cause, notes and notices."""
-    return details_to_json(await _incidents(request, remote=True).get(DEFAULT_SCOPE, incident_id))
+    return details_to_json(await _incidents(request).get(caller.environment, incident_id))
 
 
 @router.post(
@@ -111,11 +111,13 @@ async def get_incident(request: Request, incident_id: uuid.UUID) -> dict[str, ob
     responses=problem_responses(UnknownIncident, WrongState),
     openapi_extra=request_body_schema(AcknowledgeBody),
 )
-async def acknowledge_incident(request: Request, incident_id: uuid.UUID) -> dict[str, object]:
+async def acknowledge_incident(
+    request: Request, caller: OperateAccess, incident_id: uuid.UUID
+) -> dict[str, object]:
     """Acknowledge an open incident: repeated notices stop, and its channels get a notice."""
     incidents = _incidents(request)
     body = await read_json(request, _acknowledge_decoder)
-    return details_to_json(await incidents.acknowledge(DEFAULT_SCOPE, incident_id, body.by))
+    return details_to_json(await incidents.acknowledge(caller.environment, incident_id, body.by))
 
 
 @router.post(
@@ -124,11 +126,11 @@ async def acknowledge_incident(request: Request, incident_id: uuid.UUID) -> dict
     responses=problem_responses(UnknownIncident),
     openapi_extra=request_body_schema(NoteBody),
 )
-async def add_incident_note(request: Request, incident_id: uuid.UUID) -> Response:
+async def add_incident_note(request: Request, caller: OperateAccess, incident_id: uuid.UUID) -> Response:
     """Add a note to an incident."""
     incidents = _incidents(request)
     body = await read_json(request, _note_decoder)
-    note = await incidents.add_note(DEFAULT_SCOPE, incident_id, body.author, body.text)
+    note = await incidents.add_note(caller.environment, incident_id, body.author, body.text)
     response = json_response(note_to_json(note))
     response.status_code = 201
     return response
@@ -139,15 +141,13 @@ async def add_incident_note(request: Request, incident_id: uuid.UUID) -> Respons
     response_class=Response,
     responses={200: {"content": {"image/png": {}}}, **problem_responses(UnknownIncident, NoChart)},
 )
-async def get_incident_chart(request: Request, incident_id: uuid.UUID) -> Response:
+async def get_incident_chart(request: Request, caller: ReadAccess, incident_id: uuid.UUID) -> Response:
     """Return a picture of the moment: the value around the opening, with the threshold."""
-    chart = await _incidents(request, remote=True).read_chart(DEFAULT_SCOPE, incident_id)
+    chart = await _incidents(request).read_chart(caller.environment, incident_id)
     return Response(chart, media_type="image/png")
 
 
-def _incidents(request: Request, *, remote: bool = False) -> AlertIncidents:
-    """Return the incidents after the access check."""
-    get_guards(request).check(request, remote=remote)
+def _incidents(request: Request) -> AlertIncidents:
     return get_services(request).alert_incidents
 
 

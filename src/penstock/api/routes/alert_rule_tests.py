@@ -22,11 +22,12 @@ from penstock.alerts.backtest.past_silences import past_silence, past_silence_ch
 from penstock.alerts.incidents.incident_service import UnknownIncident
 from penstock.alerts.rules.rule_check import parse_rule
 from penstock.alerts.rules.rule_types import CompleteRule, complete_rule
-from penstock.api.auth import get_guards
+from penstock.api.access import ReadAccess
 from penstock.api.http.parameters import refuse_unknown_parameters
 from penstock.api.http.request_parsing import parse_time, read_json, request_body_schema
 from penstock.api.problems import problem_responses
 from penstock.api.services import Services, get_services
+from penstock.caller import Caller
 from penstock.clock import system_clock
 from penstock.definitions import QUEUE
 from penstock.errors import (
@@ -37,7 +38,6 @@ from penstock.errors import (
     Unauthorized,
     WarehouseUnavailable,
 )
-from penstock.model import DEFAULT_SCOPE
 from penstock.streams.watermark import read_watermark
 
 router = APIRouter(
@@ -77,40 +77,41 @@ _decoder = msgspec.json.Decoder(BacktestBody)
     ),
     openapi_extra=request_body_schema(BacktestBody),
 )
-async def run_alert_rule_test(request: Request) -> Response:
+async def run_alert_rule_test(request: Request, caller: ReadAccess) -> Response:
     """Run a rule over stored metrics: what would have fired and been notified. Nothing is stored or sent.
 
     The conditions, states, cooldown, grouping and silences are those of the evaluation. `atMost` adds the
     threshold that would have paged at most that often; `incidentId` compares with a past incident.
     """
-    get_guards(request).check(request, remote=True)
     services = get_services(request)
     body = await read_json(request, _decoder)
     rule = complete_rule(parse_rule(body.rule))
     check_is_testable(rule)
-    backtest = await _build_request(services, body, rule)
+    backtest = await _build_request(services, caller, body, rule)
     encoded = await asyncio.to_thread(
-        lambda: msgspec.json.encode(services.warehouse.run_backtest(DEFAULT_SCOPE, backtest))
+        lambda: msgspec.json.encode(services.warehouse.run_backtest(caller.environment, backtest))
     )
     return Response(encoded, media_type="application/json")
 
 
-async def _build_request(services: Services, body: BacktestBody, rule: CompleteRule) -> BacktestRequest:
+async def _build_request(
+    services: Services, caller: Caller, body: BacktestBody, rule: CompleteRule
+) -> BacktestRequest:
     now_s = system_clock()
     past_incident = None
     if body.incidentId is not None:
         if body.period is not None or body.start is not None or body.end is not None:
             raise InvalidRequest("An incident has its own period: send no period, from or to.")
-        past_incident = await _read_incident(services, body.incidentId)
+        past_incident = await _read_incident(services, caller, body.incidentId)
         start_s, end_s = past_incident.replayed_period(rule, now_s)
     else:
         start_s, end_s = resolve_period(
             body.period, _parse_seconds("from", body.start), _parse_seconds("to", body.end), now_s
         )
-    silences = await services.alert_silences.list_silences(DEFAULT_SCOPE, limit=MAX_SILENCES, offset=0)
-    queues = await services.broker.store.catalog.list_queues(DEFAULT_SCOPE, limit=MAX_QUEUES)
+    silences = await services.alert_silences.list_silences(caller.environment, limit=MAX_SILENCES, offset=0)
+    queues = await services.broker.store.catalog.list_queues(caller.environment, limit=MAX_QUEUES)
     try:
-        run_queues = await services.run_queues.list_queues(DEFAULT_SCOPE)
+        run_queues = await services.run_queues.list_queues(caller.environment)
         counted_until_s = await read_watermark(services.redis, QUEUE)
     except (RedisError, OSError) as error:
         raise RedisUnavailable(f"Redis does not answer: {error}") from error
@@ -127,8 +128,8 @@ async def _build_request(services: Services, body: BacktestBody, rule: CompleteR
     )
 
 
-async def _read_incident(services: Services, incident_id: uuid.UUID) -> PastIncident:
-    incident = (await services.alert_incidents.get(DEFAULT_SCOPE, incident_id)).incident
+async def _read_incident(services: Services, caller: Caller, incident_id: uuid.UUID) -> PastIncident:
+    incident = (await services.alert_incidents.get(caller.environment, incident_id)).incident
     resolved_at = incident.resolved_at
     return PastIncident(
         str(incident.id),

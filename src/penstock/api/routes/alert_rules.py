@@ -12,14 +12,13 @@ from starlette.responses import Response
 
 from penstock.alerts.rules.alert_rule import AlertRule
 from penstock.alerts.rules.rule_service import AlertRules, UnknownAlertRule
-from penstock.api.auth import get_guards
+from penstock.api.access import ConfigureAccess, ReadAccess
 from penstock.api.http.parameters import refuse_unknown_parameters
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import json_response
 from penstock.api.problems import problem_responses
 from penstock.api.services import get_services
 from penstock.errors import Forbidden, Unauthorized, WrongState
-from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(
     responses=problem_responses(Unauthorized, Forbidden),
@@ -38,9 +37,9 @@ _defaults_decoder = msgspec.json.Decoder(DefaultRulesBody)
 
 
 @router.get("/alert-rules")
-async def list_alert_rules(request: Request) -> dict[str, object]:
+async def list_alert_rules(request: Request, caller: ReadAccess) -> dict[str, object]:
     """List the alert rules by name, with the counts of their last evaluation."""
-    return {"rules": await _rules(request, remote=True).list_rules(DEFAULT_SCOPE)}
+    return {"rules": await _rules(request).list_rules(caller.environment)}
 
 
 @router.post(
@@ -49,28 +48,28 @@ async def list_alert_rules(request: Request) -> dict[str, object]:
     responses=problem_responses(WrongState),
     openapi_extra=request_body_schema(AlertRule),
 )
-async def create_alert_rule(request: Request) -> Response:
+async def create_alert_rule(request: Request, caller: ConfigureAccess) -> Response:
     """Create an alert rule. Fields that are left out have the defaults of the rule's type."""
     rules = _rules(request)
     fields = await read_json(request, _fields_decoder)
-    rule = await rules.create_rule(DEFAULT_SCOPE, fields)
+    rule = await rules.create_rule(caller.environment, fields)
     response = json_response(rule, {"Location": f"/api/v1/alert-rules/{rule['id']}"})
     response.status_code = 201
     return response
 
 
 @router.post("/alert-rules/defaults", openapi_extra=request_body_schema(DefaultRulesBody))
-async def enable_default_rules(request: Request) -> dict[str, object]:
+async def enable_default_rules(request: Request, caller: ConfigureAccess) -> dict[str, object]:
     """Create the default rules that do not exist yet, with notices to the channels. Returns all rules."""
     rules = _rules(request)
     body = await read_json(request, _defaults_decoder)
-    return {"rules": await rules.enable_defaults(DEFAULT_SCOPE, body.channels)}
+    return {"rules": await rules.enable_defaults(caller.environment, body.channels)}
 
 
 @router.get("/alert-rules/{rule_id}", responses=problem_responses(UnknownAlertRule))
-async def get_alert_rule(request: Request, rule_id: uuid.UUID) -> dict[str, object]:
+async def get_alert_rule(request: Request, caller: ReadAccess, rule_id: uuid.UUID) -> dict[str, object]:
     """Show an alert rule."""
-    return await _rules(request, remote=True).get_rule(DEFAULT_SCOPE, rule_id)
+    return await _rules(request).get_rule(caller.environment, rule_id)
 
 
 @router.put(
@@ -78,20 +77,22 @@ async def get_alert_rule(request: Request, rule_id: uuid.UUID) -> dict[str, obje
     responses=problem_responses(UnknownAlertRule, WrongState),
     openapi_extra=request_body_schema(AlertRule),
 )
-async def replace_alert_rule(request: Request, rule_id: uuid.UUID) -> dict[str, object]:
+async def replace_alert_rule(
+    request: Request, caller: ConfigureAccess, rule_id: uuid.UUID
+) -> dict[str, object]:
     """Replace an alert rule. Its open incident stays open until the new condition clears."""
     fields = await read_json(request, _fields_decoder)
-    return await _rules(request).replace_rule(DEFAULT_SCOPE, rule_id, fields)
+    return await _rules(request).replace_rule(caller.environment, rule_id, fields)
 
 
 @router.delete("/alert-rules/{rule_id}", responses=problem_responses(UnknownAlertRule))
-async def delete_alert_rule(request: Request, rule_id: uuid.UUID) -> dict[str, object]:
+async def delete_alert_rule(
+    request: Request, caller: ConfigureAccess, rule_id: uuid.UUID
+) -> dict[str, object]:
     """Delete an alert rule. The next evaluation resolves its open incident."""
-    await _rules(request).delete_rule(DEFAULT_SCOPE, rule_id)
+    await _rules(request).delete_rule(caller.environment, rule_id)
     return {"deleted": True, "id": str(rule_id)}
 
 
-def _rules(request: Request, *, remote: bool = False) -> AlertRules:
-    """Return the rules after the access check."""
-    get_guards(request).check(request, remote=remote)
+def _rules(request: Request) -> AlertRules:
     return get_services(request).alert_rules

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from penstock.alerts.incidents.silence_service import AlertSilences, SilenceDescription, UnknownSilence
 from penstock.alerts.incidents.silences import Silence
-from penstock.api.auth import get_guards
+from penstock.api.access import OperateAccess, ReadAccess
 from penstock.api.http.parameters import Limit, Offset, refuse_unknown_parameters
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import json_response
@@ -19,7 +19,6 @@ from penstock.api.problems import problem_responses
 from penstock.api.services import get_services
 from penstock.clock import iso
 from penstock.errors import Forbidden, Unauthorized
-from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(
     responses=problem_responses(Unauthorized, Forbidden),
@@ -32,50 +31,54 @@ _fields_decoder = msgspec.json.Decoder(dict[str, object])
 
 
 @router.get("")
-async def list_alert_silences(request: Request, limit: Limit = 100, offset: Offset = 0) -> dict[str, object]:
+async def list_alert_silences(
+    request: Request, caller: ReadAccess, limit: Limit = 100, offset: Offset = 0
+) -> dict[str, object]:
     """List silences, the latest first; `state` is `active`, `scheduled` or `ended`."""
-    silences = await _silences(request, remote=True).list_silences(DEFAULT_SCOPE, limit=limit, offset=offset)
+    silences = await _silences(request).list_silences(caller.environment, limit=limit, offset=offset)
     pagination = {"limit": limit, "offset": offset}
     return {"silences": [silence_to_json(silence) for silence in silences], "pagination": pagination}
 
 
 @router.post("", status_code=201, openapi_extra=request_body_schema(Silence))
-async def create_alert_silence(request: Request) -> Response:
+async def create_alert_silence(request: Request, caller: OperateAccess) -> Response:
     """Create a silence."""
     silences = _silences(request)
     fields = await read_json(request, _fields_decoder)
-    silence = await silences.create(DEFAULT_SCOPE, fields)
+    silence = await silences.create(caller.environment, fields)
     response = json_response(silence_to_json(silence), {"Location": f"/api/v1/alert-silences/{silence.id}"})
     response.status_code = 201
     return response
 
 
 @router.get("/{silence_id}", responses=problem_responses(UnknownSilence))
-async def get_alert_silence(request: Request, silence_id: uuid.UUID) -> dict[str, object]:
+async def get_alert_silence(request: Request, caller: ReadAccess, silence_id: uuid.UUID) -> dict[str, object]:
     """Show a silence."""
-    return silence_to_json(await _silences(request, remote=True).get(DEFAULT_SCOPE, silence_id))
+    return silence_to_json(await _silences(request).get(caller.environment, silence_id))
 
 
 @router.put(
     "/{silence_id}", responses=problem_responses(UnknownSilence), openapi_extra=request_body_schema(Silence)
 )
-async def replace_alert_silence(request: Request, silence_id: uuid.UUID) -> dict[str, object]:
+async def replace_alert_silence(
+    request: Request, caller: OperateAccess, silence_id: uuid.UUID
+) -> dict[str, object]:
     """Replace a silence."""
     silences = _silences(request)
     fields = await read_json(request, _fields_decoder)
-    return silence_to_json(await silences.replace(DEFAULT_SCOPE, silence_id, fields))
+    return silence_to_json(await silences.replace(caller.environment, silence_id, fields))
 
 
 @router.delete("/{silence_id}", responses=problem_responses(UnknownSilence))
-async def delete_alert_silence(request: Request, silence_id: uuid.UUID) -> dict[str, object]:
+async def delete_alert_silence(
+    request: Request, caller: OperateAccess, silence_id: uuid.UUID
+) -> dict[str, object]:
     """Delete a silence. Queues that still fire are notified at once."""
-    await _silences(request).delete(DEFAULT_SCOPE, silence_id)
+    await _silences(request).delete(caller.environment, silence_id)
     return {"deleted": True, "id": str(silence_id)}
 
 
-def _silences(request: Request, *, remote: bool = False) -> AlertSilences:
-    """Return the silences after the access check."""
-    get_guards(request).check(request, remote=remote)
+def _silences(request: Request) -> AlertSilences:
     return get_services(request).alert_silences
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, TypeVar
 from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 
+from penstock.api.access import ReadAccess
 from penstock.api.http.parameters import Group, Queue
 from penstock.api.problems import problem_responses
 from penstock.api.routes.queues import unknown_queue
@@ -28,9 +29,9 @@ from penstock.broker.durable_store import (
     ThroughputBucket,
 )
 from penstock.broker.self_metrics.lag import QUANTILES, LagPercentiles
+from penstock.caller import Caller
 from penstock.clock import iso
 from penstock.errors import InvalidRequest, UnknownQueue
-from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1/analytics", tags=["analytics"])
 
@@ -112,7 +113,7 @@ PointBuilder = Callable[[BucketKey, QueueSums], dict[str, object]]
 
 
 @router.get("/throughput")
-async def throughput(request: Request, window: WindowParameter) -> dict[str, object]:
+async def throughput(request: Request, caller: ReadAccess, window: WindowParameter) -> dict[str, object]:
     """Count requests and messages of all brokers together, and how long messages waited before a pop."""
     minutes = get_services(request).broker.store.worker_minutes
     buckets = await minutes.read_throughput(window.start, window.end, window.width)
@@ -130,12 +131,14 @@ async def throughput(request: Request, window: WindowParameter) -> dict[str, obj
 
 
 @router.get("/queue-lag", responses=problem_responses(UnknownQueue))
-async def queue_lag(request: Request, selection: QueueSelectionParameter) -> dict[str, object]:
+async def queue_lag(
+    request: Request, caller: ReadAccess, selection: QueueSelectionParameter
+) -> dict[str, object]:
     """Measure how long messages waited before a pop, over time."""
     services = get_services(request)
-    sums = await read_queue_sums(services, selection)
+    sums = await read_queue_sums(services, caller, selection)
     percentiles = await _merge_digests(
-        services.broker.store.worker_minutes.queue_lag_digests(DEFAULT_SCOPE, selection.rows),
+        services.broker.store.worker_minutes.queue_lag_digests(caller.environment, selection.rows),
         lambda digest: (digest.bucket_at, digest.queue),
     )
 
@@ -152,10 +155,12 @@ async def queue_lag(request: Request, selection: QueueSelectionParameter) -> dic
 
 
 @router.get("/queue-ops", responses=problem_responses(UnknownQueue))
-async def queue_ops(request: Request, selection: QueueSelectionParameter) -> dict[str, object]:
+async def queue_ops(
+    request: Request, caller: ReadAccess, selection: QueueSelectionParameter
+) -> dict[str, object]:
     """Count what happened to messages, over time."""
     services = get_services(request)
-    sums = await read_queue_sums(services, selection)
+    sums = await read_queue_sums(services, caller, selection)
 
     def build_point(key: BucketKey, bucket: QueueSums) -> dict[str, object]:
         return {
@@ -172,11 +177,13 @@ async def queue_ops(request: Request, selection: QueueSelectionParameter) -> dic
     return await _queue_response(services, selection, sums, build_point)
 
 
-async def read_queue_sums(services: Services, selection: QueueSelection) -> dict[BucketKey, QueueSums]:
+async def read_queue_sums(
+    services: Services, caller: Caller, selection: QueueSelection
+) -> dict[BucketKey, QueueSums]:
     """Sum minute rows by bucket and queue. Raises UnknownQueue for a queue that never existed."""
     store, queue = services.broker.store, selection.queue
-    buckets = await store.worker_minutes.read_queues(DEFAULT_SCOPE, selection.rows)
-    if queue is not None and not buckets and not await store.catalog.has_queue(DEFAULT_SCOPE, queue):
+    buckets = await store.worker_minutes.read_queues(caller.environment, selection.rows)
+    if queue is not None and not buckets and not await store.catalog.has_queue(caller.environment, queue):
         raise unknown_queue(queue)
     sums: dict[BucketKey, QueueSums] = {}
     for bucket in buckets:

@@ -9,13 +9,13 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.access import ConfigureAccess
 from penstock.api.http.request_parsing import MAX_NAME_LENGTH, check_name, read_json, request_body_schema
 from penstock.api.http.response import json_response
 from penstock.api.problems import problem_responses
 from penstock.api.services import get_services
 from penstock.broker.queues.queue_options import OPTIONS, columns_to_options, suggest_name
 from penstock.errors import InvalidRequest, WrongState
-from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1", tags=["queues"])
 
@@ -34,12 +34,12 @@ _FIELDS = [field.name for field in msgspec.structs.fields(ConfigureBody)]
 @router.post(
     "/configure", responses=problem_responses(WrongState), openapi_extra=request_body_schema(ConfigureBody)
 )
-async def configure(request: Request) -> Response:
+async def configure(request: Request, caller: ConfigureAccess) -> Response:
     """Create a queue, or change its options. Options that are left out keep their value."""
     services = get_services(request)
     body = _parse_body(await read_json(request, _object_decoder))
     configured = await services.broker.queues.configure(
-        DEFAULT_SCOPE, body.queue, body.options or {}, namespace=body.namespace, task=body.task
+        caller.environment, body.queue, body.options or {}, namespace=body.namespace, task=body.task
     )
     return json_response(
         {

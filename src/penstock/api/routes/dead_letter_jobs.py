@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.auth import get_guards
+from penstock.api.access import OperateAccess, ReadAccess
 from penstock.api.http.parameters import Limit, Offset, refuse_unknown_parameters
 from penstock.api.http.request_parsing import (
     check_name,
@@ -28,6 +28,7 @@ from penstock.api.services import get_services
 from penstock.broker.dead_letters.dead_letter_service import UnknownJob
 from penstock.broker.dead_letters.dead_letter_source import JobRequest
 from penstock.broker.durable_store import DeadLetterFilter, DeadLetterJob
+from penstock.caller import Caller
 from penstock.clock import iso
 from penstock.errors import (
     Forbidden,
@@ -38,7 +39,6 @@ from penstock.errors import (
     UnknownTask,
     WrongState,
 )
-from penstock.model import DEFAULT_SCOPE
 from penstock.validation_text import shorten
 
 router = APIRouter(
@@ -83,9 +83,9 @@ _job_decoder = msgspec.json.Decoder(JobBody)
     openapi_extra=request_body_schema(JobBody),
     status_code=202,
 )
-async def requeue(request: Request) -> Response:
+async def requeue(request: Request, caller: OperateAccess) -> Response:
     """Push every matching dead message again, each to its own queue and partition. 202 with the job."""
-    return await _create_job(request, "requeue")
+    return await _create_job(request, caller, "requeue")
 
 
 @router.post(
@@ -94,43 +94,41 @@ async def requeue(request: Request) -> Response:
     openapi_extra=request_body_schema(JobBody),
     status_code=202,
 )
-async def purge(request: Request) -> Response:
+async def purge(request: Request, caller: OperateAccess) -> Response:
     """Delete every matching dead letter. 202 with the job."""
-    return await _create_job(request, "purge")
+    return await _create_job(request, caller, "purge")
 
 
 @router.get("/jobs")
-async def list_jobs(request: Request, limit: Limit = 100, offset: Offset = 0) -> dict[str, object]:
+async def list_jobs(
+    request: Request, caller: ReadAccess, limit: Limit = 100, offset: Offset = 0
+) -> dict[str, object]:
     """List jobs on dead letters, the latest first. Finished ones are kept for 31 days."""
-    get_guards(request).check(request, remote=True)
     jobs = await get_services(request).broker.dead_letters.list_jobs(
-        DEFAULT_SCOPE, limit=limit, offset=offset
+        caller.environment, limit=limit, offset=offset
     )
     return {"jobs": [job_to_json(job) for job in jobs], "pagination": {"limit": limit, "offset": offset}}
 
 
 @router.get("/jobs/{job_id}", responses=problem_responses(UnknownJob))
-async def get_job(request: Request, job_id: uuid.UUID) -> dict[str, object]:
+async def get_job(request: Request, caller: ReadAccess, job_id: uuid.UUID) -> dict[str, object]:
     """Report the progress of a job."""
-    get_guards(request).check(request, remote=True)
-    return job_to_json(await get_services(request).broker.dead_letters.get_job(DEFAULT_SCOPE, job_id))
+    return job_to_json(await get_services(request).broker.dead_letters.get_job(caller.environment, job_id))
 
 
 @router.post("/jobs/{job_id}/cancel", responses=problem_responses(UnknownJob))
-async def cancel_job(request: Request, job_id: uuid.UUID) -> dict[str, object]:
+async def cancel_job(request: Request, caller: OperateAccess, job_id: uuid.UUID) -> dict[str, object]:
     """Cancel a job. Its changes stay; a job that has ended is returned as it is."""
-    get_guards(request).check(request)
-    return job_to_json(await get_services(request).broker.dead_letters.cancel_job(DEFAULT_SCOPE, job_id))
+    return job_to_json(await get_services(request).broker.dead_letters.cancel_job(caller.environment, job_id))
 
 
-async def _create_job(request: Request, kind: str) -> Response:
-    get_guards(request).check(request)
+async def _create_job(request: Request, caller: Caller, kind: str) -> Response:
     body = await read_json(request, _job_decoder)
     job_request = parse_job_request(kind, body)
     dead_letters = get_services(request).broker.dead_letters
     if not body.dryRun:
-        return accepted(await dead_letters.create_job(DEFAULT_SCOPE, job_request))
-    preview = await dead_letters.preview_job(DEFAULT_SCOPE, job_request)
+        return accepted(await dead_letters.create_job(caller.environment, job_request))
+    preview = await dead_letters.preview_job(caller.environment, job_request)
     return json_response(
         {
             "dryRun": True,
@@ -138,7 +136,7 @@ async def _create_job(request: Request, kind: str) -> Response:
             "filter": _filter_to_json(preview.selection, job_request.letter_ids),
             "total": preview.total.total,
             "totalIsExact": preview.total.is_exact,
-            "latest": [dead_letter_to_dict(dead_letter) for dead_letter in preview.latest],
+            "latest": [dead_letter_to_dict(caller, dead_letter) for dead_letter in preview.latest],
         }
     )
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.auth import get_guards
+from penstock.api.access import OperateAccess, ReadAccess, check_access
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, Text, Timestamp
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.problems import problem_responses
@@ -19,6 +19,7 @@ from penstock.api.services import get_services
 from penstock.broker.dead_letters.dead_letter_service import UnknownErrorGroup
 from penstock.broker.dead_letters.dead_letter_source import PageRequest
 from penstock.broker.durable_store import DeadLetterFilter
+from penstock.caller import AccessScope
 from penstock.clock import iso
 from penstock.errors import (
     Forbidden,
@@ -30,7 +31,6 @@ from penstock.errors import (
     UnknownTask,
     WrongState,
 )
-from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(
     responses=problem_responses(Unauthorized, Forbidden), prefix="/api/v1/dlq", tags=["dead letters"]
@@ -48,6 +48,7 @@ LetterId = Annotated[
 @router.get("", responses=problem_responses(UnknownQueue))
 async def list_dead_letters(
     request: Request,
+    caller: ReadAccess,
     queue: Queue | None = None,
     group: Group | None = Query(None, alias="consumerGroup"),
     partition: Partition | None = None,
@@ -66,15 +67,16 @@ async def list_dead_letters(
     encrypted queues never match. A search for a text reads at most 10,000 dead letters of each queue;
     `nextCursor` continues after them.
     """
-    get_guards(request).check(request, remote=True)
+    if payload:
+        check_access(caller, AccessScope.READ_PAYLOAD)
     selection = DeadLetterFilter(
         queue, group, partition, start, end, error or None, error_group, payload or None
     )
-    source = await get_services(request).broker.dead_letters.source_of_queue(DEFAULT_SCOPE, queue)
-    page = await source.list_page(DEFAULT_SCOPE, selection, PageRequest(limit, offset, cursor))
+    source = await get_services(request).broker.dead_letters.source_of_queue(caller.environment, queue)
+    page = await source.list_page(caller.environment, selection, PageRequest(limit, offset, cursor))
     return json_response(
         {
-            "messages": [dead_letter_to_dict(dead_letter) for dead_letter in page.dead_letters],
+            "messages": [dead_letter_to_dict(caller, dead_letter) for dead_letter in page.dead_letters],
             "total": page.total,
             "totalIsExact": page.total_is_exact,
             "nextCursor": page.next_cursor,
@@ -86,15 +88,15 @@ async def list_dead_letters(
 @router.get("/status")
 async def count_dead_letters(
     request: Request,
+    caller: ReadAccess,
     queue: Queue | None = None,
     group: Group | None = Query(None, alias="consumerGroup"),
     limit: Limit = 1_000,
     offset: Offset = 0,
 ) -> dict[str, object]:
     """Count the dead letters of each queue and group, with the time when the oldest failed."""
-    get_guards(request).check(request, remote=True)
     page = await get_services(request).broker.dead_letters.count_page(
-        DEFAULT_SCOPE, limit, offset, queue=queue, group=group, ages=True
+        caller.environment, limit, offset, queue=queue, group=group, ages=True
     )
     return {
         "groups": [
@@ -116,6 +118,7 @@ async def count_dead_letters(
 @router.get("/groups", responses=problem_responses(UnknownQueue))
 async def list_error_groups(
     request: Request,
+    caller: ReadAccess,
     queue: Queue | None = None,
     group: Group | None = Query(None, alias="consumerGroup"),
     hours: int = Query(24, ge=1, le=168, description="length of the trend in hours"),
@@ -127,10 +130,9 @@ async def list_error_groups(
     The most frequent error comes first. `trend` counts the present dead letters by the hour in which they
     failed, the current hour last.
     """
-    get_guards(request).check(request, remote=True)
-    source = await get_services(request).broker.dead_letters.source_of_queue(DEFAULT_SCOPE, queue)
+    source = await get_services(request).broker.dead_letters.source_of_queue(caller.environment, queue)
     page = await source.list_error_groups(
-        DEFAULT_SCOPE, queue, group, hours=hours, limit=limit, offset=offset
+        caller.environment, queue, group, hours=hours, limit=limit, offset=offset
     )
     return {
         "groups": [error_group_to_dict(error_group) for error_group in page.groups],
@@ -141,33 +143,32 @@ async def list_error_groups(
 
 @router.post("/error-groups/{error_group}/resolve", responses=problem_responses(UnknownErrorGroup))
 async def resolve_error_group(
-    request: Request, error_group: uuid.UUID, queue: Queue | None = None
+    request: Request, caller: OperateAccess, error_group: uuid.UUID, queue: Queue | None = None
 ) -> dict[str, object]:
     """Declare an error group resolved, in one queue or in all queues that have it.
 
     Its dead letters stay. Alerts on new error groups stop for it, and fire again when a later dead letter has
     the same error.
     """
-    get_guards(request).check(request)
     dead_letters = get_services(request).broker.dead_letters
-    queues = await dead_letters.resolve_error_group(DEFAULT_SCOPE, error_group, queue)
+    queues = await dead_letters.resolve_error_group(caller.environment, error_group, queue)
     return {"success": True, "errorGroup": str(error_group), "queues": queues}
 
 
 @router.get("/letters/{letter_id}", responses=problem_responses(UnknownMessage, UnknownTask))
-async def get_dead_letter(request: Request, letter_id: LetterId) -> Response:
+async def get_dead_letter(request: Request, caller: ReadAccess, letter_id: LetterId) -> Response:
     """Return one dead letter with its payload, its error and its history."""
-    get_guards(request).check(request, remote=True)
     source = get_services(request).broker.dead_letters.source_of_letter(letter_id)
-    return json_response(dead_letter_to_dict(await source.get(DEFAULT_SCOPE, letter_id)))
+    return json_response(dead_letter_to_dict(caller, await source.get(caller.environment, letter_id)))
 
 
 @router.delete("/letters/{letter_id}", responses=problem_responses(UnknownMessage, UnknownTask))
-async def delete_dead_letter(request: Request, letter_id: LetterId) -> dict[str, object]:
+async def delete_dead_letter(
+    request: Request, caller: OperateAccess, letter_id: LetterId
+) -> dict[str, object]:
     """Delete one dead letter, whatever its attempts. The message stays in the log."""
-    get_guards(request).check(request)
     source = get_services(request).broker.dead_letters.source_of_letter(letter_id)
-    await source.delete(DEFAULT_SCOPE, letter_id)
+    await source.delete(caller.environment, letter_id)
     return {"success": True, "deleted": 1, "letterId": letter_id}
 
 
@@ -175,11 +176,12 @@ async def delete_dead_letter(request: Request, letter_id: LetterId) -> dict[str,
     "/letters/{letter_id}/requeue",
     responses=problem_responses(UnknownMessage, UnknownTask, WrongState, QueueFull, Overloaded),
 )
-async def requeue_dead_letter(request: Request, letter_id: LetterId) -> dict[str, object]:
+async def requeue_dead_letter(
+    request: Request, caller: OperateAccess, letter_id: LetterId
+) -> dict[str, object]:
     """Push one dead message again, to the end of its partition, for the group that gave up on it."""
-    get_guards(request).check(request)
     source = get_services(request).broker.dead_letters.source_of_letter(letter_id)
-    dead_letter, message_id, message_offset = await source.requeue(DEFAULT_SCOPE, letter_id)
+    dead_letter, message_id, message_offset = await source.requeue(caller.environment, letter_id)
     response: dict[str, object] = {
         "success": True,
         "letterId": letter_id,

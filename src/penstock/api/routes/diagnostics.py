@@ -7,6 +7,7 @@ import os
 from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 
+from penstock.api.access import ReadAccess
 from penstock.api.http.parameters import refuse_unknown_parameters
 from penstock.api.services import get_services
 from penstock.batching import BatchStats
@@ -16,7 +17,7 @@ router = APIRouter(prefix="/api/v1", dependencies=[Depends(refuse_unknown_parame
 
 
 @router.get("/analytics/batching", tags=["analytics"])
-async def batching(request: Request) -> dict[str, object]:
+async def batching(request: Request, caller: ReadAccess) -> dict[str, object]:
     """Requests, items, batches, average batch size and duration, and pending requests, per operation.
 
     Operations of run queues start with `task`. Counted since this broker process started; with several
@@ -61,6 +62,7 @@ def _batch_stats_to_dict(stats: BatchStats, pending: int, in_flight: int) -> dic
 @router.get("/status/horizon", tags=["status"])
 async def status_horizon(
     request: Request,
+    caller: ReadAccess,
     longer_than_s: float | None = Query(
         None, alias="longerThan", ge=0, le=10**8, description="seconds; PENSTOCK_HORIZON_S if left out"
     ),

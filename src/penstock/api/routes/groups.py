@@ -10,15 +10,16 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.access import OperateAccess, ReadAccess
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue
 from penstock.api.http.request_parsing import parse_time, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.problems import problem_responses
 from penstock.api.services import get_services
 from penstock.broker.durable_store import GroupPosition, GroupSummary, LaggingPosition, SeekResult
+from penstock.caller import Caller
 from penstock.clock import iso, system_clock, to_utc
 from penstock.errors import InvalidRequest, UnknownGroup, UnknownPartition, WrongState
-from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1/consumer-groups", tags=["consumer groups"])
 
@@ -41,11 +42,11 @@ _subscription_decoder = msgspec.json.Decoder(SubscriptionBody)
 
 @router.get("")
 async def list_groups(
-    request: Request, queue: Queue | None = None, limit: Limit = 100, offset: Offset = 0
+    request: Request, caller: ReadAccess, queue: Queue | None = None, limit: Limit = 100, offset: Offset = 0
 ) -> Response:
     """List groups by name and queue. The header Total-Count holds their number."""
     groups = await get_services(request).broker.store.consumer_groups.list_groups(
-        DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset
+        caller.environment, queue=queue, limit=limit, offset=offset
     )
     now_s = system_clock()
     return json_response([group_to_dict(group, now_s) for group in groups], _total_header(groups))
@@ -54,6 +55,7 @@ async def list_groups(
 @router.get("/lagging")
 async def list_lagging(
     request: Request,
+    caller: ReadAccess,
     min_lag_s: float = Query(60, alias="minLagSeconds", ge=0, le=10**9),
     limit: Limit = 100,
     offset: Offset = 0,
@@ -62,7 +64,7 @@ async def list_lagging(
     first."""
     now_s = system_clock()
     positions = await get_services(request).broker.store.consumer_groups.list_lagging(
-        DEFAULT_SCOPE, to_utc(now_s - min_lag_s), limit=limit, offset=offset
+        caller.environment, to_utc(now_s - min_lag_s), limit=limit, offset=offset
     )
     return json_response(
         [_lagging_position_to_dict(position, now_s) for position in positions], _total_header(positions)
@@ -71,11 +73,16 @@ async def list_lagging(
 
 @router.get("/{group}", responses=problem_responses(UnknownGroup))
 async def get_group(
-    request: Request, group: Group, queue: Queue | None = None, limit: Limit = 100, offset: Offset = 0
+    request: Request,
+    caller: ReadAccess,
+    group: Group,
+    queue: Queue | None = None,
+    limit: Limit = 100,
+    offset: Offset = 0,
 ) -> dict[str, object]:
     """Describe the queues that a group consumes, each with a page of its partitions by name."""
     reader = get_services(request).broker.store.consumer_groups
-    groups = await reader.list_groups(DEFAULT_SCOPE, group=group, queue=queue, limit=MAX_QUEUES)
+    groups = await reader.list_groups(caller.environment, group=group, queue=queue, limit=MAX_QUEUES)
     if not groups:
         raise UnknownGroup(
             f"Consumer group {group!r} does not exist. The first pop of a group creates it.", group=group
@@ -94,18 +101,25 @@ async def get_group(
 
 @router.delete("/{group}", responses=problem_responses(UnknownGroup))
 async def delete_group(
-    request: Request, group: Group, delete_metadata: bool = Query(True, alias="deleteMetadata")
+    request: Request,
+    caller: OperateAccess,
+    group: Group,
+    delete_metadata: bool = Query(True, alias="deleteMetadata"),
 ) -> dict[str, object]:
     """Delete a group in every queue. With deleteMetadata=false it only starts over."""
-    return await _delete(request, group, None, delete_metadata)
+    return await _delete(request, caller, group, None, delete_metadata)
 
 
 @router.delete("/{group}/queues/{queue}", responses=problem_responses(UnknownGroup))
 async def delete_group_of_queue(
-    request: Request, group: Group, queue: Queue, delete_metadata: bool = Query(True, alias="deleteMetadata")
+    request: Request,
+    caller: OperateAccess,
+    group: Group,
+    queue: Queue,
+    delete_metadata: bool = Query(True, alias="deleteMetadata"),
 ) -> dict[str, object]:
     """Delete a group in one queue. With deleteMetadata=false it only starts over."""
-    return await _delete(request, group, queue, delete_metadata)
+    return await _delete(request, caller, group, queue, delete_metadata)
 
 
 @router.post(
@@ -113,11 +127,11 @@ async def delete_group_of_queue(
     responses=problem_responses(UnknownGroup),
     openapi_extra=request_body_schema(SubscriptionBody),
 )
-async def subscribe(request: Request, group: Group) -> dict[str, object]:
+async def subscribe(request: Request, caller: OperateAccess, group: Group) -> dict[str, object]:
     """Move a group to a time in every queue it consumes."""
     body = await read_json(request, _subscription_decoder)
     start = parse_time("subscriptionTimestamp", body.subscriptionTimestamp)
-    queues = await get_services(request).broker.groups.subscribe(DEFAULT_SCOPE, group, start)
+    queues = await get_services(request).broker.groups.subscribe(caller.environment, group, start)
     return {
         "success": True,
         "consumerGroup": group,
@@ -132,11 +146,11 @@ async def subscribe(request: Request, group: Group) -> dict[str, object]:
     responses=problem_responses(UnknownGroup, WrongState),
     openapi_extra=request_body_schema(SeekBody),
 )
-async def seek(request: Request, group: Group, queue: Queue) -> dict[str, object]:
+async def seek(request: Request, caller: OperateAccess, group: Group, queue: Queue) -> dict[str, object]:
     """Move a group past the last message of every partition of a queue, or to a time."""
     body = await read_json(request, _seek_decoder, SeekBody())
     target = _seek_target(body)
-    result = await get_services(request).broker.groups.seek(DEFAULT_SCOPE, group, queue, target)
+    result = await get_services(request).broker.groups.seek(caller.environment, group, queue, target)
     return _seek_to_dict(group, queue, body, result)
 
 
@@ -146,12 +160,14 @@ async def seek(request: Request, group: Group, queue: Queue) -> dict[str, object
     openapi_extra=request_body_schema(SeekBody, required=False),
 )
 async def seek_partition(
-    request: Request, group: Group, queue: Queue, partition: Partition
+    request: Request, caller: OperateAccess, group: Group, queue: Queue, partition: Partition
 ) -> dict[str, object]:
     """Move a group in one partition; without a body, past its last message."""
     body = await read_json(request, _seek_decoder, SeekBody(toEnd=True))
     target = _seek_target(body)
-    result = await get_services(request).broker.groups.seek(DEFAULT_SCOPE, group, queue, target, partition)
+    result = await get_services(request).broker.groups.seek(
+        caller.environment, group, queue, target, partition
+    )
     return _seek_to_dict(group, queue, body, result) | {
         "partitionName": partition,
         "updated": result.moved > 0,
@@ -182,11 +198,11 @@ def group_to_dict(group: GroupSummary, now_s: float) -> dict[str, object]:
 
 
 async def _delete(
-    request: Request, group: str, queue: str | None, delete_metadata: bool
+    request: Request, caller: Caller, group: str, queue: str | None, delete_metadata: bool
 ) -> dict[str, object]:
     groups = get_services(request).broker.groups
     delete_or_reset = groups.delete if delete_metadata else groups.reset
-    partitions = await delete_or_reset(DEFAULT_SCOPE, group, queue)
+    partitions = await delete_or_reset(caller.environment, group, queue)
     return {
         "success": True,
         "consumerGroup": group,

@@ -6,10 +6,11 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from starlette.requests import Request
 
+from penstock.api.access import PUBLIC
 from penstock.api.problems import described
 from penstock.api.services import get_services
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], dependencies=[PUBLIC])
 
 NO_CACHE = {"Cache-Control": "no-store"}
 

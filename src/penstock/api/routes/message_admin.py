@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.access import OperateAccess, ReadAccess
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, PartitionId, Queue, TransactionId
 from penstock.api.http.request_parsing import check_name, is_decimal, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response, payload_fields
@@ -20,6 +21,7 @@ from penstock.api.services import Services, get_services
 from penstock.broker.dead_letters.dead_letter_source import PageRequest
 from penstock.broker.durable_store import DeadLetterFilter, ListedMessage, MessageQuery, QueueWithGroup
 from penstock.broker.queues.message_actions import StoredMessage
+from penstock.caller import Caller
 from penstock.clock import iso
 from penstock.errors import (
     InvalidRequest,
@@ -31,7 +33,7 @@ from penstock.errors import (
     UnknownQueue,
     WrongState,
 )
-from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
+from penstock.model import QUEUE_MODE
 
 router = APIRouter(prefix="/api/v1/messages", tags=["messages"])
 
@@ -67,6 +69,7 @@ class MessageSelection(NamedTuple):
 @router.get("", responses=problem_responses(UnknownQueue, UnknownGroup, UnknownPartition))
 async def list_messages(
     request: Request,
+    caller: ReadAccess,
     queue: Queue | None = Query(None, description="one queue; all queues if left out"),
     partition: Partition | None = Query(None, description="one partition of the queue"),
     group: Group | None = Query(None, alias="consumerGroup", description="the group whose status is shown"),
@@ -77,17 +80,19 @@ async def list_messages(
 ) -> Response:
     """List the messages of a queue or of all queues, newest first within each partition."""
     selection = MessageSelection(queue, partition, group, status, cursor, limit, offset)
-    return json_response(await read_message_page(get_services(request), selection))
+    return json_response(await read_message_page(get_services(request), caller, selection))
 
 
 @router.get(
     "/{partition_id}/{transaction_id:path}", responses=problem_responses(UnknownPartition, UnknownMessage)
 )
-async def get_message(request: Request, partition_id: PartitionId, transaction_id: TransactionId) -> Response:
+async def get_message(
+    request: Request, caller: ReadAccess, partition_id: PartitionId, transaction_id: TransactionId
+) -> Response:
     """Return one message with its payload and its status for each group."""
     broker = get_services(request).broker
-    message = await broker.message_actions.get(DEFAULT_SCOPE, partition_id, transaction_id)
-    data = payload_fields(broker.cipher.try_decrypt(message.row.payload))
+    message = await broker.message_actions.get(caller.environment, partition_id, transaction_id)
+    data = payload_fields(caller, broker.cipher.try_decrypt(message.row.payload))
     return json_response(
         {**_stored_message_to_dict(message, transaction_id), **data, "payload": data["data"]}
     )
@@ -97,10 +102,12 @@ async def get_message(request: Request, partition_id: PartitionId, transaction_i
     "/{partition_id}/{transaction_id:path}", responses=problem_responses(UnknownPartition, UnknownMessage)
 )
 async def delete_message(
-    request: Request, partition_id: PartitionId, transaction_id: TransactionId
+    request: Request, caller: OperateAccess, partition_id: PartitionId, transaction_id: TransactionId
 ) -> dict[str, object]:
     """Delete a message: its payload is erased, and no group receives it any more."""
-    await get_services(request).broker.message_actions.delete(DEFAULT_SCOPE, partition_id, transaction_id)
+    await get_services(request).broker.message_actions.delete(
+        caller.environment, partition_id, transaction_id
+    )
     return {
         "success": True,
         "deleted": True,
@@ -117,12 +124,12 @@ async def delete_message(
     openapi_extra=request_body_schema(GroupBody, required=False),
 )
 async def retry_message(
-    request: Request, partition_id: PartitionId, transaction_id: TransactionId
+    request: Request, caller: OperateAccess, partition_id: PartitionId, transaction_id: TransactionId
 ) -> dict[str, object]:
     """Push a dead message again, to the end of its partition."""
     body = await read_json(request, _group_decoder, GroupBody())
     partition, message_id = await get_services(request).broker.message_actions.retry(
-        DEFAULT_SCOPE, partition_id, transaction_id, _check_group(body.consumerGroup)
+        caller.environment, partition_id, transaction_id, _check_group(body.consumerGroup)
     )
     return {
         "success": True,
@@ -141,13 +148,13 @@ async def retry_message(
     openapi_extra=request_body_schema(DeclareDeadBody, required=False),
 )
 async def declare_dead(
-    request: Request, partition_id: PartitionId, transaction_id: TransactionId
+    request: Request, caller: OperateAccess, partition_id: PartitionId, transaction_id: TransactionId
 ) -> dict[str, object]:
     """Move a message to the dead letters of a group."""
     body = await read_json(request, _declare_dead_decoder, DeclareDeadBody())
     error = (body.error or "").replace("\0", "") or DEFAULT_ERROR
     group, outcome = await get_services(request).broker.message_actions.declare_dead(
-        DEFAULT_SCOPE, partition_id, transaction_id, _check_group(body.consumerGroup), error
+        caller.environment, partition_id, transaction_id, _check_group(body.consumerGroup), error
     )
     return {
         "success": True,
@@ -158,13 +165,15 @@ async def declare_dead(
     }
 
 
-async def read_message_page(services: Services, selection: MessageSelection) -> dict[str, object]:
+async def read_message_page(
+    services: Services, caller: Caller, selection: MessageSelection
+) -> dict[str, object]:
     """Return the JSON of a page of messages. Raises UnknownQueue, UnknownGroup or UnknownPartition."""
     _, _, _, status, cursor, limit, offset = selection
-    queues = await _find_queues(services, selection)
+    queues = await _find_queues(services, caller, selection)
     partition_id = await _find_partition(services, selection, queues)
     if status == "dead_letter":
-        return await _read_dead_letter_page(services, selection)
+        return await _read_dead_letter_page(services, caller, selection)
     max_bytes = services.settings.max_response_bytes
     query = MessageQuery(
         {queue.queue_id: queue.group_id for queue in queues},
@@ -185,23 +194,25 @@ async def read_message_page(services: Services, selection: MessageSelection) -> 
         total = messages[0].total if messages else 0
     # A page of the completed messages has dead ones among them.
     shown = [
-        _listed_message_to_dict(services, names[message.queue_id], message)
+        _listed_message_to_dict(services, caller, names[message.queue_id], message)
         for message in messages
         if status in (None, message.status)
     ]
     return _page_to_dict(shown, total, next_cursor, limit, offset)
 
 
-async def _find_queues(services: Services, selection: MessageSelection) -> list[QueueWithGroup]:
+async def _find_queues(
+    services: Services, caller: Caller, selection: MessageSelection
+) -> list[QueueWithGroup]:
     """Return the selected queue or all queues, with the selected group. Raises UnknownQueue, UnknownGroup."""
     name, group = selection.queue, selection.group
     groups = services.broker.store.consumer_groups
     if name is None:
-        queues = await groups.list_queues(DEFAULT_SCOPE, group or QUEUE_MODE)
+        queues = await groups.list_queues(caller.environment, group or QUEUE_MODE)
         if group is not None and all(queue.group_id is None for queue in queues):
             raise UnknownGroup(f"No queue has a consumer group {group!r}.", group=group)
         return queues
-    record = await services.broker.store.catalog.find_queue(DEFAULT_SCOPE, name)
+    record = await services.broker.store.catalog.find_queue(caller.environment, name)
     if record is None:
         raise unknown_queue(name)
     group_ids = await groups.ids_by_name(record.id)
@@ -231,14 +242,17 @@ def _within_bytes(messages: list[ListedMessage], max_bytes: int) -> list[ListedM
     return messages[: max(1, sum(size <= max_bytes for size in sizes))]
 
 
-async def _read_dead_letter_page(services: Services, selection: MessageSelection) -> dict[str, object]:
+async def _read_dead_letter_page(
+    services: Services, caller: Caller, selection: MessageSelection
+) -> dict[str, object]:
     page = await services.broker.dead_letters.messages.list_page(
-        DEFAULT_SCOPE,
+        caller.environment,
         DeadLetterFilter(selection.queue, selection.group, selection.partition),
         PageRequest(selection.limit, selection.offset),
     )
     shown = [
-        {**dead_letter_to_dict(dead_letter), "status": "dead_letter"} for dead_letter in page.dead_letters
+        {**dead_letter_to_dict(caller, dead_letter), "status": "dead_letter"}
+        for dead_letter in page.dead_letters
     ]
     return _page_to_dict(shown, page.total, None, selection.limit, selection.offset)
 
@@ -254,7 +268,9 @@ def _page_to_dict(
     }
 
 
-def _listed_message_to_dict(services: Services, queue: str, message: ListedMessage) -> dict[str, object]:
+def _listed_message_to_dict(
+    services: Services, caller: Caller, queue: str, message: ListedMessage
+) -> dict[str, object]:
     return {
         "id": message.message_id,
         "transactionId": message.transaction_id,
@@ -267,7 +283,7 @@ def _listed_message_to_dict(services: Services, queue: str, message: ListedMessa
         "retryCount": message.attempts,
         "createdAt": iso(message.created_at),
         "leaseExpiresAt": iso_or_none(message.lease_expires_at),
-        **payload_fields(services.broker.cipher.try_decrypt(message.payload)),
+        **payload_fields(caller, services.broker.cipher.try_decrypt(message.payload)),
     }
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 
+from penstock.api.access import OperateAccess, ReadAccess
 from penstock.api.http.parameters import Limit, Queue, refuse_unknown_parameters
 from penstock.api.http.response import iso_or_none
 from penstock.api.problems import problem_responses
@@ -17,7 +18,6 @@ from penstock.broker.durable_store import OperationRecord, OperationSummary
 from penstock.broker.journal.push_journal import Journal
 from penstock.clock import iso
 from penstock.errors import UnknownOperation, WrongState
-from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(
     prefix="/api/v1/operations", tags=["operations"], dependencies=[Depends(refuse_unknown_parameters)]
@@ -32,6 +32,7 @@ REJECTED_ACKS = ("lease_lost", "not_leased")
 @router.get("")
 async def list_operations(
     request: Request,
+    caller: ReadAccess,
     status: Status | None = None,
     queue: Queue | None = None,
     after: uuid.UUID | None = Query(None, description="the last id of the previous page"),
@@ -39,7 +40,7 @@ async def list_operations(
 ) -> dict[str, object]:
     """List operations, the oldest first. Completed ones are kept for an hour."""
     operations = await get_services(request).broker.store.operations.list_operations(
-        DEFAULT_SCOPE, queue=queue, status=status, after=after, limit=limit
+        caller.environment, queue=queue, status=status, after=after, limit=limit
     )
     return {
         "operations": [_operation_to_dict(operation) for operation in operations],
@@ -48,7 +49,7 @@ async def list_operations(
 
 
 @router.get("/stats")
-async def statistics(request: Request) -> dict[str, object]:
+async def statistics(request: Request, caller: ReadAccess) -> dict[str, object]:
     """Count operations by type, priority and status, and report the load of this process and its journal."""
     broker = get_services(request).broker
     return {
@@ -70,10 +71,10 @@ async def statistics(request: Request) -> dict[str, object]:
 
 
 @router.get("/{operationId}", responses=problem_responses(UnknownOperation, WrongState))
-async def get_operation(request: Request, operation_id: OperationId) -> dict[str, object]:
+async def get_operation(request: Request, caller: ReadAccess, operation_id: OperationId) -> dict[str, object]:
     """Return one operation, with the result of every item once it is completed."""
     broker = get_services(request).broker
-    operation = await broker.operations.get(DEFAULT_SCOPE, operation_id)
+    operation = await broker.operations.get(caller.environment, operation_id)
     ahead = operation.ahead
     return _operation_to_dict(operation) | {
         "queuePosition": None if ahead is None else ahead + 1,
@@ -83,16 +84,20 @@ async def get_operation(request: Request, operation_id: OperationId) -> dict[str
 
 
 @router.post("/{operationId}/retry", responses=problem_responses(UnknownOperation, WrongState))
-async def retry_operation(request: Request, operation_id: OperationId) -> dict[str, object]:
+async def retry_operation(
+    request: Request, caller: OperateAccess, operation_id: OperationId
+) -> dict[str, object]:
     """Retry a failed operation, before all others of its lane."""
-    await get_services(request).broker.operations.retry(DEFAULT_SCOPE, operation_id)
+    await get_services(request).broker.operations.retry(caller.environment, operation_id)
     return {"operationId": str(operation_id), "status": "pending"}
 
 
 @router.delete("/{operationId}", responses=problem_responses(UnknownOperation, WrongState))
-async def drop_operation(request: Request, operation_id: OperationId) -> dict[str, object]:
+async def drop_operation(
+    request: Request, caller: OperateAccess, operation_id: OperationId
+) -> dict[str, object]:
     """Delete an operation. A pending or failed one is never executed then: its messages are lost."""
-    status = await get_services(request).broker.operations.delete(DEFAULT_SCOPE, operation_id)
+    status = await get_services(request).broker.operations.delete(caller.environment, operation_id)
     return {"operationId": str(operation_id), "dropped": True, "status": status}
 
 

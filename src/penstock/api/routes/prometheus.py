@@ -17,15 +17,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock import telemetry
+from penstock.api.access import ReadAccess
 from penstock.api.exporter.alert_samples import alert_samples
 from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.api.exporter.queue_samples import queue_samples
 from penstock.api.exporter.worker_aggregate import summary_values
 from penstock.api.problems import described
 from penstock.api.services import Services, get_services
+from penstock.caller import Caller
 from penstock.definitions import DEFINITIONS
 from penstock.errors import PenstockError
-from penstock.model import DEFAULT_SCOPE
 from penstock.streams.positions import read_lags_async
 from penstock.streams.progress import RUNNING, is_pipeline_running, read_progress_async
 from penstock.telemetry import EXPORTED_METRICS, MetricType
@@ -83,8 +84,8 @@ DESCRIPTION = "\n".join(
     description=DESCRIPTION,
     responses=described(200, "the samples", "application/openmetrics-text", "text/plain"),
 )
-async def prometheus(request: Request) -> Response:
-    collector = await _collect_samples(get_services(request))
+async def prometheus(request: Request, caller: ReadAccess) -> Response:
+    collector = await _collect_samples(get_services(request), caller)
     accept = request.headers.get("accept", "")
     if "text/plain" in accept and "openmetrics" not in accept:
         return _text_response(collector)
@@ -95,23 +96,23 @@ async def prometheus(request: Request) -> Response:
 @router.get(
     "/metrics/prometheus", response_class=Response, responses=described(200, "the samples", "text/plain")
 )
-async def prometheus_text(request: Request) -> Response:
+async def prometheus_text(request: Request, caller: ReadAccess) -> Response:
     """The metrics of `/metrics` in the older text format: the path at which Queen 0.15 has its own."""
-    return _text_response(await _collect_samples(get_services(request)))
+    return _text_response(await _collect_samples(get_services(request), caller))
 
 
 def _text_response(collector: _SampleCollector) -> Response:
     return Response(text_format.generate_latest(collector), media_type=text_format.CONTENT_TYPE_LATEST)
 
 
-async def _collect_samples(services: Services) -> _SampleCollector:
+async def _collect_samples(services: Services, caller: Caller) -> _SampleCollector:
     queues, vacuum_horizon, pipeline, dead_letters, reconciliation, alerts = await asyncio.gather(
-        queue_samples(services),
+        queue_samples(services, caller.environment),
         _vacuum_horizon_samples(services),
         _pipeline_samples(services),
-        _dead_letter_samples(services),
+        _dead_letter_samples(services, caller),
         _reconciliation_samples(services),
-        alert_samples(services),
+        alert_samples(services, caller.environment),
     )
     depth = services.broker.journal.depth() if services.broker.journal is not None else None
     samples = queues | vacuum_horizon | dead_letters | reconciliation | pipeline | alerts
@@ -150,12 +151,12 @@ async def _vacuum_horizon_samples(services: Services) -> SampleTable:
     return {telemetry.VACUUM_HORIZON_AGE: {(holder.kind, holder.name): holder.age_s for holder in holders}}
 
 
-async def _dead_letter_samples(services: Services) -> SampleTable:
+async def _dead_letter_samples(services: Services, caller: Caller) -> SampleTable:
     """Dead letters, from the counts that all processes share; no samples while PostgreSQL is unreachable."""
     try:
         page, (drift, recounted_at) = await asyncio.wait_for(
             asyncio.gather(
-                services.broker.dead_letters.count_page(DEFAULT_SCOPE, MAX_GROUPS, 0, ages=True),
+                services.broker.dead_letters.count_page(caller.environment, MAX_GROUPS, 0, ages=True),
                 services.broker.dead_letters.read_drift(),
             ),
             TIMEOUT_S,

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from penstock.api.access import check_group, check_queue, hot_endpoint
 from penstock.api.http import request_parsing
 from penstock.api.http.disconnect import unless_disconnected
 from penstock.api.http.reply import PendingRequest, Reply, completed, respond
@@ -36,10 +37,11 @@ from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR
 from penstock.broker.queues.pop import PendingPop, PopOptions
 from penstock.broker.queues.pop_rows import PopRow
 from penstock.broker.queues.push import PendingPush, Pushes, SegmentReceipt
+from penstock.caller import AccessScope, Caller
 from penstock.clock import iso_of
 from penstock.encryption import KeyMissing
 from penstock.errors import DatabaseUnavailable, GroupDeleted, InvalidRequest, QueueFull, WrongState
-from penstock.model import DEFAULT_PARTITION, DEFAULT_SCOPE, QUEUE_MODE
+from penstock.model import DEFAULT_PARTITION, QUEUE_MODE
 
 MAX_WAIT_MS = 300_000
 
@@ -90,15 +92,23 @@ class _PushRequest(PendingRequest):
         return deferred_response(deferrals, items) if deferrals else HotResponse(201, encode(items))
 
 
-def push(services: Services, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
+def push(services: Services, caller: Caller, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
     """Push messages. A push that only has to join a batch needs no task of its own."""
     decision = services.broker.admit("push")
     request = _read_push(services.broker.pushes, raw)
     if not request.messages:
         return completed(request.response([]))
+    if caller.queues is not None:
+        check_message_queues(caller, request.messages)
     reply.pending_request = request
-    request.pending_push = request.pushes.start(DEFAULT_SCOPE, request.messages, reply, decision)
+    request.pending_push = request.pushes.start(caller.environment, request.messages, reply, decision)
     return None if request.pending_push.is_queued else request.resume()
+
+
+def check_message_queues(caller: Caller, messages: Iterable[NewMessage]) -> None:
+    """Raise Forbidden unless the caller may push to the queues of all messages."""
+    for message in messages:
+        check_queue(caller, message.queue)
 
 
 def _read_push(pushes: Pushes, raw: bytes) -> _PushRequest:
@@ -157,12 +167,14 @@ class PopHandler:
     group: str
     options: PopOptions
 
-    def __call__(self, services: Services, body: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
+    def __call__(
+        self, services: Services, caller: Caller, body: bytes, reply: Reply
+    ) -> Awaitable[HotResponse] | None:
         """Pop messages. A pop that only has to join a batch needs no task of its own."""
         services.broker.admit("pop")
-        request = _PopRequest(services.broker, self, reply)
+        request = _PopRequest(services.broker, caller, self, reply)
         pops = services.broker.pops
-        pending_pop = pops.start(DEFAULT_SCOPE, self.queue, self.group, self.options, reply)
+        pending_pop = pops.start(caller.environment, self.queue, self.group, self.options, reply)
         if pending_pop is None:
             return request.pop()
         request.pending_pop = pending_pop
@@ -173,10 +185,11 @@ class PopHandler:
 class _PopRequest(PendingRequest):
     """A pop in its batch. A pop that waits, and one whose group was deleted, continues in a task."""
 
-    __slots__ = ("broker", "handler", "pending_pop", "reply")
+    __slots__ = ("broker", "environment", "handler", "pending_pop", "reply")
 
-    def __init__(self, broker: Broker, handler: PopHandler, reply: Reply) -> None:
+    def __init__(self, broker: Broker, caller: Caller, handler: PopHandler, reply: Reply) -> None:
         self.broker = broker
+        self.environment = caller.environment
         self.handler = handler
         self.reply = reply
         self.pending_pop: PendingPop
@@ -185,7 +198,7 @@ class _PopRequest(PendingRequest):
         handler, pops = self.handler, self.broker.pops
         try:
             popped = pops.finish(
-                DEFAULT_SCOPE, handler.queue, handler.group, handler.options, self.pending_pop, result
+                self.environment, handler.queue, handler.group, handler.options, self.pending_pop, result
             )
         except KeyMissing:
             self.abandon(result)
@@ -198,7 +211,7 @@ class _PopRequest(PendingRequest):
     def recover(self, error: Exception) -> Awaitable[HotResponse] | None:
         if not isinstance(error, GroupDeleted):
             return None
-        self.broker.id_cache.invalidate_queue(DEFAULT_SCOPE, self.handler.queue)
+        self.broker.id_cache.invalidate_queue(self.environment, self.handler.queue)
         return self.pop()
 
     def abandon(self, result: list[PopRow]) -> None:
@@ -207,10 +220,10 @@ class _PopRequest(PendingRequest):
     async def pop(self) -> HotResponse:
         """Resolve names, wait for messages, and release the lease if the client has disconnected by then."""
         handler = self.handler
-        popped = await self.broker.pop(DEFAULT_SCOPE, handler.queue, handler.group, handler.options)
+        popped = await self.broker.pop(self.environment, handler.queue, handler.group, handler.options)
         if popped.messages and self.reply.client_disconnected():
             # The server cancels the work for a client that has disconnected, but not this release.
-            await asyncio.shield(self.broker.release_lease(DEFAULT_SCOPE, popped))
+            await asyncio.shield(self.broker.release_lease(self.environment, popped))
             return NO_CONTENT
         return _pop_response(popped)
 
@@ -268,22 +281,24 @@ def _pop_response(popped: PopResult) -> HotResponse:
     return HotResponse(200, encode(body))
 
 
-async def _push_route(request: Request) -> Response:
+async def _push_route(request: Request, caller: Caller) -> Response:
     raw = await request_parsing.read_body(request)
-    return (await respond(get_services(request), push, raw)).to_response()
+    return (await respond(get_services(request), caller, push, raw)).to_response()
 
 
-async def _pop_route(request: Request) -> Response:
+async def _pop_route(request: Request, caller: Caller) -> Response:
     queue = request_parsing.check_name("queue", request.path_params["queue"])
     partition = request.path_params.get("partition")
     if partition is not None:
         request_parsing.check_name("partition", partition)
     handler = PopHandler(queue, *pop_options(request.query_params, partition))
-    response = await unless_disconnected(request, respond(get_services(request), handler))
+    check_queue(caller, queue)
+    check_group(caller, handler.group)
+    response = await unless_disconnected(request, respond(get_services(request), caller, handler))
     return (response or NO_CONTENT).to_response()
 
 
-async def _pop_any_route(request: Request) -> Response:
+async def _pop_any_route(request: Request, caller: Caller) -> Response:
     namespace = request.query_params.get("namespace")
     task = request.query_params.get("task")
     if not namespace and not task:
@@ -291,8 +306,10 @@ async def _pop_any_route(request: Request) -> Response:
             "The pop names no queue. Send namespace or task, or use /api/v1/pop/queue/{queue}."
         )
     group, options = pop_options(request.query_params)
+    check_queue(caller, None)
+    check_group(caller, group)
     get_services(request).broker.admit("pop")
-    work = get_services(request).broker.pop_any(DEFAULT_SCOPE, namespace, task, group, options)
+    work = get_services(request).broker.pop_any(caller.environment, namespace, task, group, options)
     popped = await unless_disconnected(request, work)
     return (_pop_response(popped) if popped else NO_CONTENT).to_response()
 
@@ -300,13 +317,13 @@ async def _pop_any_route(request: Request) -> Response:
 class _PopRoute(Route):
     """A route of a pop. Starlette adds HEAD to every GET, but a HEAD must not lease messages."""
 
-    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> None:
-        super().__init__(path, endpoint)
+    def __init__(self, path: str, endpoint: Callable[[Request, Caller], Awaitable[Response]]) -> None:
+        super().__init__(path, hot_endpoint(endpoint, AccessScope.CONSUME))
         self.methods = {"GET"}
 
 
 ROUTES = [
-    Route("/api/v1/push", _push_route, methods=["POST"]),
+    Route("/api/v1/push", hot_endpoint(_push_route, AccessScope.PRODUCE), methods=["POST"]),
     _PopRoute("/api/v1/pop", _pop_any_route),
     _PopRoute("/api/v1/pop/queue/{queue}", _pop_route),
     _PopRoute("/api/v1/pop/queue/{queue}/partition/{partition:path}", _pop_route),

@@ -16,6 +16,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.access import OperateAccess, ReadAccess
 from penstock.api.http.parameters import Queue
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import json_response
@@ -54,7 +55,7 @@ class PendingPushes(NamedTuple):
 
 
 @router.get("/system/maintenance")
-async def get_maintenance(request: Request) -> dict[str, object]:
+async def get_maintenance(request: Request, caller: ReadAccess) -> dict[str, object]:
     """Report that maintenance mode is off, and how many accepted pushes are not executed yet."""
     return await _describe_maintenance(get_services(request))
 
@@ -64,14 +65,14 @@ async def get_maintenance(request: Request) -> dict[str, object]:
     responses=problem_responses(WrongState),
     openapi_extra=request_body_schema(MaintenanceBody),
 )
-async def set_maintenance(request: Request) -> dict[str, object]:
+async def set_maintenance(request: Request, caller: OperateAccess) -> dict[str, object]:
     """Accept that maintenance mode stays off; refuse with 422 to switch it on."""
     await _check_stays_off(request, PUSH_MAINTENANCE_ERROR)
     return await _describe_maintenance(get_services(request)) | {"message": "Maintenance mode is off."}
 
 
 @router.get("/system/maintenance/pop")
-async def get_pop_maintenance() -> dict[str, object]:
+async def get_pop_maintenance(caller: ReadAccess) -> dict[str, object]:
     """Report that the maintenance mode of pops is off."""
     return _describe_pop_maintenance()
 
@@ -81,14 +82,14 @@ async def get_pop_maintenance() -> dict[str, object]:
     responses=problem_responses(WrongState),
     openapi_extra=request_body_schema(MaintenanceBody),
 )
-async def set_pop_maintenance(request: Request) -> dict[str, object]:
+async def set_pop_maintenance(request: Request, caller: OperateAccess) -> dict[str, object]:
     """Accept that the maintenance mode of pops stays off; refuse with 422 to switch it on."""
     await _check_stays_off(request, POP_MAINTENANCE_ERROR)
     return _describe_pop_maintenance()
 
 
 @router.get("/system/shared-state")
-async def shared_state() -> dict[str, object]:
+async def shared_state(caller: ReadAccess) -> dict[str, object]:
     """Report that brokers share no state over UDP."""
     return {
         "enabled": False,
@@ -99,7 +100,7 @@ async def shared_state() -> dict[str, object]:
 
 
 @router.get("/status/buffers")
-async def buffers(request: Request) -> dict[str, object]:
+async def buffers(request: Request, caller: ReadAccess) -> dict[str, object]:
     """Count the pushes that were accepted with 202: those not executed yet, and those that failed."""
     pushes = await _count_pending_pushes(get_services(request))
     return {
@@ -111,26 +112,28 @@ async def buffers(request: Request) -> dict[str, object]:
 
 
 @router.get("/migration/status")
-async def migration_status() -> dict[str, object]:
+async def migration_status(caller: ReadAccess) -> dict[str, object]:
     """Report that no migration to another database is running. Penstock has none: use pg_dump."""
     return {"status": "idle", "currentStep": "", "elapsedSeconds": 0}
 
 
 @router.get("/analytics/postgres-stats")
-async def postgres_statistics(request: Request) -> Response:
+async def postgres_statistics(request: Request, caller: ReadAccess) -> Response:
     """Report PostgreSQL's statistics of this database: cache hits, dead rows, sizes, long statements."""
     statistics = await get_services(request).broker.diagnostics.postgres_statistics()
     return json_response({"timestamp": iso(to_utc(time.time())), **statistics, "bufferUsage": []})
 
 
 @router.get("/analytics/retention", responses=problem_responses(UnknownQueue))
-async def retention(request: Request, selection: QueueSelectionParameter) -> dict[str, object]:
+async def retention(
+    request: Request, caller: ReadAccess, selection: QueueSelectionParameter
+) -> dict[str, object]:
     """Count the messages that retention or their time to live removed before every group had finished them.
 
     Messages that every group has finished are removed without being counted: those fields are null.
     """
     removed: dict[datetime, int] = {}
-    for (bucket, _), sums in (await read_queue_sums(get_services(request), selection)).items():
+    for (bucket, _), sums in (await read_queue_sums(get_services(request), caller, selection)).items():
         removed[bucket] = removed.get(bucket, 0) + sums.expired
     return {
         **_window_to_dict(selection.window),
@@ -145,7 +148,7 @@ async def retention(request: Request, selection: QueueSelectionParameter) -> dic
 
 @router.get("/analytics/queue-parked-replicas")
 async def parked_pops(
-    request: Request, window: WindowParameter, queue: Queue | None = None
+    request: Request, caller: ReadAccess, window: WindowParameter, queue: Queue | None = None
 ) -> dict[str, object]:
     """Report the waiting pops of each broker process over time, for all queues together."""
     if queue is not None:

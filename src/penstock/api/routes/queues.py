@@ -7,6 +7,7 @@ from datetime import timedelta
 from fastapi import APIRouter
 from starlette.requests import Request
 
+from penstock.api.access import ConfigureAccess, OperateAccess, ReadAccess
 from penstock.api.http.parameters import Limit, Offset, Queue, Search, Text
 from penstock.api.http.response import iso_or_none
 from penstock.api.problems import problem_responses
@@ -21,9 +22,9 @@ from penstock.broker.durable_store import (
     QueueSummary,
 )
 from penstock.broker.queues.queue_options import columns_to_options
+from penstock.caller import Caller
 from penstock.clock import iso, system_clock, to_utc
 from penstock.errors import UnknownQueue
-from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(prefix="/api/v1/resources", tags=["resources"])
 
@@ -33,11 +34,11 @@ MAX_GROUPS = 1_000
 
 @router.get("/queues")
 async def list_queues(
-    request: Request, search: Search = None, limit: Limit = 100, offset: Offset = 0
+    request: Request, caller: ReadAccess, search: Search = None, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, object]:
     """List queues by name, with their depth."""
     catalog = get_services(request).broker.store.catalog
-    queues = await catalog.list_queues(DEFAULT_SCOPE, search=search, limit=limit, offset=offset)
+    queues = await catalog.list_queues(caller.environment, search=search, limit=limit, offset=offset)
     return {
         "queues": [_queue_to_dict(queue) for queue in queues],
         "total": queues[0].total if queues else 0,
@@ -48,60 +49,67 @@ async def list_queues(
 
 @router.get("/queues/{queue}", responses=problem_responses(UnknownQueue))
 async def get_queue(
-    request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0
+    request: Request, caller: ReadAccess, queue: Queue, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, object]:
     """Describe one queue: options, totals, its groups, and a page of its partitions by name."""
-    return await describe_queue(get_services(request), queue, limit, offset)
+    return await describe_queue(get_services(request), caller, queue, limit, offset)
 
 
 @router.delete("/queues/{queue}", responses=problem_responses(UnknownQueue))
-async def delete_queue(request: Request, queue: Queue) -> dict[str, object]:
+async def delete_queue(request: Request, caller: ConfigureAccess, queue: Queue) -> dict[str, object]:
     """Delete a queue with its messages, groups, dead letters and traces."""
-    existed = await get_services(request).broker.queues.delete(DEFAULT_SCOPE, queue)
+    existed = await get_services(request).broker.queues.delete(caller.environment, queue)
     return {"deleted": True, "existed": existed, "queue": queue}
 
 
 @router.post("/queues/{queue}/pause", responses=problem_responses(UnknownQueue))
-async def pause_queue(request: Request, queue: Queue) -> dict[str, object]:
+async def pause_queue(request: Request, caller: OperateAccess, queue: Queue) -> dict[str, object]:
     """Stop handing out messages of the queue. Messages can be pushed, and leased ones acked.
 
     A pop of a paused queue gets nothing; with `wait=true` it waits until the queue is resumed.
     """
     services = get_services(request)
-    return await _describe_pause(services, queue, await services.broker.queues.pause(DEFAULT_SCOPE, queue))
+    return await _describe_pause(
+        services, caller, queue, await services.broker.queues.pause(caller.environment, queue)
+    )
 
 
 @router.post("/queues/{queue}/resume", responses=problem_responses(UnknownQueue))
-async def resume_queue(request: Request, queue: Queue) -> dict[str, object]:
+async def resume_queue(request: Request, caller: OperateAccess, queue: Queue) -> dict[str, object]:
     """Hand out messages of a paused queue again. Waiting pops get them at once."""
     services = get_services(request)
-    return await _describe_pause(services, queue, await services.broker.queues.resume(DEFAULT_SCOPE, queue))
+    return await _describe_pause(
+        services, caller, queue, await services.broker.queues.resume(caller.environment, queue)
+    )
 
 
 @router.get("/namespaces")
-async def list_namespaces(request: Request) -> dict[str, object]:
+async def list_namespaces(request: Request, caller: ReadAccess) -> dict[str, object]:
     """List the namespaces of queues, with the totals of their queues."""
     catalog = get_services(request).broker.store.catalog
-    totals = await catalog.sum_by_label(DEFAULT_SCOPE, "namespace")
+    totals = await catalog.sum_by_label(caller.environment, "namespace")
     return {"namespaces": [_label_to_dict("namespace", row) for row in totals]}
 
 
 @router.get("/tasks")
-async def list_tasks(request: Request) -> dict[str, object]:
+async def list_tasks(request: Request, caller: ReadAccess) -> dict[str, object]:
     """List the tasks of queues, with the totals of their queues."""
-    totals = await get_services(request).broker.store.catalog.sum_by_label(DEFAULT_SCOPE, "task")
+    totals = await get_services(request).broker.store.catalog.sum_by_label(caller.environment, "task")
     return {"tasks": [_label_to_dict("task", row) for row in totals]}
 
 
 @router.get("/overview")
-async def overview(request: Request, namespace: Text = None, task: Text = None) -> dict[str, object]:
+async def overview(
+    request: Request, caller: ReadAccess, namespace: Text = None, task: Text = None
+) -> dict[str, object]:
     """Count queues, partitions, groups and messages."""
-    return await describe_totals(get_services(request), namespace, task)
+    return await describe_totals(get_services(request), caller, namespace, task)
 
 
 @router.get("/partitions", responses=problem_responses(UnknownQueue))
 async def list_partitions(
     request: Request,
+    caller: ReadAccess,
     queue: Queue | None = None,
     search: Search = None,
     limit: Limit = 100,
@@ -110,9 +118,13 @@ async def list_partitions(
     """List partitions by queue and name."""
     catalog = get_services(request).broker.store.catalog
     partitions = await catalog.list_partitions(
-        DEFAULT_SCOPE, queue=queue, search=search, limit=limit, offset=offset
+        caller.environment, queue=queue, search=search, limit=limit, offset=offset
     )
-    if queue is not None and not partitions and not await catalog.list_holdings(DEFAULT_SCOPE, queue=queue):
+    if (
+        queue is not None
+        and not partitions
+        and not await catalog.list_holdings(caller.environment, queue=queue)
+    ):
         raise unknown_queue(queue)
     return {
         "partitions": [
@@ -124,23 +136,29 @@ async def list_partitions(
     }
 
 
-async def _describe_pause(services: Services, queue: str, exists: bool) -> dict[str, object]:
+async def _describe_pause(services: Services, caller: Caller, queue: str, exists: bool) -> dict[str, object]:
     """Return the queue as in the list of queues. Raises UnknownQueue."""
-    holdings = await services.broker.store.catalog.list_holdings(DEFAULT_SCOPE, queue=queue) if exists else []
+    holdings = (
+        await services.broker.store.catalog.list_holdings(caller.environment, queue=queue) if exists else []
+    )
     if not holdings:
         raise unknown_queue(queue)
     return _queue_to_dict(holdings[0])
 
 
-async def describe_queue(services: Services, queue: str, limit: int, offset: int) -> dict[str, object]:
+async def describe_queue(
+    services: Services, caller: Caller, queue: str, limit: int, offset: int
+) -> dict[str, object]:
     """Return the description of a queue. Raises UnknownQueue."""
     store = services.broker.store
-    record = await store.catalog.find_queue(DEFAULT_SCOPE, queue)
-    holdings = await store.catalog.list_holdings(DEFAULT_SCOPE, queue=queue)
+    record = await store.catalog.find_queue(caller.environment, queue)
+    holdings = await store.catalog.list_holdings(caller.environment, queue=queue)
     if record is None or not holdings:
         raise unknown_queue(queue)
-    partitions = await store.catalog.list_partitions(DEFAULT_SCOPE, queue=queue, limit=limit, offset=offset)
-    groups = await store.consumer_groups.list_groups(DEFAULT_SCOPE, queue=queue, limit=MAX_GROUPS)
+    partitions = await store.catalog.list_partitions(
+        caller.environment, queue=queue, limit=limit, offset=offset
+    )
+    groups = await store.consumer_groups.list_groups(caller.environment, queue=queue, limit=MAX_GROUPS)
     now_s = system_clock()
     return {
         "id": str(record.id),
@@ -162,10 +180,12 @@ async def describe_queue(services: Services, queue: str, limit: int, offset: int
     }
 
 
-async def describe_totals(services: Services, namespace: str | None, task: str | None) -> dict[str, object]:
+async def describe_totals(
+    services: Services, caller: Caller, namespace: str | None, task: str | None
+) -> dict[str, object]:
     """Return totals over all queues, or over those of a namespace and task. An empty name selects all."""
     totals = await services.broker.store.catalog.sum_environment(
-        DEFAULT_SCOPE, namespace=namespace or None, task=task or None
+        caller.environment, namespace=namespace or None, task=task or None
     )
     return {
         "queues": totals.queues,

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.access import ConfigureAccess, ConsumeAccess, OperateAccess, ProduceAccess, ReadAccess
 from penstock.api.http import request_parsing
 from penstock.api.http.disconnect import unless_disconnected
 from penstock.api.http.parameters import Label, Limit, Offset, Queue, Search, refuse_unknown_parameters
@@ -21,8 +22,8 @@ from penstock.api.problems import problem_responses
 from penstock.api.schemas import task_bodies
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
+from penstock.caller import Caller
 from penstock.errors import InvalidRequest, Overloaded, UnknownQueue, WrongState
-from penstock.model import DEFAULT_SCOPE
 from penstock.runqueue.limits import check_concurrency_limit
 from penstock.runqueue.pending_dequeue import PendingDequeue
 from penstock.runqueue.task_model import EnqueueResult, EnvironmentState, QueueState, RunningTask
@@ -48,22 +49,25 @@ class EnqueueHandler:
 
     queue: str
 
-    def __call__(self, services: Services, body: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
+    def __call__(
+        self, services: Services, caller: Caller, body: bytes, reply: Reply
+    ) -> Awaitable[HotResponse] | None:
         """Enqueue tasks, in a batch without a task of their own, unless a lookup has to be awaited first."""
         tasks = task_bodies.to_new_tasks(request_parsing.decode(task_bodies.enqueue_decoder, body))
         run_queues = services.run_queues
         if not (
-            run_queues.knows_shards and services.queue_names.is_known_not_durable(DEFAULT_SCOPE, self.queue)
+            run_queues.knows_shards
+            and services.queue_names.is_known_not_durable(caller.environment, self.queue)
         ):
-            return self._look_up_and_enqueue(services, body)
+            return self._look_up_and_enqueue(services, caller, body)
         reply.pending_request = _EnqueueRequest()
-        run_queues.start_enqueue(DEFAULT_SCOPE, self.queue, tasks, reply)
+        run_queues.start_enqueue(caller.environment, self.queue, tasks, reply)
         return None
 
-    async def _look_up_and_enqueue(self, services: Services, body: bytes) -> HotResponse:
-        await services.queue_names.ensure_not_durable_queue(DEFAULT_SCOPE, self.queue)
+    async def _look_up_and_enqueue(self, services: Services, caller: Caller, body: bytes) -> HotResponse:
+        await services.queue_names.ensure_not_durable_queue(caller.environment, self.queue)
         await services.run_queues.load_shards()
-        return await respond(services, self, body)
+        return await respond(services, caller, self, body)
 
 
 class _DequeueRequest(PendingRequest):
@@ -94,16 +98,18 @@ class DequeueHandler:
 
     queue: str | None
 
-    def __call__(self, services: Services, body: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
+    def __call__(
+        self, services: Services, caller: Caller, body: bytes, reply: Reply
+    ) -> Awaitable[HotResponse] | None:
         """Dequeue tasks, and wait for them, without a task of its own."""
         if not services.run_queues.knows_shards:
-            return self._load_shards_and_dequeue(services, body, reply)
+            return self._load_shards_and_dequeue(services, caller, body, reply)
         options = _DEFAULT_OPTIONS
         if body.strip():
             options = request_parsing.decode(task_bodies.dequeue_decoder, body)
         reply.pending_request = request = _DequeueRequest(reply)
         request.pending_dequeue = services.run_queues.start_dequeue(
-            DEFAULT_SCOPE,
+            caller.environment,
             self.queue,
             reply,
             limit=options.limit,
@@ -113,9 +119,11 @@ class DequeueHandler:
         )
         return None
 
-    async def _load_shards_and_dequeue(self, services: Services, body: bytes, reply: Reply) -> HotResponse:
+    async def _load_shards_and_dequeue(
+        self, services: Services, caller: Caller, body: bytes, reply: Reply
+    ) -> HotResponse:
         await services.run_queues.load_shards()
-        return await respond(services, self, body, reply.client_disconnected)
+        return await respond(services, caller, self, body, reply.client_disconnected)
 
 
 @router.post(
@@ -124,10 +132,10 @@ class DequeueHandler:
     status_code=201,
     openapi_extra=request_body_schema(task_bodies.EnqueueBody),
 )
-async def enqueue_tasks(request: Request, queue: Queue) -> Response:
+async def enqueue_tasks(request: Request, caller: ProduceAccess, queue: Queue) -> Response:
     """Enqueue one task, or many with `tasks`: in order, all or none. The first task creates the queue."""
     raw = await request_parsing.read_body(request)
-    return (await respond(get_services(request), EnqueueHandler(queue), raw)).to_response()
+    return (await respond(get_services(request), caller, EnqueueHandler(queue), raw)).to_response()
 
 
 @router.post(
@@ -135,9 +143,9 @@ async def enqueue_tasks(request: Request, queue: Queue) -> Response:
     responses=problem_responses(WrongState, Overloaded),
     openapi_extra=request_body_schema(task_bodies.DequeueBody, required=False),
 )
-async def dequeue_tasks(request: Request, queue: Queue) -> Response:
+async def dequeue_tasks(request: Request, caller: ConsumeAccess, queue: Queue) -> Response:
     """Lease tasks of a queue until `heldUntil`, within the limits of the queue and of its environment."""
-    return await _dequeue_while_connected(request, queue)
+    return await _dequeue_while_connected(request, caller, queue)
 
 
 @router.post(
@@ -145,27 +153,29 @@ async def dequeue_tasks(request: Request, queue: Queue) -> Response:
     responses=problem_responses(Overloaded),
     openapi_extra=request_body_schema(task_bodies.DequeueBody, required=False),
 )
-async def dequeue_of_any_queue(request: Request) -> Response:
+async def dequeue_of_any_queue(request: Request, caller: ConsumeAccess) -> Response:
     """Lease tasks of all run queues, in turn."""
-    return await _dequeue_while_connected(request, None)
+    return await _dequeue_while_connected(request, caller, None)
 
 
-async def _dequeue_while_connected(request: Request, queue: str | None) -> Response:
+async def _dequeue_while_connected(request: Request, caller: Caller, queue: str | None) -> Response:
     raw = await request_parsing.read_body(request)
-    response = await unless_disconnected(request, respond(get_services(request), DequeueHandler(queue), raw))
+    response = await unless_disconnected(
+        request, respond(get_services(request), caller, DequeueHandler(queue), raw)
+    )
     return (response or NO_TASKS).to_response()
 
 
 @router.get("/run-queues")
 async def list_run_queues(
-    request: Request, search: Search = None, limit: Limit = 100, offset: Offset = 0
+    request: Request, caller: ReadAccess, search: Search = None, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, object]:
     """A page of the run queues by name, with their state, and the state of the environment."""
     services = get_services(request)
-    states = await services.run_queues.list_queues(DEFAULT_SCOPE)
+    states = await services.run_queues.list_queues(caller.environment)
     if search:
         states = [state for state in states if search.casefold() in state.queue.casefold()]
-    environment = await services.run_queues.get_environment(DEFAULT_SCOPE)
+    environment = await services.run_queues.get_environment(caller.environment)
     return {
         "queues": [queue_state_to_dict(state) for state in states[offset : offset + limit]],
         "total": len(states),
@@ -176,17 +186,17 @@ async def list_run_queues(
 
 
 @router.get("/run-queues/{queue}", responses=problem_responses(UnknownQueue, WrongState))
-async def get_run_queue(request: Request, queue: Queue) -> dict[str, object]:
+async def get_run_queue(request: Request, caller: ReadAccess, queue: Queue) -> dict[str, object]:
     """Read the state of one run queue."""
-    return queue_state_to_dict(await get_services(request).run_queues.get_queue(DEFAULT_SCOPE, queue))
+    return queue_state_to_dict(await get_services(request).run_queues.get_queue(caller.environment, queue))
 
 
 @router.delete("/run-queues/{queue}", responses=problem_responses(UnknownQueue, WrongState))
-async def delete_run_queue(request: Request, queue: Queue) -> dict[str, object]:
+async def delete_run_queue(request: Request, caller: ConfigureAccess, queue: Queue) -> dict[str, object]:
     """Delete a run queue that holds no task, not even a dead one: its limit, its pause and its name."""
     services = get_services(request)
-    await services.run_queues.delete_queue(DEFAULT_SCOPE, queue)
-    services.queue_names.invalidate_run_queue(DEFAULT_SCOPE, queue)
+    await services.run_queues.delete_queue(caller.environment, queue)
+    services.queue_names.invalidate_run_queue(caller.environment, queue)
     return {"deleted": True, "queue": queue}
 
 
@@ -195,7 +205,7 @@ async def delete_run_queue(request: Request, queue: Queue) -> dict[str, object]:
     responses=problem_responses(WrongState),
     openapi_extra=request_body_schema(task_bodies.LimitsBody),
 )
-async def set_limits(request: Request, queue: Queue) -> dict[str, object]:
+async def set_limits(request: Request, caller: OperateAccess, queue: Queue) -> dict[str, object]:
     """Set how many tasks of the queue may run at once; null removes the limit. Takes effect at once.
 
     0 is refused: pause the queue to start none of its tasks.
@@ -203,31 +213,33 @@ async def set_limits(request: Request, queue: Queue) -> dict[str, object]:
     services = get_services(request)
     body = await read_json(request, task_bodies.limits_decoder)
     check_concurrency_limit(body.concurrency)
-    await services.queue_names.ensure_not_durable_queue(DEFAULT_SCOPE, queue)
-    state = await services.run_queues.set_queue_limit(DEFAULT_SCOPE, queue, body.concurrency)
+    await services.queue_names.ensure_not_durable_queue(caller.environment, queue)
+    state = await services.run_queues.set_queue_limit(caller.environment, queue, body.concurrency)
     return queue_state_to_dict(state)
 
 
 @router.post("/run-queues/{queue}/pause", responses=problem_responses(UnknownQueue, WrongState))
-async def pause(request: Request, queue: Queue) -> dict[str, object]:
+async def pause(request: Request, caller: OperateAccess, queue: Queue) -> dict[str, object]:
     """Stop handing out tasks of the queue. Running tasks continue, and tasks can be enqueued."""
     services = get_services(request)
-    await services.queue_names.ensure_not_durable_queue(DEFAULT_SCOPE, queue)
-    return queue_state_to_dict(await services.run_queues.pause(DEFAULT_SCOPE, queue))
+    await services.queue_names.ensure_not_durable_queue(caller.environment, queue)
+    return queue_state_to_dict(await services.run_queues.pause(caller.environment, queue))
 
 
 @router.post("/run-queues/{queue}/resume", responses=problem_responses(UnknownQueue, WrongState))
-async def resume(request: Request, queue: Queue) -> dict[str, object]:
+async def resume(request: Request, caller: OperateAccess, queue: Queue) -> dict[str, object]:
     """Hand out tasks of a paused queue again."""
     services = get_services(request)
-    await services.queue_names.ensure_not_durable_queue(DEFAULT_SCOPE, queue)
-    return queue_state_to_dict(await services.run_queues.resume(DEFAULT_SCOPE, queue))
+    await services.queue_names.ensure_not_durable_queue(caller.environment, queue)
+    return queue_state_to_dict(await services.run_queues.resume(caller.environment, queue))
 
 
 @router.get("/environments/{environment}/run-limits")
-async def get_environment_limits(request: Request, environment: Label) -> dict[str, object]:
+async def get_environment_limits(
+    request: Request, caller: ReadAccess, environment: Label
+) -> dict[str, object]:
     """Read the limit that all run queues of an environment share, and how much of it is used."""
-    scope = DEFAULT_SCOPE._replace(environment=environment)
+    scope = caller.environment._replace(environment=environment)
     return _environment_state_to_dict(await get_services(request).run_queues.get_environment(scope))
 
 
@@ -235,11 +247,13 @@ async def get_environment_limits(request: Request, environment: Label) -> dict[s
     "/environments/{environment}/run-limits",
     openapi_extra=request_body_schema(task_bodies.EnvironmentLimitsBody),
 )
-async def set_environment_limits(request: Request, environment: Label) -> dict[str, object]:
+async def set_environment_limits(
+    request: Request, caller: ConfigureAccess, environment: Label
+) -> dict[str, object]:
     """Set how many tasks may run at once: `concurrency` × `burst` in all queues together, and `concurrency`
     in any one queue."""
     body = await read_json(request, task_bodies.environment_limits_decoder)
-    scope = DEFAULT_SCOPE._replace(environment=environment)
+    scope = caller.environment._replace(environment=environment)
     state = await get_services(request).run_queues.set_environment_limit(scope, body.concurrency, body.burst)
     return _environment_state_to_dict(state)
 
@@ -247,17 +261,18 @@ async def set_environment_limits(request: Request, environment: Label) -> dict[s
 @router.get("/run-queues/{queue}/dead-letters", responses=problem_responses(UnknownQueue))
 async def list_dead_tasks(
     request: Request,
+    caller: ReadAccess,
     queue: Queue,
     limit: Limit = 100,
     after: Annotated[str | None, Query(max_length=255, description="`next` of the previous page")] = None,
 ) -> Response:
     """A page of tasks that used up their attempts, the oldest first, with their payloads and last errors."""
     services = get_services(request)
-    page = await services.run_queues.list_dead_tasks(DEFAULT_SCOPE, queue, limit=limit, after=after)
-    state = await services.run_queues.get_queue(DEFAULT_SCOPE, queue)
+    page = await services.run_queues.list_dead_tasks(caller.environment, queue, limit=limit, after=after)
+    state = await services.run_queues.get_queue(caller.environment, queue)
     return json_response(
         {
-            "tasks": [task_bodies.task_detail(task) for task in page.tasks],
+            "tasks": [task_bodies.task_detail(caller, task) for task in page.tasks],
             "total": state.dead,
             "next": page.next,
         }
@@ -269,13 +284,13 @@ async def list_dead_tasks(
     responses=problem_responses(UnknownQueue),
     openapi_extra=request_body_schema(task_bodies.DeadTasksBody),
 )
-async def redrive(request: Request, queue: Queue) -> Response:
+async def redrive(request: Request, caller: OperateAccess, queue: Queue) -> Response:
     """Run dead tasks again with all their attempts: those in `ids`, or `all` that are dead now."""
     run_queues = get_services(request).run_queues
     ids = await _read_dead_task_ids(request)
     if ids is None:
-        return json_response({"redriven": await run_queues.redrive_all(DEFAULT_SCOPE, queue)})
-    results = task_bodies.task_results(ids, await run_queues.redrive(DEFAULT_SCOPE, queue, ids)).results
+        return json_response({"redriven": await run_queues.redrive_all(caller.environment, queue)})
+    results = task_bodies.task_results(ids, await run_queues.redrive(caller.environment, queue, ids)).results
     return json_response({"redriven": sum(result.success for result in results), "results": results})
 
 
@@ -284,13 +299,15 @@ async def redrive(request: Request, queue: Queue) -> Response:
     responses=problem_responses(UnknownQueue),
     openapi_extra=request_body_schema(task_bodies.DeadTasksBody),
 )
-async def delete_dead_tasks(request: Request, queue: Queue) -> Response:
+async def delete_dead_tasks(request: Request, caller: OperateAccess, queue: Queue) -> Response:
     """Delete dead tasks: those in `ids`, or `all` that are dead now."""
     run_queues = get_services(request).run_queues
     ids = await _read_dead_task_ids(request)
     if ids is None:
-        return json_response({"deleted": await run_queues.purge_dead(DEFAULT_SCOPE, queue)})
-    results = task_bodies.task_results(ids, await run_queues.delete_dead(DEFAULT_SCOPE, queue, ids)).results
+        return json_response({"deleted": await run_queues.purge_dead(caller.environment, queue)})
+    results = task_bodies.task_results(
+        ids, await run_queues.delete_dead(caller.environment, queue, ids)
+    ).results
     return json_response({"deleted": sum(result.success for result in results), "results": results})
 
 

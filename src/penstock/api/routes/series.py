@@ -14,9 +14,11 @@ from redis.exceptions import RedisError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.access import ReadAccess
 from penstock.api.http.parameters import Group, Label, Queue, Timestamp, refuse_unknown_parameters
 from penstock.api.problems import problem_responses
 from penstock.api.services import Services, get_services
+from penstock.caller import Caller
 from penstock.definitions import QUEUE, WORKER, MetricDefinition
 from penstock.errors import (
     RedisUnavailable,
@@ -25,7 +27,6 @@ from penstock.errors import (
     UnknownQueue,
     WarehouseUnavailable,
 )
-from penstock.model import DEFAULT_SCOPE
 from penstock.streams.watermark import read_watermark
 from penstock.warehouse.series.series_fields import FIELDS
 from penstock.warehouse.series.window import SeriesRequest
@@ -57,6 +58,7 @@ Fields = Annotated[str | None, Query(description=f"fields of a point; default: a
 )
 async def queue_metrics(
     request: Request,
+    caller: ReadAccess,
     queue: Queue,
     period: Period = None,
     start: Start = None,
@@ -75,18 +77,18 @@ async def queue_metrics(
     """
     services = get_services(request)
     series_request = await _build_request(services, period, start, end, resolution, fields)
-    if not await _queue_exists(services, queue):
+    if not await _queue_exists(services, caller, queue):
         raise UnknownQueue(
             f"Queue {queue!r} does not exist. The first push or task for a queue creates it.", queue=queue
         )
-    if group is not None and not await _group_exists(services, queue, group):
+    if group is not None and not await _group_exists(services, caller, queue, group):
         raise UnknownGroup(
             f"Queue {queue!r} has no consumer group {group!r}. The first pop of a group creates it.",
             queue=queue,
             group=group,
         )
     return await _encode_in_thread(
-        lambda: services.warehouse.series().queue(DEFAULT_SCOPE, queue, group, **series_request)
+        lambda: services.warehouse.series().queue(caller.environment, queue, group, **series_request)
     )
 
 
@@ -96,6 +98,7 @@ async def queue_metrics(
 )
 async def environment_metrics(
     request: Request,
+    caller: ReadAccess,
     environment: Label,
     period: Period = None,
     start: Start = None,
@@ -105,7 +108,7 @@ async def environment_metrics(
 ) -> Response:
     """Return the same over all queues of an environment: sums, and the depth and age of the whole."""
     services = get_services(request)
-    scope = DEFAULT_SCOPE._replace(environment=environment)
+    scope = caller.environment._replace(environment=environment)
     series_request = await _build_request(services, period, start, end, resolution, fields)
     if not await services.broker.store.catalog.has_queues(scope) and not await _exists_in_warehouse(
         lambda: services.warehouse.series().knows_environment(scope)
@@ -120,6 +123,7 @@ async def environment_metrics(
 @router.get("/workers/{hostname}/{worker}/metrics", responses=problem_responses(WarehouseUnavailable))
 async def worker_metrics(
     request: Request,
+    caller: ReadAccess,
     hostname: Label,
     worker: Annotated[int, Path(ge=0, le=10_000, description="worker slot among the brokers behind a port")],
     period: Period = None,
@@ -134,28 +138,30 @@ async def worker_metrics(
     return await _encode_in_thread(lambda: services.warehouse.series().worker(labels, **series_request))
 
 
-async def _queue_exists(services: Services, queue: str) -> bool:
+async def _queue_exists(services: Services, caller: Caller, queue: str) -> bool:
     """Return whether a durable or run queue has the name, or had it while it was measured."""
-    if await _run_queue_exists(services, queue):
+    if await _run_queue_exists(services, caller, queue):
         return True
-    if await services.broker.store.catalog.has_queue(DEFAULT_SCOPE, queue):
-        return True
-    return await _exists_in_warehouse(lambda: services.warehouse.series().knows_queue(DEFAULT_SCOPE, queue))
-
-
-async def _group_exists(services: Services, queue: str, group: str) -> bool:
-    """Return whether the queue has the consumer group, or had it while it was measured."""
-    if await services.broker.store.consumer_groups.find_subscriptions(DEFAULT_SCOPE, group, queue):
+    if await services.broker.store.catalog.has_queue(caller.environment, queue):
         return True
     return await _exists_in_warehouse(
-        lambda: services.warehouse.series().knows_queue(DEFAULT_SCOPE, queue, group)
+        lambda: services.warehouse.series().knows_queue(caller.environment, queue)
     )
 
 
-async def _run_queue_exists(services: Services, queue: str) -> bool:
+async def _group_exists(services: Services, caller: Caller, queue: str, group: str) -> bool:
+    """Return whether the queue has the consumer group, or had it while it was measured."""
+    if await services.broker.store.consumer_groups.find_subscriptions(caller.environment, group, queue):
+        return True
+    return await _exists_in_warehouse(
+        lambda: services.warehouse.series().knows_queue(caller.environment, queue, group)
+    )
+
+
+async def _run_queue_exists(services: Services, caller: Caller, queue: str) -> bool:
     try:
         async with asyncio.timeout(REDIS_TIMEOUT_S):
-            return await services.run_queues.has_queue(DEFAULT_SCOPE, queue)
+            return await services.run_queues.has_queue(caller.environment, queue)
     except (RedisUnavailable, TimeoutError):
         return False  # ClickHouse also knows a run queue that was measured
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.access import ReadAccess
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, Text, Timestamp
 from penstock.api.http.response import json_response
 from penstock.api.problems import problem_responses
@@ -24,9 +25,9 @@ from penstock.api.routes.queues import (
 )
 from penstock.api.schemas.time_window import parse_window
 from penstock.api.services import get_services
+from penstock.caller import Caller
 from penstock.clock import iso
 from penstock.errors import UnknownGroup, UnknownPartition, UnknownQueue
-from penstock.model import DEFAULT_SCOPE
 
 if TYPE_CHECKING:
     from penstock.warehouse.series.queue_series import SeriesResponse
@@ -40,13 +41,15 @@ END = Query(None, alias="to", description="end of the window; default: now")
 
 
 @router.get("/status")
-async def status(request: Request, namespace: Text = None, task: Text = None) -> dict[str, object]:
+async def status(
+    request: Request, caller: ReadAccess, namespace: Text = None, task: Text = None
+) -> dict[str, object]:
     """Return current totals over all queues."""
-    return await describe_totals(get_services(request), namespace, task)
+    return await describe_totals(get_services(request), caller, namespace, task)
 
 
 @router.get("/status/reconciliation")
-async def last_reconciliation(request: Request) -> dict[str, object]:
+async def last_reconciliation(request: Request, caller: ReadAccess) -> dict[str, object]:
     """Report the last comparison of totals and positions with the log.
 
     `drift` is the number of messages by which totals were wrong, `orphans` the number of rows without an
@@ -70,6 +73,7 @@ async def last_reconciliation(request: Request) -> dict[str, object]:
 @router.get("/status/queues")
 async def list_queues(
     request: Request,
+    caller: ReadAccess,
     namespace: Text = None,
     task: Text = None,
     limit: Limit = 100,
@@ -77,7 +81,7 @@ async def list_queues(
 ) -> dict[str, object]:
     """List queues by name with their totals."""
     queues = await get_services(request).broker.store.catalog.list_holdings(
-        DEFAULT_SCOPE, namespace=namespace or None, task=task or None, limit=limit, offset=offset
+        caller.environment, namespace=namespace or None, task=task or None, limit=limit, offset=offset
     )
     return {
         "queues": [{**queue_fields(queue), "messages": message_totals(queue)} for queue in queues],
@@ -89,6 +93,7 @@ async def list_queues(
 @router.get("/status/analytics", responses=problem_responses(UnknownQueue))
 async def analytics(
     request: Request,
+    caller: ReadAccess,
     queue: Queue | None = None,
     start: Timestamp | None = START,
     end: Timestamp | None = END,
@@ -111,7 +116,7 @@ async def analytics(
                 for point in window.points(pushed, {"messages": None})
             ],
         }
-    series = await _read_series(request, queue, start, end, interval)
+    series = await _read_series(request, caller, queue, start, end, interval)
     points = [
         {"timestamp": point["timestamp"], "messages": point["throughput"]["enqueued"]}
         for point in series["timeseries"]
@@ -121,10 +126,10 @@ async def analytics(
 
 @router.get("/status/queues/{queue}", responses=problem_responses(UnknownQueue))
 async def get_queue(
-    request: Request, queue: Queue, limit: Limit = 100, offset: Offset = 0
+    request: Request, caller: ReadAccess, queue: Queue, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, object]:
     """Describe one queue: options, totals, its groups, and a page of its partitions."""
-    detail = await describe_queue(get_services(request), queue, limit, offset)
+    detail = await describe_queue(get_services(request), caller, queue, limit, offset)
     totals = detail["totals"]
     assert isinstance(totals, dict)
     names = ("id", "name", "namespace", "task", "createdAt")
@@ -145,6 +150,7 @@ async def get_queue(
 )
 async def list_messages(
     request: Request,
+    caller: ReadAccess,
     queue: Queue,
     partition: Partition | None = None,
     group: Group | None = Query(None, alias="consumerGroup"),
@@ -155,24 +161,29 @@ async def list_messages(
 ) -> Response:
     """List a queue's messages, newest first within each partition."""
     selection = MessageSelection(queue, partition, group, status, cursor, limit, offset)
-    return json_response(await read_message_page(get_services(request), selection))
+    return json_response(await read_message_page(get_services(request), caller, selection))
 
 
 @router.post("/stats/refresh")
-async def refresh() -> dict[str, object]:
+async def refresh(caller: ReadAccess) -> dict[str, object]:
     """Do nothing: totals are counted as messages move, so they are always current."""
     return {"success": True, "refreshed": 0, "message": "totals are always current"}
 
 
 async def _read_series(
-    request: Request, queue: str, start: datetime | None, end: datetime | None, interval: Interval | None
+    request: Request,
+    caller: Caller,
+    queue: str,
+    start: datetime | None,
+    end: datetime | None,
+    interval: Interval | None,
 ) -> SeriesResponse:
     services = get_services(request)
-    if not await services.broker.store.catalog.has_queue(DEFAULT_SCOPE, queue):
+    if not await services.broker.store.catalog.has_queue(caller.environment, queue):
         raise unknown_queue(queue)
     return await asyncio.to_thread(
         lambda: services.warehouse.series().queue(
-            DEFAULT_SCOPE,
+            caller.environment,
             queue,
             period=None if start else "1h",
             start=start,

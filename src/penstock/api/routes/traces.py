@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.access import ConsumeAccess, ReadAccess
 from penstock.api.http.parameters import (
     Label,
     Limit,
@@ -24,9 +25,10 @@ from penstock.api.http.response import json_response, payload_fields
 from penstock.api.problems import problem_responses
 from penstock.api.services import Services, get_services
 from penstock.broker.durable_store import MAX_TRACE_COUNT, MessageTrace, NamedTrace, Trace
+from penstock.caller import Caller
 from penstock.clock import iso
 from penstock.errors import InvalidRequest, PayloadTooLarge, UnknownMessage, UnknownPartition
-from penstock.model import DEFAULT_SCOPE, QUEUE_MODE
+from penstock.model import QUEUE_MODE
 from penstock.validation_text import shorten
 
 router = APIRouter(prefix="/api/v1/traces", tags=["traces"])
@@ -79,27 +81,28 @@ REQUEST_BODY = {
     status_code=201,
     openapi_extra=REQUEST_BODY,
 )
-async def record_trace(request: Request) -> dict[str, object]:
+async def record_trace(request: Request, caller: ConsumeAccess) -> dict[str, object]:
     """Attach any JSON to a message. It is found by the message or by its names."""
     broker = get_services(request).broker
     trace = _parse_trace(await read_json(request, _trace_decoder))
-    partition = await broker.message_actions.locate_partition(DEFAULT_SCOPE, trace.partition_id)
+    partition = await broker.message_actions.locate_partition(caller.environment, trace.partition_id)
     if partition.encrypted:
         trace = replace(trace, data=broker.cipher.encrypt(trace.data))
-    trace_id = await broker.store.traces.record(DEFAULT_SCOPE, trace)
+    trace_id = await broker.store.traces.record(caller.environment, trace)
     return {"success": True, "traceId": str(trace_id)}
 
 
 @router.get("/names")
 async def list_names(
     request: Request,
+    caller: ReadAccess,
     search: Text = None,
     limit: Limit = 50,
     offset: Offset = 0,
 ) -> dict[str, object]:
     """List the trace names that begin with `search`, with the latest trace of each."""
     names = await get_services(request).broker.store.traces.list_names(
-        DEFAULT_SCOPE, search or "", limit=limit + 1, offset=offset
+        caller.environment, search or "", limit=limit + 1, offset=offset
     )
     return {
         "trace_names": [
@@ -119,6 +122,7 @@ async def list_names(
 @router.get("/by-name/{name:path}")
 async def list_by_name(
     request: Request,
+    caller: ReadAccess,
     name: Label,
     start: Timestamp | None = Query(None, alias="from"),
     end: Timestamp | None = Query(None, alias="to"),
@@ -128,11 +132,11 @@ async def list_by_name(
     """List the traces of a name, the latest first."""
     services = get_services(request)
     traces = await services.broker.store.traces.list_by_name(
-        DEFAULT_SCOPE, name, start=start, end=end, limit=limit + 1, offset=offset
+        caller.environment, name, start=start, end=end, limit=limit + 1, offset=offset
     )
     shown = [
         {
-            **_trace_to_dict(services, trace),
+            **_trace_to_dict(services, caller, trace),
             "transaction_id": trace.transaction_id,
             "partition_id": str(trace.partition_id),
             "queue_name": trace.queue,
@@ -148,6 +152,7 @@ async def list_by_name(
 )
 async def list_of_message(
     request: Request,
+    caller: ReadAccess,
     partition_id: PartitionId,
     transaction_id: TransactionId,
     limit: Limit = 100,
@@ -155,11 +160,11 @@ async def list_of_message(
 ) -> Response:
     """List a message's traces, the first one first."""
     services = get_services(request)
-    await services.broker.message_actions.locate_partition(DEFAULT_SCOPE, partition_id)
+    await services.broker.message_actions.locate_partition(caller.environment, partition_id)
     traces = await services.broker.store.traces.list_of_message(
         partition_id, transaction_id, limit=limit + 1, offset=offset
     )
-    shown = [_trace_to_dict(services, trace) for trace in traces[:limit]]
+    shown = [_trace_to_dict(services, caller, trace) for trace in traces[:limit]]
     return _page_response(shown, len(traces) > limit, limit, offset)
 
 
@@ -195,14 +200,14 @@ def _parse_trace(body: TraceBody) -> Trace:
     )
 
 
-def _trace_to_dict(services: Services, trace: MessageTrace | NamedTrace) -> dict[str, object]:
+def _trace_to_dict(services: Services, caller: Caller, trace: MessageTrace | NamedTrace) -> dict[str, object]:
     return {
         "id": str(trace.id),
         "event_type": trace.event,
         "consumer_group": trace.group_name,
         "trace_names": sorted(trace.names),
         "created_at": iso(trace.created_at),
-        **payload_fields(services.broker.cipher.try_decrypt(trace.data)),
+        **payload_fields(caller, services.broker.cipher.try_decrypt(trace.data)),
     }
 
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.auth import get_guards
+from penstock.api.access import ConsumerTokensAccess, ReadAccess
 from penstock.api.http.parameters import Group, Limit, Offset, Queue
 from penstock.api.http.response import HotResponse
 from penstock.api.problems import problem_responses
@@ -19,6 +19,7 @@ from penstock.api.routes.dead_letter_jobs import accepted
 from penstock.api.routes.dead_letters import LetterId
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
+from penstock.caller import Caller
 from penstock.clock import iso
 from penstock.errors import (
     Forbidden,
@@ -29,21 +30,21 @@ from penstock.errors import (
     UnknownTask,
     WrongState,
 )
-from penstock.model import DEFAULT_SCOPE
 
 router = APIRouter(responses=problem_responses(Unauthorized, Forbidden), tags=["dead letters"])
 
 
 @router.get("/dlq-status", responses=problem_responses(UnknownQueue, UnknownGroup))
-async def dlq_status(request: Request, limit: Limit = 1_000, offset: Offset = 0) -> Response:
+async def dlq_status(
+    request: Request, caller: ReadAccess, limit: Limit = 1_000, offset: Offset = 0
+) -> Response:
     """A page of dead-letter counts per consumer, by name. The cost does not grow with the counts."""
-    get_guards(request).check(request)
-    return (await status(get_services(request), limit, offset)).to_response()
+    return (await status(get_services(request), caller, limit, offset)).to_response()
 
 
-async def status(services: Services, limit: int, offset: int) -> HotResponse:
+async def status(services: Services, caller: Caller, limit: int, offset: int) -> HotResponse:
     """The response of `dlq_status`, after the caller was checked."""
-    page = await services.broker.dead_letters.count_page(DEFAULT_SCOPE, limit, offset)
+    page = await services.broker.dead_letters.count_page(caller.environment, limit, offset)
     return HotResponse(
         200,
         encode(
@@ -71,11 +72,12 @@ async def status(services: Services, limit: int, offset: int) -> HotResponse:
     responses=problem_responses(UnknownQueue, UnknownGroup, WrongState),
     status_code=202,
 )
-async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) -> Response:
+async def purge_consumer(
+    request: Request, caller: ConsumerTokensAccess, channelId: Queue, consumerId: Group
+) -> Response:
     """Delete all dead letters of a consumer, in steps. 202 with the job that does it."""
-    get_guards(request).check_consumer(request, channelId, consumerId)
     dead_letters = get_services(request).broker.dead_letters
-    return accepted(await dead_letters.purge_group(DEFAULT_SCOPE, channelId, consumerId))
+    return accepted(await dead_letters.purge_group(caller.environment, channelId, consumerId))
 
 
 @router.delete(
@@ -83,10 +85,9 @@ async def purge_consumer(request: Request, channelId: Queue, consumerId: Group) 
     responses=problem_responses(UnknownMessage, UnknownTask),
 )
 async def delete_job(
-    request: Request, channelId: Queue, consumerId: Group, jobId: LetterId
+    request: Request, caller: ConsumerTokensAccess, channelId: Queue, consumerId: Group, jobId: LetterId
 ) -> dict[str, object]:
     """Delete one dead letter of a consumer, regardless of its attempts."""
-    get_guards(request).check_consumer(request, channelId, consumerId)
     source = get_services(request).broker.dead_letters.source_of_letter(jobId)
-    await source.delete(DEFAULT_SCOPE, jobId, queue=channelId, group=consumerId)
+    await source.delete(caller.environment, jobId, queue=channelId, group=consumerId)
     return {"success": True, "deleted": 1, "jobId": jobId}

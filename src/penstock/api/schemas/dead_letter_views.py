@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from penstock.api.http.response import iso_or_none, payload_fields
 from penstock.broker.dead_letters.dead_letter_source import DeadLetterDetails, ErrorGroup
+from penstock.caller import Caller
 from penstock.clock import iso
 
 
-def dead_letter_to_dict(dead_letter: DeadLetterDetails) -> dict[str, object]:
+def dead_letter_to_dict(caller: Caller, dead_letter: DeadLetterDetails) -> dict[str, object]:
     partition_id = dead_letter.partition_id
     return {
         "letterId": dead_letter.letter_id,
@@ -29,7 +30,7 @@ def dead_letter_to_dict(dead_letter: DeadLetterDetails) -> dict[str, object]:
         "totalAttempts": dead_letter.total_attempts,
         "firstEnqueuedAt": iso(dead_letter.first_created_at),
         "firstTransactionId": dead_letter.first_transaction_id,
-        **payload_fields(dead_letter.payload),
+        **payload_fields(caller, dead_letter.payload),
     }
 
 

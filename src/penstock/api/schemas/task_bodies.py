@@ -12,6 +12,8 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from penstock.api.http.request_parsing import check_payload
+from penstock.api.http.response import PAYLOAD_WITHHELD
+from penstock.caller import AccessScope, Caller
 from penstock.clock import iso, to_utc
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.runqueue.limits import (
@@ -194,6 +196,8 @@ class TaskDetail(Struct):
     error: str
     deadAt: str | None
     payload: Raw
+    payloadProblem: str | UnsetType = UNSET
+    """Why `payload` is null although the task may have one."""
 
 
 enqueue_decoder = msgspec.json.Decoder(EnqueueBody)
@@ -277,7 +281,8 @@ def _task_result(task_id: str, outcome: TaskOutcome) -> ChangedTask | RejectedTa
     return ChangedTask(task_id, True, outcome.state, iso_from_ms_or_none(outcome.due_ms))
 
 
-def task_detail(task: Task) -> TaskDetail:
+def task_detail(caller: Caller, task: Task) -> TaskDetail:
+    may_read_payload = caller.may(AccessScope.READ_PAYLOAD)
     return TaskDetail(
         id=task.id,
         queue=task.queue,
@@ -293,7 +298,8 @@ def task_detail(task: Task) -> TaskDetail:
         worker=task.worker,
         error=task.error,
         deadAt=iso_from_ms_or_none(task.dead_ms),
-        payload=Raw(task.payload or b"null"),
+        payload=Raw((task.payload if may_read_payload else None) or b"null"),
+        payloadProblem=UNSET if may_read_payload else PAYLOAD_WITHHELD,
     )
 
 

@@ -17,6 +17,7 @@ from penstock.api.http.fast_protocol import FastHttpProtocol, FastRequestCycle
 from penstock.api.http.strict_protocol import StrictHttpProtocol
 from penstock.broker.messages import NewMessage
 from penstock.broker.overload.load import Decision
+from penstock.caller import Caller
 from penstock.config import Settings
 from penstock.durable import log
 from penstock.model import DEFAULT_SCOPE
@@ -44,9 +45,9 @@ def fast_path_urls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     urls: list[str] = []
 
     class RecordingCycle(FastRequestCycle):
-        def __init__(self, protocol: FastHttpProtocol, handler: Any) -> None:
+        def __init__(self, protocol: FastHttpProtocol, handler: Any, caller: Caller) -> None:
             urls.append(protocol.url.decode())
-            super().__init__(protocol, handler)
+            super().__init__(protocol, handler, caller)
 
     monkeypatch.setattr(fast_protocol, "FastRequestCycle", RecordingCycle)
     return urls
@@ -140,26 +141,6 @@ async def test_an_unusual_status_request_goes_to_the_application(
     if expected[0] != 200:
         assert answered[2] == expected[2]
     assert fast_path_urls == []
-
-
-async def test_dead_letter_counts_on_the_fast_path_require_a_token(
-    settings: Settings, fast_path_urls: list[str]
-) -> None:
-    async with run_server(settings.model_copy(update={"dlq_tokens": "ops=s3cret"})) as server:
-        connection = await RawConnection.open(server)
-        right, wrong = "Authorization: Bearer s3cret", "authorization: Bearer other"
-        # The token of one request must not admit its neighbours on the connection.
-        connection.send(get("/dlq-status", right), get("/dlq-status"), get("/dlq-status", wrong))
-        connection.send(get("/dlq-status", right), get("/dlq-status", wrong, right))
-        responses = [await connection.read_response() for _ in range(5)]
-        assert [status for status, _, _ in responses] == [200, 401, 403, 200, 403]
-        assert responses[1][1]["www-authenticate"] == "Bearer"
-        connection.send(get("/dlq-status", wrong))
-        assert (await connection.read_response())[0] == 403
-        fast_path_urls.clear()
-        connection.send(get("/dlq-status", right))
-        assert (await connection.read_response())[0] == 200
-        assert fast_path_urls == ["/dlq-status"]
 
 
 async def test_pipelined_requests_are_answered_in_order(server: RunningServer) -> None:

@@ -14,7 +14,7 @@ import pytest_asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.api.http.fast_protocol import FastRequestCycle
-from penstock.api.http.fast_routes import post_handler
+from penstock.api.http.fast_routes import post_route
 from penstock.api.routes.run_queues import DequeueHandler
 from penstock.config import Settings
 from penstock.runqueue.queue import RunQueues
@@ -149,8 +149,10 @@ async def test_a_batch_releases_the_tasks_of_a_disconnected_client(
 
 
 def test_a_dequeue_of_any_queue_has_the_same_handler() -> None:
-    assert post_handler(b"/api/v1/run-queues/dequeue") == DequeueHandler(None)
-    assert post_handler(b"/api/v1/run-queues/mail/dequeue") == DequeueHandler("mail")
+    for url, queue in ((b"/api/v1/run-queues/dequeue", None), (b"/api/v1/run-queues/mail/dequeue", "mail")):
+        route = post_route(url)
+        assert route is not None
+        assert route.handler == DequeueHandler(queue)
 
 
 async def test_shutdown_answers_a_waiting_dequeue(settings: Settings, queue: str) -> None:

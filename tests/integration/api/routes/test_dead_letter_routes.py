@@ -9,12 +9,10 @@ from typing import Any
 
 import asyncpg
 import httpx
-import pytest
 from fastapi import FastAPI
 
 from penstock.api.app import create_app
 from penstock.config import Settings
-from penstock.errors import ConfigError
 from tests.integration.api.calls import (
     assert_problem,
     configure,
@@ -325,71 +323,6 @@ DLQ_ROUTES = (
 RESTRICTED_ROUTES = tuple(
     (method, path) for method, path in DLQ_ROUTES if method != "GET" or path == "/dlq-status"
 )
-
-
-async def test_dlq_routes_require_one_of_the_tokens(app: FastAPI, settings: Settings) -> None:
-    tokens = settings.model_copy(update={"dlq_tokens": "ops=s3cret, ci=other="})
-    async with open_client(app, tokens, "192.0.2.7") as client:
-        for method, path in DLQ_ROUTES:
-            missing = await client.request(method, path, json={"queue": "q", "dryRun": True})
-            assert "Bearer" in assert_problem(missing, 401, "unauthorized"), path
-            assert missing.headers["www-authenticate"] == "Bearer"
-            for wrong in ("s3cre", "s3cret2", "ops=s3cret"):
-                response = await client.request(method, path, headers={"authorization": f"Bearer {wrong}"})
-                assert_problem(response, 403, "forbidden")
-            for right in ("s3cret", "other="):
-                response = await client.request(
-                    method,
-                    path,
-                    headers={"authorization": f"Bearer {right}"},
-                    json={"queue": "q", "dryRun": True},
-                )
-                assert response.status_code in (200, 404), (path, response.text)
-
-
-async def test_without_tokens_only_local_callers_may_change_dead_letters(
-    app: FastAPI, settings: Settings
-) -> None:
-    async with open_client(app, settings, "192.0.2.7") as remote_client:
-        for method, path in (*RESTRICTED_ROUTES, ("DELETE", "/channel/q/consumer/g/dlq")):
-            response = await remote_client.request(method, path, json={"queue": "q"})
-            assert "PENSTOCK_DLQ_" in assert_problem(response, 403, "forbidden"), path
-        assert (await remote_client.get("/api/v1/dlq")).status_code == 200
-    async with open_client(app, settings, "::1") as local_client:
-        assert (await local_client.get("/dlq-status")).status_code == 200
-
-
-async def test_consumer_routes_require_the_tokens_of_channel_and_consumer(
-    app: FastAPI, settings: Settings
-) -> None:
-    tokens = settings.model_copy(
-        update={"dlq_channel_tokens": "q=channel,r=other", "dlq_consumer_tokens": "*=consumer"}
-    )
-    channel, consumer = "X-Broker-Channel-Token", "X-Broker-Consumer-Token"
-    async with open_client(app, tokens, "192.0.2.7") as client:
-        [dead_letter] = await dead_letter_messages(client, 1)
-        path = f"/channel/q/consumer/g/job/{dead_letter['letterId']}"
-        for headers, status in (
-            ({}, 401),
-            ({channel: "channel"}, 401),
-            ({consumer: "consumer"}, 401),
-            ({channel: "other", consumer: "consumer"}, 403),
-            ({channel: "channel", consumer: "channel"}, 403),
-        ):
-            for target in (path, "/channel/q/consumer/g/dlq"):
-                response = await client.delete(target, headers=headers)
-                assert_problem(response, status, {401: "unauthorized", 403: "forbidden"}[status])
-        unlisted = await client.delete(
-            "/channel/z/consumer/g/dlq", headers={channel: "channel", consumer: "consumer"}
-        )
-        assert_problem(unlisted, 403, "forbidden")
-        allowed = await client.delete(path, headers={channel: "channel", consumer: "consumer"})
-        assert allowed.status_code == 200
-
-
-def test_malformed_tokens_are_refused_at_start() -> None:
-    with pytest.raises(ConfigError, match="PENSTOCK_DLQ_TOKENS must be name=secret"):
-        create_app(Settings(dlq_tokens="s3cret"))
 
 
 async def test_openapi_describes_the_bodies(client: httpx.AsyncClient) -> None:

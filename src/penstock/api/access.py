@@ -1,0 +1,200 @@
+"""Declare who may call each route.
+
+A route takes its caller as a parameter whose type names the access it requires: `caller: ReadAccess`. The
+application refuses to start with a route that declares nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from penstock.api.services import get_services
+from penstock.caller import ACCESS_SCOPE_NAMES, AccessScope, Caller
+from penstock.errors import Forbidden, Unauthorized
+
+CHANNEL_HEADER = "X-Broker-Channel-Token"
+CONSUMER_HEADER = "X-Broker-Consumer-Token"
+NO_ACCESS = AccessScope(0)
+"""The requirement of a public route."""
+
+_QUEUE_PARAMETERS = ("queue", "channelId")
+_GROUP_PARAMETERS = ("group", "consumerId", "consumerGroup")
+_GUARDS_GROUPS = AccessScope.CONSUME | AccessScope.OPERATE
+"""Callers that are limited to consumer groups may use these only with a group of theirs."""
+
+
+def check_access(caller: Caller, access: AccessScope) -> None:
+    """Raise Forbidden unless the caller has this access."""
+    if access not in caller.access:
+        missing = ", ".join(name for flag, name in ACCESS_SCOPE_NAMES.items() if flag in access)
+        raise Forbidden(f"The caller needs the scope {missing}. Use a token that has it.", scope=missing)
+
+
+def check_queue(caller: Caller, queue: str | None) -> None:
+    """Raise Forbidden unless the caller may use this queue; None stands for all queues."""
+    if caller.queues is None or (queue is not None and caller.queues.matches(queue)):
+        return
+    raise Forbidden(
+        f"The token is limited to the queues {caller.queues}. "
+        + ("Name one of them: this request is for all queues." if queue is None else f"{queue!r} is no such.")
+    )
+
+
+def check_group(caller: Caller, group: str | None) -> None:
+    """Raise Forbidden unless the caller may use this consumer group; None stands for all groups."""
+    if caller.groups is None or (group is not None and caller.groups.matches(group)):
+        return
+    raise Forbidden(
+        f"The token is limited to the consumer groups {caller.groups}. "
+        + ("Name one of them: this request is for all." if group is None else f"{group!r} is no such.")
+    )
+
+
+class Requires:
+    """A dependency that authenticates the caller and checks its access.
+
+    With `checks_names` the route itself checks the queues and groups that its body or an id names.
+    """
+
+    def __init__(self, access: AccessScope, *, checks_names: bool = False) -> None:
+        self.access = access
+        self._checks_names = checks_names
+
+    async def __call__(self, request: Request) -> Caller:
+        caller = await authenticate(request)
+        check_access(caller, self.access)
+        if not self._checks_names:
+            _check_names(caller, self.access, {**request.query_params, **request.path_params})
+        return caller
+
+
+def _check_names(caller: Caller, access: AccessScope, parameters: Mapping[str, str]) -> None:
+    if caller.queues is not None:
+        check_queue(caller, _first(parameters, _QUEUE_PARAMETERS))
+    if caller.groups is not None:
+        group = _first(parameters, _GROUP_PARAMETERS)
+        if group is not None or access & _GUARDS_GROUPS:
+            check_group(caller, group)
+
+
+def _first(parameters: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((parameters[name] for name in names if name in parameters), None)
+
+
+async def authenticate(request: Request) -> Caller:
+    """The caller of a request. Raises Unauthorized. Error handlers and the audit log read `state.caller`."""
+    fields = {name.lower(): value for name, value in request.scope["headers"]}
+    caller = await get_services(request).authentication.authenticate(fields)
+    request.state.caller = caller
+    return caller
+
+
+class RequiresConsumerTokens(Requires):
+    """The same for routes of a webhook broker: a queue and a group have a token each, in two headers."""
+
+    async def __call__(self, request: Request) -> Caller:
+        headers = request.headers
+        if CHANNEL_HEADER not in headers and CONSUMER_HEADER not in headers:
+            return await super().__call__(request)
+        channel_caller = _header_caller(request, CHANNEL_HEADER)
+        consumer_caller = _header_caller(request, CONSUMER_HEADER)
+        if channel_caller.environment != consumer_caller.environment:
+            raise Forbidden(f"The tokens in {CHANNEL_HEADER} and {CONSUMER_HEADER} are of two environments.")
+        for caller in (channel_caller, consumer_caller):
+            check_access(caller, self.access)
+        check_queue(channel_caller, request.path_params["channelId"])
+        check_group(consumer_caller, request.path_params["consumerId"])
+        request.state.caller = channel_caller
+        return channel_caller
+
+
+def _header_caller(request: Request, header: str) -> Caller:
+    secret = request.headers.get(header)
+    if not secret:
+        raise Unauthorized(f"The request has no token in the header {header}.", challenge=header)
+    return get_services(request).authentication.find_token(secret)
+
+
+ReadAccess = Annotated[Caller, Depends(Requires(AccessScope.READ))]
+ProduceAccess = Annotated[Caller, Depends(Requires(AccessScope.PRODUCE))]
+ConsumeAccess = Annotated[Caller, Depends(Requires(AccessScope.CONSUME))]
+LeaseAccess = Annotated[Caller, Depends(Requires(AccessScope.CONSUME, checks_names=True))]
+"""For requests that name a lease: only the consumer that popped the message or task has it."""
+OperateAccess = Annotated[Caller, Depends(Requires(AccessScope.OPERATE))]
+ConfigureAccess = Annotated[Caller, Depends(Requires(AccessScope.CONFIGURE))]
+AdminAccess = Annotated[Caller, Depends(Requires(AccessScope.ADMIN))]
+ConsumerTokensAccess = Annotated[Caller, Depends(RequiresConsumerTokens(AccessScope.OPERATE))]
+
+
+class Public:
+    """A dependency that declares a route to be open to all."""
+
+    access = NO_ACCESS
+
+    async def __call__(self) -> None:
+        return None
+
+
+PUBLIC = Depends(Public())
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def hot_endpoint(endpoint: Callable[[Request, Caller], Awaitable[Response]], access: AccessScope) -> Endpoint:
+    """An endpoint for Starlette that authenticates the caller, checks its access and passes it on."""
+
+    async def call(request: Request) -> Response:
+        caller = await authenticate(request)
+        check_access(caller, access)
+        return await endpoint(request, caller)
+
+    call.access = access  # type: ignore[attr-defined]
+    return call
+
+
+def check_declarations(
+    app: FastAPI, routers: Sequence[APIRouter], public_paths: frozenset[str]
+) -> dict[tuple[str, str], AccessScope]:
+    """Return the access that each method and path requires.
+
+    Raises RuntimeError if a route neither declares its access nor is one of the public paths.
+    """
+    own_routes = [route for route in app.routes if isinstance(route, Route | Mount)]
+    if len(app.routes) != len(own_routes) + len(routers):
+        raise RuntimeError("The application has a router whose declarations are not checked.")
+    declared: dict[tuple[str, str], AccessScope] = {}
+    for route in (*own_routes, *(route for router in routers for route in router.routes)):
+        assert isinstance(route, Route | Mount)
+        access = required_access(route)
+        if access is None:
+            if route.path not in public_paths:
+                raise RuntimeError(f"Route {route.path} does not declare who may call it; see api/access.py.")
+            continue
+        assert isinstance(route, Route)
+        for method in route.methods or ():
+            declared[method, route.path_format] = access
+    return declared
+
+
+def required_access(route: BaseRoute) -> AccessScope | None:
+    """The access that a route requires; `NO_ACCESS` of a public one; None if it declares nothing."""
+    if isinstance(route, APIRoute):
+        return _declared_access(route.dependant)
+    if isinstance(route, Route):
+        return getattr(route.endpoint, "access", None)
+    return None
+
+
+def _declared_access(dependant: Dependant) -> AccessScope | None:
+    if isinstance(dependant.call, Requires | Public):
+        return dependant.call.access
+    declared = (_declared_access(child) for child in dependant.dependencies)
+    return next((access for access in declared if access is not None), None)
