@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import ConsoleMessage, Page, async_playwright
 
 EXECUTABLE_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next(filter(None, map(shutil.which, EXECUTABLE_NAMES)), None)
@@ -26,6 +26,16 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+def report_policy_violations(page: Page, reports: list[str]) -> None:
+    """Append each violation of the page's content security policy to the list."""
+
+    def handle(message: ConsoleMessage) -> None:
+        if "Content Security Policy" in message.text:
+            reports.append(message.text)
+
+    page.on("console", handle)
 
 
 @asynccontextmanager

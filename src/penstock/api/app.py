@@ -19,6 +19,7 @@ from penstock.api import openapi, problems
 from penstock.api.access import check_declarations
 from penstock.api.http.client_address import TrustedProxies
 from penstock.api.http.origin_check import OriginCheck, OriginCheckMiddleware
+from penstock.api.http.security_headers import SecurityHeadersMiddleware
 from penstock.api.routes import (
     ack_and_transaction,
     alert_channels,
@@ -67,7 +68,6 @@ PUBLIC_PATHS = frozenset(
         "/favicon.ico",
         "/static",
         "/docs",
-        "/docs/oauth2-redirect",
         "/openapi.json",
         "/static-offline-docs",
     }
@@ -99,11 +99,14 @@ def create_app(settings: Settings) -> FastAPI:
             with draining_on_sigterm(settings.drain_s, services.health.begin_drain):
                 yield
 
-    # FastAPIOffline serves the files of the documentation page itself, so the page works offline.
-    app = FastAPIOffline(redoc_url=None, title="Penstock", version=__version__, lifespan=lifespan)
+    # FastAPIOffline serves the files of Swagger UI, so /docs works offline. Its page has an inline script.
+    app = FastAPIOffline(
+        docs_url=None, redoc_url=None, title="Penstock", version=__version__, lifespan=lifespan
+    )
     app.state.trusted_proxies = TrustedProxies(settings)
     app.state.origin_check = OriginCheck(settings)
     app.add_middleware(OriginCheckMiddleware, origin_check=app.state.origin_check)
+    app.add_middleware(SecurityHeadersMiddleware)
     app.add_exception_handler(UnknownQueue, handle_unknown_queue)
     app.add_exception_handler(PenstockError, problems.handle_penstock_error)
     app.add_exception_handler(HTTPException, problems.handle_http_exception)
@@ -113,6 +116,7 @@ def create_app(settings: Settings) -> FastAPI:
     for module in ROUTE_MODULES:
         app.include_router(module.router)
     app.add_route("/", _console_page, include_in_schema=False)
+    app.add_route("/docs", _api_page, include_in_schema=False)
     app.add_route("/favicon.ico", _console_icon, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=console.STATIC), name="static")
     access = check_declarations(app, [module.router for module in ROUTE_MODULES], PUBLIC_PATHS)
@@ -122,6 +126,10 @@ def create_app(settings: Settings) -> FastAPI:
 
 async def _console_page(request: Request) -> Response:
     return FileResponse(console.STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+async def _api_page(request: Request) -> Response:
+    return FileResponse(console.STATIC / "docs.html", headers={"Cache-Control": "no-cache"})
 
 
 async def _console_icon(request: Request) -> Response:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import Page
 
-from tests.browser import open_page
+from tests.browser import open_page, report_policy_violations
 from tests.integration.console.fake_api import FakeApi
 
 
@@ -23,6 +23,7 @@ async def page(api: FakeApi) -> AsyncIterator[Page]:
     async with open_page() as page:
         page_errors: list[str] = []
         page.on("pageerror", lambda error: page_errors.append(str(error)))
+        report_policy_violations(page, page_errors)
         await page.route("**/*", api.handle)
         yield page
         await page.unroute_all(behavior="ignoreErrors")

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Route
 
+from penstock.api.http.security_headers import HEADERS
 from penstock.console import STATIC
 from tests.waiting import wait_until_async
 
@@ -73,7 +74,8 @@ class FakeApi:
 
 async def serve_file(route: Route, name: str) -> None:
     content_type, _ = mimetypes.guess_type(name)
-    await route.fulfill(path=STATIC / name, content_type=content_type)
+    headers = {name.decode(): value.decode() for name, value in HEADERS}
+    await route.fulfill(path=STATIC / name, headers={**headers, "content-type": content_type or ""})
 
 
 def metrics_response(depths: list[tuple[int, bool]], delayed: list[int] | None = None) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""The console and the API page of a real broker in Chromium: the browser reports nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import httpx
+import pytest
+from playwright.async_api import expect
+
+from tests.browser import open_page, report_policy_violations
+from tests.integration.api.http.raw_connections import RunningServer
+
+pytestmark = pytest.mark.browser
+TIMEOUT_MS = 30_000
+ADD_SCRIPT = """
+() => {
+  const script = document.createElement("script");
+  script.text = "window.attacked = true";
+  document.body.append(script);
+}
+"""
+
+
+async def test_the_console_works_under_its_policy(server: RunningServer) -> None:
+    url = f"http://127.0.0.1:{server.port}"
+    async with httpx.AsyncClient(base_url=url) as client:
+        item = {"queue": "orders", "payload": 1}
+        assert (await client.post("/api/v1/push", json={"items": [item]})).status_code == 201
+    reports: list[str] = []
+    async with open_page() as page:
+        report_policy_violations(page, reports)
+        page.on("pageerror", lambda error: reports.append(str(error)))
+        await page.goto(url)
+        await expect(page.locator("article[data-queue=orders] .plot").first).to_be_visible(timeout=TIMEOUT_MS)
+        await page.locator("article[data-queue=orders] h2 a").click()
+        await expect(page.locator("#all-queues")).to_be_visible(timeout=TIMEOUT_MS)
+    assert reports == []
+
+
+async def test_the_api_page_sends_a_request_under_its_policy(server: RunningServer) -> None:
+    reports: list[str] = []
+    async with open_page() as page:
+        report_policy_violations(page, reports)
+        page.on("pageerror", lambda error: reports.append(str(error)))
+        await page.goto(f"http://127.0.0.1:{server.port}/docs")
+        operation = page.locator(".opblock", has_text="/health/live")
+        await operation.locator(".opblock-summary-control").first.click(timeout=TIMEOUT_MS)
+        await operation.get_by_role("button", name="Try it out").click(timeout=TIMEOUT_MS)
+        await operation.get_by_role("button", name="Execute").click()
+        body = operation.locator(".live-responses-table .response-col_description pre").first
+        await expect(body).to_have_text(re.compile('"status"'), timeout=TIMEOUT_MS)
+        assert json.loads(await body.inner_text()) == {"status": "ok"}
+    assert reports == []
+
+
+async def test_a_script_in_the_page_is_blocked(server: RunningServer) -> None:
+    reports: list[str] = []
+    async with open_page() as page:
+        report_policy_violations(page, reports)
+        await page.goto(f"http://127.0.0.1:{server.port}/")
+        await page.evaluate(ADD_SCRIPT)
+        assert await page.evaluate("window.attacked") is None
+    assert any("script-src 'self'" in report for report in reports)
