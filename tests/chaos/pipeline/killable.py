@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
 from penstock.definitions import MetricDefinition
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.valkey import Valkey
@@ -88,7 +86,7 @@ class KillableJob:
         process = self._start(metrics)
         try:
             wait_until(lambda: process.poll() is not None, TIMEOUT_S, "the pipeline ends")
-            wait_until(lambda: not self._live_processes(), TIMEOUT_S, "the processes of Spark end")
+            wait_until(lambda: not find_marked_processes(self._mark), TIMEOUT_S, "the processes of Spark end")
         finally:
             process.kill()
             kill_marked_processes(self._mark)
@@ -125,10 +123,3 @@ class KillableJob:
                 stdout=output,
                 stderr=output,
             )
-
-    def _live_processes(self) -> list[psutil.Process]:
-        return [
-            process
-            for process in find_marked_processes(self._mark)
-            if process.status() != psutil.STATUS_ZOMBIE
-        ]

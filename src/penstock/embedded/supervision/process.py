@@ -158,7 +158,7 @@ def stop_orphan(identity: ProcessIdentity, stop_signal: signal.Signals, timeout_
 
 
 def find_marked_processes(mark: str) -> list[psutil.Process]:
-    """Return every process that has this mark in its environment.
+    """Return every running process that has this mark in its environment.
 
     This misses servers that overwrite their environment to show a title (PostgreSQL, Valkey). They end with
     their leader, which the pid file names.
@@ -166,7 +166,9 @@ def find_marked_processes(mark: str) -> list[psutil.Process]:
     marked = []
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and process.environ().get(MARK_VARIABLE) == mark:
+            if process.pid == os.getpid() or process.environ().get(MARK_VARIABLE) != mark:
+                continue
+            if process.status() != psutil.STATUS_ZOMBIE:
                 marked.append(process)
         except (psutil.Error, OSError):
             continue
@@ -177,9 +179,7 @@ def kill_marked_processes(mark: str) -> int:
     """Kill every process with this mark, wait until none remains, and return their number."""
     total = 0
     for _ in range(_KILL_ROUNDS):
-        marked = [
-            process for process in find_marked_processes(mark) if process.status() != psutil.STATUS_ZOMBIE
-        ]
+        marked = find_marked_processes(mark)
         if not marked:
             break
         total += len(marked)

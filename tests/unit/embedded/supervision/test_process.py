@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from penstock.embedded.supervision.process import (
@@ -65,6 +66,24 @@ def test_marked_processes_of_another_home_are_not_killed(tmp_path: Path) -> None
         assert child.exit_code is None
     finally:
         stop(child, 5)
+
+
+def test_a_marked_process_that_ends_during_the_search_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = process_mark(tmp_path, "short")
+    child = spawn(Command(("sleep", "60"), cwd=tmp_path), tmp_path / "log", mark)
+    read_environment = psutil.Process.environ
+
+    def read_environment_and_end(process: psutil.Process) -> dict[str, str]:
+        environment = read_environment(process)
+        if process.pid == child.process.pid:
+            stop(child, 5)
+        return environment
+
+    monkeypatch.setattr(psutil.Process, "environ", read_environment_and_end)
+    assert kill_marked_processes(mark) == 0
+    assert child.exit_code is not None
 
 
 @pytest.mark.skipif(
