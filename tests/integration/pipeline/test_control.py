@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.config import Settings
-from penstock.definitions import DEFINITIONS, QUEUE
+from penstock.definitions import QUEUE
 from penstock.errors import ComponentFailed
 from penstock.pipeline import control, job
 from penstock.pipeline.checkpoint import (
@@ -43,9 +43,9 @@ def settings(stream_url: str, warehouse_url: str, tmp_path: Path) -> Settings:
 
 
 def run_drain(spark: SparkSession, settings: Settings, redis: Redis) -> bool:
-    """Do the same as `job.drain`, on the session of the tests."""
+    """Do the same as `job.drain` for the queue metric, on the session of the tests."""
     target = DrainTarget.capture(redis, QUEUE.stream_keys)
-    pipeline = Pipeline(spark, settings, checkpoint_path(settings), DEFINITIONS, threading.Event())
+    pipeline = Pipeline(spark, settings, checkpoint_path(settings), (QUEUE,), threading.Event())
     return pipeline.drain(target, lambda left: None)
 
 

@@ -18,7 +18,7 @@ from redis import Redis
 from penstock.broker.self_metrics.minute import WorkerIdentity
 from penstock.broker.self_metrics.worker_events import WorkerEvents
 from penstock.config import Settings
-from penstock.definitions import DEFINITIONS, WORKER, Dimension, Measure, MetricDefinition
+from penstock.definitions import DEFINITIONS, QUEUE, WORKER, Dimension, Measure, MetricDefinition
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.valkey import Valkey
@@ -48,11 +48,14 @@ BACKOFF = RestartBackoff(first_s=0.1, max_s=0.5)
 
 @pytest.fixture
 def pipeline(spark: SparkSession, tmp_path: Path) -> StartPipeline:
-    """Run the pipeline in a thread; leaving the context stops it and raises its error."""
+    """Run the pipeline in a thread; leaving the context stops it and raises its error.
+
+    A query starts a Python process of its own, so a test names no more metrics than it needs.
+    """
 
     @contextmanager
     def start(
-        redis_url: str, clickhouse_url: str, definitions: tuple[MetricDefinition, ...] = DEFINITIONS
+        redis_url: str, clickhouse_url: str, definitions: tuple[MetricDefinition, ...] = (QUEUE,)
     ) -> Iterator[None]:
         settings = Settings(redis_url=redis_url, clickhouse_url=clickhouse_url, trigger_ms=200)
         stopping = threading.Event()
@@ -122,7 +125,7 @@ def test_queries_do_not_share_a_source_registration(
         environment_ids.append(int(jvm.System.identityHashCode(source.dataSourceCls().envVars())))
 
     monkeypatch.setattr(job, "register_source", register)
-    with pipeline(stream_url, warehouse_url):
+    with pipeline(stream_url, warehouse_url, DEFINITIONS):
         wait_until(lambda: len(environment_ids) >= len(DEFINITIONS), TIMEOUT_S, "all queries are started")
     assert len(set(environment_ids)) == len(environment_ids)
 
@@ -247,7 +250,7 @@ def test_a_restarted_pipeline_continues_from_its_checkpoint(
 def test_an_idle_pipeline_keeps_reporting(
     pipeline: StartPipeline, redis: Redis, stream_url: str, warehouse: Warehouse
 ) -> None:
-    with pipeline(stream_url, warehouse.url):
+    with pipeline(stream_url, warehouse.url, DEFINITIONS):
         first = wait_for_progress(stream_url, lambda p: p["state"] == "running", "a first report")
         second = wait_for_progress(stream_url, lambda p: p["at"] > first["at"], "another report")
     assert second["metrics"]["queue"]["entries"] == 0
@@ -351,7 +354,7 @@ def test_a_new_metric_needs_only_a_definition(
             door_metric.stream_keys[number % 2], {"hs": "mill", "op": 2, "ms": 100 * number, "t": at_ms}
         )
     redis.xadd(door_metric.stream_keys[0], {"hs": "mill", "aj": 3, "t": (now_s - 20) * 1000})
-    with pipeline(stream_url, warehouse.url, (*DEFINITIONS, oven_metric, door_metric)):
+    with pipeline(stream_url, warehouse.url, (QUEUE, oven_metric, door_metric)):
         wait_for_events(warehouse, 10)
         for definition, events in ((oven_metric, 10), (door_metric, 11)):
             [hours] = [table.name for table in tier_tables(definition) if table.tier is HOUR]
@@ -389,7 +392,7 @@ async def test_events_of_broker_processes_are_counted(
     emitter.start()
     await emitter.stop()
     assert (emitter.emitted, emitter.dropped) == (10, 0)
-    with pipeline(stream_url, warehouse.url):
+    with pipeline(stream_url, warehouse.url, (WORKER,)):
         [hours] = [table.name for table in tier_tables(WORKER) if table.tier is HOUR]
         wait_until(
             partial(has_events, warehouse, hours, 10),

@@ -6,7 +6,9 @@ import os
 import urllib.request
 from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 from redis import Redis
 
 from penstock.definitions import QUEUE
@@ -51,6 +53,11 @@ def test_the_pipeline_runs_in_a_home_with_a_space_and_a_letter_outside_of_ascii(
     job = KillableJob(open_tmp_path, environment | {"LC_ALL": "C"})
     with job.running(QUEUE):
         wait_until(lambda: totals(warehouse)[2][0] == 50, TIMEOUT_S, "the events are counted")
+
+
+def test_python_processes_import_the_installed_pyspark_not_an_archive(spark: SparkSession) -> None:
+    [path] = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("pyspark").__file__).collect()
+    assert path == pyspark.__file__
 
 
 def test_the_web_ui_of_spark_listens_on_the_port_of_the_setting(

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from redis import Redis
 
 from penstock.config import Settings
-from penstock.definitions import DEFINITIONS, QUEUE
+from penstock.definitions import QUEUE
 from penstock.pipeline.archive.event_archive import Archive
 from penstock.pipeline.archive.rebuild import OPEN_BATCH_TIMEOUT_S, DayPlan, Rebuild
 from penstock.pipeline.checkpoint import checkpoint_path
@@ -26,10 +26,10 @@ TableContent = dict[str, list[dict[str, Any]]]
 
 
 def drain(spark: SparkSession, settings: Settings, redis: Redis, max_failures: int = MAX_FAILURES) -> None:
-    """Count all entries of the streams, as `penstock pipeline drain` does."""
+    """Count all entries of the queue metric, as `penstock pipeline drain` does for every metric."""
     target = DrainTarget.capture(redis, QUEUE.stream_keys)
     pipeline = Pipeline(
-        spark, settings, checkpoint_path(settings), DEFINITIONS, threading.Event(), max_failures=max_failures
+        spark, settings, checkpoint_path(settings), (QUEUE,), threading.Event(), max_failures=max_failures
     )
     assert pipeline.drain(target, lambda left: None)
 

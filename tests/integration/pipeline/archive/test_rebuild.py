@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from redis import Redis
 
 from penstock.config import Settings
-from penstock.definitions import DEFINITIONS, QUEUE
+from penstock.definitions import QUEUE
 from penstock.errors import ConfigError
 from penstock.pipeline.archive import commands
 from penstock.pipeline.archive.compact import Compaction
@@ -106,7 +106,7 @@ def test_files_from_before_a_gauge_was_declared_are_rebuilt_without_it(
 @contextmanager
 def running(spark: SparkSession, settings: Settings) -> Iterator[None]:
     stopping = threading.Event()
-    pipeline = Pipeline(spark, settings, checkpoint_path(settings), DEFINITIONS, stopping)
+    pipeline = Pipeline(spark, settings, checkpoint_path(settings), (QUEUE,), stopping)
     thread = threading.Thread(target=pipeline.run, daemon=True)
     thread.start()
     try:
