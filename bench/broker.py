@@ -17,7 +17,7 @@ import asyncpg
 import uvloop
 from rich.console import Console
 
-from bench import delivery_latency, harness, large_log
+from bench import delivery_latency, harness, large_log, token_check
 from bench.contestants.contestant import Contestant
 from bench.contestants.penstock import Penstock
 from bench.contestants.plain_table import CopyToTable, InsertIntoTable
@@ -62,6 +62,7 @@ UNITS = {
     "client_cpu_us": "microseconds of CPU per message, the load generator",
     "wal_bytes_small_message": f"bytes of write-ahead log per message of {SMALL_BYTES} bytes, one by one",
     "ratios *_vs_pgmq, *_vs_copy": "speed of Penstock divided by the other's, median of the rounds",
+    "ratio token_vs_none_push": "CPU of the broker per single push with a token divided by that without",
     "ratios *_vs_empty": "time with that many stored messages divided by the time on an empty database",
 }
 PACKAGES = (
@@ -260,6 +261,8 @@ async def run(options: argparse.Namespace, console: Console) -> Results:
         results.extra["push_to_waiting_consumer_ms"] = await delivery_latency.measure_latencies(
             broker, options.latency_samples
         )
+        console.print("Measuring single pushes with and without a token …")
+        results.extra["token_check"] = await token_check.measure_token_check(broker, options.token_turns)
         if options.rows:
             console.print(f"Loading {options.rows:,} messages into {large_log.PARTITIONS:,} partitions …")
             results.extra["deep"] = await large_log.compare(
@@ -297,6 +300,7 @@ def ratios(results: Results) -> dict[str, float]:
         for other, suffix in RATIO_SUFFIXES.items():
             medians[f"{scenario.name}_vs_{suffix}"] = results.ratio(scenario.name, OURS, other)
     medians |= results.extra.get("deep", {}).get("ratios", {})
+    medians["token_vs_none_push"] = results.extra["token_check"]["token_vs_none_push"]
     return {name: value for name, value in medians.items() if value is not None}
 
 
@@ -326,6 +330,11 @@ def print_results(results: Results, console: Console) -> None:
     console.print(
         f"push → waiting consumer: p50 {latency['p50']:.1f} ms, p95 {latency['p95']:.1f} ms; "
         f"broker memory {results.extra['broker_memory_mb']:.0f} MB"
+    )
+    check = results.extra["token_check"]
+    console.print(
+        f"single push with a token: {check['push_us_token']:.1f} µs of broker CPU, without: "
+        f"{check['push_us_none']:.1f} µs; without twice: ratio {check['none_vs_none_push']:.3f}"
     )
     small = ", ".join(
         f"{name} {count:,} B" for name, count in results.extra["wal_bytes_small_message"].items()
@@ -372,10 +381,12 @@ def parse_arguments() -> argparse.Namespace:
     )
     options = parser.parse_args()
     options.latency_samples, options.large_log_rounds, options.large_log_messages = 200, 5, 20_000
+    options.token_turns = 60
     if options.quick:
         options.rounds, options.scale, options.max_turn_s = 1, 0.05, 1.0
         options.rows = min(options.rows, 20_000)
         options.latency_samples, options.large_log_rounds, options.large_log_messages = 20, 1, 1_000
+        options.token_turns = 5
     return options
 
 
@@ -397,7 +408,7 @@ def main() -> None:
     path = harness.write_json(options.results, "broker", results, medians, UNITS, environment)
     plot(results, path.with_suffix(".png"))
     print_results(results, console)
-    rows = [[n, f"{v:.2f}", " ".join(f"{r:.2f}" for r in rounds.get(n, ()))] for n, v in medians.items()]
+    rows = [[n, f"{v:.3f}", " ".join(f"{r:.2f}" for r in rounds.get(n, ()))] for n, v in medians.items()]
     console.print(harness.build_table("ratios", ["", "median", "in each round"], rows))
     console.print(f"{path.name} and its plot are in {options.results}; {time.perf_counter() - started:.0f} s")
 

@@ -21,7 +21,7 @@ from penstock.validation_text import describe_refusal
 
 PREFIX = "PENSTOCK_"
 FILE_VARIABLE = "PENSTOCK_CONFIG"
-CLIENT_VARIABLES = frozenset({"PENSTOCK_TOKEN", "PENSTOCK_CA"})
+CLIENT_VARIABLES = frozenset({"PENSTOCK_TOKEN", "PENSTOCK_ENVIRONMENT", "PENSTOCK_CA"})
 """Variables of clients and commands that call a broker. They are no settings: no other process gets them."""
 
 

@@ -86,18 +86,19 @@ class NewToken:
 class AccessTokens:
     """Creates, lists, rotates and revokes the tokens of an environment.
 
-    A caller can neither create nor change a token that allows more than the caller may do itself. After a
-    change `refresh_index` is awaited, so that this broker knows it when it responds.
+    A caller can neither create nor change a token that allows more than the caller may do itself. A broker
+    passes `refresh_index`, so that it knows a change when it responds.
     """
 
-    def __init__(self, session: Session, refresh_index: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, session: Session, refresh_index: Callable[[], Awaitable[None]] | None = None) -> None:
         self._store = TokenStore(session)
         self._refresh_index = refresh_index
 
     async def _refresh(self) -> None:
         """Refresh the index. The change is stored, so it must not fail now: brokers read it later."""
-        with suppress(DatabaseUnavailable):
-            await self._refresh_index()
+        if self._refresh_index is not None:
+            with suppress(DatabaseUnavailable):
+                await self._refresh_index()
 
     async def list_tokens(
         self,
@@ -152,6 +153,8 @@ class AccessTokens:
 
         Raises UnknownToken, Forbidden, or WrongState if the token is revoked or expired.
         """
+        if not 0 <= overlap_s <= MAX_OVERLAP_S:
+            raise InvalidRequest("overlapS must be between 0 and 31 days.", field="overlapS")
         row = await self._find_own(caller, token_id)
         secret = new_secret()
         overlap = timedelta(seconds=overlap_s)
@@ -184,6 +187,8 @@ class AccessTokens:
 
 def _check_expiry(token: NewToken) -> datetime | None:
     """Return the time of expiry. Raises InvalidRequest unless it is in the future and there is only one."""
+    if token.expires_in_s is not None and not 0 < token.expires_in_s <= MAX_LIFETIME_S:
+        raise InvalidRequest("expiresInS must be more than 0 and at most 10 years.", field="expiresInS")
     if token.expires_at is None:
         return None
     if token.expires_in_s is not None:

@@ -21,6 +21,7 @@ from penstock.api.http.client_address import TrustedProxies
 from penstock.api.http.origin_check import OriginCheck, OriginCheckMiddleware
 from penstock.api.http.security_headers import SecurityHeadersMiddleware
 from penstock.api.routes import (
+    access_tokens,
     ack_and_transaction,
     alert_channels,
     alert_incidents,
@@ -57,7 +58,7 @@ from penstock.log_format import configure_logging
 
 ROUTE_MODULES = (
     *(configure, queues, groups, message_admin, traces, operations),
-    *(dead_letters, dead_letter_jobs, webhook_broker),
+    *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens),
     *(run_queues, tasks, status, diagnostics, series, prometheus, health),
     *(analytics, worker_health, queen_compatibility),
     *(alert_channels, alert_rule_tests, alert_rules, alert_incidents, alert_silences),

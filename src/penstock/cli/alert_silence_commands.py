@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from penstock.cli.alert_incident_commands import IncidentSeverity
+from penstock.cli.durations import parse_duration_s
 from penstock.cli.listing import Listing
 from penstock.cli.options import BrokerOptions, with_option_groups
 from penstock.errors import InvalidRequest
@@ -109,13 +110,9 @@ def _parse_labels(labels: list[str]) -> dict[str, str]:
 
 
 def _end_after(duration: str) -> str:
-    from penstock.alerts.rules.rule_check import parse_duration_ms
-
-    milliseconds = parse_duration_ms(duration)
-    if not milliseconds:
-        raise InvalidRequest(f"--for {duration!r} is not a time. Use 30m, 2h or 7d.")
+    seconds = parse_duration_s("--for", duration)
     try:
-        return (datetime.now(UTC) + timedelta(milliseconds=milliseconds)).isoformat(timespec="seconds")
+        return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
     except OverflowError:
         raise InvalidRequest(f"--for {duration!r} is too long. Leave it out for no end.") from None
 

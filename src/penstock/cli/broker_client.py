@@ -279,6 +279,36 @@ class BacktestDocument(BacktestResultDocument):
     replay: BacktestReplayDocument | None
 
 
+class TokenSecretDocument(TypedDict):
+    prefix: str
+    expiresAt: str | None
+
+
+class TokenDocument(TypedDict):
+    id: str
+    name: str
+    state: str
+    environment: str
+    scopes: list[str]
+    queues: list[str] | None
+    groups: list[str] | None
+    platformAdmin: bool
+    createdBy: str
+    createdAt: str
+    expiresAt: str | None
+    revokedAt: str | None
+    lastUsedAt: str | None
+    secrets: list[TokenSecretDocument]
+
+
+class IssuedTokenDocument(TokenDocument):
+    secret: str
+
+
+class TokenPageDocument(TypedDict):
+    tokens: list[TokenDocument]
+
+
 class BrokerClient:
     """Calls to one broker. Raises ComponentFailed when it does not answer, and PenstockError when it refuses.
 
@@ -286,9 +316,13 @@ class BrokerClient:
     check the response, and fields that it does not name remain in place.
     """
 
-    def __init__(self, address: BrokerAddress, token: str | None = None) -> None:
+    def __init__(
+        self, address: BrokerAddress, token: str | None = None, environment: str | None = None
+    ) -> None:
         self._address = address
-        headers = {"Authorization": f"Bearer {_check_token(token)}"} if token else {}
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if environment:
+            headers["X-Penstock-Environment"] = quote(environment, safe="/")
         # The broker is on this machine or close to it, so the proxy settings of the environment do not apply.
         self._http = httpx.Client(
             base_url=address.url,
@@ -299,9 +333,11 @@ class BrokerClient:
         )
 
     @classmethod
-    def from_settings(cls, settings: Settings, url: str | None, token: str | None) -> BrokerClient:
+    def from_settings(
+        cls, settings: Settings, url: str | None, token: str | None, environment: str | None = None
+    ) -> BrokerClient:
         """Call the broker of the command line, of the settings or of the platform on the home."""
-        return cls(find_broker(settings, url), token)
+        return cls(find_broker(settings, url), token, environment)
 
     def __enter__(self) -> BrokerClient:
         return self
@@ -359,10 +395,3 @@ def queue_path(queue: str, collection: str) -> str:
     if not queue or "/" in queue or queue in (".", ".."):
         raise InvalidRequest(f"{queue!r} is not the name of a queue. Names are not empty and have no slash.")
     return f"/api/v1/{collection}/{quote(queue, safe='')}"
-
-
-def _check_token(token: str) -> str:
-    """Return the token. Raises InvalidRequest if an HTTP header cannot carry it."""
-    if not (token.isascii() and token.isprintable()):
-        raise InvalidRequest("The token has characters that no token has. Check --token.")
-    return token

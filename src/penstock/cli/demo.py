@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import signal
 import ssl
@@ -22,6 +23,7 @@ import httpx
 
 from penstock.cli import demo_tasks
 from penstock.cli.broker_address import BrokerAddress
+from penstock.cli.options import TOKEN_VARIABLE
 from penstock.config import load_settings
 from penstock.listen_address import local_url
 from penstock.log_format import configure_logging
@@ -186,7 +188,9 @@ async def run_queues_and_tasks(demo: DemoLoad, url: str, tls: ssl.SSLContext) ->
 async def run(address: BrokerAddress) -> None:
     """Load the broker until a signal or a cancellation ends it."""
     tls = address.create_tls_context()
-    async with httpx.AsyncClient(base_url=address.url, timeout=10, verify=tls) as http:
+    token = os.environ.get(TOKEN_VARIABLE)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with httpx.AsyncClient(base_url=address.url, headers=headers, timeout=10, verify=tls) as http:
         demo = DemoLoad(http)
         load = asyncio.create_task(run_queues_and_tasks(demo, address.url, tls))
         loop = asyncio.get_running_loop()

@@ -22,6 +22,7 @@ from penstock.cli.pipeline_commands import pipeline
 from penstock.cli.problem_output import show_error
 from penstock.cli.queue_commands import queues
 from penstock.cli.report_commands import report
+from penstock.cli.token_commands import tokens
 from penstock.config import SECRET_URLS, as_environment, load_settings
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.validation_text import describe_refusal
@@ -63,6 +64,7 @@ app.add_typer(dlq, name="dlq", rich_help_panel=MORE_COMMANDS)
 app.add_typer(pipeline, name="pipeline", rich_help_panel=MORE_COMMANDS)
 app.add_typer(queues, name="queues", rich_help_panel=START_HERE)
 app.add_typer(report, name="report", rich_help_panel=MORE_COMMANDS)
+app.add_typer(tokens, name="tokens", rich_help_panel=MORE_COMMANDS)
 
 
 def main() -> None:

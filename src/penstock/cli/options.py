@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,9 +16,12 @@ from rich.console import RenderableType
 
 from penstock.cli.listing import print_output
 from penstock.config import load_settings
+from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from penstock.cli.broker_client import BrokerClient
+
+TOKEN_VARIABLE, ENVIRONMENT_VARIABLE = "PENSTOCK_TOKEN", "PENSTOCK_ENVIRONMENT"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 CreateDatabase = Annotated[
@@ -26,7 +31,23 @@ CreateDatabase = Annotated[
 BrokerUrl = Annotated[
     str | None, typer.Option("--url", help="URL of the broker. Default: the platform that runs on the home.")
 ]
-BrokerToken = Annotated[str | None, typer.Option("--token", help="Access token.")]
+BrokerToken = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        envvar=TOKEN_VARIABLE,
+        help="Secret of a token; @FILE reads it from a file, - from the standard input. Other users of this "
+        "machine see the options of a command, so prefer the variable.",
+    ),
+]
+BrokerEnvironment = Annotated[
+    str | None,
+    typer.Option(
+        "--environment",
+        envvar=ENVIRONMENT_VARIABLE,
+        help="Environment, as ORGANIZATION/PROJECT/ENVIRONMENT. Default: the one of the token.",
+    ),
+]
 SkipConfirmation = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
@@ -37,9 +58,13 @@ class BrokerOptions:
     as_json: AsJson = False
     url: BrokerUrl = None
     token: BrokerToken = None
+    environment: BrokerEnvironment = None
 
     def connect(self) -> BrokerClient:
-        return connect_to_broker(self.url, self.token)
+        from penstock.cli.broker_client import BrokerClient
+
+        token = read_token(self.token) if self.token else None
+        return BrokerClient.from_settings(load_settings(), self.url, token, self.environment)
 
     def print(self, document: object, text: RenderableType) -> None:
         """Print the document as JSON with `--json`, else the text."""
@@ -49,10 +74,23 @@ class BrokerOptions:
             print_output(text)
 
 
-def connect_to_broker(url: str | None, token: str | None = None) -> BrokerClient:
-    from penstock.cli.broker_client import BrokerClient
+def read_token(text: str) -> str:
+    """Return the secret that `--token` names: itself, the content of @FILE, or - for the standard input.
 
-    return BrokerClient.from_settings(load_settings(), url, token)
+    Raises InvalidRequest if the file cannot be read, or if no HTTP header can carry the secret.
+    """
+    try:
+        secret = sys.stdin.read() if text == "-" else text
+        secret = Path(text[1:]).read_text() if text.startswith("@") else secret
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InvalidRequest(f"The file {text[1:]} of --token cannot be read: {reason}.") from None
+    secret = secret.strip()
+    if not (secret and secret.isascii() and secret.isprintable()) or " " in secret:
+        raise InvalidRequest(
+            f"The token is empty or has characters that no token has. Check --token and {TOKEN_VARIABLE}."
+        )
+    return secret
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:

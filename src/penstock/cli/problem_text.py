@@ -19,6 +19,12 @@ OPTION_OF_FIELD = {
     "hours": "--hours",
     "ratePerSecond": "--rate",
     "concurrency": "the limit",
+    "scopes": "--scopes",
+    "queues": "--queues",
+    "groups": "--groups",
+    "overlapS": "--overlap",
+    "expiresAt": "--expires",
+    "expiresInS": "--expires",
     "letterIds": "the ids",
     "letter_id": "the id of the dead letter",
     "job_id": "the id of the job",
@@ -35,8 +41,9 @@ _HINT_OF_CODE = {
     "unknown_job": "`penstock dlq jobs` lists the jobs of the last 31 days.",
     "unknown_message": "`penstock dlq ls` lists the dead letters.",
     "unknown_task": "`penstock dlq ls` lists the dead letters.",
-    "unauthorized": "Give a token with --token.",
-    "forbidden": "Give a token with --token.",
+    "unknown_token": "`penstock tokens ls` lists the tokens.",
+    "unauthorized": "Set PENSTOCK_TOKEN to the secret of a token. The first one is created with "
+    "`penstock tokens create --admin` on the broker's machine.",
 }
 _REQUEST_ADVICE = re.compile(r"(?<=[.!?])\s+[^.]*(?:\bGET |\bPOST |\bPUT |/api/v1/|/docs)\S*[^.]*\.?")
 """A sentence that tells the reader to send a request."""

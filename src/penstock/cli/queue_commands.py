@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from penstock.cli.listing import Listing, print_output, with_hint
-from penstock.cli.options import AsJson, BrokerUrl, SkipConfirmation, connect_to_broker, print_json
+from penstock.cli.options import BrokerOptions, SkipConfirmation, print_json, with_option_groups
 from penstock.cli.queue_kind import KindOption, QueueKind, find_queue
 from penstock.cli.tables import format_duration
 from penstock.errors import InvalidRequest
@@ -33,17 +33,16 @@ Concurrency = Annotated[
 
 
 @queues.command("ls")
-def list_queues(
-    search: Search = None, limit: MaxQueues = 100, as_json: AsJson = False, url: BrokerUrl = None
-) -> None:
+@with_option_groups
+def list_queues(*, search: Search = None, limit: MaxQueues = 100, broker_options: BrokerOptions) -> None:
     """List durable queues and run queues by name, with their waiting and running messages."""
     from penstock.cli.broker_client import DurableQueuePageDocument, RunQueuePageDocument
 
-    with connect_to_broker(url) as broker:
+    with broker_options.connect() as broker:
         durable = broker.get("/api/v1/resources/queues", DurableQueuePageDocument, search=search, limit=limit)
         run = broker.get("/api/v1/run-queues", RunQueuePageDocument, search=search, limit=limit)
     total = durable["total"] + run["total"]
-    if as_json:
+    if broker_options.as_json:
         rows = [_durable_queue_json(queue) for queue in durable["queues"]]
         rows += [{"kind": "run", **queue} for queue in run["queues"]]
         print_json({"queues": sorted(rows, key=lambda row: str(row["name"])), "total": total})
@@ -52,42 +51,41 @@ def list_queues(
 
 
 @queues.command()
-def pause(queue: QueueName, kind: KindOption = None, as_json: AsJson = False, url: BrokerUrl = None) -> None:
+@with_option_groups
+def pause(*, queue: QueueName, kind: KindOption = None, broker_options: BrokerOptions) -> None:
     """Pause a queue: consumers get no more of its messages or tasks; leased ones can be acked."""
-    _print_result(_change_pause(queue, kind, url, "pause"), as_json, f"{queue} is paused")
+    _change_pause(queue, kind, broker_options, "pause", f"{queue} is paused")
 
 
 @queues.command()
-def resume(queue: QueueName, kind: KindOption = None, as_json: AsJson = False, url: BrokerUrl = None) -> None:
+@with_option_groups
+def resume(*, queue: QueueName, kind: KindOption = None, broker_options: BrokerOptions) -> None:
     """Resume a paused queue."""
-    _print_result(_change_pause(queue, kind, url, "resume"), as_json, f"{queue} is active again")
+    _change_pause(queue, kind, broker_options, "resume", f"{queue} is active again")
 
 
 @queues.command("rm")
+@with_option_groups
 def delete(
+    *,
     queue: QueueName,
     kind: KindOption = None,
     yes: SkipConfirmation = False,
-    as_json: AsJson = False,
-    url: BrokerUrl = None,
+    broker_options: BrokerOptions,
 ) -> None:
     """Delete a durable queue with all its messages, or a run queue that has no tasks."""
-    with connect_to_broker(url) as broker:
+    with broker_options.connect() as broker:
         existing = find_queue(broker, queue, kind)
         if not yes:
             counts = f"{existing.state['depth']:,} waiting, {existing.state['running']:,} running"
             typer.confirm(f"Delete the {existing.kind} queue {queue} ({counts})?", abort=True, err=True)
         result = broker.delete(existing.path, dict)
-    if as_json:
-        print_json({"kind": existing.kind, **result})
-    else:
-        print(f"{queue} is deleted.")
+    broker_options.print({"kind": existing.kind, **result}, Text(f"{queue} is deleted."))
 
 
 @queues.command()
-def limit(
-    queue: RunQueueName, concurrency: Concurrency, as_json: AsJson = False, url: BrokerUrl = None
-) -> None:
+@with_option_groups
+def limit(*, queue: RunQueueName, concurrency: Concurrency, broker_options: BrokerOptions) -> None:
     """Limit how many tasks of a run queue run at once."""
     from penstock.cli.broker_client import RunQueueDocument
 
@@ -98,25 +96,25 @@ def limit(
             "for no limit. `penstock queues pause` starts no more tasks."
         )
     body = {"concurrency": None if concurrency == "none" else int(concurrency)}
-    with connect_to_broker(url) as broker:
+    with broker_options.connect() as broker:
         path = find_queue(broker, queue, QueueKind.RUN).path
         state = broker.put(f"{path}/limits", RunQueueDocument, body)
     new_limit = "no limit" if state["concurrency"] is None else f"a limit of {state['concurrency']:,}"
-    _print_result(state, as_json, f"{queue} has {new_limit}")
+    broker_options.print(state, _describe_result(f"{queue} has {new_limit}", state))
 
 
-def _change_pause(queue: str, kind: QueueKind | None, url: str | None, verb: str) -> QueueDocument:
+def _change_pause(
+    queue: str, kind: QueueKind | None, broker_options: BrokerOptions, verb: str, result: str
+) -> None:
     from penstock.cli.broker_client import QueueDocument
 
-    with connect_to_broker(url) as broker:
-        return broker.post(f"{find_queue(broker, queue, kind).path}/{verb}", QueueDocument)
+    with broker_options.connect() as broker:
+        state = broker.post(f"{find_queue(broker, queue, kind).path}/{verb}", QueueDocument)
+    broker_options.print(state, _describe_result(result, state))
 
 
-def _print_result(state: QueueDocument, as_json: bool, result: str) -> None:
-    if as_json:
-        print_json(state)
-    else:
-        print(f"{result}: {state['depth']:,} waiting, {state['running']:,} running.")
+def _describe_result(result: str, state: QueueDocument) -> Text:
+    return Text(f"{result}: {state['depth']:,} waiting, {state['running']:,} running.")
 
 
 def _durable_queue_json(queue: DurableQueueDocument) -> dict[str, object]:

@@ -50,7 +50,8 @@ from penstock.cli.problem_text import describe_problem
             "unauthorized",
             None,
             "The request has no token.",
-            "The request has no token. Give a token with --token.",
+            "The request has no token. Set PENSTOCK_TOKEN to the secret of a token. The first one is created "
+            "with `penstock tokens create --admin` on the broker's machine.",
         ),
     ],
 )

@@ -211,6 +211,7 @@ class FastHttpProtocol(StrictHttpProtocol):
         if cache_hit is not None:
             cached_head, body = cache_hit
             self.url = cached_head.url
+            cached_head.caller.was_used = True
             fast_cycle = FastRequestCycle(self, cached_head.handler, cached_head.caller)
             fast_cycle.body = body
             self.cycle = fast_cycle  # type: ignore[assignment]

@@ -1,0 +1,70 @@
+"""Measure what checking a token costs the broker: CPU time of single pushes with a token and without.
+
+Both kinds go to the same broker and take turns of a fraction of a second, so that other load on the machine
+meets them alike. Pushes without a token take part twice: the difference between those two is the error.
+"""
+
+from __future__ import annotations
+
+from bench import http_load
+from bench.payloads import generate_payloads
+from bench.servers import RunningBroker
+from penstock.access.token_service import AccessTokens, NewToken
+from penstock.caller import LOCAL_CALLER
+from penstock.durable.pool import Database
+
+CONNECTIONS = 50
+PARTITIONS = 64
+PUSHES_PER_TURN = 2_000
+TOKEN, NONE, NONE_AGAIN = "token", "none", "none again"
+KINDS = (NONE, TOKEN, NONE_AGAIN)
+
+
+async def measure_token_check(broker: RunningBroker, turns: int) -> dict[str, float]:
+    """Return the microseconds of the broker's CPU per push of each kind, and the ratios of their sums."""
+    secret = await _create_token(broker.database_url)
+    requests = {
+        kind: _push_requests(f"authorization: Bearer {secret}\r\n" if kind == TOKEN else "") for kind in KINDS
+    }
+    connections = await http_load.connect(broker.port, CONNECTIONS)
+    cpu_s = dict.fromkeys(KINDS, 0.0)
+    for turn in range(-1, turns):  # the first one only warms up
+        shift = turn % len(KINDS)
+        for kind in KINDS[shift:] + KINDS[:shift]:
+            before_s = broker.processes.cpu_s()
+            await http_load.send_all(connections, iter(requests[kind]), 201)
+            if turn >= 0:
+                cpu_s[kind] += broker.processes.cpu_s() - before_s
+    for connection in connections:
+        connection.close()
+    push_us = {kind: seconds * 1e6 / (turns * PUSHES_PER_TURN) for kind, seconds in cpu_s.items()}
+    none_us = (push_us[NONE] + push_us[NONE_AGAIN]) / 2
+    return {
+        "push_us_token": round(push_us[TOKEN], 2),
+        "push_us_none": round(none_us, 2),
+        "check_us": round(push_us[TOKEN] - none_us, 2),
+        "token_vs_none_push": round(push_us[TOKEN] / none_us, 4),
+        "none_vs_none_push": round(push_us[NONE_AGAIN] / push_us[NONE], 4),
+    }
+
+
+async def _create_token(database_url: str) -> str:
+    database = Database(database_url, 1)
+    try:
+        token = NewToken(name="bench", scopes=["produce"])
+        return (await AccessTokens(database).create(LOCAL_CALLER, token)).secret
+    finally:
+        await database.close()
+
+
+def _push_requests(header: str) -> list[bytes]:
+    """Return the pushes of a turn; `header` is a header line or empty."""
+    requests = [
+        http_load.post(
+            "/api/v1/push",
+            b'{"items":[{"queue":"token-check","partition":"p%d","payload":%b}]}'
+            % (number % PARTITIONS, payload.encode()),
+        )
+        for number, payload in enumerate(generate_payloads(PUSHES_PER_TURN, seed=11))
+    ]
+    return [request.replace(b"\r\n", b"\r\n" + header.encode(), 1) for request in requests]
