@@ -34,7 +34,8 @@ _GUARDS_GROUPS = AccessScope.CONSUME | AccessScope.OPERATE
 def check_access(caller: Caller, access: AccessScope) -> None:
     """Raise Forbidden unless the caller has this access."""
     if access not in caller.access:
-        missing = ", ".join(name for flag, name in ACCESS_SCOPE_NAMES.items() if flag in access)
+        missing_access = access & ~caller.access
+        missing = ", ".join(name for scope, name in ACCESS_SCOPE_NAMES.items() if scope in missing_access)
         raise Forbidden(f"The caller needs the scope {missing}. Use a token that has it.", scope=missing)
 
 
