@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -187,6 +186,11 @@ class Settings(BaseModel):
         description="networks of proxies whose X-Forwarded-For, X-Forwarded-Proto and Forwarded count: "
         "10.0.0.0/8[,fd00::/8]",
     )
+    metrics_token: str = Field(
+        "",
+        pattern="^([!-~]{16,})?$",
+        description="bearer token that Prometheus sends to /metrics; empty: /metrics takes tokens with read",
+    )
     session_hours: float = Field(
         12, gt=0, le=720, description="time after which a person has to log in to the console again, in hours"
     )
@@ -231,6 +235,7 @@ _VALUE_RULES = {
     "clickhouse_cluster": "must have only letters, digits and the characters _ . -",
     "failed_operation": "must be skip or hold",
     "authentication": "must be none or required",
+    "metrics_token": "must have 16 or more letters, digits and signs, without spaces",
     "public_url": "must start with http:// or https://",
     "oidc_issuer": "must start with http:// or https://",
 }
@@ -238,6 +243,8 @@ _VALUE_RULES = {
 
 TLS_FILES = ("tls_cert", "tls_key")
 SECRET_URLS = ("postgres_url", "redis_url", "clickhouse_url")
+SECRETS = ("encryption_keys", "metrics_token", "oidc_client_secret")
+MASK = "***"
 
 
 def group_settings() -> dict[str, list[str]]:
@@ -295,6 +302,7 @@ def _describe_problem(problem: Mapping[str, Any], env: Mapping[str, str], path: 
     name = str(problem["loc"][0])
     variable = f"{PREFIX}{name.upper()}"
     source = variable if variable in env else f"{name} in {path}"
+    problem = {**problem, "input": MASK if name in SECRETS else mask_url(str(problem["input"]))}
     return describe_refusal(source, problem, _VALUE_RULES.get(name) or _describe_range(name))
 
 
@@ -344,20 +352,32 @@ def _text(value: object) -> str:
 def masked(settings: Settings) -> dict[str, Any]:
     """Return the settings as plain values with every secret masked."""
     values = settings.model_dump(mode="json")
-    for name in SECRET_URLS:
-        values[name] = mask_url(values[name])
+    for name, value in values.items():
+        if isinstance(value, str):
+            values[name] = MASK if value and name in SECRETS else mask_url(value)
+    # The ids of keys are no secrets, and they say which key is in use.
+    entries = [entry.partition(":") for entry in settings.encryption_keys.split(",") if entry]
     values["encryption_keys"] = ",".join(
-        f"{entry.partition(':')[0]}:***" for entry in settings.encryption_keys.split(",") if entry
+        f"{key_id}:{MASK}" if colon else MASK for key_id, colon, _ in entries
     )
-    values["oidc_client_secret"] = values["oidc_client_secret"] and "***"
     return values
 
 
 def mask_url(url: str) -> str:
-    """Return the URL with its password masked, before the host and among the parameters."""
-    url = re.sub(r"([?&]password=)[^&#]*", r"\1***", url)
-    parts = urlsplit(url)
-    if not parts.password:
+    """Return the URL with its passwords masked, before the host and among the parameters.
+
+    A password with characters that a URL cannot have there is masked too; then more than it may be.
+    """
+    url = re.sub(r"([?&][^=&#]*(?:password|secret|token)[^=&#]*=)[^&#]*", rf"\1{MASK}", url, flags=re.I)
+    scheme, separator, address = url.partition("://")
+    user, colon, rest = address.partition(":")
+    if not separator or not colon or re.search(r"[/?#@\[]", user):
         return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+    first_part = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if "@" in first_part:
+        end = first_part.rindex("@")
+    elif re.fullmatch(r"\d*(,.*)?", first_part) and "@" not in rest.partition("?")[0]:
+        return url  # `user` is the host, and a port follows
+    else:
+        end = rest.rfind("@")
+    return f"{scheme}://{user}:{MASK}" + (rest[end:] if end >= 0 else "")

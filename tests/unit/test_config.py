@@ -101,7 +101,7 @@ def test_every_setting_with_a_pattern_or_choices_has_its_rule_in_words() -> None
     schema = Settings.model_json_schema()["properties"]
     needs_words = {name for name, field in schema.items() if "pattern" in field or "enum" in field}
     for name in needs_words:
-        with pytest.raises(ConfigError, match=r" must .*, not '\\ufffe'\.$"):
+        with pytest.raises(ConfigError, match=r" must .*, not '(\\ufffe|\*\*\*)'\.$"):
             load_settings({f"PENSTOCK_{name.upper()}": "\ufffe"})
 
 
@@ -155,6 +155,20 @@ def test_settings_are_immutable() -> None:
             "postgresql:///db?host=/tmp&password=secret&port=1",
             "postgresql:///db?host=/tmp&password=***&port=1",
         ),
+        (
+            "postgresql://h/db?sslpassword=secret&PASSWORD=secret",
+            "postgresql://h/db?sslpassword=***&PASSWORD=***",
+        ),
+        ("postgresql://a:5432,b:5432/db?x=me@host", "postgresql://a:5432,b:5432/db?x=me@host"),
+        ("postgresql://me:secret@a:5432,b:5432/db", "postgresql://me:***@a:5432,b:5432/db"),
+        ("http://[::1]:8123/db", "http://[::1]:8123/db"),
+        ("http://me:secret@[::1/db", "http://me:***@[::1/db"),
+        ("redis://:12/secret@host:6379/0", "redis://:***@host:6379/0"),
+        ("redis://:secret#secret@host:6379/0", "redis://:***@host:6379/0"),
+        ("redis://:secret?secret@host:6379/0", "redis://:***@host:6379/0"),
+        ("redis://:secret@secret@host:6379/0", "redis://:***@host:6379/0"),
+        ("redis://me:secret", "redis://me:***"),
+        ("/etc/penstock/me:file@host", "/etc/penstock/me:file@host"),
     ],
 )
 def test_a_password_in_a_url_is_masked(url: str, masked_url: str) -> None:
@@ -168,8 +182,24 @@ def test_masked_settings_contain_no_secret() -> None:
         clickhouse_url="http://me:secret3@host",
         encryption_keys="k1:secret4,k2:secret5",
         oidc_client_secret="secret6",
+        metrics_token="secret7-and-more",
+        archive="s3a://key:secret8@bucket/events",
+        jwks="https://me:secret9@host/keys?access_token=secret10",
     )
     values = masked(settings)
     assert "secret" not in str(list(values.values()))
     assert values["encryption_keys"] == "k1:***,k2:***"
     assert values["port"] == 7480
+
+
+def test_a_key_without_an_id_is_masked() -> None:
+    assert masked(Settings(encryption_keys="secret,k2:secret"))["encryption_keys"] == "***,k2:***"
+
+
+def test_errors_about_settings_contain_no_secret() -> None:
+    variables = {"PENSTOCK_METRICS_TOKEN": "secret", "PENSTOCK_PUBLIC_URL": "ftp://me:secret@host"}
+    with pytest.raises(ConfigError) as caught:
+        load_settings(variables)
+    assert "PENSTOCK_METRICS_TOKEN must have 16" in caught.value.detail
+    assert "ftp://me:***@host" in caught.value.detail
+    assert "secret" not in caught.value.detail

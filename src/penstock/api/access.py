@@ -7,6 +7,7 @@ application refuses to start with a route that declares nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hmac import compare_digest
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI
@@ -16,9 +17,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
+from penstock.access.authentication import bearer_secret
 from penstock.api.services import get_services
-from penstock.caller import ACCESS_SCOPE_NAMES, AccessScope, Caller
+from penstock.caller import ACCESS_SCOPE_NAMES, LOCAL_CALLER, AccessScope, Caller
 from penstock.errors import Forbidden, Unauthorized
+from penstock.model import DEFAULT_SCOPE
 
 CHANNEL_HEADER = "X-Broker-Channel-Token"
 CONSUMER_HEADER = "X-Broker-Consumer-Token"
@@ -124,6 +127,25 @@ def _header_caller(request: Request, header: str) -> Caller:
     return get_services(request).authentication.find_token(secret)
 
 
+class RequiresMetricsToken(Requires):
+    """The same for /metrics, which also takes the token of the settings. With it, no caller is local."""
+
+    async def __call__(self, request: Request) -> Caller:
+        token = get_services(request).settings.metrics_token
+        authorization = request.headers.get("Authorization", "")
+        if token and compare_digest(bearer_secret(authorization.encode()).encode(), token.encode()):
+            return METRICS_CALLER
+        caller = await super().__call__(request)
+        if token and caller.subject == LOCAL_CALLER.subject:
+            raise Unauthorized(
+                "The request has no token. Send the one of PENSTOCK_METRICS_TOKEN as Authorization: Bearer."
+            )
+        return caller
+
+
+METRICS_CALLER = Caller(DEFAULT_SCOPE, AccessScope.READ, "metrics-token", is_platform_admin=True)
+"""The sender of requests with the token for /metrics. It reads the metrics of all environments."""
+
 ReadAccess = Annotated[Caller, Depends(Requires(AccessScope.READ))]
 ProduceAccess = Annotated[Caller, Depends(Requires(AccessScope.PRODUCE))]
 ConsumeAccess = Annotated[Caller, Depends(Requires(AccessScope.CONSUME))]
@@ -132,6 +154,7 @@ LeaseAccess = Annotated[Caller, Depends(Requires(AccessScope.CONSUME, checks_nam
 OperateAccess = Annotated[Caller, Depends(Requires(AccessScope.OPERATE))]
 ConfigureAccess = Annotated[Caller, Depends(Requires(AccessScope.CONFIGURE))]
 AdminAccess = Annotated[Caller, Depends(Requires(AccessScope.ADMIN))]
+MetricsAccess = Annotated[Caller, Depends(RequiresMetricsToken(AccessScope.READ))]
 ConsumerTokensAccess = Annotated[Caller, Depends(RequiresConsumerTokens(AccessScope.OPERATE))]
 
 

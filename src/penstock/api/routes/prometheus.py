@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock import telemetry
-from penstock.api.access import ReadAccess
+from penstock.api.access import MetricsAccess
 from penstock.api.exporter.alert_samples import alert_samples
 from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.api.exporter.queue_samples import queue_samples
@@ -84,7 +84,7 @@ DESCRIPTION = "\n".join(
     description=DESCRIPTION,
     responses=described(200, "the samples", "application/openmetrics-text", "text/plain"),
 )
-async def prometheus(request: Request, caller: ReadAccess) -> Response:
+async def prometheus(request: Request, caller: MetricsAccess) -> Response:
     collector = await _collect_samples(get_services(request), caller)
     accept = request.headers.get("accept", "")
     if "text/plain" in accept and "openmetrics" not in accept:
@@ -96,7 +96,7 @@ async def prometheus(request: Request, caller: ReadAccess) -> Response:
 @router.get(
     "/metrics/prometheus", response_class=Response, responses=described(200, "the samples", "text/plain")
 )
-async def prometheus_text(request: Request, caller: ReadAccess) -> Response:
+async def prometheus_text(request: Request, caller: MetricsAccess) -> Response:
     """The metrics of `/metrics` in the older text format: the path at which Queen 0.15 has its own."""
     return _text_response(await _collect_samples(get_services(request), caller))
 
