@@ -9,6 +9,7 @@ from fnmatch import translate
 from functools import lru_cache
 from hashlib import sha256
 
+from penstock.errors import Unauthorized
 from penstock.model import DEFAULT_SCOPE, Scope
 
 MAX_CACHED_NAMES = 10_000
@@ -73,20 +74,30 @@ class Caller:
     """False once the token is revoked or expired. Hot requests check this attribute alone."""
     was_used: bool = False
     """Whether a request came since the use of the token was last recorded. Hot requests only set it."""
-    lease_tag: int = field(init=False)
-    """The high 64 bits of every lease id that this caller gets."""
+    lease_prefix: str = field(init=False)
+    """The high 64 bits of every lease id that this caller gets, as text: 32 bits of its environment, then the
+    number of its token."""
 
     def __post_init__(self) -> None:
-        self.lease_tag = environment_tag(self.environment) << 32 | self.token_number
+        number = f"{self.token_number:08x}"
+        self.lease_prefix = f"{environment_prefix(self.environment)}{number[:4]}-{number[4:]}-"
 
     def may(self, access: AccessScope) -> bool:
         return access in self.access
 
 
 @lru_cache(MAX_CACHED_NAMES)
-def environment_tag(environment: Scope) -> int:
-    """32 bits that stand for an environment in lease ids."""
-    return int.from_bytes(sha256("/".join(environment).encode()).digest()[:4])
+def environment_prefix(environment: Scope) -> str:
+    """Return the beginning of every lease id of an environment: 32 bits of a hash of its name.
+
+    So a lease id tells its environment without a query.
+    """
+    return f"{sha256('/'.join(environment).encode()).hexdigest()[:8]}-"
+
+
+def token_ended() -> Unauthorized:
+    """The error of a request whose token was revoked or expired before the response."""
+    return Unauthorized("The token was revoked or has expired. Send another token.", challenge="Bearer")
 
 
 LOCAL_CALLER = Caller(DEFAULT_SCOPE, ALL_ACCESS, "local", is_platform_admin=True)

@@ -95,6 +95,8 @@ METRIC_COUNTS_REPAIRED = _counter(
 )
 METRIC_EVENTS_PENDING = _summed_gauge("penstock_metric_events_pending", "metric events buffered for Redis")
 
+ENVIRONMENT_LABELS = ("organization", "project", "environment")
+"""The labels of metrics that belong to an environment."""
 QUEUE_AND_GROUP = ("queue", "group")
 QUEUE_DEPTH = _shared_gauge(
     "penstock_queue_depth",
@@ -127,6 +129,7 @@ QUEUE_TASKS = ExportedMetric(
 QUEUE_MESSAGES = _counter(
     "penstock_queue_messages",
     "messages by event: pushed, popped, completed, failed, dead, expired",
+    *ENVIRONMENT_LABELS,
     *QUEUE_AND_GROUP,
     "event",
 )
@@ -134,7 +137,7 @@ QUEUE_WAIT = ExportedMetric(
     "penstock_queue_wait_seconds",
     MetricType.SUMMARY,
     "waiting time of popped messages: sum and count",
-    QUEUE_AND_GROUP,
+    (*ENVIRONMENT_LABELS, *QUEUE_AND_GROUP),
     WorkerAggregation.SUM,
 )
 CLIENT_REQUESTS = _counter("penstock_requests", "client requests answered without an error", "operation")

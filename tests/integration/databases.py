@@ -22,38 +22,23 @@ def database_url(url: str, database: str) -> str:
 @asynccontextmanager
 async def new_database(url: str, template: str = "template1") -> AsyncIterator[str]:
     """Create a database and yield its URL; drop it afterwards."""
-    async with (
-        administering(url) as administrator,
-        cloned_database(administrator, url, template) as cloned_url,
-    ):
-        yield cloned_url
-
-
-@asynccontextmanager
-async def administering(url: str) -> AsyncIterator[asyncpg.Connection]:
-    """Open a connection that can create and drop databases."""
-    administrator = await asyncpg.connect(database_url(url, "postgres"))
-    try:
-        yield administrator
-    finally:
-        await administrator.close()
-
-
-@asynccontextmanager
-async def cloned_database(administrator: asyncpg.Connection, url: str, template: str) -> AsyncIterator[str]:
-    """Like `new_database`, on an open connection, whose caches save a third of the CPU time."""
     name = f"test_{next(_numbers)}"
-    await administrator.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    admin = await asyncpg.connect(database_url(url, "postgres"))
     try:
-        yield database_url(url, name)
+        await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        try:
+            yield database_url(url, name)
+        finally:
+            await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
     finally:
-        await administrator.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        await admin.close()
 
 
 async def create_template(url: str) -> str:
     """Create a migrated database to clone; return its name."""
-    async with administering(url) as administrator:
-        await administrator.execute("CREATE DATABASE penstock_template")
+    admin = await asyncpg.connect(database_url(url, "postgres"))
+    await admin.execute("CREATE DATABASE penstock_template")
+    await admin.close()
     async with migrations.migration_lock(database_url(url, "penstock_template")) as connection:
         await migrations.apply(connection)
     return "penstock_template"

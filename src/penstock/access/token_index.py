@@ -54,7 +54,8 @@ class TokenIndex(BackgroundTask):
     """Finds the caller of a secret, and environments by name.
 
     One secret has one Caller object while its token stays the same, so it may be kept: `active` tells when it
-    ends. `on_tokens_ended(numbers)` is called with the numbers of tokens that were revoked or have expired.
+    ends. `on_tokens_ended(numbers)` is called when callers have ended, with the numbers of the tokens that
+    were revoked or have expired. There may be none: a token goes on if only one of its secrets has ended.
     """
 
     task_name = "token index"
@@ -170,7 +171,8 @@ class TokenIndex(BackgroundTask):
     def _replace_environments(self, rows: list[KnownEnvironmentRow]) -> None:
         self._environments = {environment.scope: environment for environment in map(_to_environment, rows)}
         in_use = {scope for scope, known in self._environments.items() if not known.is_being_deleted}
-        self._end_derived_callers(lambda caller, scope: scope not in in_use)
+        if self._end_derived_callers(lambda caller, scope: scope not in in_use):
+            self.on_tokens_ended(set())
 
     def _replace_secrets(self, rows: list[LiveSecret]) -> None:
         """Keep the callers of unchanged tokens, add new ones, and end the others."""
@@ -205,12 +207,14 @@ class TokenIndex(BackgroundTask):
         self._end_derived_callers(lambda caller, scope: not caller.active)
         live_numbers = {indexed.stored.token_number for indexed in self._secrets.values()}
         numbers = {indexed.stored.token_number for indexed in ended} - live_numbers
-        if numbers:
-            self.on_tokens_ended(numbers)
+        self.on_tokens_ended(numbers)
 
-    def _end_derived_callers(self, has_ended: Callable[[Caller, Scope], bool]) -> None:
-        for key in [key for key in self._derived_callers if has_ended(*key)]:
+    def _end_derived_callers(self, has_ended: Callable[[Caller, Scope], bool]) -> bool:
+        """Deactivate derived callers; return whether there were any."""
+        ended = [key for key in self._derived_callers if has_ended(*key)]
+        for key in ended:
             self._derived_callers.pop(key).active = False
+        return bool(ended)
 
     async def _record_use(self) -> None:
         """Store which tokens were used since the last time."""

@@ -12,6 +12,8 @@ import redis.asyncio
 from starlette.requests import Request
 
 from penstock.access.authentication import Authentication
+from penstock.access.environment_deletion import EnvironmentDeletion
+from penstock.access.environment_service import Environments
 from penstock.access.token_index import TokenIndex
 from penstock.access.token_service import AccessTokens
 from penstock.alerts.delivery.channel_secrets import ChannelSecrets
@@ -19,6 +21,7 @@ from penstock.alerts.delivery.channel_service import AlertChannels
 from penstock.alerts.incidents.incident_service import AlertIncidents
 from penstock.alerts.incidents.silence_service import AlertSilences
 from penstock.alerts.rules.rule_service import AlertRules
+from penstock.api.environment_contents import environment_contents
 from penstock.api.exporter.process_samples import process_samples
 from penstock.api.exporter.worker_aggregate import WorkerAggregate
 from penstock.api.health_checks import HealthChecks
@@ -37,6 +40,7 @@ from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.broker.self_metrics.worker_events import WorkerEvents
 from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
 from penstock.broker.self_metrics.worker_slot import WorkerSlot, slots_directory
+from penstock.broker.token_revocation import TokenRevocation
 from penstock.clock import system_clock
 from penstock.config import Settings
 from penstock.encryption import PayloadCipher
@@ -65,6 +69,7 @@ class Services:
     alert_silences: AlertSilences
     tokens: TokenIndex
     access_tokens: AccessTokens
+    environments: Environments
     authentication: Authentication
 
 
@@ -117,12 +122,15 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     warehouse = WarehouseAccess(settings.clickhouse_url)
     health = HealthChecks(settings, broker, warehouse)
     tokens = TokenIndex(settings.postgres_url)
+    token_revocation = TokenRevocation(database, broker.pops, run_queues)
+    tokens.on_tokens_ended = token_revocation.on_tokens_ended
     broker.notifications.on_access_changed = tokens.notify_change
     emitter.start()
     await tokens.start()
     await queue_metrics.start()
     await broker.start()
     await run_queues.start()
+    await token_revocation.start()
     if settings.worker_metrics:
         await worker_metrics.start()
 
@@ -152,6 +160,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         AlertSilences(database),
         tokens,
         AccessTokens(database, tokens.refresh),
+        Environments(database, tokens.refresh),
         Authentication(tokens, is_required=settings.authentication == "required"),
     )
     await worker_aggregate.start()
@@ -163,6 +172,12 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     broker.dead_letters.tasks = TaskDeadLetters(database, run_queues)
     job_runner = DeadLetterJobRunner(broker.dead_letters)
     await job_runner.start()
+    environment_deletion = EnvironmentDeletion(
+        settings.postgres_url,
+        environment_contents(broker, run_queues, warehouse, redis_client),
+        lambda: any(environment.is_being_deleted for environment in tokens.environments()),
+    )
+    await environment_deletion.start()
     try:
         yield services
     finally:
@@ -170,6 +185,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         await job_runner.stop()
         await count_repair.stop()
         await maintenance.stop()
+        await environment_deletion.stop()
+        await token_revocation.stop()
         await run_queues.stop()
         await broker.stop()
         if journal is not None:

@@ -66,6 +66,14 @@ class WarehouseAccess:
         finally:
             self._backtest_lock.release()
 
+    def delete_environment_metrics(self, scope: Scope) -> None:
+        """Delete the metrics of an environment. Raises WarehouseUnavailable."""
+        with self._lock:
+            from penstock.warehouse.environment_metrics import delete_environment_metrics
+
+            warehouse = self._load_warehouse()
+        delete_environment_metrics(warehouse, scope)
+
     def close(self) -> None:
         with self._lock:
             if self._series is not None:

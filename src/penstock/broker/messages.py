@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import uuid_utils
 
+from penstock.caller import environment_prefix
 from penstock.durable.log import Ack, AckReceipt
-from penstock.model import DeferralReceipt
+from penstock.model import DeferralReceipt, Scope
 
 __all__ = [
     "Ack",
@@ -83,6 +84,10 @@ class MessageLease(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.group_id}.{self.lease_id}"
+
+    def is_of(self, environment: Scope) -> bool:
+        """Whether a caller of this environment got the lease. The id tells it, so there is no query."""
+        return self.lease_id.startswith(environment_prefix(environment))
 
     @staticmethod
     @lru_cache(maxsize=100)

@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
+from penstock.caller import LOCAL_CALLER, Caller
 from penstock.durable.log import PartitionName
 from penstock.durable.notifications import NotificationBus
 from penstock.model import Scope
@@ -42,12 +43,15 @@ def name_id(scope: Scope, queue: str, partition: str | None = None) -> int:
 class PopWatch:
     """One waiting pop. `signalled` records a wake-up that came while the pop was not parked."""
 
-    __slots__ = ("future", "group", "partition_id", "queue_ids", "signalled")
+    __slots__ = ("caller", "future", "group", "partition_id", "queue_ids", "signalled")
 
-    def __init__(self, queue_ids: tuple[int, ...], group: str, partition_id: int | None) -> None:
+    def __init__(
+        self, queue_ids: tuple[int, ...], group: str, partition_id: int | None, caller: Caller
+    ) -> None:
         self.queue_ids = queue_ids
         self.group = group
         self.partition_id = partition_id
+        self.caller = caller
         self.signalled = False
         self.future: asyncio.Future[None] | None = None
 
@@ -68,10 +72,14 @@ class ParkedPops:
 
     @contextmanager
     def watch(
-        self, queue_ids: Iterable[int], group: str, partition_id: int | None = None
+        self,
+        queue_ids: Iterable[int],
+        group: str,
+        partition_id: int | None = None,
+        caller: Caller = LOCAL_CALLER,
     ) -> Iterator[PopWatch]:
         """Record every wake-up of these queues, or of one partition, for this group from now on."""
-        watch = PopWatch(tuple(queue_ids), group, partition_id)
+        watch = PopWatch(tuple(queue_ids), group, partition_id, caller)
         for queue_id in watch.queue_ids:
             watch_lists = self.watch_lists.setdefault(queue_id, {}).setdefault(group, {})
             watch_lists.setdefault(partition_id, OrderedDict())[watch] = None
@@ -113,10 +121,19 @@ class ParkedPops:
 
     def wake_all(self) -> None:
         """Wake every pop, because notifications may have been missed."""
+        for watch_list in self._all_lists():
+            _signal(watch_list, len(watch_list))
+
+    def wake_inactive(self) -> None:
+        """Wake the pops whose caller is not active any more: they end."""
+        for watch_list in self._all_lists():
+            inactive = OrderedDict.fromkeys(watch for watch in watch_list if not watch.caller.active)
+            _signal(inactive, len(inactive))
+
+    def _all_lists(self) -> Iterator[WatchList]:
         for groups in self.watch_lists.values():
             for watch_lists in groups.values():
-                for watch_list in watch_lists.values():
-                    _signal(watch_list, len(watch_list))
+                yield from watch_lists.values()
 
     def wake_all_for_shutdown(self) -> None:
         """Wake every pop and let no pop park again: the broker is about to stop."""

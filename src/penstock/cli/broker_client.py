@@ -293,7 +293,6 @@ class TokenDocument(TypedDict):
     queues: list[str] | None
     groups: list[str] | None
     platformAdmin: bool
-    quotas: dict[str, int]
     createdBy: str
     createdAt: str
     expiresAt: str | None

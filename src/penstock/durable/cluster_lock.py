@@ -1,4 +1,4 @@
-"""Locks that let one session of the cluster maintain the log, and one evaluate alerts.
+"""Locks that let one session of the cluster maintain the log, evaluate alerts or delete environments.
 
 The session holds an advisory lock and works on the same connection: a lost connection also loses the lock,
 and another process may take over without two of them ever working at once.
@@ -17,6 +17,8 @@ from penstock.errors import PenstockError
 
 MAINTENANCE_KEY = 0x75706B656570  # "upkeep"
 ALERTS_KEY = 0x616C65727473  # "alerts"
+ENVIRONMENTS_KEY = 0x656E7669726F  # "enviro"
+_PURPOSES = {MAINTENANCE_KEY: "maintenance", ALERTS_KEY: "alerts", ENVIRONMENTS_KEY: "environments"}
 
 STATEMENT_TIMEOUT_S = 60
 CLOSE_TIMEOUT_S = 5
@@ -49,7 +51,6 @@ class ClusterLock:
     @classmethod
     async def acquire(cls, url: str, key: int = MAINTENANCE_KEY) -> ClusterLock | None:
         """Return the lock, or None if another process holds it."""
-        purpose = "alerts" if key == ALERTS_KEY else "maintenance"
         with translate_errors():
             connection = await asyncpg.connect(
                 url,
@@ -57,7 +58,7 @@ class ClusterLock:
                 command_timeout=STATEMENT_TIMEOUT_S,
                 server_settings={
                     "search_path": SCHEMA,
-                    "application_name": f"penstock {purpose}",
+                    "application_name": f"penstock {_PURPOSES[key]}",
                     "lock_timeout": "2s",
                     "jit": "off",
                 },

@@ -18,6 +18,7 @@ from penstock.errors import (
     QueueDeleted,
     SchemaOutdated,
     TransactionFailed,
+    UnknownEnvironment,
 )
 
 T = TypeVar("T")
@@ -46,6 +47,8 @@ def _error_from_sqlstate(error: asyncpg.PostgresError) -> PenstockError | None:
             return TransactionFailed(detail["part"], detail["item"] - 1, detail["reason"])
         case "PK004":
             return QueueDeleted("The queue was deleted during the request. Retry it.")
+        case "PK006":
+            return UnknownEnvironment(f"T{str(error)[1:]}. Create it with POST /api/v1/environments.")
         case "42883":
             return SchemaOutdated(f"Run `penstock migrate`: {error}")
     return None

@@ -352,6 +352,15 @@ async def release_lease(
     )
 
 
+async def release_leases_of_tokens(database: Database, token_numbers: Collection[int]) -> dict[int, set[int]]:
+    """Release the leases taken with access tokens that have ended; the partition ids by queue id."""
+    rows = await database.fetch("SELECT * FROM release_leases_of_tokens_v1($1)", sorted(token_numbers))
+    partition_ids: dict[int, set[int]] = {}
+    for queue_id, partition_id in rows:
+        partition_ids.setdefault(queue_id, set()).add(partition_id)
+    return partition_ids
+
+
 async def find_live_leases(
     database: Database, partition_ids: Sequence[int], lease_ids: Sequence[LeaseId]
 ) -> list[LiveLease]:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from msgspec import msgpack
 
 from penstock.batching import Batcher, QueueTimeout, Receiver, split_results
+from penstock.caller import Caller
 from penstock.errors import PenstockError
 from penstock.model import Scope
 from penstock.runqueue.keys import new_task_id, parse_queue_name, queue_name
@@ -92,9 +93,10 @@ class TaskDispatcher:
         arguments: DequeueArguments,
         wait_s: float,
         receiver: Receiver[list[RunningTask]],
+        caller: Caller,
     ) -> PendingDequeue:
         """Start a dequeue that tries the shards in this order until one of them has a task."""
-        pending = PendingDequeue(self.dequeues, self._wakeups, shards, arguments, wait_s, receiver)
+        pending = PendingDequeue(self.dequeues, self._wakeups, shards, arguments, wait_s, receiver, caller)
         pending.start()
         return pending
 

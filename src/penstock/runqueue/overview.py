@@ -47,21 +47,21 @@ async def get_task(client: Redis, scope: Scope, task_id: str) -> Task:
 
 
 async def list_queues(client: Redis, scripts: Scripts, shard: int, scope: Scope) -> list[QueueState]:
-    names = await _queue_names(client, shard, scope)
+    names = await environment_queue_names(client, shard, scope)
     states: list[QueueState] = []
     for start in range(0, len(names), QUEUES_PER_CALL):
         states += (await inspect(scripts, shard, scope, names[start : start + QUEUES_PER_CALL]))[1]
     return sorted(states, key=lambda state: state.queue)
 
 
-async def _queue_names(client: Redis, shard: int, scope: Scope) -> list[str]:
+async def environment_queue_names(client: Redis, shard: int, scope: Scope) -> list[str]:
     """Return the sorted names of an environment's queues, with their scope."""
     key = shard_prefix(shard) + KEY_PREFIXES["queues_of"] + environment_name(scope)
     return sorted(await read_set(client, key))
 
 
 async def nearest_queue_names(client: Redis, shard: int, scope: Scope, queue: str, limit: int) -> list[str]:
-    names = await _queue_names(client, shard, scope)
+    names = await environment_queue_names(client, shard, scope)
     middle = bisect_left(names, queue_name(scope, queue))
     return [parse_queue_name(name)[1] for name in names[max(0, middle - limit) : middle + limit]]
 

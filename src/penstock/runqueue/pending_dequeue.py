@@ -6,20 +6,23 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from penstock.batching import Batcher, Receiver
+from penstock.caller import Caller, token_ended
 from penstock.runqueue.keys import queue_name
 from penstock.runqueue.limits import MAX_REPLY_BYTES
 from penstock.runqueue.task_model import RunningTask
 from penstock.runqueue.task_wakeups import TaskWaiter, TaskWakeups
 
-DequeueArguments = tuple[str, str, int, int, str]
-"""Environment, queue, maximum number of tasks, visibility in ms, worker. An empty name means any."""
+DequeueArguments = tuple[str, str, int, int, str, int]
+"""Environment, queue, maximum number of tasks, visibility in ms, worker, number of the access token or 0. An
+empty name means any."""
 
 
 class PendingDequeue(TaskWaiter):
     """A dequeue that is in a batch, or parked until it is woken or its wait time has passed.
 
     It receives the result of every batch that it joins. `receiver` gets the first result that has tasks, or
-    an empty one at the end of the wait. It is a waiter from its start, so it misses no wake-up in between.
+    an empty one at the end of the wait, or Unauthorized if the caller's token ends before that. It is a
+    waiter from its start, so it misses no wake-up in between.
     """
 
     def __init__(
@@ -30,9 +33,10 @@ class PendingDequeue(TaskWaiter):
         arguments: DequeueArguments,
         wait_s: float,
         receiver: Receiver[list[RunningTask]],
+        caller: Caller,
     ) -> None:
         environment, queue, *_ = arguments
-        super().__init__(queue or environment + "/")
+        super().__init__(queue or environment + "/", caller)
         self._batcher = batcher
         self._wakeups = wakeups
         self._shards = shards
@@ -95,6 +99,10 @@ class PendingDequeue(TaskWaiter):
 
     def _finish(self, tasks: list[RunningTask]) -> None:
         self._leave()
+        if not self.caller.active:
+            self.abandon(tasks)
+            self._receiver.set_exception(token_ended())
+            return
         limit = self._arguments[2]
         if len(tasks) == limit or sum(len(task.payload) for task in tasks) > MAX_REPLY_BYTES // 2:
             # The queue may have more tasks for another waiter.

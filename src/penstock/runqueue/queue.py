@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 
 from penstock.batching import BatcherState, QueueTimeout, Receiver, receive, result_of
+from penstock.caller import LOCAL_CALLER, Caller
 from penstock.definitions import QUEUE
 from penstock.errors import InvalidRequest, UnknownQueue
 from penstock.model import Scope
 from penstock.runqueue import overview
 from penstock.runqueue.connection import ShardMap, connect
 from penstock.runqueue.dead_tasks import DeadTaskActions
+from penstock.runqueue.ended_tokens import release_tasks_of_tokens
 from penstock.runqueue.enqueue_dequeue import TaskDispatcher
+from penstock.runqueue.environment_removal import delete_some_tasks
 from penstock.runqueue.keys import environment_name, queue_name, shard_of_environment
 from penstock.runqueue.limits import (
     MAX_DELAY_MS,
@@ -107,6 +110,15 @@ class RunQueues:
         """Make the dequeues that wait now return empty at once. May be called repeatedly."""
         self._wakeups.release_all()
 
+    def end_inactive_callers(self) -> None:
+        """End the waiting dequeues of callers that are not active any more."""
+        self._wakeups.end_inactive()
+
+    async def release_tasks_of_tokens(self, scope: Scope, token_numbers: Collection[int]) -> int:
+        """Release the running tasks of an environment that were leased with these access tokens."""
+        shard = await self._shards.shard_of(scope)
+        return await release_tasks_of_tokens(self._client, self._scripts, shard, scope, token_numbers)
+
     @property
     def waiting_dequeues(self) -> int:
         """Number of dequeues of this process that wait or are in flight."""
@@ -155,12 +167,13 @@ class RunQueues:
         visibility_ms: int | None = None,
         wait_ms: int = 0,
         worker: str = "",
+        caller: Caller = LOCAL_CALLER,
     ) -> PendingDequeue:
         """Lease up to `limit` tasks, of one queue or of the environment's queues in turn.
 
         Without a scope it serves all environments in turn: for workers that are shared by all. The receiver
         gets fewer tasks if their payloads are large. With `wait_ms` the dequeue waits for a first task. When
-        cancelled, it releases the tasks it had leased.
+        cancelled, it releases the tasks it had leased. It ends with Unauthorized if the caller's token ends.
         """
         check_number("limit", limit, 1, MAX_TASKS_PER_DEQUEUE)
         check_number("wait_ms", wait_ms, 0, MAX_DELAY_MS)
@@ -169,8 +182,10 @@ class RunQueues:
         if scope is None and queue is not None:
             raise InvalidRequest("The call names a queue without its environment. Pass both.")
         name = "" if scope is None or queue is None else queue_name(scope, queue)
-        arguments = (environment, name, limit, visibility_ms, check_worker_name(worker))
-        return self._dispatcher.start_dequeue(self._shards_for(scope), arguments, wait_ms / 1000, receiver)
+        arguments = (environment, name, limit, visibility_ms, check_worker_name(worker), caller.token_number)
+        return self._dispatcher.start_dequeue(
+            self._shards_for(scope), arguments, wait_ms / 1000, receiver, caller
+        )
 
     async def dequeue(
         self,
@@ -181,12 +196,20 @@ class RunQueues:
         visibility_ms: int | None = None,
         wait_ms: int = 0,
         worker: str = "",
+        caller: Caller = LOCAL_CALLER,
     ) -> list[RunningTask]:
         """Await what `start_dequeue` starts."""
         await self.load_shards()
         future: asyncio.Future[list[RunningTask]] = asyncio.get_running_loop().create_future()
         pending = self.start_dequeue(
-            scope, queue, future, limit=limit, visibility_ms=visibility_ms, wait_ms=wait_ms, worker=worker
+            scope,
+            queue,
+            future,
+            limit=limit,
+            visibility_ms=visibility_ms,
+            wait_ms=wait_ms,
+            worker=worker,
+            caller=caller,
         )
         try:
             return await receive(future, pending.abandon)
@@ -298,6 +321,11 @@ class RunQueues:
             await self._scripts.call("delete_queue", shard, queue_name(scope, queue))
         except UnknownQueue:
             raise overview.unknown_queue(queue) from None
+
+    async def delete_some_tasks(self, scope: Scope) -> int:
+        """Delete some tasks of an environment that is being deleted; return how many, 0 once none is left."""
+        shard = await self._shards.shard_of(scope)
+        return await delete_some_tasks(self._client, self._scripts, shard, scope)
 
     async def list_dead_tasks(
         self, scope: Scope, queue: str, *, limit: int = 100, after: str | None = None

@@ -10,9 +10,9 @@ from penstock.runqueue.task_model import Task, TaskState
 
 FIELDS = (
     *("queue", "state", "priority", "attempts", "max_attempts", "enqueued", "eligible_at", "expires", "ttl"),
-    *("started", "deadline", "token", "worker", "error", "dead_at"),
+    *("started", "deadline", "token", "worker", "error", "dead_at", "caller"),
 )
-"""Fields of a record, in the order of `lua/include/task.lua`."""
+"""Fields of a record, in the order of `lua/include/task.lua`. A task that never ran lacks the last one."""
 
 
 def scope_of_record(record: bytes) -> Scope:
@@ -20,7 +20,7 @@ def scope_of_record(record: bytes) -> Scope:
 
 
 def decode_task(task_id: str, record: bytes, payload: bytes) -> Task:
-    fields = dict(zip(FIELDS, msgpack.decode(record), strict=True))
+    fields = dict(zip(FIELDS, msgpack.decode(record), strict=False))
     state = TaskState(fields["state"])
     due_ms = {
         TaskState.DELAYED: min(fields["eligible_at"], fields["expires"] or fields["eligible_at"]),

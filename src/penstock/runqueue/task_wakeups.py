@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from penstock.background import BackgroundTask
+from penstock.caller import Caller
 from penstock.config import mask_url
 from penstock.runqueue.keys import WAKE_CHANNEL
 
@@ -41,13 +42,19 @@ class TaskWaiter:
     `is_woken`: it should try again. `is_released`: it should stop waiting.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, caller: Caller) -> None:
         self.name = name
+        self.caller = caller
         self.is_woken = False
         self.is_released = False
 
     def wake(self) -> None:
         self.is_woken = True
+
+    def end(self) -> None:
+        """Stop waiting."""
+        self.is_released = True
+        self.wake()
 
 
 class TaskWakeups(BackgroundTask):
@@ -97,8 +104,14 @@ class TaskWakeups(BackgroundTask):
         """Make every waiter stop waiting."""
         for waiters in self._waiters.values():
             for waiter in waiters:
-                waiter.is_released = True
-                waiter.wake()
+                waiter.end()
+
+    def end_inactive(self) -> None:
+        """End the waiters whose access token has ended."""
+        all_waiters = [waiter for waiters in self._waiters.values() for waiter in waiters]
+        for waiter in all_waiters:
+            if not waiter.caller.active:
+                waiter.end()
 
     @property
     def waiter_count(self) -> int:

@@ -89,7 +89,7 @@ async def test_a_rotated_token_has_two_secrets_during_the_overlap(
     assert new_caller.active
     # The token goes on, so its leases do.
     assert new_caller.token_number == old_caller.token_number
-    assert ended == []
+    assert ended == [set()]
 
 
 async def test_rotation_without_overlap_ends_the_old_secret_at_once(

@@ -10,6 +10,7 @@ from penstock.durable.pool import Database
 from penstock.model import Scope
 from tests.integration.alerts.conftest import AlertPlatform
 from tests.integration.alerts.test_evaluator import BACKLOG
+from tests.integration.environments import create_environment
 
 
 async def add_silence(platform: AlertPlatform, database: Database, **fields: object) -> None:
@@ -56,6 +57,7 @@ async def test_a_silence_of_another_environment_changes_nothing(
     await platform.add_queue("orders")
     platform.observe("orders", depth=50)
     await platform.add_rule(**BACKLOG)
+    await create_environment(database, Scope(environment="other"))
     await AlertSilences(database).create(Scope(environment="other"), {})
 
     await platform.evaluate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock.api.services import Services
 from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
+from penstock.telemetry import ENVIRONMENT_LABELS
 
 
 async def push(
@@ -68,7 +70,14 @@ async def scrape_metrics(client: httpx.AsyncClient) -> dict[str, dict[tuple[str,
     response = await client.get("/metrics")
     assert response.headers["content-type"].startswith("application/openmetrics-text")
     families = text_string_to_metric_families(response.text)  # type: ignore[no-untyped-call]
-    return {f.name: {tuple(s.labels.values()): s.value for s in f.samples} for f in families}
+    return {f.name: {label_values(s.labels): s.value for s in f.samples} for f in families}
+
+
+def label_values(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of labels, without those that name the default environment."""
+    return tuple(
+        value for name, value in labels.items() if name not in ENVIRONMENT_LABELS or value != "default"
+    )
 
 
 async def write_minutes(worker: WorkerMetrics) -> None:

@@ -14,6 +14,7 @@ from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import Ack, AckReceipt, MessageLease, NewMessage, PopResult, PushResult
 from penstock.broker.queues.pop import PopOptions
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics
+from penstock.caller import LOCAL_CALLER
 from penstock.durable import log
 from penstock.durable.pool import Database
 from penstock.encryption import PayloadCipher
@@ -100,7 +101,7 @@ async def pop(
     partition: str | None = None,
 ) -> PopResult:
     options = PopOptions(batch=batch, partition=partition, wait_s=wait_s)
-    return await broker.pop(DEFAULT_SCOPE, queue, group, options)
+    return await broker.pop(LOCAL_CALLER, queue, group, options)
 
 
 def start_waiting_pop(broker: Broker, *, partition: str | None = None) -> asyncio.Task[PopResult]:

@@ -216,8 +216,7 @@ async def fill(
         await connection.execute("SELECT close_chunks_v1()")
     assert await connection.fetchval("SELECT count(*) FROM chunks") == chunks
     await connection.execute(
-        """INSERT INTO environments (organization, project, name) VALUES ('default', 'default', 'default');
-           INSERT INTO queues (environment_id, name) SELECT id, 'deep' FROM environments;
+        """INSERT INTO queues (environment_id, name) SELECT id, 'deep' FROM environments;
            INSERT INTO groups (queue_id, name) SELECT id, 'g' FROM queues"""
     )
     queue_id = await connection.fetchval("SELECT id FROM queues")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from redis.asyncio import Redis
 
+from penstock.caller import LOCAL_CALLER
 from penstock.runqueue.task_wakeups import ANY_ENVIRONMENT, TaskWaiter, TaskWakeups
 
 
@@ -59,6 +60,6 @@ def test_a_released_waiter_stops_waiting(wakeups: TaskWakeups) -> None:
 
 
 def add_waiter(wakeups: TaskWakeups, name: str) -> TaskWaiter:
-    waiter = TaskWaiter(name)
+    waiter = TaskWaiter(name, LOCAL_CALLER)
     wakeups.add(waiter)
     return waiter

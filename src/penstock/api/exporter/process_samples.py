@@ -88,14 +88,14 @@ def _overload_samples(services: Services) -> SampleTable:
 def _queue_samples(services: Services) -> SampleTable:
     totals_by_queue = services.worker_metrics.queues.totals
     waits: Samples = {}
-    for (queue, group), totals in totals_by_queue.items():
+    for (scope, queue, group), totals in totals_by_queue.items():
         if totals.waits:
-            waits[queue, group, "count"] = totals.waits
-            waits[queue, group, "sum"] = totals.wait_ms / 1000
+            waits[*scope, queue, group, "count"] = totals.waits
+            waits[*scope, queue, group, "sum"] = totals.wait_ms / 1000
     return {
         telemetry.QUEUE_MESSAGES: {
-            (queue, group, EVENT_LABELS[column]): count
-            for (queue, group), totals in totals_by_queue.items()
+            (*scope, queue, group, EVENT_LABELS[column]): count
+            for (scope, queue, group), totals in totals_by_queue.items()
             for column, count in totals.counts.items()
             if count
         },

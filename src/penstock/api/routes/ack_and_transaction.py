@@ -82,8 +82,8 @@ class _AckRequest(PendingRequest):
         deferrals = [receipt.deferral for receipt in result if receipt.deferral is not None]
         return deferred_response(deferrals, results) if deferrals else HotResponse(200, encode(results))
 
-    async def defer(self) -> HotResponse:
-        return self.finish(await self.service.defer(self.acks))
+    async def defer(self, caller: Caller) -> HotResponse:
+        return self.finish(await self.service.defer(caller.environment, self.acks))
 
 
 def ack(services: Services, caller: Caller, raw: bytes, reply: Reply) -> Awaitable[HotResponse] | None:
@@ -114,7 +114,7 @@ def _start(
     request: _AckRequest, caller: Caller, decision: Decision, reply: Reply
 ) -> Awaitable[HotResponse] | None:
     if decision is not Decision.EXECUTE:
-        return request.defer()
+        return request.defer(caller)
     reply.pending_request = request
     request.service.start(caller.environment, request.acks, reply)
     return None
@@ -137,7 +137,7 @@ async def extend(request: Request, caller: Caller) -> Response:
     if not 1 <= seconds <= 86_400:
         raise InvalidRequest(f"seconds must be from 1 to 86400, not {seconds}.", field="seconds")
     lease = _parse_lease(request.path_params["lease"])
-    expires_at = await services.broker.extend(lease, seconds * 1000)
+    expires_at = await services.broker.extend(caller.environment, lease, seconds * 1000)
     if expires_at is None:
         raise LeaseLost(ERROR_TEXTS["lease_lost"], leaseId=str(lease))
     body = ExtendResponse(True, str(lease), iso(expires_at), iso(expires_at))
@@ -164,7 +164,7 @@ async def transaction(request: Request, caller: Caller) -> Response:
             operations.append(operation)
             steps.append(TransactionStep(index, "ack", transactionId=operation.transactionId))
     check_message_queues(caller, messages)
-    acks = await _read_acks(services, operations, body.requiredLeases)
+    acks = await _read_acks(services, caller, operations, body.requiredLeases)
     response = TransactionResponse(str(new_id()), True, None, steps)
     status = 200
     try:
@@ -184,14 +184,16 @@ async def transaction(request: Request, caller: Caller) -> Response:
 
 
 async def _read_acks(
-    services: Services, operations: Sequence[AckOperation], required_leases: Sequence[str]
+    services: Services, caller: Caller, operations: Sequence[AckOperation], required_leases: Sequence[str]
 ) -> list[Ack]:
     """The acks of a transaction. One without a lease uses the required lease that holds its partition."""
     leases = [_parse_lease(text) for text in required_leases]
     partition_ids = [_parse_id("partitionId", o.partitionId) for o in operations if o.leaseId is None]
     leases_by_partition: dict[int, MessageLease] = {}
     if partition_ids and leases:
-        leases_by_partition = await services.broker.acks.find_leases(partition_ids, leases)
+        leases_by_partition = await services.broker.acks.find_leases(
+            caller.environment, partition_ids, leases
+        )
     acks = []
     for operation in operations:
         lease = _parse_lease(operation.leaseId) if operation.leaseId else None

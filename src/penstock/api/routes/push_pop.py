@@ -40,7 +40,14 @@ from penstock.broker.queues.push import PendingPush, Pushes, SegmentReceipt
 from penstock.caller import AccessScope, Caller
 from penstock.clock import iso_of
 from penstock.encryption import KeyMissing
-from penstock.errors import DatabaseUnavailable, GroupDeleted, InvalidRequest, QueueFull, WrongState
+from penstock.errors import (
+    DatabaseUnavailable,
+    GroupDeleted,
+    InvalidRequest,
+    QueueFull,
+    Unauthorized,
+    WrongState,
+)
 from penstock.model import DEFAULT_PARTITION, QUEUE_MODE
 
 MAX_WAIT_MS = 300_000
@@ -174,7 +181,7 @@ class PopHandler:
         services.broker.admit("pop")
         request = _PopRequest(services.broker, caller, self, reply)
         pops = services.broker.pops
-        pending_pop = pops.start(caller.environment, self.queue, self.group, self.options, reply)
+        pending_pop = pops.start(caller, self.queue, self.group, self.options, reply)
         if pending_pop is None:
             return request.pop()
         request.pending_pop = pending_pop
@@ -185,11 +192,11 @@ class PopHandler:
 class _PopRequest(PendingRequest):
     """A pop in its batch. A pop that waits, and one whose group was deleted, continues in a task."""
 
-    __slots__ = ("broker", "environment", "handler", "pending_pop", "reply")
+    __slots__ = ("broker", "caller", "handler", "pending_pop", "reply")
 
     def __init__(self, broker: Broker, caller: Caller, handler: PopHandler, reply: Reply) -> None:
         self.broker = broker
-        self.environment = caller.environment
+        self.caller = caller
         self.handler = handler
         self.reply = reply
         self.pending_pop: PendingPop
@@ -198,9 +205,9 @@ class _PopRequest(PendingRequest):
         handler, pops = self.handler, self.broker.pops
         try:
             popped = pops.finish(
-                self.environment, handler.queue, handler.group, handler.options, self.pending_pop, result
+                self.caller, handler.queue, handler.group, handler.options, self.pending_pop, result
             )
-        except KeyMissing:
+        except (KeyMissing, Unauthorized):
             self.abandon(result)
             raise
         if handler.options.wait_s and not popped.messages:
@@ -211,7 +218,7 @@ class _PopRequest(PendingRequest):
     def recover(self, error: Exception) -> Awaitable[HotResponse] | None:
         if not isinstance(error, GroupDeleted):
             return None
-        self.broker.id_cache.invalidate_queue(self.environment, self.handler.queue)
+        self.broker.id_cache.invalidate_queue(self.caller.environment, self.handler.queue)
         return self.pop()
 
     def abandon(self, result: list[PopRow]) -> None:
@@ -220,10 +227,10 @@ class _PopRequest(PendingRequest):
     async def pop(self) -> HotResponse:
         """Resolve names, wait for messages, and release the lease if the client has disconnected by then."""
         handler = self.handler
-        popped = await self.broker.pop(self.environment, handler.queue, handler.group, handler.options)
+        popped = await self.broker.pop(self.caller, handler.queue, handler.group, handler.options)
         if popped.messages and self.reply.client_disconnected():
             # The server cancels the work for a client that has disconnected, but not this release.
-            await asyncio.shield(self.broker.release_lease(self.environment, popped))
+            await asyncio.shield(self.broker.release_lease(self.caller.environment, popped))
             return NO_CONTENT
         return _pop_response(popped)
 
@@ -309,7 +316,7 @@ async def _pop_any_route(request: Request, caller: Caller) -> Response:
     check_queue(caller, None)
     check_group(caller, group)
     get_services(request).broker.admit("pop")
-    work = get_services(request).broker.pop_any(caller.environment, namespace, task, group, options)
+    work = get_services(request).broker.pop_any(caller, namespace, task, group, options)
     popped = await unless_disconnected(request, work)
     return (_pop_response(popped) if popped else NO_CONTENT).to_response()
 

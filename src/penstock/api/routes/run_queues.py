@@ -116,6 +116,7 @@ class DequeueHandler:
             visibility_ms=options.visibilityMs,
             wait_ms=options.waitMs,
             worker=options.worker,
+            caller=caller,
         )
         return None
 

@@ -30,7 +30,7 @@ from penstock.durable.deferred_operations import (
     LanePush,
 )
 from penstock.durable.log import PartitionName
-from penstock.errors import PenstockError, QueueDeleted
+from penstock.errors import PenstockError, QueueDeleted, UnknownEnvironment
 from penstock.model import Scope
 
 logger = logging.getLogger(__name__)
@@ -134,7 +134,11 @@ class Drain(BackgroundTask):
         decoded = [record_decoder.decode(record) for record in records]
 
         async def take_over() -> None:
-            operations = [await self._push_operation(record) for record in decoded]
+            operations = [
+                operation
+                for record in decoded
+                if (operation := await self._push_operation(record)) is not None
+            ]
             await self._context.store.operations.take_over_journal(
                 journal_id, position, operations, DATABASE_DOWN
             )
@@ -145,10 +149,18 @@ class Drain(BackgroundTask):
             self._context.id_cache.invalidate_all()
             await take_over()
 
-    async def _push_operation(self, record: JournalRecord) -> LanePush:
+    async def _push_operation(self, record: JournalRecord) -> LanePush | None:
+        """Return the operation of a record; None if its environment was deleted, and its messages with it."""
         name, scope = PartitionName(record.queue, record.partition), Scope(*record.scope)
-        partition_ids = await self._context.id_cache.resolve_partitions(scope, [name])
-        ids = partition_ids.get(name) or await self._context.id_cache.add_partition(scope, name)
+        try:
+            partition_ids = await self._context.id_cache.resolve_partitions(scope, [name])
+            ids = partition_ids.get(name) or await self._context.id_cache.add_partition(scope, name)
+        except UnknownEnvironment:
+            logger.error(
+                "Environment %s was deleted: %d messages for its queue %r in the journal are dropped.",
+                *("/".join(scope), len(record.message_ids), record.queue),
+            )
+            return None
         return LanePush(record.operation_id, self._deferred_writes.record_to_segment(record, ids))
 
     async def _run(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,7 @@ from penstock.broker.overload.deferred import DeferredWrites
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.id_cache import AckLabelCache
 from penstock.broker.queues.push import PendingPush, Pushes, SegmentReceipt
+from penstock.caller import environment_prefix
 from penstock.durable import log
 from penstock.durable.log import (
     REJECTED_OUTCOMES,
@@ -34,8 +36,15 @@ class TransactionResult:
     ack_receipts: list[AckReceipt]
 
 
+NO_LEASE = MessageLease(0, str(uuid.UUID(int=0)))
+"""A lease that is never in force. It replaces leases of other environments, so that they are lost too."""
+
+
 class Acks:
-    """Execute or defer acks; extend leases; push and ack in one transaction."""
+    """Execute or defer acks; extend leases; push and ack in one transaction.
+
+    A lease of another environment is answered like a lost lease, and nothing of that environment is read.
+    """
 
     def __init__(self, context: BrokerContext, pushes: Pushes, deferred_writes: DeferredWrites) -> None:
         self._context = context
@@ -53,16 +62,17 @@ class Acks:
     ) -> list[AckReceipt]:
         """Ack messages, now or deferred; one receipt each, in order. A rejected ack changes nothing."""
         if decision is Decision.DEFER:
-            return await self.defer(acks)
+            return await self.defer(scope, acks)
         return await self.batcher.submit(scope, acks, items=len(acks))
 
     def start(self, scope: Scope, acks: Sequence[Ack], receiver: Receiver[list[AckReceipt]]) -> None:
         """Queue acks for execution now. The receiver gets one receipt each, in order."""
         self.batcher.put(scope, acks, receiver, items=len(acks))
 
-    async def defer(self, acks: Sequence[Ack]) -> list[AckReceipt]:
+    async def defer(self, scope: Scope, acks: Sequence[Ack]) -> list[AckReceipt]:
         """Accept acks as operations of their partitions' lanes; one receipt each, in order."""
         indexes_by_partition: dict[int, list[int]] = {}
+        acks = _confine(scope, acks)
         for index, ack in enumerate(acks):
             indexes_by_partition.setdefault(ack.partition_id, []).append(index)
         deferred = await self._deferred_writes.defer_acks(
@@ -80,8 +90,10 @@ class Acks:
         self._context.metrics.requests.ack += 1
         return receipts
 
-    async def extend(self, lease: MessageLease, ms: int) -> datetime | None:
+    async def extend(self, scope: Scope, lease: MessageLease, ms: int) -> datetime | None:
         """Extend a lease to at least `ms` from now and return its new end; None if the lease is lost."""
+        if not lease.is_of(scope):
+            return None
         return await self.extend_batcher.submit(None, (lease, ms))
 
     async def transaction(
@@ -92,6 +104,7 @@ class Acks:
     ) -> TransactionResult:
         """Push and ack atomically. If it raises TransactionFailed, nothing has changed."""
         push = PendingPush(scope, messages)
+        acks = _confine(scope, acks)
         id_cache = self._context.id_cache
         partition_ids = await id_cache.resolve_partitions(scope, push.pending)
         for name, indexes in push.pending.items():
@@ -135,13 +148,15 @@ class Acks:
             return None
 
     async def find_leases(
-        self, partition_ids: Sequence[int], leases: Sequence[MessageLease]
+        self, scope: Scope, partition_ids: Sequence[int], leases: Sequence[MessageLease]
     ) -> dict[int, MessageLease]:
         """Return which of the leases holds each partition, for acks that name no lease."""
         if len(leases) == 1:
             return dict.fromkeys(partition_ids, leases[0])
         rows = await log.find_live_leases(
-            self._context.database, partition_ids, [lease.lease_id for lease in leases]
+            self._context.database,
+            partition_ids,
+            [lease.lease_id for lease in leases if lease.is_of(scope)],
         )
         return {row.partition_id: MessageLease(row.group_id, str(row.lease_id)) for row in rows}
 
@@ -177,13 +192,18 @@ class Acks:
         self, scope: Hashable, requests: Sequence[Sequence[Ack]]
     ) -> list[list[AckReceipt]]:
         assert isinstance(scope, Scope)
-        acks = [ack for request in requests for ack in request]
+        prefix = environment_prefix(scope)
+        acks = [  # as `_confine` does
+            ack if str(ack.lease_id).startswith(prefix) else _without_lease(ack)
+            for request in requests
+            for ack in request
+        ]
         receipts = await self._ack(acks)
         self._count(scope, acks, receipts)
         self._context.metrics.requests.ack += len(requests)
         return split_results(requests, receipts)
 
-    async def _ack(self, acks: list[Ack]) -> list[AckReceipt]:
+    async def _ack(self, acks: Sequence[Ack]) -> list[AckReceipt]:
         # `ack_completed` handles one completed message per partition; everything else goes through `ack`.
         if len({ack.partition_id for ack in acks}) < len(acks):
             return await log.ack(self._context.database, acks)
@@ -204,3 +224,13 @@ class Acks:
         return await log.extend_leases(
             self._context.database, [(lease.group_id, lease.lease_id, ms) for lease, ms in requests]
         )
+
+
+def _confine(scope: Scope, acks: Sequence[Ack]) -> Sequence[Ack]:
+    """Replace the leases of other environments, so that their acks have the answer of a lost lease."""
+    prefix = environment_prefix(scope)
+    return [ack if str(ack.lease_id).startswith(prefix) else _without_lease(ack) for ack in acks]
+
+
+def _without_lease(ack: Ack) -> Ack:
+    return ack._replace(**NO_LEASE._asdict())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,12 +13,13 @@ from penstock.broker.messages import Message, MessageLease, PopResult
 from penstock.broker.queues import pop_rows
 from penstock.broker.queues.pop_rows import PopRow
 from penstock.broker.wakeups import PopWatch, name_id
+from penstock.caller import Caller, token_ended
 from penstock.clock import Clock
 from penstock.durable import log
 from penstock.durable.log import GroupId, PopRequest
 from penstock.encryption import KeyMissing
-from penstock.errors import GroupDeleted
-from penstock.ids import new_id_text
+from penstock.errors import GroupDeleted, Unauthorized
+from penstock.ids import new_lease_id
 from penstock.model import Scope
 
 RESOLVE_ATTEMPTS = 5
@@ -77,50 +78,51 @@ class Pops:
             self._execute, max_items=MAX_BATCH_REQUESTS, on_abandoned=self._release_abandoned
         )
 
-    async def pop(self, scope: Scope, queue: str, group: str, options: PopOptions) -> PopResult:
+    async def pop(self, caller: Caller, queue: str, group: str, options: PopOptions) -> PopResult:
         """Lease the next messages, or take them without a lease with `auto_ack`.
 
         With `wait_s`, wait that long for the first message. Cancelling a pop releases its lease. A queue or
-        partition that does not exist has no messages; it is not created, but can be waited for.
+        partition that does not exist has no messages; it is not created, but can be waited for. Raises
+        Unauthorized if the caller's token ends meanwhile.
         """
         if not options.wait_s:
-            popped = await self._pop_once(scope, queue, group, options)
+            popped = await self._pop_once(caller, queue, group, options)
         else:
-            popped = await self._pop_or_wait(scope, queue, group, options)
+            popped = await self._pop_or_wait(caller, queue, group, options)
         self.count_request()
         return popped
 
     async def pop_any(
-        self, scope: Scope, namespace: str | None, task: str | None, group: str, options: PopOptions
+        self, caller: Caller, namespace: str | None, task: str | None, group: str, options: PopOptions
     ) -> PopResult:
         """Pop from the first queue of a namespace and task that has messages, higher priority first."""
-        queues = await self._context.id_cache.matching_queues(scope, namespace, task)
+        queues = await self._context.id_cache.matching_queues(caller.environment, namespace, task)
         popped: PopResult | None
         if options.wait_s:
-            popped = await self._pop_waiting(scope, queues, group, options, _deadline(options))
+            popped = await self._pop_waiting(caller, queues, group, options, _deadline(options))
         else:
-            popped = await self._pop_first(scope, queues, group, options)
+            popped = await self._pop_first(caller, queues, group, options)
         self.count_request()
         return popped or _empty("", group)
 
     def start(
-        self, scope: Scope, queue: str, group: str, options: PopOptions, receiver: Receiver[list[PopRow]]
+        self, caller: Caller, queue: str, group: str, options: PopOptions, receiver: Receiver[list[PopRow]]
     ) -> PendingPop | None:
         """Queue a pop for its batch, if its group is cached and it names no partition.
 
         The receiver gets its rows, for `finish`. Returns None if the pop needs more than a batch; the caller
         then uses `pop`, also to wait when there are no messages.
         """
-        ids = self._context.id_cache.cached_group(scope, queue, group)
+        ids = self._context.id_cache.cached_group(caller.environment, queue, group)
         if ids is None or options.partition is not None:
             return None
-        pending = self._prepare(ids, None, options)
+        pending = self._prepare(caller, ids, None, options)
         self.batcher.put(pending.key, pending.request, receiver)
         return pending
 
     def finish(
         self,
-        scope: Scope,
+        caller: Caller,
         queue: str,
         group: str,
         options: PopOptions,
@@ -129,11 +131,14 @@ class Pops:
     ) -> PopResult:
         """Convert the rows into the result and count its messages.
 
-        Raises KeyMissing if a payload cannot be decrypted. The caller then abandons the pop.
+        Raises KeyMissing if a payload cannot be decrypted, and Unauthorized if the caller's token has ended,
+        unless the messages are acked already. The pop must then be abandoned.
         """
+        if not caller.active and not options.auto_ack:
+            raise token_ended()
         read_messages = pop_rows.read_single if pending.key.is_single else pop_rows.read_batch
         messages = read_messages(rows, self._context.cipher)
-        self._count(scope, queue, group, pending.ids, rows, messages, options.auto_ack)
+        self._count(caller.environment, queue, group, pending.ids, rows, messages, options.auto_ack)
         if not messages:
             return PopResult(queue, "", group, messages, 0)
         lease = "" if options.auto_ack else f"{pending.ids.group_id}.{pending.request.lease_id}"
@@ -158,36 +163,49 @@ class Pops:
             if ids is not None:
                 self._context.wakeups.notify(ids.queue_id, len(partition_ids), partition_ids)
 
-    async def _pop_or_wait(self, scope: Scope, queue: str, group: str, options: PopOptions) -> PopResult:
+    def end_inactive_callers(self) -> None:
+        """End the waiting pops of callers that are not active any more."""
+        self._context.wakeups.parked_pops.wake_inactive()
+
+    async def release_leases_of_tokens(self, token_numbers: Collection[int]) -> None:
+        """Release the leases that were taken with access tokens, because the tokens have ended."""
+        released = await log.release_leases_of_tokens(self._context.database, token_numbers)
+        for queue_id, partition_ids in released.items():
+            self._context.wakeups.notify(queue_id, len(partition_ids), partition_ids)
+
+    async def _pop_or_wait(self, caller: Caller, queue: str, group: str, options: PopOptions) -> PopResult:
         """Wait for a message, and before that for the queue and the partition if they do not exist."""
         deadline = _deadline(options)
         popped: PopResult | None = None
         while popped is None:
-            target = await self._resolve(scope, queue, group, options)
+            target = await self._resolve(caller.environment, queue, group, options)
             if target is None:
-                target = await self._wait_until_created(scope, queue, group, options, deadline)
+                target = await self._wait_until_created(caller, queue, group, options, deadline)
             if target is None:
                 return _empty(queue, group)
             queues = {target.ids.queue_id: queue}
-            popped = await self._pop_waiting(scope, queues, group, options, deadline, target.partition_id)
+            popped = await self._pop_waiting(caller, queues, group, options, deadline, target.partition_id)
         return popped
 
     async def _wait_until_created(
-        self, scope: Scope, queue: str, group: str, options: PopOptions, deadline: float
+        self, caller: Caller, queue: str, group: str, options: PopOptions, deadline: float
     ) -> _PopTarget | None:
         """Wait until the queue and the partition of a pop exist; None if they do not at the deadline."""
-        parked_pops = self._context.wakeups.parked_pops
-        with parked_pops.watch([name_id(scope, queue, options.partition)], group) as watch:
+        parked_pops, scope = self._context.wakeups.parked_pops, caller.environment
+        watched_name = name_id(scope, queue, options.partition)
+        with parked_pops.watch([watched_name], group, caller=caller) as watch:
             # Resolved once more first: it may have been created before the watch began.
             while (target := await self._resolve(scope, queue, group, options)) is None:
                 remaining_s = deadline - time.monotonic()
                 if remaining_s <= 0 or not await parked_pops.park(watch, remaining_s):
                     break
+                if not caller.active:
+                    raise token_ended()
         return target
 
     async def _pop_waiting(
         self,
-        scope: Scope,
+        caller: Caller,
         queues: dict[int, str],
         group: str,
         options: PopOptions,
@@ -196,11 +214,13 @@ class Pops:
     ) -> PopResult | None:
         """Wait for a message of existing queues, or of one partition; None if a queue was deleted."""
         parked_pops = self._context.wakeups.parked_pops
-        with parked_pops.watch(queues, group, partition_id) as watch:
+        with parked_pops.watch(queues, group, partition_id, caller) as watch:
             woken = False
             while True:
                 try:
-                    popped = await self._pop_first(scope, queues, group, options)
+                    if not caller.active:
+                        raise token_ended()
+                    popped = await self._pop_first(caller, queues, group, options)
                 except BaseException:
                     if woken:
                         parked_pops.wake_next(watch)  # the message that woke this pop is still there
@@ -211,7 +231,7 @@ class Pops:
                 remaining_s = deadline - time.monotonic()
                 if remaining_s <= 0:
                     return popped
-                if not watch.signalled and not await self._set_timers(scope, queues, watch):
+                if not watch.signalled and not await self._set_timers(caller.environment, queues, watch):
                     return None
                 woken = await parked_pops.park(watch, remaining_s)
                 if not woken:
@@ -243,39 +263,42 @@ class Pops:
         return None if partition_id is None else _PopTarget(ids, partition_id)
 
     async def _pop_first(
-        self, scope: Scope, queues: dict[int, str], group: str, options: PopOptions
+        self, caller: Caller, queues: dict[int, str], group: str, options: PopOptions
     ) -> PopResult:
         popped = _empty("", group)
         for queue in queues.values():
-            popped = await self._pop_once(scope, queue, group, options)
+            popped = await self._pop_once(caller, queue, group, options)
             if popped.messages:
                 break
         return popped
 
-    async def _pop_once(self, scope: Scope, queue: str, group: str, options: PopOptions) -> PopResult:
+    async def _pop_once(self, caller: Caller, queue: str, group: str, options: PopOptions) -> PopResult:
+        scope = caller.environment
         for _ in range(RESOLVE_ATTEMPTS):
             target = await self._resolve(scope, queue, group, options)
             if target is None:
                 break
-            pending = self._prepare(*target, options)
+            pending = self._prepare(caller, *target, options)
             try:
                 rows = await self.batcher.submit(pending.key, pending.request)
             except GroupDeleted:
                 self._context.id_cache.invalidate_queue(scope, queue)
                 continue
             try:
-                return self.finish(scope, queue, group, options, pending, rows)
-            except KeyMissing:
+                return self.finish(caller, queue, group, options, pending, rows)
+            except (KeyMissing, Unauthorized):
                 await self._release_abandoned(pending.key, pending.request, rows)
                 raise
         return _empty(queue, group)
 
-    def _prepare(self, ids: GroupId, partition_id: int | None, options: PopOptions) -> PendingPop:
+    def _prepare(
+        self, caller: Caller, ids: GroupId, partition_id: int | None, options: PopOptions
+    ) -> PendingPop:
         lease_ms = ids.lease_ms or self._lease_ms
         width = 1 if partition_id is not None else options.max_partitions
         is_single = options.batch == width == 1 and partition_id is None and not options.auto_ack
         key = _BatchKey(ids.queue_id, ids.group_id, partition_id, lease_ms, options.auto_ack, is_single)
-        return PendingPop(ids, key, PopRequest(new_id_text(), options.batch, width))
+        return PendingPop(ids, key, PopRequest(new_lease_id(caller.lease_prefix), options.batch, width))
 
     def _count(
         self,

@@ -9,7 +9,7 @@ from penstock.broker.overload.load import SampleSummary
 from penstock.broker.self_metrics.lag import LagSummary, merge_digests
 from penstock.broker.self_metrics.queue_metrics import QueueTally
 from penstock.clock import to_utc
-from penstock.model import DEFAULT_SCOPE, Scope
+from penstock.model import Scope
 from penstock.telemetry import OVERFLOW
 
 MINUTE_S: Final = 60
@@ -30,7 +30,7 @@ QUEUE_COLUMNS: Final = {"push_messages": "eq", "pop_messages": "dq", "completed"
 """Columns of a queue's row, and the wire names of their counters."""
 
 MAX_QUEUES: Final = 1_000
-"""Queues and groups with a row of their own; all others share one row."""
+"""Queues and groups with a row of their own; all others of an environment share one row."""
 
 QueueKey = tuple[Scope, str, str]
 """Scope, queue, group."""
@@ -87,7 +87,7 @@ class WorkerMinute:
         queue_minute = self.queues.get(key)
         if queue_minute is None:
             if len(self.queues) >= MAX_QUEUES:
-                key = (DEFAULT_SCOPE, OVERFLOW, "")
+                key = (scope, OVERFLOW, "")
             queue_minute = self.queues.setdefault(key, QueueMinute())
         for column, counter in QUEUE_COLUMNS.items():
             queue_minute.counts[column] += tally.counters.get(counter, 0)

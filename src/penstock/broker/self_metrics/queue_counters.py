@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.broker.self_metrics.minute import MAX_QUEUES, QUEUE_COLUMNS
+from penstock.broker.self_metrics.minute import MAX_QUEUES, QUEUE_COLUMNS, QueueKey
 from penstock.broker.self_metrics.queue_metrics import QueueTally
+from penstock.model import Scope
 from penstock.telemetry import OVERFLOW
 
 
@@ -30,16 +31,19 @@ EVENT_LABELS: Final = {
 
 
 class QueueCounters:
-    """The first `max_queues` queues and groups have counters of their own; all others share one."""
+    """The first `max_queues` queues and groups have counters of their own; all others of an environment share
+    one."""
 
     def __init__(self, max_queues: int = MAX_QUEUES) -> None:
         self._max_queues = max_queues
-        self.totals: dict[tuple[str, str], QueueTotals] = {}
+        self.totals: dict[QueueKey, QueueTotals] = {}
 
-    def add_tally(self, queue: str, group: str, tally: QueueTally) -> None:
-        totals = self.totals.get((queue, group))
+    def add_tally(self, scope: Scope, queue: str, group: str, tally: QueueTally) -> None:
+        key = (scope, queue, group)
+        totals = self.totals.get(key)
         if totals is None:
-            key = (queue, group) if len(self.totals) < self._max_queues else (OVERFLOW, "")
+            if len(self.totals) >= self._max_queues:
+                key = (scope, OVERFLOW, "")
             totals = self.totals.setdefault(key, QueueTotals())
         for column, counter in QUEUE_COLUMNS.items():
             totals.counts[column] += tally.counters.get(counter, 0)

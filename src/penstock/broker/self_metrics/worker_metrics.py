@@ -164,7 +164,7 @@ class WorkerMetrics(BackgroundTask):
     def observe(self, scope: Scope, queue: str, group: str, tally: QueueTally) -> None:
         """Add a tally of the queue metrics to the current minute, the totals and the events."""
         self.minute.add_tally(scope, queue, group, tally)
-        self.queues.add_tally(queue, group, tally)
+        self.queues.add_tally(scope, queue, group, tally)
         if self._events is not None:
             self._events.add_tally(tally)
 

@@ -22,6 +22,7 @@ from penstock.embedded.supervision.component import start, wait_until_healthy
 from penstock.embedded.supervision.platform import build_environment
 from penstock.embedded.supervision.process import stop
 from penstock.embedded.supervision.service_components import BrokerService
+from tests.integration.api.calls import label_values
 from tests.waiting import wait_until_async
 
 Totals = dict[tuple[str, ...], float]
@@ -133,7 +134,7 @@ async def scrape(url: str) -> tuple[Totals, Totals]:
     for family in families:
         for sample in family.samples:
             samples = gauges if family.type == "gauge" else counters
-            samples[(sample.name, *sorted(sample.labels.values()))] = sample.value
+            samples[(sample.name, *sorted(label_values(sample.labels)))] = sample.value
     return counters, gauges
 
 

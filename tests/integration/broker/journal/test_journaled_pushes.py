@@ -15,9 +15,10 @@ from penstock.broker.broker import Broker
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.messages import NewMessage
 from penstock.broker.queues.push import SegmentReceipt
+from penstock.durable.access.environment_store import EnvironmentStore
 from penstock.encryption import PayloadCipher
 from penstock.errors import DatabaseUnavailable, JournalFull, OutcomeUnknown
-from penstock.model import DEFAULT_SCOPE
+from penstock.model import DEFAULT_SCOPE, Scope
 from tests.deadlines import deadline_s
 from tests.integration.broker.brokers import Brokers, CuttableProxy, ack, payloads, pop, push
 from tests.waiting import wait_until_async
@@ -90,6 +91,31 @@ async def test_accepted_pushes_are_replayed_beyond_the_limit_of_partitions(
         proxy.restore()
         await wait_for_replay(broker)
         assert payloads(await pop(broker)) == ["one too many"], "its group has a position there too"
+
+
+async def test_pushes_of_a_deleted_environment_are_dropped_and_the_others_replayed(
+    database_url: str, tmp_path: Path
+) -> None:
+    deleted = Scope("acme", "shop", "staging")
+    async with run_broker_behind_proxy(database_url, Journal(tmp_path, MEGABYTE)) as (proxy, broker):
+        store = EnvironmentStore(broker.database)
+        await store.create(deleted, "{}")
+        await push(broker, "1")
+        await cut_connection(proxy, broker)
+        await broker.push(deleted, [NewMessage("q", "Default", b"dropped")])
+        await push(broker, "2")
+        await broker.stop()
+        broker.database.outage.is_active = False
+        proxy.restore()
+        assert await store.request_deletion(deleted)
+    brokers = Brokers(database_url)
+    journal = Journal(tmp_path, MEGABYTE)
+    successor = await brokers.start(journal=journal)
+    await wait_for_replay(successor)
+    assert payloads(await pop(successor, batch=10)) == ["1", "2"]
+    assert not await successor.store.catalog.has_queues(deleted)
+    await brokers.stop()
+    await journal.close()
 
 
 async def test_another_broker_replays_the_journal_of_a_stopped_one(database_url: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.broker.messages import NewMessage
 from penstock.broker.queues.pop import PopOptions
+from penstock.caller import LOCAL_CALLER
 from penstock.durable.pool import Database
 from penstock.errors import TransactionFailed
 from penstock.model import DEFAULT_SCOPE
@@ -91,10 +92,10 @@ async def test_ids_are_resolved_once(brokers: Brokers, database: Database) -> No
 async def test_the_start_of_a_group_is_set_by_its_first_pop(broker: Broker) -> None:
     await push(broker, "old")
     new_only = PopOptions(subscription="new")
-    assert not (await broker.pop(DEFAULT_SCOPE, "q", "late", new_only)).messages
+    assert not (await broker.pop(LOCAL_CALLER, "q", "late", new_only)).messages
     await push(broker, "recent")
     everything = PopOptions(subscription="all", batch=5)
-    popped = await broker.pop(DEFAULT_SCOPE, "q", "late", everything)
+    popped = await broker.pop(LOCAL_CALLER, "q", "late", everything)
     assert payloads(popped) == ["recent"]
 
 

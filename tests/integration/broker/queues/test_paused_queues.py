@@ -8,6 +8,7 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.queues.pop import PopOptions
+from penstock.caller import LOCAL_CALLER
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from tests.deadlines import deadline_s
@@ -35,11 +36,11 @@ POPS = [
 async def test_a_paused_queue_hands_out_no_messages(broker: Broker, options: PopOptions) -> None:
     await push(broker, "a")
     assert await broker.queues.pause(DEFAULT_SCOPE, "q")
-    assert payloads(await broker.pop(DEFAULT_SCOPE, "q", "g", options)) == []
+    assert payloads(await broker.pop(LOCAL_CALLER, "q", "g", options)) == []
     assert [result.status for result in await push(broker, "b")] == ["queued"]
-    assert payloads(await broker.pop(DEFAULT_SCOPE, "q", "g", options)) == []
+    assert payloads(await broker.pop(LOCAL_CALLER, "q", "g", options)) == []
     assert await broker.queues.resume(DEFAULT_SCOPE, "q")
-    assert payloads(await broker.pop(DEFAULT_SCOPE, "q", "g", options)) == ["a", "b"][: options.batch]
+    assert payloads(await broker.pop(LOCAL_CALLER, "q", "g", options)) == ["a", "b"][: options.batch]
 
 
 async def test_leased_messages_of_a_paused_queue_can_be_acked(broker: Broker) -> None:
@@ -56,7 +57,7 @@ async def test_a_pop_of_several_queues_skips_a_paused_one(broker: Broker) -> Non
     for queue in ("ns.a", "ns.b"):
         await push(broker, queue, queue=queue)
     await broker.queues.pause(DEFAULT_SCOPE, "ns.a")
-    popped = await broker.pop_any(DEFAULT_SCOPE, "ns", None, "g", PopOptions())
+    popped = await broker.pop_any(LOCAL_CALLER, "ns", None, "g", PopOptions())
     assert payloads(popped) == ["ns.b"]
 
 

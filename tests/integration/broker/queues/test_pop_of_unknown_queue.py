@@ -9,6 +9,7 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.broker.messages import PopResult
 from penstock.broker.queues.pop import PopOptions
+from penstock.caller import LOCAL_CALLER
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from tests.deadlines import deadline_s
@@ -33,7 +34,7 @@ async def count_rows(database: Database) -> dict[str, int]:
 def start_new_only_pop(broker: Broker, partition: str | None = None) -> asyncio.Task[PopResult]:
     """Start a waiting pop of a group that begins with new messages."""
     options = PopOptions(subscription="new", wait_s=60, partition=partition)
-    return asyncio.create_task(broker.pop(DEFAULT_SCOPE, "q", "g", options))
+    return asyncio.create_task(broker.pop(LOCAL_CALLER, "q", "g", options))
 
 
 @pytest.mark.parametrize("partition", [None, "p"])
@@ -43,7 +44,7 @@ async def test_a_pop_of_an_unknown_queue_creates_nothing(
     rows = await count_rows(database)
     assert payloads(await pop(broker, partition=partition)) == []
     assert payloads(await pop(broker, partition=partition, wait_s=0.05)) == []
-    assert not (await broker.pop_any(DEFAULT_SCOPE, "q", None, "g", PopOptions())).messages
+    assert not (await broker.pop_any(LOCAL_CALLER, "q", None, "g", PopOptions())).messages
     assert await count_rows(database) == rows
     assert not broker.parked_pops.watch_lists
 
@@ -119,10 +120,10 @@ async def test_a_group_that_waited_for_its_queue_gets_its_first_messages(
 
 async def test_a_group_that_polled_before_its_queue_existed_gets_its_first_messages(broker: Broker) -> None:
     new_only = PopOptions(subscription="new")
-    assert not (await broker.pop(DEFAULT_SCOPE, "q", "early", new_only)).messages
+    assert not (await broker.pop(LOCAL_CALLER, "q", "early", new_only)).messages
     await push(broker, "first")
-    assert payloads(await broker.pop(DEFAULT_SCOPE, "q", "early", new_only)) == ["first"]
-    assert payloads(await broker.pop(DEFAULT_SCOPE, "q", "late", new_only)) == []
+    assert payloads(await broker.pop(LOCAL_CALLER, "q", "early", new_only)) == ["first"]
+    assert payloads(await broker.pop(LOCAL_CALLER, "q", "late", new_only)) == []
 
 
 async def test_a_push_wakes_a_pop_that_waits_for_a_new_partition(

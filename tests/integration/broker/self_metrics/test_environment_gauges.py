@@ -20,6 +20,7 @@ from penstock.runqueue.task_model import NewTask
 from penstock.streams.emit_batch import Counts
 from penstock.streams.emitter import Emitter
 from tests.integration.broker.brokers import UNREACHABLE_REDIS_URL, Brokers, ack, pop, push
+from tests.integration.environments import create_environment
 from tests.waiting import wait_until_async
 
 
@@ -70,6 +71,7 @@ async def test_an_environment_is_the_sum_of_its_queues(brokers: Brokers, emitter
     broker, metrics = await start_broker(brokers, emitter)
     await push(broker, "a", "b", "c", queue="one")
     await push(broker, "d", "e", queue="two")
+    await create_environment(broker.database, Scope(environment="other"))
     await broker.push(Scope(environment="other"), [NewMessage("one", "Default", b"x")])
     popped = await pop(broker, queue="one", batch=2)
     await flush_with_environments(metrics)
@@ -92,6 +94,7 @@ async def test_tasks_of_run_queues_count_in_their_environment(
 ) -> None:
     broker, metrics = await start_broker(brokers, emitter)
     scope = Scope(environment=f"both-{uuid4().hex[:8]}")
+    await create_environment(broker.database, scope)
     run_queues, unreachable = RunQueues(redis_url), RunQueues(UNREACHABLE_REDIS_URL)
     await run_queues.enqueue(scope, "tasks", [NewTask(), NewTask(), NewTask()])
     await run_queues.dequeue(scope, "tasks")

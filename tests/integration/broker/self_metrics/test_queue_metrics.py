@@ -15,6 +15,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.messages import Ack, MessageLease
 from penstock.broker.queues.pop import PopOptions
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics, QueueTally
+from penstock.caller import LOCAL_CALLER
 from penstock.durable.queue_gauges import GaugeReader, QueueGauge
 from penstock.errors import DatabaseUnavailable
 from penstock.model import DEFAULT_SCOPE, Scope
@@ -167,9 +168,9 @@ async def test_postgres_keeps_the_number_of_completed_messages_on_every_path(bro
         for m, status in zip(popped.messages[3:], ("completed", "retry"), strict=True)
     ]
     await broker.ack(DEFAULT_SCOPE, acks)
-    await broker.pop(DEFAULT_SCOPE, "q", "g", PopOptions(batch=100, max_partitions=10, auto_ack=True))
+    await broker.pop(LOCAL_CALLER, "q", "g", PopOptions(batch=100, max_partitions=10, auto_ack=True))
     await push(broker, "x" * 600, "y" * 600, "z" * 600, partition="d")
-    await broker.pop(DEFAULT_SCOPE, "q", "g", PopOptions(batch=100, max_partitions=10, auto_ack=True))
+    await broker.pop(LOCAL_CALLER, "q", "g", PopOptions(batch=100, max_partitions=10, auto_ack=True))
     row = await database.fetchrow("SELECT sum(completed)::bigint AS completed FROM tallies")
     assert row is not None
     counted = await counters()

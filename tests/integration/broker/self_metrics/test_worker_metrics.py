@@ -20,10 +20,11 @@ from penstock.clock import to_utc
 from penstock.durable.pool import Database
 from penstock.durable.worker_minutes import QueueWindow, WorkerMinutes
 from penstock.errors import DatabaseUnavailable
-from penstock.model import DEFAULT_SCOPE
+from penstock.model import DEFAULT_SCOPE, Scope
 from penstock.streams.emitter import Emitter
 from penstock.telemetry import OVERFLOW
 from tests.integration.broker.brokers import UNREACHABLE_REDIS_URL, Brokers, CuttableProxy, ack, pop, push
+from tests.integration.environments import create_environment
 from tests.waiting import wait_until_async
 
 START_S = 1_900_000_100.0
@@ -293,9 +294,31 @@ async def test_queues_beyond_the_limit_share_a_row(
     rows = await WorkerMinutes(database).read_queues(DEFAULT_SCOPE, window)
     assert len(rows) == MAX_QUEUES + 1
     assert {row.queue: row.push_messages for row in rows}[OVERFLOW] == 20
-    assert worker.queues.totals[(OVERFLOW, "")].counts["push_messages"] == 20
+    assert worker.queues.totals[DEFAULT_SCOPE, OVERFLOW, ""].counts["push_messages"] == 20
     [row] = await read_throughput(database)
     assert row["push_messages"] == MAX_QUEUES + 20
+
+
+async def test_environments_share_no_row_and_no_counter(
+    broker: Broker, worker: WorkerMetrics, clock: FixedClock, database: Database
+) -> None:
+    metrics, other = broker.pushes._context.metrics, Scope("acme", "shop", "production")
+    await create_environment(database, other)
+    metrics.count_pushed(other, 1, "q", 5)
+    for number in range(MAX_QUEUES):
+        metrics.count_pushed(DEFAULT_SCOPE, number + 2, f"q{number}", 1)
+    metrics.count_pushed(other, MAX_QUEUES + 2, "beyond the limit", 7)
+    worker.sample()
+    await worker.write_minutes()
+    window = QueueWindow(to_utc(START_S) - MINUTE, to_utc(START_S) + MINUTE, MINUTE)
+    rows = {
+        scope: await WorkerMinutes(database).read_queues(scope, window) for scope in (other, DEFAULT_SCOPE)
+    }
+    assert {row.queue: row.push_messages for row in rows[other]} == {"q": 5, OVERFLOW: 7}
+    assert {row.push_messages for row in rows[DEFAULT_SCOPE]} == {1}
+    totals = worker.queues.totals
+    assert totals[other, "q", ""].counts["push_messages"] == 5
+    assert totals[other, OVERFLOW, ""].counts["push_messages"] == 7
 
 
 async def test_one_event_per_second_is_sent_every_five_seconds(clock: FixedClock) -> None:

@@ -37,9 +37,7 @@ async def url(postgres_url: str, template: str) -> AsyncIterator[str]:
     async with new_database(postgres_url, template) as database_url:
         connection = await asyncpg.connect(database_url, server_settings=SESSION)
         await connection.execute(
-            """INSERT INTO environments (organization, project, name)
-               VALUES ('default', 'default', 'default');
-               INSERT INTO queues (environment_id, name)
+            """INSERT INTO queues (environment_id, name)
                SELECT id, 'q' || n FROM environments, generate_series(0, 3) n;
                INSERT INTO partitions (queue_id, name) SELECT id, 'p' FROM queues;
                INSERT INTO groups (queue_id, name) SELECT id, 'g' || n FROM queues, generate_series(0, 1) n"""

@@ -3,7 +3,8 @@
 ALTER TABLE environments
     ADD COLUMN created_at            timestamptz NOT NULL DEFAULT clock_timestamp(),
     ADD COLUMN quotas                jsonb NOT NULL DEFAULT '{}',   -- by the name of the quota; absent: no limit
-    ADD COLUMN deletion_requested_at timestamptz;                   -- NULL: the environment is in use
+    ADD COLUMN deletion_requested_at timestamptz,                   -- NULL: the environment is in use
+    ADD COLUMN deletion_progress     jsonb NOT NULL DEFAULT '{}';   -- the current step and what was deleted
 
 -- Requests without a token are in this environment.
 INSERT INTO environments (organization, project, name) VALUES ('default', 'default', 'default') ON CONFLICT DO NOTHING;

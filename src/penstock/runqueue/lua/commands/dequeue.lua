@@ -1,7 +1,7 @@
 -- dequeue: leases tasks to workers within the concurrency limits, in turn among queues and environments.
 -- KEYS      those of include/shard.lua
 -- ARGV[3]   requests: MessagePack, a list of {environment or "" for any, queue or "" for any of the environment,
---           maximum number of tasks, visibility in ms, worker}
+--           maximum number of tasks, visibility in ms, worker, number of the access token or 0}
 -- ARGV[4]   max_bytes: a request gets no further task once its payloads reach about this size
 -- Returns   {results, payloads of all tasks in order…}; results is MessagePack: {now, one list per request of
 --           {id, queue, token, attempt, maximum attempts, priority, enqueued at, deadline}}
@@ -21,6 +21,7 @@ local function start_task(queue, id, task, payload, request)
   task[TOKEN] = math.max(now_us, task[TOKEN] + 1)
   task[ATTEMPTS], task[STARTED] = task[ATTEMPTS] + 1, now
   task[DEADLINE], task[WORKER] = now + request.visibility, request.worker
+  task[CALLER] = request.access_token
   enter_state(queue, id, task, RUNNING)
   count_event(queue, "dq")
   queue.wait_ms[#queue.wait_ms + 1] = math.max(0, now - task[ELIGIBLE_AT])
@@ -105,7 +106,7 @@ end
 local results = { now }
 for index, fields in ipairs(requests) do
   local environment_name, queue_name, limit = fields[1], fields[2], fields[3]
-  local request = { visibility = fields[4], worker = fields[5], tasks = {}, bytes = 0 }
+  local request = { visibility = fields[4], worker = fields[5], access_token = fields[6], tasks = {}, bytes = 0 }
   if queue_name ~= "" then
     take_from_queue(load_queue(queue_name), limit, request)
   elseif environment_name ~= "" then

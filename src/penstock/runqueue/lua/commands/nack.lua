@@ -15,9 +15,7 @@ return finish(for_each_lease(leases, function(id, task, lease)
   local queue = load_queue(task[QUEUE])
   local action, delay, jitter, reason = lease[4], lease[5], lease[6], lease[7]
   if action == "release" then
-    leave_state(queue, id, task)
-    task[ATTEMPTS], task[WORKER] = task[ATTEMPTS] - 1, ""
-    schedule(queue, id, task, task[ELIGIBLE_AT])
+    release_task(queue, id, task)
   else
     queue.run_ms[#queue.run_ms + 1] = math.max(0, now - task[STARTED])
     fail_attempt(queue, id, task, reason, delay >= 0 and delay or nil, jitter, action == "retry")

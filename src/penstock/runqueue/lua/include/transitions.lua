@@ -75,6 +75,13 @@ local function schedule(queue, id, task, eligible_ms)
   enter_state(queue, id, task, eligible_ms > now and DELAYED or ELIGIBLE)
 end
 
+-- Returns a running task that no worker will finish to its old position, without counting the attempt.
+local function release_task(queue, id, task)
+  leave_state(queue, id, task)
+  task[ATTEMPTS], task[WORKER] = task[ATTEMPTS] - 1, ""
+  schedule(queue, id, task, task[ELIGIBLE_AT])
+end
+
 -- Ends a failed attempt of a running task: retry it after `delay` ms, or declare it dead. A nil `delay` is
 -- exponential backoff with `jitter` between 0 and 1.
 local function fail_attempt(queue, id, task, reason, delay, jitter, may_retry)

@@ -88,8 +88,9 @@ BEGIN
         ORDER BY k.partition_id, k.group_id
     LOOP
         IF v_position.is_leased IS NOT TRUE THEN
-            RETURN QUERY SELECT v_position.items, 'lease_lost', v_position.queue_id, v_position.queue,
-                                v_position.partition, v_position.group_name, false, NULL::bigint;
+            -- Without names: the caller need not be allowed to know them.
+            RETURN QUERY SELECT v_position.items, 'lease_lost', NULL::bigint, NULL::text, NULL::text, NULL::text, false,
+                                NULL::bigint;
             CONTINUE;
         END IF;
         SELECT array_agg(o.item ORDER BY o.item), array_agg(o.message_offset ORDER BY o.item),

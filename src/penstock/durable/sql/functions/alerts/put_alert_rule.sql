@@ -1,16 +1,14 @@
 -- put_alert_rule_v1: create a rule, or replace the rule with this id. A changed rule starts with new states.
 -- Returns: created, replaced, or name_taken if another rule of the environment has the name.
+-- Raises: PK006 the environment does not exist.
 CREATE OR REPLACE FUNCTION put_alert_rule_v1(
     p_organization text, p_project text, p_environment text, p_rule_id uuid, p_rule jsonb
 ) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_environment_id bigint;
+    v_environment_id bigint := require_environment_v1(p_organization, p_project, p_environment);
     v_old jsonb;
 BEGIN
-    INSERT INTO environments (organization, project, name) VALUES (p_organization, p_project, p_environment)
-    ON CONFLICT (organization, project, name) DO NOTHING;
-    v_environment_id := environment_id_v1(p_organization, p_project, p_environment);
     SELECT r.rule INTO v_old FROM alert_rules r
     WHERE r.id = p_rule_id AND r.environment_id = v_environment_id FOR UPDATE;
     IF FOUND THEN

@@ -2,6 +2,7 @@
 -- Its total is exact if the filters are at most a queue and a group; otherwise it counts matches among the first
 -- p_scan_limit dead letters. With p_dry_run the job is not stored.
 -- Returns: the job.
+-- Raises: PK006 the environment does not exist.
 CREATE OR REPLACE FUNCTION create_job_v1(
     p_id uuid, p_organization text, p_project text, p_environment text, p_kind text, p_queue text, p_group text,
     p_partition text, p_from timestamptz, p_before timestamptz, p_error text, p_error_key uuid, p_payload text,
@@ -14,11 +15,7 @@ DECLARE
     v_next record;
 BEGIN
     v_job.id := p_id;
-    IF NOT p_dry_run THEN
-        INSERT INTO environments (organization, project, name) VALUES (p_organization, p_project, p_environment)
-        ON CONFLICT DO NOTHING;
-    END IF;
-    v_job.environment_id := environment_id_v1(p_organization, p_project, p_environment);
+    v_job.environment_id := require_environment_v1(p_organization, p_project, p_environment);
     v_job.kind := p_kind;
     v_job.state := 'waiting';
     v_job.queue := p_queue;
@@ -40,10 +37,6 @@ BEGIN
     v_job.cursor_dead_letter_id := 0;
     v_job.created_at := v_now;
     v_job.total_is_exact := true;
-    IF v_job.environment_id IS NULL THEN
-        v_job.total := 0;
-        RETURN v_job;
-    END IF;
     IF coalesce(p_partition, p_error, p_payload, p_error_key::text, p_dead_letter_ids::text) IS NULL
        AND p_from IS NULL AND p_before IS NULL THEN
         SELECT coalesce(sum(s.messages), 0) INTO v_job.total

@@ -1,5 +1,6 @@
 -- create_task_job_v1: record a job on the dead tasks of a run queue. The tasks are in Redis; the job's progress is
 -- here. Returns the job.
+-- Raises: PK006 the environment does not exist.
 -- Locks: the new rows.
 -- Cost: one row.
 CREATE OR REPLACE FUNCTION create_task_job_v1(
@@ -8,15 +9,10 @@ CREATE OR REPLACE FUNCTION create_task_job_v1(
     p_total bigint, p_total_is_exact boolean
 ) RETURNS SETOF jobs
 LANGUAGE sql AS $$
-    WITH created AS (
-        INSERT INTO environments (organization, project, name) VALUES (p_organization, p_project, p_environment)
-        ON CONFLICT DO NOTHING RETURNING id
-    )
     INSERT INTO jobs (id, environment_id, kind, queue, failed_from, failed_before, error, error_key, payload,
                       run_queue, task_ids, rate, total, total_is_exact)
-    VALUES (p_id,
-            coalesce((SELECT c.id FROM created c), environment_id_v1(p_organization, p_project, p_environment)),
-            p_kind, p_queue, p_from, least(p_before, clock_timestamp()), p_error, p_error_key, p_payload, true,
+    VALUES (p_id, require_environment_v1(p_organization, p_project, p_environment), p_kind, p_queue, p_from,
+            least(p_before, clock_timestamp()), p_error, p_error_key, p_payload, true,
             p_task_ids, p_rate, p_total, p_total_is_exact)
     RETURNING *
 $$;

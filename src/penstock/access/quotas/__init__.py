@@ -1,1 +1,0 @@
-"""Quotas of environments and tokens: what they limit, what is used, and when a request is refused."""
