@@ -143,6 +143,22 @@ class RequiresMetricsToken(Requires):
         return caller
 
 
+class RequiresPlatformAdmin(Requires):
+    """The same for routes that concern all environments."""
+
+    async def __call__(self, request: Request) -> Caller:
+        caller = await super().__call__(request)
+        if not caller.is_platform_admin:
+            raise Forbidden(
+                "Only a platform administrator may do this. Create a token for one on the broker's machine: "
+                "penstock tokens create --admin."
+            )
+        return caller
+
+
+PLATFORM_ADMIN_ONLY = {"x-platform-administrator": True}
+"""What the OpenAPI document says of the operations that take `PlatformAdminAccess`."""
+
 METRICS_CALLER = Caller(DEFAULT_SCOPE, AccessScope.READ, "metrics-token", is_platform_admin=True)
 """The sender of requests with the token for /metrics. It reads the metrics of all environments."""
 
@@ -154,6 +170,7 @@ LeaseAccess = Annotated[Caller, Depends(Requires(AccessScope.CONSUME, checks_nam
 OperateAccess = Annotated[Caller, Depends(Requires(AccessScope.OPERATE))]
 ConfigureAccess = Annotated[Caller, Depends(Requires(AccessScope.CONFIGURE))]
 AdminAccess = Annotated[Caller, Depends(Requires(AccessScope.ADMIN))]
+PlatformAdminAccess = Annotated[Caller, Depends(RequiresPlatformAdmin(AccessScope.ADMIN))]
 MetricsAccess = Annotated[Caller, Depends(RequiresMetricsToken(AccessScope.READ))]
 ConsumerTokensAccess = Annotated[Caller, Depends(RequiresConsumerTokens(AccessScope.OPERATE))]
 

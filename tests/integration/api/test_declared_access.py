@@ -39,6 +39,7 @@ class Operation:
     method: str
     path: str
     scopes: tuple[str, ...]
+    is_for_platform_admins: bool
 
     @property
     def url(self) -> str:
@@ -55,7 +56,8 @@ def read_operations() -> Iterator[Operation]:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             scopes = operation["security"][0]["token"] if "security" in operation else []
-            yield Operation(method.upper(), path, tuple(scopes))
+            is_for_platform_admins = operation.get("x-platform-administrator", False)
+            yield Operation(method.upper(), path, tuple(scopes), is_for_platform_admins)
 
 
 OPERATIONS = sorted(read_operations(), key=lambda operation: (operation.path, operation.method))
@@ -133,8 +135,13 @@ async def test_every_scope_but_the_right_one_is_403(broker: GuardedBroker, clien
 
 
 async def test_the_declared_scopes_are_enough(broker: GuardedBroker, client: httpx.AsyncClient) -> None:
+    token = NewToken(name="platform", scopes=ALL_SCOPES, is_platform_admin=True)
+    platform_secret = await broker.create(token)
     for operation in GUARDED:
         response = await operation.send(client, await broker.secret(operation.scopes))
+        if operation.is_for_platform_admins:
+            assert (response.status_code, response.json()["code"]) == (403, "forbidden"), operation
+            response = await operation.send(client, platform_secret)
         assert response.status_code not in (401, 403), (operation, response.text)
 
 

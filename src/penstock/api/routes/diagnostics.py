@@ -7,7 +7,7 @@ import os
 from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 
-from penstock.api.access import ReadAccess
+from penstock.api.access import PLATFORM_ADMIN_ONLY, PlatformAdminAccess, ReadAccess
 from penstock.api.http.parameters import refuse_unknown_parameters
 from penstock.api.services import get_services
 from penstock.batching import BatchStats
@@ -59,10 +59,10 @@ def _batch_stats_to_dict(stats: BatchStats, pending: int, in_flight: int) -> dic
     }
 
 
-@router.get("/status/horizon", tags=["status"])
+@router.get("/status/horizon", tags=["status"], openapi_extra=PLATFORM_ADMIN_ONLY)
 async def status_horizon(
     request: Request,
-    caller: ReadAccess,
+    caller: PlatformAdminAccess,
     longer_than_s: float | None = Query(
         None, alias="longerThan", ge=0, le=10**8, description="seconds; PENSTOCK_HORIZON_S if left out"
     ),

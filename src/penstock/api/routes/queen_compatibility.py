@@ -16,7 +16,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.access import OperateAccess, ReadAccess
+from penstock.api.access import PLATFORM_ADMIN_ONLY, OperateAccess, PlatformAdminAccess, ReadAccess
 from penstock.api.http.parameters import Queue
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import json_response
@@ -117,8 +117,8 @@ async def migration_status(caller: ReadAccess) -> dict[str, object]:
     return {"status": "idle", "currentStep": "", "elapsedSeconds": 0}
 
 
-@router.get("/analytics/postgres-stats")
-async def postgres_statistics(request: Request, caller: ReadAccess) -> Response:
+@router.get("/analytics/postgres-stats", openapi_extra=PLATFORM_ADMIN_ONLY)
+async def postgres_statistics(request: Request, caller: PlatformAdminAccess) -> Response:
     """Report PostgreSQL's statistics of this database: cache hits, dead rows, sizes, long statements."""
     statistics = await get_services(request).broker.diagnostics.postgres_statistics()
     return json_response({"timestamp": iso(to_utc(time.time())), **statistics, "bufferUsage": []})
