@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -29,11 +29,11 @@ MAX_PATH_LENGTH = 2000
 class LoginAttempt:
     """The secrets of one login."""
 
-    state: str
+    state: str = field(repr=False)
     """Comes back in the callback, and proves that this browser started the login."""
-    nonce: str
+    nonce: str = field(repr=False)
     """Comes back in the ID token, and proves that it was issued for this login."""
-    verifier: str
+    verifier: str = field(repr=False)
     """Proves to the provider that the code is redeemed by the broker that requested it (PKCE)."""
     next_path: str
     """Where the browser goes after the login."""

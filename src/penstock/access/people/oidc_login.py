@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import quote, urlencode
 
 from penstock.access.people.jwt_verifier import JwtVerifier
 from penstock.access.people.key_set import KeySet
@@ -117,8 +117,9 @@ class OidcLogin:
         if "client_secret_post" in methods and "client_secret_basic" not in methods:
             form |= {"client_id": self._client_id, "client_secret": self._client_secret}
         else:
-            # RFC 6749, section 2.3.1: both are encoded as in a form before HTTP Basic encodes them.
-            auth = quote_plus(self._client_id), quote_plus(self._client_secret)
+            # RFC 6749, section 2.3.1: both are encoded as in a form before HTTP Basic encodes them. Providers
+            # differ in how they read a plus sign, so a space is %20.
+            auth = quote(self._client_id, safe=""), quote(self._client_secret, safe="")
         status, body = await post_form(metadata.token_endpoint, form, auth)
         if status != 200 or not isinstance(body, dict):
             reason = body.get("error", "") if isinstance(body, dict) else ""

@@ -1,0 +1,77 @@
+"""Run Canaille, an OpenID Connect provider, with three people and one client.
+
+    python canaille_program.py DATABASE REDIRECT_URI…
+
+Its data is in a file of SQLite: queries in its own memory match any condition instead of all.
+
+It prints its port. The directory of its packages must be on PYTHONPATH: see `identity_providers.py`.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from canaille import create_app
+from canaille.app import models
+from canaille.backends import Backend
+from werkzeug.serving import make_server
+
+CLIENT_ID = "penstock-console"
+CLIENT_SECRET = "client secret & more"
+PASSWORD = "correct horse battery staple"
+GROUPS = {"alice": ["operators", "staff"], "bob": ["staff"], "mallory": []}
+
+
+def add_people_and_client(redirect_uris: list[str]) -> None:
+    members: dict[str, list[object]] = {}
+    for name, groups in GROUPS.items():
+        user = models.User(
+            user_name=name,
+            display_name=name,
+            formatted_name=name.title(),
+            family_name=name.title(),
+            emails=[f"{name}@example.com"],
+            password=PASSWORD,
+        )
+        Backend.instance.save(user)
+        for group in groups:
+            members.setdefault(group, []).append(user)
+    for group, users in members.items():
+        Backend.instance.save(models.Group(display_name=group, members=users))
+    client = models.Client(
+        client_id=CLIENT_ID,
+        client_secret=CLIENT_SECRET,
+        client_name="Penstock",
+        redirect_uris=redirect_uris,
+        grant_types=["authorization_code"],
+        response_types=["code"],
+        scope=["openid", "profile", "email", "groups"],
+        token_endpoint_auth_method="client_secret_basic",
+    )
+    Backend.instance.save(client)
+    client.audience = [client]
+    Backend.instance.save(client)
+
+
+def main() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    settings = {
+        "SERVER_NAME": f"127.0.0.1:{port}",
+        "PREFERRED_URL_SCHEME": "http",
+        "SECRET_KEY": "0123456789" * 4,
+        "CANAILLE_SQL": {"DATABASE_URI": f"sqlite:///{sys.argv[1]}"},
+        "CANAILLE": {"FORCE_HTTPS": False},
+        "CANAILLE_OIDC": {"TRUSTED_DOMAINS": []},
+    }
+    app = create_app(config=settings, init_backend=True)
+    with app.app_context():
+        add_people_and_client(sys.argv[2:])
+    server = make_server("127.0.0.1", port, app, threaded=True, fd=listener.fileno())
+    print(port, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
