@@ -91,6 +91,14 @@ class LoginFailed(PenstockError):
     title = "Login failed"
 
 
+class LoginDisabled(PenstockError):
+    """No identity provider is configured."""
+
+    code = "login_disabled"
+    status = 404
+    title = "Login disabled"
+
+
 class InvalidCsrfToken(PenstockError):
     """A request with a session cookie would change something, and lacks the session's CSRF token."""
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -79,6 +79,10 @@ class TokenIndex(BackgroundTask):
         self._use_recorded_at_s = time.monotonic()
         self._is_failing = False
         self.on_tokens_ended: Callable[[set[int]], None] = lambda numbers: None
+        self.on_version_changed: Callable[[AccessReader], Awaitable[None]] = _ignore_change
+        """Called when tokens, sessions or environments changed, with a reader that no busy pool delays."""
+        self.on_poll: Callable[[], None] = lambda: None
+        """Called at each poll, also while PostgreSQL is unreachable."""
 
     def find(self, secret: str) -> Caller | None:
         """Return the caller of a secret; None if it is unknown, revoked or expired.
@@ -91,6 +95,12 @@ class TokenIndex(BackgroundTask):
             return None
         indexed.caller.was_used = True
         return indexed.caller
+
+    def find_by_id(self, token_id: str) -> Caller | None:
+        """Return the caller of a token; None if it is unknown, revoked or expired."""
+        self._require_loaded()
+        callers = (indexed.caller for indexed in self._secrets.values())
+        return next((caller for caller in callers if caller.token_id == token_id), None)
 
     def environment(self, scope: Scope) -> KnownEnvironment:
         """Return an environment. Raises UnknownEnvironment, also if it is being deleted.
@@ -149,6 +159,7 @@ class TokenIndex(BackgroundTask):
                 environments = await self._reader.read_environments()
                 self._replace_environments(environments)
                 self._replace_secrets(secrets)
+                await self.on_version_changed(self._reader)
                 self._version = version
 
     async def _run(self) -> None:
@@ -158,6 +169,7 @@ class TokenIndex(BackgroundTask):
                     await self._changed.wait()
             self._changed.clear()
             self._end_expired()
+            self.on_poll()
             try:
                 await self.refresh()
                 if time.monotonic() - self._use_recorded_at_s >= self._record_use_interval_s:
@@ -230,6 +242,10 @@ class TokenIndex(BackgroundTask):
     def _require_loaded(self) -> None:
         if self._version is None:
             raise DatabaseUnavailable("Tokens cannot be checked before PostgreSQL responds. Retry shortly.")
+
+
+async def _ignore_change(reader: AccessReader) -> None:
+    """The default of `on_version_changed`."""
 
 
 def _to_environment(row: KnownEnvironmentRow) -> KnownEnvironment:

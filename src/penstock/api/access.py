@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from penstock.access.authentication import bearer_secret
+from penstock.api.http.origin_check import changes_something
 from penstock.api.services import get_services
 from penstock.caller import ACCESS_SCOPE_NAMES, LOCAL_CALLER, AccessScope, Caller
 from penstock.errors import Forbidden, Unauthorized
@@ -95,10 +96,17 @@ def _first(parameters: Mapping[str, str], names: tuple[str, ...]) -> str | None:
 
 async def authenticate(request: Request) -> Caller:
     """The caller of a request. Raises Unauthorized. Error handlers and the audit log read `state.caller`."""
-    fields = {name.lower(): value for name, value in request.scope["headers"]}
-    caller = await get_services(request).authentication.authenticate(fields)
+    fields = header_fields(request)
+    path = request.scope["path"].encode(errors="surrogateescape")
+    is_unsafe = changes_something(request.method.encode(), path)
+    caller = await get_services(request).authentication.authenticate(fields, is_unsafe=is_unsafe)
     request.state.caller = caller
     return caller
+
+
+def header_fields(request: Request) -> dict[bytes, bytes]:
+    """The headers of a request, by their names in lower case."""
+    return {name.lower(): value for name, value in request.scope["headers"]}
 
 
 class RequiresConsumerTokens(Requires):

@@ -30,11 +30,13 @@ from penstock.api.routes import (
     alert_silences,
     analytics,
     configure,
+    console_session,
     dead_letter_jobs,
     dead_letters,
     diagnostics,
     groups,
     health,
+    login,
     message_admin,
     operations,
     prometheus,
@@ -61,6 +63,7 @@ ROUTE_MODULES = (
     *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens),
     *(run_queues, tasks, status, diagnostics, series, prometheus, health),
     *(analytics, worker_health, queen_compatibility),
+    *(console_session, login),
     *(alert_channels, alert_rule_tests, alert_rules, alert_incidents, alert_silences),
 )
 PUBLIC_PATHS = frozenset(

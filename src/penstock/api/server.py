@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 
+from penstock.access.people.provider_settings import check_provider_settings
 from penstock.broker.self_metrics.worker_slot import clear_stale_slots
 from penstock.config import Settings, as_environment, load_settings
 from penstock.errors import PenstockError
@@ -44,6 +45,7 @@ def serve(settings: Settings) -> None:
     Each of several workers is a process of its own, and all share the port; a worker that dies is replaced.
     Workers receive their settings through the environment. Raises ConfigError before anything starts.
     """
+    check_provider_settings(settings)
     warning = check_listen_address(settings)
     if warning is not None:
         logger.warning(warning)

@@ -14,6 +14,9 @@ from starlette.requests import Request
 from penstock.access.authentication import Authentication
 from penstock.access.environment_deletion import EnvironmentDeletion
 from penstock.access.environment_service import Environments
+from penstock.access.people.identity_provider import IdentityProvider
+from penstock.access.sessions.login_limits import LoginLimits
+from penstock.access.sessions.session_service import ConsoleSessions
 from penstock.access.token_index import TokenIndex
 from penstock.access.token_service import AccessTokens
 from penstock.alerts.delivery.channel_secrets import ChannelSecrets
@@ -71,6 +74,9 @@ class Services:
     access_tokens: AccessTokens
     environments: Environments
     authentication: Authentication
+    sessions: ConsoleSessions
+    identity_provider: IdentityProvider
+    login_limits: LoginLimits
 
 
 @asynccontextmanager
@@ -121,9 +127,19 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     redis_client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
     warehouse = WarehouseAccess(settings.clickhouse_url)
     health = HealthChecks(settings, broker, warehouse)
+    identity_provider = IdentityProvider(settings)
+    sessions = ConsoleSessions(database, lifetime_s=settings.session_hours * 3600)
+
+    def end_expired_logins() -> None:
+        sessions.end_expired()
+        if identity_provider.jwt is not None:
+            identity_provider.jwt.end_expired()
+
     tokens = TokenIndex(settings.postgres_url)
     token_revocation = TokenRevocation(database, broker.pops, run_queues)
     tokens.on_tokens_ended = token_revocation.on_tokens_ended
+    tokens.on_poll = end_expired_logins
+    tokens.on_version_changed = lambda reader: sessions.refresh(reader.sessions)
     broker.notifications.on_access_changed = tokens.notify_change
     emitter.start()
     await tokens.start()
@@ -161,7 +177,12 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         tokens,
         AccessTokens(database, tokens.refresh),
         Environments(database, tokens.refresh),
-        Authentication(tokens, is_required=settings.authentication == "required"),
+        Authentication(
+            tokens, sessions, identity_provider.jwt, is_required=settings.authentication == "required"
+        ),
+        sessions,
+        identity_provider,
+        LoginLimits(),
     )
     await worker_aggregate.start()
     maintenance = Maintenance(
@@ -196,6 +217,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         await worker_aggregate.stop()
         slot.release()
         await tokens.stop()
+        await identity_provider.stop()
         await emitter.stop(timeout_s=2)
         await redis_client.aclose()
         warehouse.close()

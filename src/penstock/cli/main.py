@@ -197,6 +197,7 @@ def serve(
     ] = None,
 ) -> None:
     """Run only the broker, with the servers that the settings name."""
+    from penstock.access.people.provider_settings import check_provider_settings
     from penstock.broker.journal.push_journal import can_journal
     from penstock.cli.server_checks import check_servers
     from penstock.embedded.servers.ports import BROKER_MODULE, require_port
@@ -205,6 +206,7 @@ def serve(
 
     settings = load_settings()
     check_listen_address(settings)
+    check_provider_settings(settings)
     require_port(settings.port, settings.host, "serve")
     settings = resolve_server_urls(settings, *SECRET_URLS)
     # Queues work without Redis and ClickHouse. Without PostgreSQL, a broker that has run before takes pushes.

@@ -15,6 +15,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from penstock.access.people.provider_settings import check_provider_settings
 from penstock.cli.listing import plain_table
 from penstock.cli.server_checks import check_servers_to_migrate
 from penstock.cli.tables import component_list, format_address, format_state
@@ -29,6 +30,7 @@ from penstock.listen_address import check_listen_address
 def run_platform(settings: Settings, demo: bool, create_database: bool) -> None:
     """Run the platform in the foreground until SIGINT, SIGTERM or SIGHUP; leaves no process running."""
     console = Console(highlight=False)
+    check_provider_settings(settings)
     warning = check_listen_address(settings)
     if warning is not None:
         console.print(warning, style="yellow", soft_wrap=True)

@@ -31,7 +31,10 @@ from tests.integration.api.broker_tokens import (
 from tests.waiting import wait_until_async
 
 PATH_VALUES = {"lease": "1.00000000-0000-0000-0000-000000000000", "hostname": "host", "worker": "0"}
-PUBLIC_OPERATIONS = {("GET", "/health"), ("GET", "/health/live"), ("GET", "/health/ready")}
+PUBLIC_OPERATIONS = {
+    *(("GET", path) for path in ("/health", "/health/live", "/health/ready")),
+    *((method, "/api/v1/session") for method in ("GET", "POST", "DELETE")),
+}
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def assert_all(status: int, observed: Statuses) -> None:
     assert {operation: other for operation, other in observed.items() if other != status} == {}
 
 
-def test_all_operations_but_health_are_guarded() -> None:
+def test_all_operations_but_health_and_login_are_guarded() -> None:
     assert {(o.method, o.path) for o in OPERATIONS if not o.scopes} == PUBLIC_OPERATIONS
     assert len(GUARDED) > 100
 

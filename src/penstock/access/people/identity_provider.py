@@ -8,21 +8,11 @@ from penstock.access.people.jwt_callers import JwtCallers
 from penstock.access.people.jwt_verifier import JwtVerifier
 from penstock.access.people.key_set import KeySet, reader_of
 from penstock.access.people.oidc_login import OidcLogin
-from penstock.access.people.provider_http import require_protected_url
 from penstock.access.people.provider_metadata import OidcProvider
+from penstock.access.people.provider_settings import check_provider_settings
 from penstock.access.people.roles import RoleMapping
 from penstock.clock import Clock, system_clock
-from penstock.config import PREFIX, Settings
-from penstock.errors import ConfigError
-
-_PROVIDER_SETTINGS = (
-    "oidc_issuer",
-    "oidc_client_id",
-    "oidc_client_secret",
-    "jwks",
-    "jwt_issuer",
-    "jwt_audience",
-)
+from penstock.config import Settings
 
 
 class IdentityProvider:
@@ -33,7 +23,7 @@ class IdentityProvider:
 
     def __init__(self, settings: Settings, clock: Clock = system_clock) -> None:
         """Raises ConfigError if a setting is missing or contradicts another."""
-        check_settings(settings)
+        check_provider_settings(settings)
         self.roles = RoleMapping(settings.oidc_roles)
         self.login: OidcLogin | None = None
         self.login_name = urlsplit(settings.oidc_issuer).hostname
@@ -69,42 +59,3 @@ class IdentityProvider:
     def _add_keys(self, keys: KeySet) -> KeySet:
         self._key_sets.append(keys)
         return keys
-
-
-def check_settings(settings: Settings) -> None:
-    """Raise ConfigError if the settings of the identity provider are not complete and consistent."""
-    configured = [name for name in _PROVIDER_SETTINGS if getattr(settings, name)]
-    if not configured:
-        return
-    if settings.authentication == "none":
-        raise ConfigError(
-            f"{_variable(configured[0])} has no effect while {_variable('authentication')} is none: "
-            f"a request without a login may do everything. Set {_variable('authentication')}=required."
-        )
-    if settings.oidc_issuer:
-        require_protected_url(settings.oidc_issuer, _variable("oidc_issuer"))
-        _require(settings, "oidc_issuer", ("oidc_client_id", "oidc_client_secret"))
-    else:
-        _refuse_alone(settings, ("oidc_client_id", "oidc_client_secret"), "oidc_issuer")
-    if settings.jwt_audience and not settings.oidc_issuer:
-        _require(settings, "jwt_audience", ("jwks", "jwt_issuer"))
-    _refuse_alone(settings, ("jwks", "jwt_issuer"), "jwt_audience")
-    if "://" in settings.jwks:
-        require_protected_url(settings.jwks, _variable("jwks"))
-    _require(settings, configured[0], ("oidc_roles",))
-
-
-def _require(settings: Settings, name: str, required: tuple[str, ...]) -> None:
-    missing = [_variable(other) for other in required if not getattr(settings, other)]
-    if missing:
-        raise ConfigError(f"{_variable(name)} also needs {' and '.join(missing)}.")
-
-
-def _refuse_alone(settings: Settings, names: tuple[str, ...], required: str) -> None:
-    for name in names:
-        if getattr(settings, name) and not getattr(settings, required):
-            raise ConfigError(f"{_variable(name)} also needs {_variable(required)}.")
-
-
-def _variable(name: str) -> str:
-    return f"{PREFIX}{name.upper()}"

@@ -32,8 +32,6 @@ class JwtCallers:
 
     def find(self, token: str) -> Person | None:
         """Return the sender of a JWT that was verified before and is still valid."""
-        self._verifier.keys.refresh_if_due()
-        self._forget_after_key_change()
         person, expires_at = self._verified.get(token, (None, 0.0))
         return person if expires_at > self._clock() else None
 
@@ -51,12 +49,14 @@ class JwtCallers:
                 )
             self._forget_after_key_change()
             if len(self._verified) >= MAX_CACHED_TOKENS:
-                del self._verified[next(iter(self._verified))]
+                self._verified.pop(next(iter(self._verified)))[0].deactivate()
             self._verified[token] = person, claims["exp"] + LEEWAY_S
         return person
 
     def end_expired(self) -> None:
-        """Forget JWTs that have expired, and end the requests that still run with them."""
+        """Forget JWTs that expired or lost their key, and end the requests that run with them."""
+        self._verifier.keys.refresh_if_due()
+        self._forget_after_key_change()
         now = self._clock()
         for token in [token for token, (_, expires_at) in self._verified.items() if expires_at <= now]:
             self._verified.pop(token)[0].deactivate()

@@ -10,7 +10,6 @@ from penstock.access.people.roles import (
     ROLES,
     EnvironmentRoles,
     RoleMapping,
-    first_environment,
     is_platform_admin,
     role_in,
 )
@@ -33,12 +32,11 @@ class Person:
     roles: EnvironmentRoles
     _callers: dict[Scope, Caller] = field(default_factory=dict, compare=False, repr=False)
 
-    def caller_in(self, environment: Scope | None = None) -> Caller:
-        """Return the caller in this environment, or in the first one of the person.
+    def caller_in(self, environment: Scope) -> Caller:
+        """Return the caller in this environment.
 
         Raises UnknownEnvironment where the person has no role, also if that environment exists.
         """
-        environment = environment or first_environment(self.roles)
         caller = self._callers.get(environment)
         if caller is None:
             role = role_in(self.roles, environment)

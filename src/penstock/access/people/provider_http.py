@@ -4,31 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
-from penstock.errors import ConfigError, ProviderUnavailable
+from penstock.errors import ProviderUnavailable
 
 TIMEOUT_S = 5.0
 MAX_RESPONSE_BYTES = 1 << 20
-
-
-def require_protected_url(url: str, source: str) -> str:
-    """Return the URL if nobody on the way can read or change what it transfers: https, or this machine."""
-    parts = urlsplit(url)
-    if not parts.hostname or not (
-        parts.scheme == "https" or (parts.scheme == "http" and _is_local(parts.hostname))
-    ):
-        raise ConfigError(f"{source} must be an https:// URL, not {url!r}. http:// is for localhost alone.")
-    return url
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 async def fetch_json(url: str, *, bearer: str | None = None) -> dict[str, Any]:

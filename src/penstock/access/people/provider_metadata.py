@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.access.people.provider_http import fetch_json, require_protected_url
+from penstock.access.people.provider_http import fetch_json
+from penstock.access.people.provider_settings import require_protected_url
 from penstock.errors import ConfigError, PenstockError, ProviderUnavailable
 
 logger = logging.getLogger(__name__)

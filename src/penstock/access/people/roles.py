@@ -81,12 +81,5 @@ def role_in(roles: EnvironmentRoles, environment: Scope) -> str | None:
     return max((roles[key] for key in keys if key in roles), key=_RANKS.__getitem__, default=None)
 
 
-def first_environment(roles: EnvironmentRoles) -> Scope:
-    """Return the environment of a request that names none: the default one, or else the first by name."""
-    if role_in(roles, DEFAULT_SCOPE) or not roles:
-        return DEFAULT_SCOPE
-    return Scope(*min(roles).split("/"))
-
-
 def is_platform_admin(roles: EnvironmentRoles) -> bool:
     return roles.get(EVERY_ENVIRONMENT) == "admin"

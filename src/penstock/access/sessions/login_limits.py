@@ -7,13 +7,15 @@ from collections.abc import Callable
 
 from penstock.errors import TooManyLogins
 
-MAX_ATTEMPTS = 10
+MAX_ATTEMPTS = 30
 WINDOW_S = 60.0
 MAX_ADDRESSES = 10_000
 
 
 class LoginLimits:
-    """A bucket of attempts per address: ten at once, and then one every six seconds."""
+    """A bucket of attempts per address: 30 at once, and then one every two seconds.
+
+    People of one office often share an address."""
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic

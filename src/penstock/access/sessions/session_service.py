@@ -98,12 +98,15 @@ class ConsoleSessions:
         await self._store.delete(cookie_hash)
         self._end(cookie_hash)
 
-    async def refresh(self) -> None:
-        """Read the known sessions again, and end those that have ended. Raises DatabaseUnavailable."""
+    async def refresh(self, store: SessionStore) -> None:
+        """Read the known sessions from this store, and end those that have ended.
+
+        Raises DatabaseUnavailable.
+        """
         self._refreshes += 1
         known = list(self._sessions)
         if known:
-            live = {row.hash for row in await self._store.read(known)}
+            live = {row.hash for row in await store.read(known)}
             for cookie_hash in known:
                 if cookie_hash not in live:
                     self._end(cookie_hash)
@@ -156,7 +159,7 @@ class ConsoleSessions:
 
     def _keep(self, session: ConsoleSession) -> None:
         if len(self._sessions) >= MAX_CACHED_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+            self._end(next(iter(self._sessions)))
         self._sessions[session.cookie_hash] = session
 
     def _end(self, cookie_hash: bytes) -> None:

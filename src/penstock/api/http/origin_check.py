@@ -55,10 +55,9 @@ class OriginCheck:
         host = fields.get(b"host")
         if host is not None:  # HTTP/1.0, which no browser speaks, does not require it
             self._check_host(host)
-        is_reading = method in _READING_METHODS
-        if not is_reading or path.startswith(POP_PATH):
+        if changes_something(method, path):
             _check_origin(fields, host)
-        if not is_reading:
+        if method not in _READING_METHODS:
             _check_content_type(fields)
 
     def _check_host(self, host: bytes) -> None:
@@ -69,6 +68,11 @@ class OriginCheck:
             f"The broker does not serve the host {name!r}. Use localhost or an IP address, or "
             f"add the name to {SETTING}."
         )
+
+
+def changes_something(method: bytes, path: bytes) -> bool:
+    """Whether a request may change something, so that a page of another site must not make it."""
+    return method not in _READING_METHODS or path.startswith(POP_PATH)
 
 
 @lru_cache(maxsize=256)

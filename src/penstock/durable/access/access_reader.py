@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from penstock.durable.access.session_store import SessionStore
 from penstock.durable.access.token_store import TokenRights
 from penstock.durable.pool import fetch_all, fetch_value
 from penstock.durable.reserved_connection import ReservedConnection
@@ -43,6 +44,7 @@ class AccessReader:
 
     def __init__(self, url: str) -> None:
         self._connection = ReservedConnection(url, "penstock access")
+        self.sessions = SessionStore(self._connection)
 
     async def read_version(self) -> int:
         return await fetch_value(self._connection, int, "SELECT access_version_v1()")

@@ -37,7 +37,7 @@ def test_without_settings_there_is_no_provider() -> None:
         (OIDC, True, False),
         (JWT, False, True),
         ({**OIDC, "jwt_audience": "api"}, True, True),
-        ({**OIDC, **JWT, "jwks": "keys.json"}, True, True),
+        ({**OIDC, **JWT, "jwks": __file__}, True, True),
         ({**OIDC, "oidc_issuer": "http://localhost:8080/realms/a"}, True, False),
         ({**OIDC, "oidc_issuer": "http://[::1]:8080"}, True, False),
     ],
@@ -61,6 +61,7 @@ def test_complete_settings(settings: dict[str, Any], has_login: bool, has_jwt: b
         ({**JWT, "jwt_audience": ""}, "PENSTOCK_JWKS also needs PENSTOCK_JWT_AUDIENCE"),
         ({**JWT, "jwt_issuer": ""}, "PENSTOCK_JWT_AUDIENCE also needs PENSTOCK_JWT_ISSUER"),
         ({**JWT, "jwks": ""}, "PENSTOCK_JWT_AUDIENCE also needs PENSTOCK_JWKS"),
+        ({**JWT, "jwks": "missing.json"}, "the file missing.json does not exist"),
         ({**JWT, "jwks": "http://login.example.com/keys"}, "must be an https:// URL"),
     ],
 )

@@ -10,6 +10,7 @@ from penstock.access.people.jwt_verifier import LEEWAY_S, JwtVerifier
 from penstock.access.people.key_set import REFRESH_S
 from penstock.access.people.roles import RoleMapping
 from penstock.errors import Forbidden, Unauthorized
+from penstock.model import DEFAULT_SCOPE
 from tests.unit.access.people.signing_keys import AUDIENCE, ISSUER, NOW, P256, RSA, jwks, sign, valid_claims
 from tests.unit.access.people.test_key_set import KeyDocument
 from tests.waiting import wait_until_async
@@ -40,7 +41,7 @@ async def test_a_jwt_is_verified_once() -> None:
 async def test_an_expired_jwt_ends_its_requests() -> None:
     issuer = JwtIssuer(RSA)
     token = sign(valid_claims())
-    caller = (await issuer.callers.authenticate(token)).caller_in()
+    caller = (await issuer.callers.authenticate(token)).caller_in(DEFAULT_SCOPE)
     issuer.now = valid_claims()["exp"] + LEEWAY_S
     assert issuer.callers.find(token) is None
     with pytest.raises(Unauthorized, match="expired"):
@@ -52,11 +53,12 @@ async def test_an_expired_jwt_ends_its_requests() -> None:
 async def test_a_withdrawn_key_ends_its_jwts() -> None:
     issuer = JwtIssuer(RSA, P256)
     token = sign(valid_claims())
-    caller = (await issuer.callers.authenticate(token)).caller_in()
+    caller = (await issuer.callers.authenticate(token)).caller_in(DEFAULT_SCOPE)
     issuer.document.document = jwks(P256)
     issuer.document.now_s += REFRESH_S
 
     async def has_ended() -> bool:
+        issuer.callers.end_expired()
         return issuer.callers.find(token) is None
 
     await wait_until_async(has_ended, 5, "the JWT is not known any more")

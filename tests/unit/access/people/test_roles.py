@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from penstock.access.people.person import Person, groups_in, person_from_claims
-from penstock.access.people.roles import ROLES, RoleMapping, first_environment
+from penstock.access.people.roles import ROLES, RoleMapping
 from penstock.caller import ALL_ACCESS, AccessScope
 from penstock.errors import ConfigError, UnknownEnvironment
 from penstock.model import DEFAULT_SCOPE, Scope
@@ -61,7 +61,7 @@ def test_a_person_is_a_caller_where_they_have_a_role() -> None:
     person = Person(subject="4711", name="alice", roles={"acme/shop/production": "operator"})
     caller = person.caller_in(SHOP)
     assert (caller.environment, caller.access, caller.subject) == (SHOP, ROLES["operator"], "user:4711")
-    assert person.caller_in() is caller
+    assert person.caller_in(SHOP) is caller
     assert not caller.is_platform_admin
     with pytest.raises(UnknownEnvironment):
         person.caller_in(DEFAULT_SCOPE)
@@ -71,21 +71,13 @@ def test_an_admin_of_every_environment_is_a_platform_administrator() -> None:
     person = Person(subject="1", name="root", roles={"*": "admin", "acme/shop/production": "viewer"})
     assert person.caller_in(SHOP).access == ALL_ACCESS
     assert person.caller_in(SHOP).is_platform_admin
-    assert person.caller_in().environment == DEFAULT_SCOPE
     viewer = Person(subject="2", name="all", roles={"*": "viewer"})
     assert not viewer.caller_in(SHOP).is_platform_admin
 
 
-def test_the_first_environment_is_the_default_one_if_the_person_may_use_it() -> None:
-    assert first_environment({"acme/shop/production": "viewer", "default/default/default": "viewer"}) == (
-        DEFAULT_SCOPE
-    )
-    assert first_environment({"b/b/b": "admin", "acme/shop/production": "viewer"}) == SHOP
-
-
 def test_the_end_of_a_session_ends_the_callers_of_the_person() -> None:
     person = Person(subject="1", name="alice", roles={"*": "admin"})
-    callers = [person.caller_in(), person.caller_in(SHOP)]
+    callers = [person.caller_in(DEFAULT_SCOPE), person.caller_in(SHOP)]
     person.deactivate()
     assert [caller.active for caller in callers] == [False, False]
 
