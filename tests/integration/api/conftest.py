@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -13,20 +12,13 @@ from penstock.broker.broker import Broker
 from penstock.config import Settings
 from tests.integration.api.calls import app_services
 from tests.integration.api.conformance import Conformance
+from tests.integration.api.server_settings import build_settings
 from tests.waiting import wait_until_async
 
 
 @pytest_asyncio.fixture
 async def settings(database_url: str, redis_url: str, clickhouse_url: str, tmp_path: Path) -> Settings:
-    key = base64.b64encode(bytes(range(32))).decode()
-    return Settings(
-        home=tmp_path,
-        load_management=False,  # responses must not depend on the load of the machine
-        postgres_url=database_url,
-        redis_url=redis_url,
-        clickhouse_url=clickhouse_url,
-        encryption_keys=f"k1:{key}",
-    )
+    return build_settings(tmp_path, database_url, redis_url, clickhouse_url)
 
 
 @pytest_asyncio.fixture

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from penstock.api.app import create_app
 from penstock.config import Settings
 from penstock.errors import ConfigError
+from tests.integration.api import shared_app
 from tests.integration.api.calls import assert_problem, pop_payloads, push
 from tests.integration.api.http.raw_connections import (
     HOST,
@@ -24,6 +25,8 @@ from tests.integration.api.http.raw_connections import (
     post,
     push_body,
 )
+
+shared_settings, app, server = shared_app.shared_settings, shared_app.app, shared_app.server
 
 CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/130.0.0.0 Safari/537.36"
 CROSS_SITE = [
@@ -78,8 +81,8 @@ async def test_programs_and_own_pages_push_and_pop(
     client: httpx.AsyncClient, headers: dict[str, str]
 ) -> None:
     client.headers.update(headers)
-    await push(client, 1)
-    assert await pop_payloads(client) == [1]
+    await push(client, 1, queue="pages")
+    assert await pop_payloads(client, "pages", autoAck="true") == [1]
 
 
 async def test_a_link_on_another_site_opens_the_console(client: httpx.AsyncClient) -> None:
@@ -192,7 +195,7 @@ async def test_parameters_and_case_of_the_content_type_do_not_matter(
     client: httpx.AsyncClient, content_type: str
 ) -> None:
     client.headers["content-type"] = content_type
-    await push(client, 1)
+    await push(client, 1, queue="declared")
 
 
 async def test_a_request_without_a_body_needs_no_content_type(client: httpx.AsyncClient) -> None:

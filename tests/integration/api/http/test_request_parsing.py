@@ -5,7 +5,10 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from tests.integration.api import shared_app
 from tests.integration.api.calls import assert_problem, pop_payloads
+
+shared_settings, app = shared_app.shared_settings, shared_app.app
 
 DEEP = b"[" * 50_000 + b"]" * 50_000
 LONG_NUMBER = "1" * 4_301
@@ -18,14 +21,14 @@ async def post(client: httpx.AsyncClient, path: str, body: bytes) -> httpx.Respo
 
 
 async def test_a_payload_that_is_not_utf8_fails_its_item_only(client: httpx.AsyncClient) -> None:
-    body = b'{"items":[{"queue":"q","payload":"\xff"},{"queue":"q","payload":"gr\xc3\xbcn"}]}'
+    body = b'{"items":[{"queue":"texts","payload":"\xff"},{"queue":"texts","payload":"gr\xc3\xbcn"}]}'
     response = await post(client, "/api/v1/push", body)
     assert response.status_code == 201, response.text
     failed, queued = response.json()
     assert failed["status"] == "failed"
     assert "UTF-8" in failed["error"]
     assert queued["status"] == "queued"
-    popped = (await client.get("/api/v1/pop/queue/q?batch=10&autoAck=true")).json()
+    popped = (await client.get("/api/v1/pop/queue/texts?batch=10&autoAck=true")).json()
     assert [message["data"] for message in popped["messages"]] == ["grün"]
 
 
@@ -36,7 +39,7 @@ async def test_a_push_of_one_payload_that_is_not_utf8_is_refused(client: httpx.A
 
 
 async def test_a_name_that_is_not_utf8_fails_its_item_only(client: httpx.AsyncClient) -> None:
-    body = b'{"items":[{"queue":"\xff","payload":1},{"queue":"q","payload":2}]}'
+    body = b'{"items":[{"queue":"\xff","payload":1},{"queue":"names","payload":2}]}'
     failed, queued = (await post(client, "/api/v1/push", body)).json()
     assert failed["status"] == "failed"
     assert "UTF-8" in failed["error"]
@@ -117,11 +120,14 @@ async def test_a_time_at_the_edge_of_the_calendar_is_refused(
 
 @pytest.mark.parametrize("time", EDGES)
 async def test_a_start_past_the_calendar_is_refused(client: httpx.AsyncClient, time: str) -> None:
-    await client.post("/api/v1/push", json={"items": [{"queue": "q", "payload": 1}]})
-    pop = await client.get("/api/v1/pop/queue/q", params={"consumerGroup": "g", "subscriptionFrom": time})
+    queue = f"calendar-{time[:4]}"
+    await client.post("/api/v1/push", json={"items": [{"queue": queue, "payload": 1}]})
+    pop = await client.get(
+        f"/api/v1/pop/queue/{queue}", params={"consumerGroup": "g", "subscriptionFrom": time}
+    )
     assert pop.status_code == 422, pop.text
-    assert (await client.get("/api/v1/pop/queue/q?consumerGroup=g")).status_code == 200
-    seek = await client.post("/api/v1/consumer-groups/g/queues/q/seek", json={"timestamp": time})
+    assert (await client.get(f"/api/v1/pop/queue/{queue}?consumerGroup=g")).status_code == 200
+    seek = await client.post(f"/api/v1/consumer-groups/g/queues/{queue}/seek", json={"timestamp": time})
     assert seek.status_code == 422, seek.text
 
 
@@ -144,7 +150,7 @@ async def test_a_lone_surrogate_fails_its_item_alone(client: httpx.AsyncClient, 
     failed, queued = response.json()
     assert (failed["status"], queued["status"]) == ("failed", "queued")
     assert "lone surrogate" in failed["error"]
-    assert await pop_payloads(client) == ["\U0001f600 \\ud800"]
+    assert await pop_payloads(client, autoAck="true") == ["\U0001f600 \\ud800"]
     response = await post(client, "/api/v1/push", b'{"items": [%s]}' % item)
     assert "lone surrogate" in assert_problem(response, 422, "invalid_request")
 
@@ -157,4 +163,4 @@ async def test_a_lone_surrogate_elsewhere_is_named_in_the_error(client: httpx.As
 async def test_an_item_without_a_payload_is_null(client: httpx.AsyncClient) -> None:
     response = await client.post("/api/v1/push", json={"items": [{"queue": "q"}]})
     assert response.status_code == 201, response.text
-    assert await pop_payloads(client) == [None]
+    assert await pop_payloads(client, autoAck="true") == [None]
