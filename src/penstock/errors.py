@@ -262,6 +262,22 @@ class Overloaded(PenstockError):
         self.retry_after_s = retry_after_s
 
 
+class QuotaExceeded(PenstockError):
+    """A quota of the environment or the token is used up. Nothing changed; retry after `retry_after_s`.
+
+    The fields `quota` and `limit` say which, and `retryAfter` has the exact seconds.
+    """
+
+    code = "quota_exceeded"
+    status = 429
+    title = "Quota exceeded"
+
+    def __init__(self, detail: str, *, quota: str, limit: float, retry_after_s: float) -> None:
+        super().__init__(detail, quota=quota, limit=limit, retryAfter=round(retry_after_s, 3))
+        self.quota = quota
+        self.retry_after_s = retry_after_s
+
+
 class UnknownOperation(PenstockError):
     code = "unknown_operation"
     status = 404
