@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from penstock.access.token_service import IssuedToken, SecretDescription, TokenDescription
 from penstock.clock import iso
 
@@ -18,6 +20,7 @@ def token_to_json(token: TokenDescription) -> dict[str, object]:
         "queues": row.queues,
         "groups": row.groups,
         "platformAdmin": row.is_platform_admin,
+        "quotas": msgspec.json.decode(row.quotas),
         "createdBy": row.created_by,
         "createdAt": iso(row.created_at),
         "expiresAt": row.expires_at and iso(row.expires_at),

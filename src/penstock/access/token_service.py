@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from penstock.access.quotas.quota_definitions import parse_quotas
 from penstock.access.token_rights import check_rights, parse_access, parse_patterns
 from penstock.access.token_secret import hash_secret, new_secret, secret_prefix
 from penstock.caller import Caller
@@ -81,6 +82,7 @@ class NewToken:
     is_platform_admin: bool = False
     expires_at: datetime | None = None
     expires_in_s: float | None = None
+    quotas: Mapping[str, object] = field(default_factory=dict)
 
 
 class AccessTokens:
@@ -131,7 +133,7 @@ class AccessTokens:
             queues=token.queues,
             groups=token.groups,
             is_platform_admin=token.is_platform_admin,
-            quotas="{}",
+            quotas=msgspec.json.encode(parse_quotas(token.quotas)).decode(),
             created_by=creator.subject,
             expires_at=_check_expiry(token),
             lifetime=None if token.expires_in_s is None else timedelta(seconds=token.expires_in_s),

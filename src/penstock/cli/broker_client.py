@@ -293,6 +293,7 @@ class TokenDocument(TypedDict):
     queues: list[str] | None
     groups: list[str] | None
     platformAdmin: bool
+    quotas: dict[str, int]
     createdBy: str
     createdAt: str
     expiresAt: str | None

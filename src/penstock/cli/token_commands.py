@@ -15,6 +15,7 @@ from rich.text import Text
 from penstock.cli.durations import parse_duration_s
 from penstock.cli.listing import Details, Listing
 from penstock.cli.options import TOKEN_VARIABLE, BrokerOptions, SkipConfirmation, with_option_groups
+from penstock.cli.quota_options import parse_quota_options
 from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ def create_token(
     expires: Annotated[
         str | None, typer.Option(help="It expires after this time, such as 12h or 90d. Default: never.")
     ] = None,
+    quota: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=LIMIT", help="A quota such as requestsPerSecond=100; can be repeated."),
+    ] = None,
     admin: Annotated[
         bool,
         typer.Option(
@@ -68,8 +73,10 @@ def create_token(
 
     expires_in_s = parse_duration_s("--expires", expires) if expires else None
     if admin:
-        if scopes or queues or groups:
-            raise InvalidRequest("--admin allows everything. Leave out --scopes, --queues and --groups.")
+        if scopes or queues or groups or quota:
+            raise InvalidRequest(
+                "--admin allows everything. Leave out --scopes, --queues, --groups and --quota."
+            )
         issued = _create_admin_token(name or ADMIN_NAME, expires_in_s)
     elif name is None or scopes is None:
         raise InvalidRequest(
@@ -82,6 +89,7 @@ def create_token(
             "queues": _split(queues) if queues is not None else None,
             "groups": _split(groups) if groups is not None else None,
             "expiresInS": expires_in_s,
+            "quotas": parse_quota_options("--quota", quota) if quota else None,
         }
         body = {field: value for field, value in fields.items() if value is not None}
         with broker_options.connect() as broker:
@@ -234,6 +242,7 @@ def _token_details(document: TokenDocument) -> Details:
         ("state", document["state"]),
         ("environment", document["environment"]),
         ("allows", _allowed_text(document)),
+        ("quotas", ", ".join(f"{name} {limit}" for name, limit in document["quotas"].items()) or "none"),
         ("secrets", secrets or "–"),
         ("created", f"{_time_text(document['createdAt'])} by {document['createdBy']}"),
         ("expires", _time_text(document["expiresAt"])),

@@ -45,7 +45,7 @@ QUOTAS: dict[str, QuotaDefinition] = {
 
 
 def parse_quotas(values: Mapping[str, object]) -> dict[str, int]:
-    """Return the limits by name; null removes one. Raises InvalidRequest for an unknown name or a bad limit."""
+    """Return the limits by name; null means no limit. Raises InvalidRequest for a bad name or limit."""
     limits: dict[str, int] = {}
     for name, limit in values.items():
         definition = QUOTAS.get(name)

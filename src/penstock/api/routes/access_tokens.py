@@ -61,6 +61,7 @@ class TokenBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     platform_admin: bool = False
     expires_at: datetime | None = None
     expires_in_s: Lifetime | None = None
+    quotas: dict[str, int | None] = {}
 
 
 class RotationBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -110,6 +111,7 @@ async def create_token(request: Request, caller: TokenAccess) -> Response:
         is_platform_admin=body.platform_admin,
         expires_at=_parse_expiry(body.expires_at),
         expires_in_s=body.expires_in_s,
+        quotas=body.quotas,
     )
     issued = await _tokens(request).create(caller, token)
     headers = {"Location": f"/api/v1/tokens/{issued.token.row.id}", "Cache-Control": "no-store"}

@@ -136,3 +136,16 @@ async def test_names_are_unique_and_unknown_ids_are_not_found(client: httpx.Asyn
         assert_problem(response, 404, "unknown_token")
     response = await client.post(f"{path}/rotate", json={"overlapS": -1})
     assert_problem(response, 422, "invalid_request")
+
+
+async def test_a_token_has_the_quotas_that_it_was_created_with(client: httpx.AsyncClient) -> None:
+    issued = await create(client, quotas={"requestsPerSecond": 50, "queues": None})
+    assert issued["quotas"] == {"requestsPerSecond": 50}
+    assert (await get(client, f"/tokens/{issued['id']}"))["quotas"] == {"requestsPerSecond": 50}
+
+
+async def test_a_token_with_an_unknown_quota_is_not_created(client: httpx.AsyncClient) -> None:
+    body = {"name": "ci", "scopes": ["read"], "quotas": {"requests": 5}}
+    response = await client.post("/api/v1/tokens", json=body)
+    assert "requestsPerSecond" in assert_problem(response, 422, "invalid_request")
+    assert (await get(client, "/tokens"))["tokens"] == []

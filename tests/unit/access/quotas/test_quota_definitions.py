@@ -7,7 +7,7 @@ from penstock.errors import InvalidRequest
 
 
 def test_every_quota_can_be_limited() -> None:
-    limits = {name: 7 for name in QUOTAS}
+    limits = dict.fromkeys(QUOTAS, 7)
     assert parse_quotas(limits) == limits
 
 
