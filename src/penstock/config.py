@@ -194,6 +194,7 @@ class Settings(BaseModel):
     session_hours: float = Field(
         12, gt=0, le=720, description="time after which a person has to log in to the console again, in hours"
     )
+    audit_days: float = Field(365, gt=0, le=36_500, description="retention of the audit log, in days")
     oidc_issuer: str = Field(
         "",
         pattern="^(https?://.*)?$",

@@ -286,6 +286,14 @@ ALERT_NOTICES = _shared_gauge(
     "penstock_alert_notices", "notices of the last day: pending, sent or failed", "state"
 )
 
+AUDIT_ENTRIES = _counter("penstock_audit_entries", "calls recorded in the audit log")
+AUDIT_FAILURES = _counter(
+    "penstock_audit_failures", "audit entries that could not be stored; the broker's log has them"
+)
+AUDIT_COUNTED_CALLS = _counter(
+    "penstock_audit_counted_calls", "calls of unknown callers beyond those with an audit entry of their own"
+)
+
 EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
     *(QUEUE_DEPTH, QUEUE_INFLIGHT, QUEUE_OLDEST_AGE, QUEUE_CONCURRENCY_LIMIT, QUEUE_DELAYED),
     *(QUEUE_PAUSED, QUEUE_TASKS),
@@ -304,4 +312,5 @@ EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
     *(PIPELINE_PROCESSED_RATE, PIPELINE_BATCH_DURATION, PIPELINE_REJECTED, PIPELINE_LOST),
     *(ALERT_EVALUATION_LAG, ALERT_EVALUATION_DURATION, ALERT_EVALUATIONS, ALERT_EVALUATION_FAILURES),
     *(INCIDENTS, ALERT_NOTICES),
+    *(AUDIT_ENTRIES, AUDIT_FAILURES, AUDIT_COUNTED_CALLS),
 )

@@ -7,6 +7,7 @@ application refuses to start with a route that declares nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from hmac import compare_digest
 from typing import Annotated
 
@@ -17,11 +18,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from penstock.access.authentication import bearer_secret
+from penstock.access.authentication import ENVIRONMENT_HEADER, bearer_secret
+from penstock.api.audited_change import audit_change
 from penstock.api.http.origin_check import changes_something
 from penstock.api.services import get_services
 from penstock.caller import ACCESS_SCOPE_NAMES, LOCAL_CALLER, AccessScope, Caller
-from penstock.errors import Forbidden, Unauthorized
+from penstock.errors import Forbidden, PenstockError, Unauthorized, UnknownEnvironment
 from penstock.model import DEFAULT_SCOPE
 
 CHANNEL_HEADER = "X-Broker-Channel-Token"
@@ -99,7 +101,17 @@ async def authenticate(request: Request) -> Caller:
     fields = header_fields(request)
     path = request.scope["path"].encode(errors="surrogateescape")
     is_unsafe = changes_something(request.method.encode(), path)
-    caller = await get_services(request).authentication.authenticate(fields, is_unsafe=is_unsafe)
+    authentication = get_services(request).authentication
+    try:
+        caller = await authentication.authenticate(fields, is_unsafe=is_unsafe)
+    except UnknownEnvironment:
+        selected = fields.pop(ENVIRONMENT_HEADER, b"").decode("latin-1")
+        audit_change(request, selectedEnvironment=selected)
+        # The audit log reads this: the caller in its own environment, if it has one.
+        request.state.denied_caller = None
+        with suppress(PenstockError):
+            request.state.denied_caller = await authentication.authenticate(fields, is_unsafe=is_unsafe)
+        raise
     request.state.caller = caller
     return caller
 
@@ -116,7 +128,7 @@ class RequiresConsumerTokens(Requires):
         headers = request.headers
         if CHANNEL_HEADER not in headers and CONSUMER_HEADER not in headers:
             return await super().__call__(request)
-        channel_caller = _header_caller(request, CHANNEL_HEADER)
+        channel_caller = request.state.caller = _header_caller(request, CHANNEL_HEADER)
         consumer_caller = _header_caller(request, CONSUMER_HEADER)
         if channel_caller.environment != consumer_caller.environment:
             raise Forbidden(f"The tokens in {CHANNEL_HEADER} and {CONSUMER_HEADER} are of two environments.")
@@ -124,7 +136,6 @@ class RequiresConsumerTokens(Requires):
             check_access(caller, self.access)
         check_queue(channel_caller, request.path_params["channelId"])
         check_group(consumer_caller, request.path_params["consumerId"])
-        request.state.caller = channel_caller
         return channel_caller
 
 

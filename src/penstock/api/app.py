@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 from penstock import __version__, console
 from penstock.api import openapi, problems
 from penstock.api.access import check_declarations
+from penstock.api.http.audit_middleware import AuditMiddleware, audited_calls
 from penstock.api.http.client_address import TrustedProxies
 from penstock.api.http.origin_check import OriginCheck, OriginCheckMiddleware
 from penstock.api.http.security_headers import SecurityHeadersMiddleware
@@ -29,6 +30,7 @@ from penstock.api.routes import (
     alert_rules,
     alert_silences,
     analytics,
+    audit_entries,
     configure,
     console_session,
     dead_letter_jobs,
@@ -63,7 +65,7 @@ ROUTE_MODULES = (
     *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens),
     *(run_queues, tasks, status, diagnostics, series, prometheus, health),
     *(analytics, worker_health, queen_compatibility),
-    *(console_session, login),
+    *(console_session, login, audit_entries),
     *(alert_channels, alert_rule_tests, alert_rules, alert_incidents, alert_silences),
 )
 PUBLIC_PATHS = frozenset(
@@ -125,6 +127,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.mount("/static", StaticFiles(directory=console.STATIC), name="static")
     access = check_declarations(app, [module.router for module in ROUTE_MODULES], PUBLIC_PATHS)
     openapi.describe_app(app, access)
+    routes = [route for module in ROUTE_MODULES for route in module.router.routes]
+    app.add_middleware(AuditMiddleware, calls=audited_calls(access), routes=routes)
     return app
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import redis.asyncio
 from starlette.requests import Request
 
+from penstock.access.audit.audit_log import AuditLog
 from penstock.access.authentication import Authentication
 from penstock.access.environment_deletion import EnvironmentDeletion
 from penstock.access.environment_service import Environments
@@ -77,6 +78,7 @@ class Services:
     sessions: ConsoleSessions
     identity_provider: IdentityProvider
     login_limits: LoginLimits
+    audit_log: AuditLog
 
 
 @asynccontextmanager
@@ -140,6 +142,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     tokens.on_tokens_ended = token_revocation.on_tokens_ended
     tokens.on_poll = end_expired_logins
     tokens.on_version_changed = lambda reader: sessions.refresh(reader.sessions)
+    audit_log = AuditLog(database)
     broker.notifications.on_access_changed = tokens.notify_change
     emitter.start()
     await tokens.start()
@@ -183,7 +186,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         sessions,
         identity_provider,
         LoginLimits(),
+        audit_log,
     )
+    await audit_log.start()
     await worker_aggregate.start()
     maintenance = Maintenance(
         settings.postgres_url, MaintenancePlan.from_settings(settings), on_expired, broker.drain.notify_work
@@ -218,6 +223,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         slot.release()
         await tokens.stop()
         await identity_provider.stop()
+        await audit_log.stop()
         await emitter.stop(timeout_s=2)
         await redis_client.aclose()
         warehouse.close()

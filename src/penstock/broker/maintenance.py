@@ -13,12 +13,14 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 
 from penstock.background import BackgroundTask
 from penstock.clock import Clock, system_clock, to_utc
 from penstock.config import Settings
 from penstock.durable import worker_minutes
+from penstock.durable.access.audit_store import AuditStore
 from penstock.durable.cluster_lock import ClusterLock
 from penstock.durable.dead_letters import dead_letter_counts
 from penstock.durable.deferred_operations import DeferredOperations
@@ -54,6 +56,7 @@ class MaintenancePlan:
     operation_age: timedelta = timedelta(hours=1)
     minute_age: timedelta = timedelta(days=30)
     reconcile_interval_s: float = 600.0
+    audit_age: timedelta = timedelta(days=365)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> MaintenancePlan:
@@ -65,6 +68,7 @@ class MaintenancePlan:
             timedelta(seconds=settings.operation_keep_s),
             timedelta(days=settings.worker_metrics_days),
             settings.reconcile_s,
+            timedelta(days=settings.audit_days),
         )
 
 
@@ -126,6 +130,7 @@ class Maintenance(BackgroundTask):
             self._assign_error_keys,
             self._recount_dead_letters,
             self._prune_minutes,
+            self._prune_audit_log,
             self._reconcile,
             self._vacuum,
         )
@@ -197,12 +202,8 @@ class Maintenance(BackgroundTask):
         return (await chunks.reclaim(lock, chunks.time_budget(STEP_BUDGET_S))).unfinished
 
     async def _prune_traces(self, lock: ClusterLock) -> bool:
-        is_time_over = chunks.time_budget(STEP_BUDGET_S)
         before = to_utc(self._clock()) - self._plan.trace_age
-        has_more = True
-        while has_more and not is_time_over():
-            has_more = await TraceLog(lock).prune(before)
-        return has_more
+        return await _prune(TraceLog(lock).prune, before)
 
     async def _check_deferred_operations(self, lock: ClusterLock) -> bool:
         """Prune completed operations, and have this broker drain lanes whose broker died."""
@@ -247,12 +248,12 @@ class Maintenance(BackgroundTask):
         return False
 
     async def _prune_minutes(self, lock: ClusterLock) -> bool:
-        is_time_over = chunks.time_budget(STEP_BUDGET_S)
         before = to_utc(self._clock()) - self._plan.minute_age
-        has_more = True
-        while has_more and not is_time_over():
-            has_more = await worker_minutes.prune_minutes(lock, before)
-        return has_more
+        return await _prune(partial(worker_minutes.prune_minutes, lock), before)
+
+    async def _prune_audit_log(self, lock: ClusterLock) -> bool:
+        before = to_utc(self._clock()) - self._plan.audit_age
+        return await _prune(AuditStore(lock).prune, before)
 
     async def _reconcile(self, lock: ClusterLock) -> bool:
         """Reconcile some queues if it is due; the next round continues after them.
@@ -285,3 +286,12 @@ class Maintenance(BackgroundTask):
             )
             if self._on_expired is not None:
                 self._on_expired(batch.scope, batch.queue_id, batch.queue, batch.group, batch.messages)
+
+
+async def _prune(prune_batch: Callable[[datetime], Awaitable[bool]], before: datetime) -> bool:
+    """Delete rows from before a time in batches within the budget; whether there may be more."""
+    is_time_over = chunks.time_budget(STEP_BUDGET_S)
+    has_more = True
+    while has_more and not is_time_over():
+        has_more = await prune_batch(before)
+    return has_more

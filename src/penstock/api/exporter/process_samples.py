@@ -109,4 +109,7 @@ def _worker_samples(services: Services) -> SampleTable:
         telemetry.WORKER_CPU: {(): time.process_time()},
         telemetry.WORKER_ROWS_PENDING: {(): services.worker_metrics.unwritten_minutes},
         telemetry.WORKER_ROWS_DROPPED: {(): services.worker_metrics.dropped_minutes},
+        telemetry.AUDIT_ENTRIES: {(): services.audit_log.written},
+        telemetry.AUDIT_FAILURES: {(): services.audit_log.failed},
+        telemetry.AUDIT_COUNTED_CALLS: {(): services.audit_log.unrecorded},
     }

@@ -73,14 +73,14 @@ async def refuse_unknown_parameters(request: Request) -> None:
         return
     route = request.scope["route"]
     assert isinstance(route, APIRoute)
-    known = _query_names(route.dependant)
+    known = query_names(route.dependant)
     for name in request.query_params:
         if name not in known:
             hint = suggest_name(name, known) if known else ". This route has none."
             raise InvalidRequest(f"Unknown query parameter {shorten(name)!r}{hint}", field=shorten(name))
 
 
-def _query_names(dependant: Dependant) -> list[str]:
+def query_names(dependant: Dependant) -> list[str]:
     """Return the query parameters of a route and of its dependencies."""
     names = [parameter.alias for parameter in dependant.query_params]
-    return names + [name for child in dependant.dependencies for name in _query_names(child)]
+    return names + [name for child in dependant.dependencies for name in query_names(child)]

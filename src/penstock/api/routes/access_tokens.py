@@ -19,10 +19,12 @@ from penstock.access.token_service import (
     MAX_OVERLAP_S,
     AccessTokens,
     NewToken,
+    TokenDescription,
     TokenExists,
     UnknownToken,
 )
 from penstock.api.access import Requires
+from penstock.api.audited_change import audit_change
 from penstock.api.http.parameters import Limit, Offset, Text, refuse_unknown_parameters
 from penstock.api.http.request_parsing import as_utc, read_json, request_body_schema
 from penstock.api.http.response import json_response
@@ -114,6 +116,7 @@ async def create_token(request: Request, caller: TokenAccess) -> Response:
         quotas=body.quotas,
     )
     issued = await _tokens(request).create(caller, token)
+    audit_change(request, after=token_to_json(issued.token), name=body.name)
     headers = {"Location": f"/api/v1/tokens/{issued.token.row.id}", "Cache-Control": "no-store"}
     response = json_response(issued_token_to_json(issued), headers)
     response.status_code = 201
@@ -137,14 +140,23 @@ async def rotate_token(request: Request, caller: TokenAccess, token_id: uuid.UUI
     The previous secrets work for another `overlapS` seconds, so that clients can change over.
     """
     body = await read_json(request, _rotation_decoder, RotationBody())
+    before = await _tokens(request).get(caller.environment, token_id)
     issued = await _tokens(request).rotate(caller, token_id, body.overlap_s)
+    _audit_token(request, before, issued.token)
     return json_response(issued_token_to_json(issued), {"Cache-Control": "no-store"})
 
 
 @router.delete("/tokens/{token_id}", responses=problem_responses(UnknownToken))
 async def revoke_token(request: Request, caller: TokenAccess, token_id: uuid.UUID) -> dict[str, object]:
     """End a token for good, on every broker within two seconds. Revoking it again changes nothing."""
-    return token_to_json(await _tokens(request).revoke(caller, token_id))
+    before = await _tokens(request).get(caller.environment, token_id)
+    revoked = await _tokens(request).revoke(caller, token_id)
+    _audit_token(request, before, revoked)
+    return token_to_json(revoked)
+
+
+def _audit_token(request: Request, before: TokenDescription, after: TokenDescription) -> None:
+    audit_change(request, before=token_to_json(before), after=token_to_json(after), name=after.row.name)
 
 
 def _parse_expiry(time: datetime | None) -> datetime | None:

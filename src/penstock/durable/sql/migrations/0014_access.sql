@@ -60,16 +60,32 @@ INSERT INTO access_version (version) VALUES (1);
 CREATE TABLE audit_entries (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     recorded_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    environment_id bigint REFERENCES environments ON DELETE SET NULL,
-    environment    text NOT NULL,                                   -- organization/project/environment at that time
-    subject        text NOT NULL,                                   -- who: token:NAME, user:SUBJECT, local, or empty
+    environment_id bigint,                                          -- no foreign key: entries outlive environments
+    environment    text NOT NULL,                                   -- organization/project/environment; empty: unknown
+    subject        text NOT NULL,                                   -- who: token:NAME, user:SUBJECT, local; empty: unknown
     token_id       uuid,
     address        text NOT NULL,                                   -- of the client
     action         text NOT NULL,                                   -- method and path template of the route
-    object         jsonb NOT NULL DEFAULT '{}',                     -- path parameters
+    object         jsonb NOT NULL DEFAULT '{}',                     -- what the call was for, by the names of the parameters
     status         smallint NOT NULL,                               -- of the response
+    denied         boolean NOT NULL,                                -- whether the caller was refused
     before         jsonb,
     after          jsonb,
     request_id     text NOT NULL
 );
-CREATE INDEX audit_entries_of_environment ON audit_entries (environment, id DESC);
+CREATE INDEX audit_entries_by_environment ON audit_entries (environment_id, recorded_at, id);
+CREATE INDEX audit_entries_by_time ON audit_entries (recorded_at, id);
+CREATE INDEX audit_entries_by_request ON audit_entries (request_id);
+
+-- The audit log is append-only. Retention alone deletes: prune_audit_entries_v1 sets this parameter while it runs.
+CREATE FUNCTION refuse_audit_change_v1() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND current_setting('penstock.audit_retention', true) = 'on' THEN
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION 'The audit log is append-only: % is refused. PENSTOCK_AUDIT_DAYS sets its retention.', TG_OP
+        USING ERRCODE = 'insufficient_privilege';
+END $$;
+
+CREATE TRIGGER audit_entries_are_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_entries
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change_v1();
