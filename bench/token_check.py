@@ -6,16 +6,20 @@ meets them alike. Pushes without a token take part twice: the difference between
 
 from __future__ import annotations
 
+import timeit
+
 from bench import http_load
 from bench.payloads import generate_payloads
 from bench.servers import RunningBroker
+from penstock.access.token_index import TokenIndex
 from penstock.access.token_service import AccessTokens, NewToken
 from penstock.caller import LOCAL_CALLER
 from penstock.durable.pool import Database
 
 CONNECTIONS = 50
 PARTITIONS = 64
-PUSHES_PER_TURN = 2_000
+PUSHES_PER_TURN = 250
+LOOKUPS = 20_000
 TOKEN, NONE, NONE_AGAIN = "token", "none", "none again"
 KINDS = (NONE, TOKEN, NONE_AGAIN)
 
@@ -23,6 +27,7 @@ KINDS = (NONE, TOKEN, NONE_AGAIN)
 async def measure_token_check(broker: RunningBroker, turns: int) -> dict[str, float]:
     """Return the microseconds of the broker's CPU per push of each kind, and the ratios of their sums."""
     secret = await _create_token(broker.database_url)
+    lookup_us = await _measure_lookup(broker.database_url, secret)
     requests = {
         kind: _push_requests(f"authorization: Bearer {secret}\r\n" if kind == TOKEN else "") for kind in KINDS
     }
@@ -31,10 +36,10 @@ async def measure_token_check(broker: RunningBroker, turns: int) -> dict[str, fl
     for turn in range(-1, turns):  # the first one only warms up
         shift = turn % len(KINDS)
         for kind in KINDS[shift:] + KINDS[:shift]:
-            before_s = broker.processes.cpu_s()
+            before_s = broker.processes.exact_cpu_s()
             await http_load.send_all(connections, iter(requests[kind]), 201)
             if turn >= 0:
-                cpu_s[kind] += broker.processes.cpu_s() - before_s
+                cpu_s[kind] += broker.processes.exact_cpu_s() - before_s
     for connection in connections:
         connection.close()
     push_us = {kind: seconds * 1e6 / (turns * PUSHES_PER_TURN) for kind, seconds in cpu_s.items()}
@@ -42,6 +47,7 @@ async def measure_token_check(broker: RunningBroker, turns: int) -> dict[str, fl
     return {
         "push_us_token": round(push_us[TOKEN], 2),
         "push_us_none": round(none_us, 2),
+        "lookup_us": round(lookup_us, 2),
         "check_us": round(push_us[TOKEN] - none_us, 2),
         "token_vs_none_push": round(push_us[TOKEN] / none_us, 4),
         "none_vs_none_push": round(push_us[NONE_AGAIN] / push_us[NONE], 4),
@@ -55,6 +61,15 @@ async def _create_token(database_url: str) -> str:
         return (await AccessTokens(database).create(LOCAL_CALLER, token)).secret
     finally:
         await database.close()
+
+
+async def _measure_lookup(database_url: str, secret: str) -> float:
+    """Return the microseconds of finding a caller by its secret: once per new head, and on other routes."""
+    index = TokenIndex(database_url)
+    await index.refresh()
+    timings_s = timeit.repeat(lambda: index.find(secret), number=LOOKUPS, repeat=5)
+    await index.stop()
+    return min(timings_s) * 1e6 / LOOKUPS
 
 
 def _push_requests(header: str) -> list[bytes]:

@@ -45,7 +45,9 @@ _HINT_OF_CODE = {
     "unauthorized": "Set PENSTOCK_TOKEN to the secret of a token. The first one is created with "
     "`penstock tokens create --admin` on the broker's machine.",
 }
-_REQUEST_ADVICE = re.compile(r"(?<=[.!?])\s+[^.]*(?:\bGET |\bPOST |\bPUT |/api/v1/|/docs)\S*[^.]*\.?")
+_REQUEST_ADVICE = re.compile(
+    r"(?<=[.!?])\s+[^.]*(?:\bGET |\bPOST |\bPUT |/api/v1/|/docs|Authorization: )\S*[^.]*\.?"
+)
 """A sentence that tells the reader to send a request."""
 
 
