@@ -62,6 +62,15 @@ class Authentication:
         A request with a session cookie that changes something (`is_unsafe`) needs the session's CSRF token:
         browsers send cookies also with requests that a page of another site makes. Raises InvalidCsrfToken.
         """
+        try:
+            return await self._authenticate(fields, is_unsafe=is_unsafe)
+        except (Unauthorized, UnknownEnvironment):
+            # Another broker may have created the token or the environment a moment ago.
+            if not _names_stored_access(fields) or not await self._tokens.find_changes():
+                raise
+        return await self._authenticate(fields, is_unsafe=is_unsafe)
+
+    async def _authenticate(self, fields: HeaderFields, *, is_unsafe: bool) -> Caller:
         caller = self.find_caller(fields)
         if caller is not None:
             return caller
@@ -140,6 +149,12 @@ class Authentication:
         if not caller.is_platform_admin:
             raise _unknown_environment(format_environment(environment))
         return self._tokens.caller_in(caller, environment)
+
+
+def _names_stored_access(fields: HeaderFields) -> bool:
+    """Whether a request has a token of ours, or selects an environment."""
+    secret = bearer_secret(fields.get(b"authorization", b""))
+    return secret.startswith(SECRET_START) or ENVIRONMENT_HEADER in fields
 
 
 def _selected_environment(fields: HeaderFields) -> Scope | None:

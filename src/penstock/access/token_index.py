@@ -29,6 +29,9 @@ POLL_INTERVAL_S = 0.5
 """How often the version is read, and expired tokens are ended."""
 
 RECORD_USE_INTERVAL_S = 30.0
+SHARED_READ_PAUSE_S = 0.01
+"""Requests with unknown tokens cause one query per this time at most, and wait as long."""
+
 MAX_DERIVED_CALLERS = 10_000
 
 
@@ -76,6 +79,7 @@ class TokenIndex(BackgroundTask):
         self._derived_callers: dict[tuple[Caller, Scope], Caller] = {}
         self._refresh_lock = asyncio.Lock()
         self._changed = asyncio.Event()
+        self._shared_read: asyncio.Task[bool] | None = None
         self._use_recorded_at_s = time.monotonic()
         self._is_failing = False
         self.on_tokens_ended: Callable[[set[int]], None] = lambda numbers: None
@@ -161,6 +165,24 @@ class TokenIndex(BackgroundTask):
                 self._replace_secrets(secrets)
                 await self.on_version_changed(self._reader)
                 self._version = version
+
+    async def find_changes(self) -> bool:
+        """Read what another broker may have changed a moment ago; whether there was a change.
+
+        For requests with a token or an environment that is not known. Requests that arrive together share one
+        read, so that invalid tokens do not load PostgreSQL.
+        """
+        if self._shared_read is None:
+            self._shared_read = asyncio.create_task(self._read_after_pause(), name="token index read")
+        return await asyncio.shield(self._shared_read)
+
+    async def _read_after_pause(self) -> bool:
+        await asyncio.sleep(SHARED_READ_PAUSE_S)
+        self._shared_read = None  # requests from now on may be later than this read
+        version = self._version
+        with suppress(DatabaseUnavailable):
+            await self.refresh()
+        return self._version != version
 
     async def _run(self) -> None:
         while True:
