@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from penstock.access.authentication import ENVIRONMENT_HEADER, bearer_secret
 from penstock.api.audited_change import audit_change
 from penstock.api.http.origin_check import changes_something
+from penstock.api.http.parameters import query_names
 from penstock.api.services import get_services
 from penstock.caller import ACCESS_SCOPE_NAMES, LOCAL_CALLER, AccessScope, Caller
 from penstock.errors import Forbidden, PenstockError, Unauthorized, UnknownEnvironment
@@ -79,7 +80,7 @@ class Requires:
         caller = await authenticate(request)
         check_access(caller, self.access)
         if not self._checks_names:
-            _check_names(caller, self.access, {**request.query_params, **request.path_params})
+            _check_names(caller, self.access, _declared_parameters(request))
         return caller
 
 
@@ -90,6 +91,15 @@ def _check_names(caller: Caller, access: AccessScope, parameters: Mapping[str, s
         group = _first(parameters, _GROUP_PARAMETERS)
         if group is not None or access & _GUARDS_GROUPS:
             check_group(caller, group)
+
+
+def _declared_parameters(request: Request) -> dict[str, str]:
+    """The path and query parameters that the route has. It ignores others, so they may not name a queue."""
+    route = request.scope["route"]
+    assert isinstance(route, APIRoute)
+    declared = query_names(route.dependant)
+    query = {name: value for name, value in request.query_params.items() if name in declared}
+    return {**query, **request.path_params}
 
 
 def _first(parameters: Mapping[str, str], names: tuple[str, ...]) -> str | None:
@@ -187,7 +197,10 @@ ConsumeAccess = Annotated[Caller, Depends(Requires(AccessScope.CONSUME))]
 LeaseAccess = Annotated[Caller, Depends(Requires(AccessScope.CONSUME, checks_names=True))]
 """For requests that name a lease: only the consumer that popped the message or task has it."""
 OperateAccess = Annotated[Caller, Depends(Requires(AccessScope.OPERATE))]
+NamedOperateAccess = Annotated[Caller, Depends(Requires(AccessScope.OPERATE, checks_names=True))]
+"""For requests whose body names the queue and the group. The route checks them."""
 ConfigureAccess = Annotated[Caller, Depends(Requires(AccessScope.CONFIGURE))]
+NamedConfigureAccess = Annotated[Caller, Depends(Requires(AccessScope.CONFIGURE, checks_names=True))]
 AdminAccess = Annotated[Caller, Depends(Requires(AccessScope.ADMIN))]
 PlatformAdminAccess = Annotated[Caller, Depends(RequiresPlatformAdmin(AccessScope.ADMIN))]
 MetricsAccess = Annotated[Caller, Depends(RequiresMetricsToken(AccessScope.READ))]

@@ -85,6 +85,35 @@ async def test_other_queues_and_groups_are_refused(limited: httpx.AsyncClient, p
     assert (response.status_code, response.json()["code"]) == (403, "forbidden")
 
 
+async def test_a_parameter_that_the_route_does_not_have_names_no_queue(limited: httpx.AsyncClient) -> None:
+    for method, path in (
+        ("GET", "/api/v1/resources/queues?queue=orders"),
+        ("DELETE", "/api/v1/messages/1/t?queue=orders&consumerGroup=billing"),
+        ("DELETE", "/api/v1/consumer-groups/billing?queue=orders"),
+    ):
+        response = await limited.request(method, path)
+        assert (response.status_code, response.json()["code"]) == (403, "forbidden"), path
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/api/v1/configure", {"queue": "orders"}, 200),
+        ("/api/v1/configure", {"queue": "stock"}, 403),
+        ("/api/v1/dlq/purge", {"queue": "orders", "consumerGroup": "billing", "dryRun": True}, 200),
+        ("/api/v1/dlq/purge", {"queue": "orders", "consumerGroup": "audit", "dryRun": True}, 403),
+        ("/api/v1/dlq/purge", {"queue": "stock", "consumerGroup": "billing", "dryRun": True}, 403),
+        ("/api/v1/dlq/requeue", {"letterIds": ["7"], "dryRun": True}, 403),
+        ("/api/v1/dlq/requeue", {"all": True, "dryRun": True}, 403),
+    ],
+)
+async def test_the_queue_and_group_of_a_body_are_checked(
+    limited: httpx.AsyncClient, path: str, body: dict[str, Any], status: int
+) -> None:
+    response = await limited.post(path, json=body)
+    assert response.status_code == status, response.text
+
+
 async def test_tasks_of_matching_run_queues_are_run(broker: GuardedBroker) -> None:
     token = NewToken(name="worker", scopes=["produce", "consume"], queues=["mail*"])
     async with broker.client(await broker.create(token)) as worker:

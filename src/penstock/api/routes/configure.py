@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.access import ConfigureAccess
+from penstock.api.access import NamedConfigureAccess, check_queue
 from penstock.api.http.request_parsing import MAX_NAME_LENGTH, check_name, read_json, request_body_schema
 from penstock.api.http.response import json_response
 from penstock.api.problems import problem_responses
@@ -34,10 +34,11 @@ _FIELDS = [field.name for field in msgspec.structs.fields(ConfigureBody)]
 @router.post(
     "/configure", responses=problem_responses(WrongState), openapi_extra=request_body_schema(ConfigureBody)
 )
-async def configure(request: Request, caller: ConfigureAccess) -> Response:
+async def configure(request: Request, caller: NamedConfigureAccess) -> Response:
     """Create a queue, or change its options. Options that are left out keep their value."""
     services = get_services(request)
     body = _parse_body(await read_json(request, _object_decoder))
+    check_queue(caller, body.queue)
     configured = await services.broker.queues.configure(
         caller.environment, body.queue, body.options or {}, namespace=body.namespace, task=body.task
     )

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.access import OperateAccess, ReadAccess
+from penstock.api.access import NamedOperateAccess, OperateAccess, ReadAccess, check_group, check_queue
 from penstock.api.http.parameters import Limit, Offset, refuse_unknown_parameters
 from penstock.api.http.request_parsing import (
     check_name,
@@ -83,7 +83,7 @@ _job_decoder = msgspec.json.Decoder(JobBody)
     openapi_extra=request_body_schema(JobBody),
     status_code=202,
 )
-async def requeue(request: Request, caller: OperateAccess) -> Response:
+async def requeue(request: Request, caller: NamedOperateAccess) -> Response:
     """Push every matching dead message again, each to its own queue and partition. 202 with the job."""
     return await _create_job(request, caller, "requeue")
 
@@ -94,7 +94,7 @@ async def requeue(request: Request, caller: OperateAccess) -> Response:
     openapi_extra=request_body_schema(JobBody),
     status_code=202,
 )
-async def purge(request: Request, caller: OperateAccess) -> Response:
+async def purge(request: Request, caller: NamedOperateAccess) -> Response:
     """Delete every matching dead letter. 202 with the job."""
     return await _create_job(request, caller, "purge")
 
@@ -125,6 +125,9 @@ async def cancel_job(request: Request, caller: OperateAccess, job_id: uuid.UUID)
 async def _create_job(request: Request, caller: Caller, kind: str) -> Response:
     body = await read_json(request, _job_decoder)
     job_request = parse_job_request(kind, body)
+    selects_by_id = job_request.letter_ids is not None
+    check_queue(caller, None if selects_by_id else body.queue)
+    check_group(caller, None if selects_by_id else body.consumerGroup)
     dead_letters = get_services(request).broker.dead_letters
     if not body.dryRun:
         return accepted(await dead_letters.create_job(caller.environment, job_request))

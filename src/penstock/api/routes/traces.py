@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.access import ConsumeAccess, ReadAccess
+from penstock.api.access import LeaseAccess, ReadAccess, check_queue
 from penstock.api.http.parameters import (
     Label,
     Limit,
@@ -81,11 +81,12 @@ REQUEST_BODY = {
     status_code=201,
     openapi_extra=REQUEST_BODY,
 )
-async def record_trace(request: Request, caller: ConsumeAccess) -> dict[str, object]:
+async def record_trace(request: Request, caller: LeaseAccess) -> dict[str, object]:
     """Attach any JSON to a message. It is found by the message or by its names."""
     broker = get_services(request).broker
     trace = _parse_trace(await read_json(request, _trace_decoder))
     partition = await broker.message_actions.locate_partition(caller.environment, trace.partition_id)
+    check_queue(caller, partition.queue)
     if partition.encrypted:
         trace = replace(trace, data=broker.cipher.encrypt(trace.data))
     trace_id = await broker.store.traces.record(caller.environment, trace)
