@@ -16,6 +16,17 @@ from penstock.console import STATIC
 from tests.waiting import wait_until_async
 
 ORIGIN = "http://127.0.0.1:7480"
+LOCAL_SESSION = {
+    "authenticated": True,
+    "subject": "local",
+    "name": "local",
+    "role": None,
+    "environment": "default/default/default",
+    "environments": ["default/default/default"],
+    "csrfToken": None,
+    "login": {"oidc": None, "token": True},
+}
+"""The session of a broker that requires no login."""
 FakeResponse = tuple[int, dict[str, Any]]
 """Status and JSON body."""
 
@@ -36,6 +47,7 @@ class FakeApi:
     )
     metrics: FakeResponse | None = None
     error_groups: FakeResponse = (200, {"groups": [], "complete": True, "pagination": {"total": 0}})
+    session: dict[str, Any] = field(default_factory=lambda: dict(LOCAL_SESSION))
     reachable: bool = True
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     requests: Counter[str] = field(default_factory=Counter)
@@ -65,6 +77,8 @@ class FakeApi:
         if path == "/api/v1/resources/queues":
             queues = [{"name": name, "partitions": 1, "depth": self.depth} for name in self.queues]
             return 200, {"queues": queues, "total": len(queues)}
+        if path == "/api/v1/session":
+            return 200, self.session
         if path == "/api/v1/run-queues":
             return self.run_queues
         if path == "/api/v1/dlq/groups":

@@ -1,16 +1,17 @@
 """Run Canaille, an OpenID Connect provider, with three people and one client.
 
-    python canaille_program.py DATABASE REDIRECT_URI…
+    python canaille_program.py DATABASE
 
-Its data is in a file of SQLite: queries in its own memory match any condition instead of all.
-
-It prints its port. The directory of its packages must be on PYTHONPATH: see `identity_providers.py`.
+It prints its port. Each line of its input is an address that the client may send people back to; it repeats
+the line when that is so. Its data is in a file of SQLite: queries in its own memory match any condition
+instead of all. The directory of its packages must be on PYTHONPATH: see `identity_providers.py`.
 """
 
 from __future__ import annotations
 
 import socket
 import sys
+from threading import Thread
 
 from canaille import create_app
 from canaille.app import models
@@ -23,7 +24,7 @@ PASSWORD = "correct horse battery staple"
 GROUPS = {"alice": ["operators", "staff"], "bob": ["staff"], "mallory": []}
 
 
-def add_people_and_client(redirect_uris: list[str]) -> None:
+def add_people_and_client() -> None:
     members: dict[str, list[object]] = {}
     for name, groups in GROUPS.items():
         user = models.User(
@@ -43,7 +44,7 @@ def add_people_and_client(redirect_uris: list[str]) -> None:
         client_id=CLIENT_ID,
         client_secret=CLIENT_SECRET,
         client_name="Penstock",
-        redirect_uris=redirect_uris,
+        redirect_uris=[],
         grant_types=["authorization_code"],
         response_types=["code"],
         scope=["openid", "profile", "email", "groups"],
@@ -51,6 +52,12 @@ def add_people_and_client(redirect_uris: list[str]) -> None:
     )
     Backend.instance.save(client)
     client.audience = [client]
+    Backend.instance.save(client)
+
+
+def add_redirect_uri(redirect_uri: str) -> None:
+    client = Backend.instance.get(models.Client, client_id=CLIENT_ID)
+    client.redirect_uris = [*client.redirect_uris, redirect_uri]
     Backend.instance.save(client)
 
 
@@ -67,10 +74,14 @@ def main() -> None:
     }
     app = create_app(config=settings, init_backend=True)
     with app.app_context():
-        add_people_and_client(sys.argv[2:])
+        add_people_and_client()
     server = make_server("127.0.0.1", port, app, threaded=True, fd=listener.fileno())
+    Thread(target=server.serve_forever, daemon=True).start()
     print(port, flush=True)
-    server.serve_forever()
+    for line in sys.stdin:
+        with app.app_context():
+            add_redirect_uri(line.strip())
+        print(line, end="", flush=True)
 
 
 if __name__ == "__main__":

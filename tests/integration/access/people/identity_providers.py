@@ -31,6 +31,13 @@ class IdentityProviderServer:
     issuer: str
     process: subprocess.Popen[str]
 
+    async def add_redirect_uri(self, redirect_uri: str) -> None:
+        """Allow the client to send people back to this address."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{redirect_uri}\n")
+        self.process.stdin.flush()
+        assert await _read_line(self.process) == redirect_uri
+
 
 @asynccontextmanager
 async def run_identity_provider(*redirect_uris: str) -> AsyncIterator[IdentityProviderServer]:
@@ -38,21 +45,29 @@ async def run_identity_provider(*redirect_uris: str) -> AsyncIterator[IdentityPr
     assert PACKAGES.is_dir(), f"Canaille is not in {PACKAGES}: run `make setup-dev`"
     directory = make_directory(memory_directory())
     process = subprocess.Popen(  # noqa: ASYNC220 - it starts at once
-        [sys.executable, str(PROGRAM), str(directory / "canaille.sqlite"), *redirect_uris],
+        [sys.executable, str(PROGRAM), str(directory / "canaille.sqlite")],
         env={**os.environ, "PYTHONPATH": str(PACKAGES)},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
     try:
-        assert process.stdout is not None
-        port = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), deadline_s(60))
-        assert port, f"Canaille ended with exit code {process.wait()}"
-        yield IdentityProviderServer(f"http://127.0.0.1:{int(port)}", process)
+        server = IdentityProviderServer(f"http://127.0.0.1:{await _read_line(process)}", process)
+        for redirect_uri in redirect_uris:
+            await server.add_redirect_uri(redirect_uri)
+        yield server
     finally:
         process.kill()
         process.communicate()
         shutil.rmtree(directory)
+
+
+async def _read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), deadline_s(60))
+    assert line, f"Canaille ended with exit code {process.wait()}"
+    return line.strip()
 
 
 class FirstForm(HTMLParser):

@@ -1,6 +1,7 @@
 // The dead letters of one queue, grouped by error, with the commands that list and requeue them.
 
 import { fetchErrorGroups } from "./api.js";
+import { selectedEnvironment } from "./environment.js";
 import { formatCount, formatTime } from "./format.js";
 
 const REFRESH_INTERVAL_MS = 10_000;
@@ -44,10 +45,12 @@ export class DeadLetters {
   }
 
   #createRow({ errorGroup, error, deadLetters, consumerGroups, lastFailedAt }) {
-    const link = document.createElement("a");
-    link.href = `/api/v1/dlq?${new URLSearchParams({ queue: this.#queue, errorGroup })}`;
+    const link = document.createElement(selectedEnvironment() ? "span" : "a"); // a link cannot name an environment
     link.textContent = error;
-    link.title = "List these dead letters as JSON";
+    if (link.tagName === "A") {
+      link.href = `/api/v1/dlq?${new URLSearchParams({ queue: this.#queue, errorGroup })}`;
+      link.title = "List these dead letters as JSON";
+    }
     const lastFailed = lastFailedAt ? formatTime(Date.parse(lastFailedAt) / 1_000, SECONDS_RESOLUTION) : "–";
     const row = document.createElement("tr");
     for (const content of [link, formatCount(deadLetters), describeConsumerGroups(consumerGroups), lastFailed]) {

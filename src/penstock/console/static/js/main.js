@@ -6,6 +6,7 @@ import { DeadLetters } from "./dead_letters.js";
 import { formatTime } from "./format.js";
 import { MetricsDelay } from "./metrics_delay.js";
 import { poll } from "./poll.js";
+import { isLoginShown, requiresLogin, showSession } from "./session.js";
 import { describeProblems, showComponents, showFreshness, showNotice } from "./top.js";
 import { DEAD_LETTERS_ANCHOR, PERIODS, readViewFromUrl, viewUrl } from "./view.js";
 
@@ -25,6 +26,7 @@ const cards = new Map();
 const metricsDelay = new MetricsDelay();
 let limit = PAGE_SIZE;
 let listedAtS = null;
+let session = null;
 
 // Cards near the screen count as visible, so that their charts are ready when the user scrolls.
 const visibilityObserver = new IntersectionObserver(
@@ -40,11 +42,15 @@ const visibilityObserver = new IntersectionObserver(
 );
 
 async function update(signal) {
+  if (isLoginShown()) return;
   const [list, health] = await Promise.all([
     listViewedQueues(signal).catch((error) => error),
     fetchHealth(signal).catch((error) => error),
+    session === null ? refreshSession(signal) : null,
   ]);
   signal.throwIfAborted();
+  if (requiresLogin(list)) await refreshSession(signal);
+  if (isLoginShown()) return;
   const hasList = !(list instanceof Error);
   const knownHealth = health instanceof Error ? null : health;
   showComponents(knownHealth);
@@ -66,6 +72,11 @@ async function update(signal) {
   showNotice([...new Set(lines)].slice(0, MAX_NOTICE_LINES));
   showFreshness(visible.length && delay === null ? metricsDelay.ageS : null);
   main.setAttribute("aria-busy", "false");
+}
+
+/** Show who is logged in. A failure is that of the list too, which the notice shows; the next run tries again. */
+async function refreshSession(signal) {
+  session = await showSession(signal).catch(() => null);
 }
 
 /** List the queues that the view shows: those whose names match the search, or the one queue of the URL. */
@@ -135,6 +146,7 @@ function createFirstSteps() {
   const command = [
     `curl -X POST ${location.origin}/api/v1/push`,
     `-H 'content-type: application/json'`,
+    ...(session?.subject === "local" ? [] : [`-H "authorization: Bearer $PENSTOCK_TOKEN"`]),
     `-d '{"items": [{"queue": "hello", "payload": {"greeting": "hi"}}]}'`,
   ].join(" \\\n  ");
   section.querySelector("code").textContent = command;
