@@ -105,7 +105,8 @@ class EnvironmentDeletion(BackgroundTask):
                 return
             progress.note = "waits until the pipeline has counted the last metric events"
         except PenstockError as error:
-            logger.warning("The deletion of environment %s waits: %s", "/".join(scope), error.detail)
+            if progress.note != error.detail:
+                logger.warning("The deletion of environment %s waits: %s", "/".join(scope), error.detail)
             progress.note = error.detail
         await _record(store, scope, progress)
 
@@ -122,7 +123,7 @@ class EnvironmentDeletion(BackgroundTask):
                 progress.step, progress.note, progress.emptied_at_s = step, None, None
                 setattr(progress, step, getattr(progress, step) + deleted)
                 await _record(store, scope, progress)
-        progress.step, progress.note = "metrics", None
+        progress.step = "metrics"
         if progress.emptied_at_s is None:
             progress.emptied_at_s = self._clock()
             await _record(store, scope, progress)

@@ -75,6 +75,8 @@ class TokenIndex(BackgroundTask):
         self._record_use_interval_s = record_use_interval_s
         self._version: int | None = None
         self._secrets: dict[bytes, _IndexedSecret] = {}
+        self._secrets_without_environment: set[bytes] = set()
+        """Hashes of secrets whose environment is being deleted."""
         self._environments: dict[Scope, KnownEnvironment] = {}
         self._derived_callers: dict[tuple[Caller, Scope], Caller] = {}
         self._refresh_lock = asyncio.Lock()
@@ -91,11 +93,15 @@ class TokenIndex(BackgroundTask):
     def find(self, secret: str) -> Caller | None:
         """Return the caller of a secret; None if it is unknown, revoked or expired.
 
-        Raises DatabaseUnavailable if the tokens were not read yet.
+        Raises UnknownEnvironment while its environment is being deleted, and DatabaseUnavailable if the
+        tokens were not read yet.
         """
-        indexed = self._secrets.get(hash_secret(secret))
+        secret_hash = hash_secret(secret)
+        indexed = self._secrets.get(secret_hash)
         if indexed is None:
             self._require_loaded()
+            if secret_hash in self._secrets_without_environment:
+                raise UnknownEnvironment("The environment of the token does not exist any more.")
             return None
         indexed.caller.was_used = True
         return indexed.caller
@@ -213,7 +219,12 @@ class TokenIndex(BackgroundTask):
         now_s = time.monotonic()
         previous = self._secrets
         self._secrets = {}
+        self._secrets_without_environment = set()
         for row in rows:
+            environment = self._environments.get(Scope(row.organization, row.project, row.environment))
+            if environment is None or environment.is_being_deleted:
+                self._secrets_without_environment.add(row.hash)
+                continue
             indexed = previous.get(row.hash)
             caller = indexed.caller if indexed is not None and indexed.stored == row else _to_caller(row)
             expires_at_s = None if row.expires_in_s is None else now_s + row.expires_in_s

@@ -66,6 +66,15 @@ def check_group(caller: Caller, group: str | None) -> None:
     )
 
 
+def check_environment(caller: Caller, environment: str) -> None:
+    """Raise UnknownEnvironment unless this is the name of the caller's environment."""
+    if environment != caller.environment.environment:
+        raise UnknownEnvironment(
+            f"Environment {environment!r} does not exist. Yours is {caller.environment.environment!r}.",
+            environment=environment,
+        )
+
+
 class Requires:
     """A dependency that authenticates the caller and checks its access.
 

@@ -36,6 +36,7 @@ from penstock.api.routes import (
     dead_letter_jobs,
     dead_letters,
     diagnostics,
+    environments,
     groups,
     health,
     login,
@@ -62,7 +63,7 @@ from penstock.log_format import configure_logging
 
 ROUTE_MODULES = (
     *(configure, queues, groups, message_admin, traces, operations),
-    *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens),
+    *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens, environments),
     *(run_queues, tasks, status, diagnostics, series, prometheus, health),
     *(analytics, worker_health, queen_compatibility),
     *(console_session, login, audit_entries),

@@ -13,7 +13,7 @@ import httpx
 from penstock.cli.broker_address import CA_VARIABLE, BrokerAddress, find_broker
 from penstock.cli.problem_text import describe_problem
 from penstock.config import Settings
-from penstock.errors import ComponentFailed, InvalidRequest, PenstockError, UnknownQueue
+from penstock.errors import ComponentFailed, InvalidRequest, PenstockError, UnknownEnvironment, UnknownQueue
 
 REQUEST_TIMEOUT_S = 30
 TRUST_ADVICE = f"Set {CA_VARIABLE} to the file of the CA that signed the broker's certificate."
@@ -310,6 +310,27 @@ class TokenPageDocument(TypedDict):
     tokens: list[TokenDocument]
 
 
+class DeletionDocument(TypedDict):
+    requestedAt: str
+    step: str
+    queues: int
+    tasks: int
+    rows: int
+    note: str | None
+
+
+class EnvironmentDocument(TypedDict):
+    name: str
+    createdAt: str
+    queues: int
+    quotas: dict[str, float]
+    deletion: DeletionDocument | None
+
+
+class EnvironmentPageDocument(TypedDict):
+    environments: list[EnvironmentDocument]
+
+
 class BrokerClient:
     """Calls to one broker. Raises ComponentFailed when it does not answer, and PenstockError when it refuses.
 
@@ -388,7 +409,8 @@ class BrokerClient:
         if response.is_success:
             return body
         detail = describe_problem(body, url, response.status_code)
-        raise UnknownQueue(detail) if body.get("code") == UnknownQueue.code else PenstockError(detail)
+        errors: dict[object, type[PenstockError]] = {e.code: e for e in (UnknownQueue, UnknownEnvironment)}
+        raise errors.get(body.get("code"), PenstockError)(detail)
 
 
 def queue_path(queue: str, collection: str) -> str:

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from penstock import __version__
 from penstock.cli.alert_commands import alerts
 from penstock.cli.dlq_commands import dlq
+from penstock.cli.environment_commands import environments
 from penstock.cli.listing import print_output
 from penstock.cli.options import AsJson, CreateDatabase, print_json
 from penstock.cli.pipeline_commands import pipeline
@@ -61,6 +62,7 @@ MORE_COMMANDS = "More commands"
 
 app.add_typer(alerts, name="alerts", rich_help_panel=MORE_COMMANDS)
 app.add_typer(dlq, name="dlq", rich_help_panel=MORE_COMMANDS)
+app.add_typer(environments, name="environments", rich_help_panel=MORE_COMMANDS)
 app.add_typer(pipeline, name="pipeline", rich_help_panel=MORE_COMMANDS)
 app.add_typer(queues, name="queues", rich_help_panel=START_HERE)
 app.add_typer(report, name="report", rich_help_panel=MORE_COMMANDS)

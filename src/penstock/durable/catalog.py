@@ -143,10 +143,6 @@ class QueueCatalog:
     async def has_queue(self, scope: Scope, queue: str) -> bool:
         return await self.find_queue(scope, queue) is not None
 
-    async def has_queues(self, scope: Scope) -> bool:
-        """Return whether the environment has a queue."""
-        return await fetch_value(self._session, bool, "SELECT * FROM has_queues_v1($1, $2, $3)", *scope)
-
     async def find_queue(self, scope: Scope, queue: str) -> QueueRecord | None:
         """Return the queue of that name, or None."""
         row = await self._session.fetchrow("SELECT * FROM find_queue_v1($1, $2, $3, $4)", *scope, queue)

@@ -11,7 +11,14 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.access import ConfigureAccess, ConsumeAccess, OperateAccess, ProduceAccess, ReadAccess
+from penstock.api.access import (
+    ConfigureAccess,
+    ConsumeAccess,
+    OperateAccess,
+    ProduceAccess,
+    ReadAccess,
+    check_environment,
+)
 from penstock.api.http import request_parsing
 from penstock.api.http.disconnect import unless_disconnected
 from penstock.api.http.parameters import Label, Limit, Offset, Queue, Search, refuse_unknown_parameters
@@ -23,7 +30,7 @@ from penstock.api.schemas import task_bodies
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
 from penstock.caller import Caller
-from penstock.errors import InvalidRequest, Overloaded, UnknownQueue, WrongState
+from penstock.errors import InvalidRequest, Overloaded, UnknownEnvironment, UnknownQueue, WrongState
 from penstock.runqueue.limits import check_concurrency_limit
 from penstock.runqueue.pending_dequeue import PendingDequeue
 from penstock.runqueue.task_model import EnqueueResult, EnvironmentState, QueueState, RunningTask
@@ -235,17 +242,19 @@ async def resume(request: Request, caller: OperateAccess, queue: Queue) -> dict[
     return queue_state_to_dict(await services.run_queues.resume(caller.environment, queue))
 
 
-@router.get("/environments/{environment}/run-limits")
+@router.get("/environments/{environment}/run-limits", responses=problem_responses(UnknownEnvironment))
 async def get_environment_limits(
     request: Request, caller: ReadAccess, environment: Label
 ) -> dict[str, object]:
     """Read the limit that all run queues of an environment share, and how much of it is used."""
-    scope = caller.environment._replace(environment=environment)
-    return _environment_state_to_dict(await get_services(request).run_queues.get_environment(scope))
+    check_environment(caller, environment)
+    state = await get_services(request).run_queues.get_environment(caller.environment)
+    return _environment_state_to_dict(state)
 
 
 @router.put(
     "/environments/{environment}/run-limits",
+    responses=problem_responses(UnknownEnvironment),
     openapi_extra=request_body_schema(task_bodies.EnvironmentLimitsBody),
 )
 async def set_environment_limits(
@@ -254,8 +263,9 @@ async def set_environment_limits(
     """Set how many tasks may run at once: `concurrency` × `burst` in all queues together, and `concurrency`
     in any one queue."""
     body = await read_json(request, task_bodies.environment_limits_decoder)
-    scope = caller.environment._replace(environment=environment)
-    state = await get_services(request).run_queues.set_environment_limit(scope, body.concurrency, body.burst)
+    check_environment(caller, environment)
+    run_queues = get_services(request).run_queues
+    state = await run_queues.set_environment_limit(caller.environment, body.concurrency, body.burst)
     return _environment_state_to_dict(state)
 
 

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.access import ReadAccess
+from penstock.api.access import ReadAccess, check_environment
 from penstock.api.http.parameters import Group, Label, Queue, Timestamp, refuse_unknown_parameters
 from penstock.api.problems import problem_responses
 from penstock.api.services import Services, get_services
@@ -108,16 +108,11 @@ async def environment_metrics(
 ) -> Response:
     """Return the same over all queues of an environment: sums, and the depth and age of the whole."""
     services = get_services(request)
-    scope = caller.environment._replace(environment=environment)
+    check_environment(caller, environment)
     series_request = await _build_request(services, period, start, end, resolution, fields)
-    if not await services.broker.store.catalog.has_queues(scope) and not await _exists_in_warehouse(
-        lambda: services.warehouse.series().knows_environment(scope)
-    ):
-        raise UnknownEnvironment(
-            f"Environment {environment!r} does not exist. The first push to a queue in it creates it.",
-            environment=environment,
-        )
-    return await _encode_in_thread(lambda: services.warehouse.series().environment(scope, **series_request))
+    return await _encode_in_thread(
+        lambda: services.warehouse.series().environment(caller.environment, **series_request)
+    )
 
 
 @router.get("/workers/{hostname}/{worker}/metrics", responses=problem_responses(WarehouseUnavailable))

@@ -101,14 +101,6 @@ def queue_is_known(warehouse: Warehouse, scope: Scope, queue: str, group: str | 
     return bool(rows)
 
 
-def environment_is_known(warehouse: Warehouse, scope: Scope) -> bool:
-    """Return whether the environment has metrics."""
-    table = tier_table(QUEUE, HOUR, ENVIRONMENT_ROLLUP)
-    return bool(
-        warehouse.query(f"SELECT 1 FROM {table} WHERE {_TENANT_CONDITION} LIMIT 1", _tenant_parameters(scope))
-    )
-
-
 def build_response(
     window: SeriesWindow,
     completeness: Completeness,

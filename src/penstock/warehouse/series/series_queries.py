@@ -12,7 +12,6 @@ from penstock.warehouse.series.metric_series import metric_series
 from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.series.queue_series import (
     SeriesResponse,
-    environment_is_known,
     environment_series,
     queue_is_known,
     queue_series,
@@ -40,9 +39,6 @@ class SeriesQueries:
 
     def knows_queue(self, scope: Scope, queue: str, group: str | None = None) -> bool:
         return queue_is_known(self._warehouse, scope, queue, group)
-
-    def knows_environment(self, scope: Scope) -> bool:
-        return environment_is_known(self._warehouse, scope)
 
     def close(self) -> None:
         self._reader.close()

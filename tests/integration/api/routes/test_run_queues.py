@@ -201,10 +201,17 @@ async def test_a_queue_limit_is_enforced_and_reported(client: httpx.AsyncClient,
 
 
 async def test_the_environment_has_a_limit_of_its_own(client: httpx.AsyncClient, queue: str) -> None:
+    environment = {"organization": "acme", "project": "shop", "environment": f"env-{queue}"}
+    assert (await client.post("/api/v1/environments", json=environment)).status_code == 201
+    headers = {"X-Penstock-Environment": "/".join(environment.values())}
     path = f"/api/v1/environments/env-{queue}/run-limits"
-    assert (await client.put(path, json={"concurrency": 7, "burst": 2.0})).status_code == 200
-    response_body = (await client.get(path)).json()
+    limits = await client.put(path, json={"concurrency": 7, "burst": 2.0}, headers=headers)
+    assert limits.status_code == 200
+    response_body = (await client.get(path, headers=headers)).json()
     assert (response_body["concurrency"], response_body["burst"], response_body["running"]) == (7, 2.0, 0)
+    for response in (await client.get(path), await client.put(path, json={"concurrency": 1})):
+        assert_problem(response, 404, "unknown_environment")
+    assert (await client.get(path, headers=headers)).json()["concurrency"] == 7
 
 
 async def test_a_paused_queue_hands_out_nothing(client: httpx.AsyncClient, queue: str) -> None:

@@ -135,7 +135,12 @@ async def test_an_environment_has_a_series_of_its_own(
         landing_row(time_s, queue="", environment=environment, env_depth=(130, 120), env_oldest_age_ms=1_000),
         landing_row(time_s, queue="a", environment="another", enqueued=9, env_depth=9),
     )
-    series = await get(client, f"/environments/{environment}/queue-metrics", period="5m")
+    names = {"organization": "default", "project": "default", "environment": environment}
+    assert (await client.post("/api/v1/environments", json=names)).status_code == 201
+    path = f"/api/v1/environments/{environment}/queue-metrics?period=5m"
+    assert_problem(await client.get(path), 404, "unknown_environment")
+    response = await client.get(path, headers={"X-Penstock-Environment": "/".join(names.values())})
+    series = response.json()
     assert series["environment"] == environment
     [point] = [p for p in series["timeseries"] if p["throughput"]["enqueued"]]
     assert point["throughput"]["enqueued"] == 5
@@ -154,8 +159,7 @@ async def test_an_unknown_queue_or_environment_gets_404(client: httpx.AsyncClien
     assert "missing" in assert_problem(unknown, 404, "unknown_environment")
 
 
-async def test_an_environment_is_known_by_its_queues(client: httpx.AsyncClient, queue: str) -> None:
-    await push(client, 1, queue=queue)
+async def test_an_environment_without_metrics_has_an_empty_series(client: httpx.AsyncClient) -> None:
     series = await get(client, "/environments/default/queue-metrics")
     assert series["environment"] == "default"
 

@@ -1,4 +1,5 @@
--- live_token_secrets_v1: read the secrets that brokers accept, with what their tokens allow.
+-- live_token_secrets_v1: read the secrets of valid tokens, with what these allow; also in environments that are being
+-- deleted.
 -- Returns: one row per secret. expires_in_s counts by the clock of this server, so the clocks of brokers do not matter.
 -- Locks: none.
 -- Cost: all live tokens; brokers call it when the access version has changed.
@@ -13,6 +14,5 @@ CREATE OR REPLACE FUNCTION live_token_secrets_v1() RETURNS TABLE (
     JOIN access_token_secrets s ON s.token_id = t.id
     JOIN environments e ON e.id = t.environment_id
     WHERE t.revoked_at IS NULL
-      AND e.deletion_requested_at IS NULL
       AND coalesce(least(t.expires_at, s.expires_at) > clock_timestamp(), true)
 $$;
