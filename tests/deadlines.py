@@ -7,6 +7,9 @@ workers of pytest-xdist, read it from the environment. Timeouts that are the sub
 from __future__ import annotations
 
 import os
+import statistics
+import subprocess
+import sys
 import time
 from functools import cache
 
@@ -17,8 +20,17 @@ MAX_SLOWNESS = 10.0
 GROWTH = 2.0
 """A busy machine delays a test, in which several processes take turns, more than the loop of one process."""
 
-LOOP_STEPS = 8_000_000
-QUIET_LOOP_S = 0.2
+LOOP_PROGRAM = """
+import time
+def run_loop():
+    started = time.perf_counter()
+    number = 0
+    for step in range(24_000_000):
+        number ^= step
+    return time.perf_counter() - started
+print(run_loop())
+"""
+QUIET_LOOP_S = 0.6
 """How long the loop takes at most on an idle machine. A slower processor counts as slowness too."""
 
 WAKE_UPS = 50
@@ -47,11 +59,15 @@ def compare_with_idle(loop_s: float, delay_s: float) -> float:
 
 
 def _time_loop() -> float:
-    started = time.perf_counter()
-    number = 0
-    for step in range(LOOP_STEPS):
-        number ^= step
-    return time.perf_counter() - started
+    """Return how long the loop takes when one runs on every core.
+
+    The tests keep all cores busy too. A single process would get the share of a core that others leave idle.
+    """
+    command = [sys.executable, "-I", "-S", "-c", LOOP_PROGRAM]
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(os.cpu_count() or 1)
+    ]
+    return statistics.mean(float(process.communicate()[0]) for process in processes)
 
 
 def _average_delay() -> float:

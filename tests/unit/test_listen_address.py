@@ -13,6 +13,7 @@ from penstock.config import Settings
 from penstock.embedded.servers.ports import any_free_port
 from penstock.errors import ConfigError
 from penstock.listen_address import check_listen_address, is_loopback
+from tests.deadlines import deadline_s
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "127.1", "localhost", "::1"])
@@ -54,7 +55,7 @@ def test_commands_refuse_such_an_address_with_one_line(command: tuple[str, ...],
         env={**own_variables, **settings, "PENSTOCK_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=deadline_s(60),
         check=False,
     )
     assert result.returncode == ConfigError.exit_code

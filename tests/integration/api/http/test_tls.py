@@ -17,6 +17,7 @@ from penstock.client import Client, ClientSettings
 from penstock.config import Settings
 from penstock.tls_certificate import TlsFiles, pinned_client_context
 from tests.certificates import create_certificate, trusting_context
+from tests.deadlines import deadline_s
 from tests.integration.api.http.raw_connections import (
     RawConnection,
     RunningServer,
@@ -142,7 +143,7 @@ async def test_the_client_consumes_over_tls(
         running = asyncio.create_task(consumer.run())
         await wait_until_async(lambda: has_parked(tls_server, 1), 10, "the consumer waits")
         await client.push("orders", {"number": 2})
-        await asyncio.wait_for(received.wait(), 30)
+        await asyncio.wait_for(received.wait(), deadline_s(30))
         consumer.stop()
         await running
 
