@@ -21,7 +21,6 @@ from tests.deadlines import deadline_s
 from tests.waiting import wait_until
 
 START_TIMEOUT_S = 120
-BUSY_PROCESSES = 4
 SLOW_START = """
 import sys, time
 if any("multiprocessing" in argument for argument in sys.orig_argv):
@@ -61,19 +60,6 @@ def serve(environment: dict[str, str], output: Path) -> Iterator[psutil.Process]
     assert process.returncode in (0, -signal.SIGTERM), output.read_text()
 
 
-@contextmanager
-def busy_machine() -> Iterator[None]:
-    """Keep the processors busy until the end of the block."""
-    command = [sys.executable, "-c", "while True: pass"]
-    hogs = [subprocess.Popen(command) for _ in range(BUSY_PROCESSES)]
-    try:
-        yield
-    finally:
-        for hog in hogs:
-            hog.kill()
-            hog.wait()
-
-
 def wait_for_workers(output: Path, count: int) -> None:
     """Wait until so many workers have started, and check that none was replaced before that."""
 
@@ -83,12 +69,6 @@ def wait_for_workers(output: Path, count: int) -> None:
         return text.count("Application startup complete") == count
 
     wait_until(have_started, START_TIMEOUT_S, f"{count} workers start")
-
-
-def test_two_workers_start_on_a_busy_machine(environment: dict[str, str], tmp_path: Path) -> None:
-    output = tmp_path / "serve.log"
-    with busy_machine(), serve({**environment, "PENSTOCK_WORKERS": "2"}, output):
-        wait_for_workers(output, 2)
 
 
 def test_a_worker_that_starts_slowly_is_not_replaced(environment: dict[str, str], tmp_path: Path) -> None:
