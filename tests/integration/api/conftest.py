@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import asyncpg
 import httpx
+import pytest
 import pytest_asyncio
 from fastapi import FastAPI
 
@@ -12,13 +15,42 @@ from penstock.broker.broker import Broker
 from penstock.config import Settings
 from tests.integration.api.calls import app_services
 from tests.integration.api.conformance import Conformance
-from tests.integration.api.server_settings import build_settings
+from tests.integration.databases import cloned_database
+from tests.redis_databases import RedisDatabases
 from tests.waiting import wait_until_async
+
+
+def build_settings(home: Path, database_url: str, redis_url: str, clickhouse_url: str) -> Settings:
+    key = base64.b64encode(bytes(range(32))).decode()
+    return Settings(
+        home=home,
+        load_management=False,  # responses must not depend on the load of the machine
+        postgres_url=database_url,
+        redis_url=redis_url,
+        clickhouse_url=clickhouse_url,
+        encryption_keys=f"k1:{key}",
+    )
 
 
 @pytest_asyncio.fixture
 async def settings(database_url: str, redis_url: str, clickhouse_url: str, tmp_path: Path) -> Settings:
     return build_settings(tmp_path, database_url, redis_url, clickhouse_url)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def shared_settings(
+    postgres_url: str,
+    administrator: asyncpg.Connection,
+    template: str,
+    redis_databases: RedisDatabases,
+    clickhouse_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Settings]:
+    """Settings of the application that all tests of a module share: see `shared_app`."""
+    with redis_databases.reserve() as redis_url:
+        async with cloned_database(administrator, postgres_url, template) as database_url:
+            home = tmp_path_factory.mktemp("home")
+            yield build_settings(home, database_url, redis_url, clickhouse_url)
 
 
 @pytest_asyncio.fixture

@@ -26,7 +26,7 @@ from tests.integration.api.http.raw_connections import (
     push_body,
 )
 
-shared_settings, app, server = shared_app.shared_settings, shared_app.app, shared_app.server
+app, server = shared_app.app, shared_app.server
 
 CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/130.0.0.0 Safari/537.36"
 CROSS_SITE = [

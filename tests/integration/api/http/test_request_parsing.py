@@ -8,7 +8,7 @@ import pytest
 from tests.integration.api import shared_app
 from tests.integration.api.calls import assert_problem, pop_payloads
 
-shared_settings, app = shared_app.shared_settings, shared_app.app
+app = shared_app.app
 
 DEEP = b"[" * 50_000 + b"]" * 50_000
 LONG_NUMBER = "1" * 4_301

@@ -26,7 +26,7 @@ from tests.integration.api.http.raw_connections import (
 )
 from tests.waiting import wait_until_async
 
-shared_settings, server = shared_app.shared_settings, shared_app.server
+server = shared_app.server
 
 LIMITS = RequestLimits()
 MAX_CHUNK_BYTES = 256 * 1024

@@ -12,12 +12,21 @@ import pytest
 
 from penstock.durable.pool import Database
 from penstock.warehouse.clickhouse_client import Warehouse
+from tests.integration.api import shared_app
 from tests.integration.api.calls import assert_problem, push
-from tests.integration.api.routes.test_series_routes import queue, settings, warehouse, warehouse_url
+from tests.integration.api.routes.test_series_routes import (
+    app,
+    queue,
+    shared_settings,
+    warehouse,
+    warehouse_url,
+)
 from tests.integration.durable.alerts.alert_rows import add_incident
 from tests.integration.warehouse.landing_rows import insert_rows, landing_row
 
-__all__ = ["queue", "settings", "warehouse", "warehouse_url"]
+__all__ = ["app", "queue", "shared_settings", "warehouse", "warehouse_url"]
+
+database = shared_app.database
 
 PATH = "/api/v1/alert-rules/test"
 HOUR_S = 3600

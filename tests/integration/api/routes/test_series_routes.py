@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from datetime import datetime
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -23,8 +22,11 @@ from penstock.streams.positions import Position, write_positions
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
 from penstock.warehouse.series.series_fields import FIELDS
+from tests.integration.api import shared_app
 from tests.integration.api.calls import assert_problem, get, push
 from tests.integration.warehouse.landing_rows import insert_rows, landing_row
+
+app = shared_app.app
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +41,10 @@ def warehouse(warehouse_url: str) -> Warehouse:
     return connect(warehouse_url)
 
 
-@pytest.fixture
-def settings(database_url: str, redis_url: str, warehouse_url: str, tmp_path: Path) -> Settings:
+@pytest.fixture(scope="module")
+def shared_settings(shared_settings: Settings, warehouse_url: str) -> Settings:
     """Settings without an emitter."""
-    return Settings(
-        home=tmp_path,
-        postgres_url=database_url,
-        redis_url=redis_url,
-        clickhouse_url=warehouse_url,
-        metrics_enabled=False,
-    )
+    return shared_settings.model_copy(update={"clickhouse_url": warehouse_url, "metrics_enabled": False})
 
 
 @pytest.fixture
@@ -105,9 +101,11 @@ async def test_fields_of_a_point_can_be_selected(
     await push(client, 1, queue=queue)
     insert_rows(warehouse, landing_row(time.time() - 30, queue=queue, enqueued=2, depth=4, oldest_age_ms=7))
     path = f"/queues/{queue}/metrics"
-    whole = await get(client, path)
+    # All requests read the same window, also when a bucket ends between them.
+    window = {"to": datetime.now(UTC).isoformat(), "period": "30m"}
+    whole = await get(client, path, **window)
     for fields in ("throughput", "latency,queue_depth", "failures", "runtime, concurrency", "delayed"):
-        chosen = await get(client, path, fields=fields)
+        chosen = await get(client, path, fields=fields, **window)
         names = [name.strip() for name in fields.split(",")]
         assert set(last_point(chosen)) == {"timestamp", *names, "carried", "complete"}
         assert [point["throughput"] for point in chosen["timeseries"] if "throughput" in names] == [
@@ -241,7 +239,7 @@ async def test_routes_of_queen_ignore_unknown_parameters(client: httpx.AsyncClie
 
 
 async def test_a_series_reports_its_completeness(
-    client: httpx.AsyncClient, settings: Settings, warehouse: Warehouse, queue: str
+    client: httpx.AsyncClient, shared_settings: Settings, warehouse: Warehouse, queue: str
 ) -> None:
     await push(client, 1, queue=queue)
     time_s = int(time.time()) - 60
@@ -262,7 +260,7 @@ async def test_a_series_reports_its_completeness(
     }
     assert requested_s - 1.5 < parse_seconds(series["completeness"]["complete_until"]) < time.time()
     assert [point["complete"] for point in series["timeseries"][-3::2]] == [True, False]
-    with Redis.from_url(settings.redis_url) as redis:
+    with Redis.from_url(shared_settings.redis_url) as redis:
         key = QUEUE.stream_keys[0]
         for second in (time_s, time_s + 30):
             redis.xadd(key, {"eq": 1}, id=f"{second * 1000}-0")
