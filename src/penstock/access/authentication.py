@@ -11,6 +11,7 @@ from penstock.access.sessions.session_service import ConsoleSession, ConsoleSess
 from penstock.access.token_index import TokenIndex
 from penstock.access.token_secret import SECRET_START
 from penstock.caller import LOCAL_CALLER, Caller
+from penstock.durable.access.access_reader import AccessReader
 from penstock.errors import Unauthorized, UnknownEnvironment
 from penstock.model import DEFAULT_SCOPE, Scope
 
@@ -85,6 +86,15 @@ class Authentication:
             session.check_csrf_token(fields.get(CSRF_HEADER, b"").decode("latin-1"))
         return self._session_caller(session, fields)
 
+    async def log_in_with_token(self, secret: str) -> Caller:
+        """The caller that has this token, also if another broker created it a moment ago."""
+        try:
+            return self.find_token(secret)
+        except Unauthorized:
+            if not await self._tokens.find_changes():
+                raise
+        return self.find_token(secret)
+
     async def find_session(self, fields: HeaderFields) -> ConsoleSession | None:
         """The session of the request's cookie; None if it has no cookie, or the session has ended."""
         cookie = session_cookie(fields)
@@ -106,6 +116,20 @@ class Authentication:
                 "The token is unknown, expired or revoked. Use another one: penstock tokens create makes one."
             )
         return caller
+
+    async def refresh(self, reader: AccessReader) -> None:
+        """End what a change of tokens, sessions or environments has ended. Raises DatabaseUnavailable."""
+        await self._sessions.refresh(reader.sessions)
+        known = {known.scope for known in self._tokens.environments() if not known.is_being_deleted}
+        people = [] if self._jwt_callers is None else self._jwt_callers.people()
+        for person in (*people, *self._sessions.people()):
+            person.retain_environments(known)
+
+    def end_expired(self) -> None:
+        """End the sessions and JWTs that have expired."""
+        self._sessions.end_expired()
+        if self._jwt_callers is not None:
+            self._jwt_callers.end_expired()
 
     def environments_of(self, caller: Caller, person: Person | None) -> list[Scope]:
         """The environments that a caller may select, the default one first."""
@@ -130,9 +154,17 @@ class Authentication:
         environment = _selected_environment(fields)
         if environment is None:
             environment = self._first_environment(person)
-        caller = person.caller_in(environment)
-        self._tokens.environment(environment)
-        return caller
+        # The same error in both cases: people do not learn which environments of others exist.
+        if role_in(person.roles, environment) is None or not self._environment_exists(environment):
+            raise _unknown_environment(format_environment(environment))
+        return person.caller_in(environment)
+
+    def _environment_exists(self, environment: Scope) -> bool:
+        try:
+            self._tokens.environment(environment)
+        except UnknownEnvironment:
+            return False
+        return True
 
     def _first_environment(self, person: Person) -> Scope:
         if EVERY_ENVIRONMENT in person.roles or format_environment(DEFAULT_SCOPE) in person.roles:
@@ -152,9 +184,9 @@ class Authentication:
 
 
 def _names_stored_access(fields: HeaderFields) -> bool:
-    """Whether a request has a token of ours, or selects an environment."""
+    """Whether a request has a token of ours or a session, or selects an environment."""
     secret = bearer_secret(fields.get(b"authorization", b""))
-    return secret.startswith(SECRET_START) or ENVIRONMENT_HEADER in fields
+    return secret.startswith(SECRET_START) or ENVIRONMENT_HEADER in fields or bool(session_cookie(fields))
 
 
 def _selected_environment(fields: HeaderFields) -> Scope | None:

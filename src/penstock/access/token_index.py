@@ -110,7 +110,10 @@ class TokenIndex(BackgroundTask):
         """Return the caller of a token; None if it is unknown, revoked or expired."""
         self._require_loaded()
         callers = (indexed.caller for indexed in self._secrets.values())
-        return next((caller for caller in callers if caller.token_id == token_id), None)
+        caller = next((caller for caller in callers if caller.token_id == token_id), None)
+        if caller is not None:
+            caller.was_used = True
+        return caller
 
     def environment(self, scope: Scope) -> KnownEnvironment:
         """Return an environment. Raises UnknownEnvironment, also if it is being deleted.

@@ -131,17 +131,14 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     health = HealthChecks(settings, broker, warehouse)
     identity_provider = IdentityProvider(settings)
     sessions = ConsoleSessions(database, lifetime_s=settings.session_hours * 3600)
-
-    def end_expired_logins() -> None:
-        sessions.end_expired()
-        if identity_provider.jwt is not None:
-            identity_provider.jwt.end_expired()
-
     tokens = TokenIndex(settings.postgres_url)
     token_revocation = TokenRevocation(database, broker.pops, run_queues)
     tokens.on_tokens_ended = token_revocation.on_tokens_ended
-    tokens.on_poll = end_expired_logins
-    tokens.on_version_changed = lambda reader: sessions.refresh(reader.sessions)
+    authentication = Authentication(
+        tokens, sessions, identity_provider.jwt, is_required=settings.authentication == "required"
+    )
+    tokens.on_poll = authentication.end_expired
+    tokens.on_version_changed = authentication.refresh
     audit_log = AuditLog(database)
     broker.notifications.on_access_changed = tokens.notify_change
     emitter.start()
@@ -180,9 +177,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         tokens,
         AccessTokens(database, tokens.refresh),
         Environments(database, tokens.refresh),
-        Authentication(
-            tokens, sessions, identity_provider.jwt, is_required=settings.authentication == "required"
-        ),
+        authentication,
         sessions,
         identity_provider,
         LoginLimits(),

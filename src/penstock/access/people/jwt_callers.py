@@ -53,6 +53,10 @@ class JwtCallers:
             self._verified[token] = person, claims["exp"] + LEEWAY_S
         return person
 
+    def people(self) -> list[Person]:
+        """Return the senders of all known JWTs."""
+        return [person for person, _ in self._verified.values()]
+
     def end_expired(self) -> None:
         """Forget JWTs that expired or lost their key, and end the requests that run with them."""
         self._verifier.keys.refresh_if_due()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,6 @@ from penstock.access.people.roles import (
     role_in,
 )
 from penstock.caller import Caller
-from penstock.errors import UnknownEnvironment
 from penstock.model import Scope
 
 MAX_NAME_LENGTH = 200
@@ -33,15 +32,11 @@ class Person:
     _callers: dict[Scope, Caller] = field(default_factory=dict, compare=False, repr=False)
 
     def caller_in(self, environment: Scope) -> Caller:
-        """Return the caller in this environment.
-
-        Raises UnknownEnvironment where the person has no role, also if that environment exists.
-        """
+        """Return the caller in this environment, where the person must have a role."""
         caller = self._callers.get(environment)
         if caller is None:
             role = role_in(self.roles, environment)
-            if role is None:
-                raise UnknownEnvironment(f"Environment '{'/'.join(environment)}' does not exist.")
+            assert role is not None
             caller = self._callers[environment] = Caller(
                 environment,
                 ROLES[role],
@@ -50,10 +45,14 @@ class Person:
             )
         return caller
 
+    def retain_environments(self, environments: Collection[Scope]) -> None:
+        """End the requests that run with this person's access in any other environment."""
+        for environment in [environment for environment in self._callers if environment not in environments]:
+            self._callers.pop(environment).active = False
+
     def deactivate(self) -> None:
         """End the requests that run with this person's access."""
-        for caller in self._callers.values():
-            caller.active = False
+        self.retain_environments(())
 
 
 def person_from_claims(claims: Mapping[str, Any], groups_claim: str, mapping: RoleMapping) -> Person:

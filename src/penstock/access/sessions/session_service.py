@@ -7,6 +7,7 @@ go on.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 import time
@@ -25,6 +26,8 @@ from penstock.errors import InvalidCsrfToken, Unauthorized
 
 COOKIE_BYTES = 32
 MAX_CACHED_SESSIONS = 10_000
+SHARED_READ_PAUSE_S = 0.01
+"""Requests with unknown cookies cause one query per this time at most, and wait as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,8 @@ class ConsoleSessions:
         self._monotonic = monotonic
         self._sessions: dict[bytes, ConsoleSession] = {}
         self._refreshes = 0
+        self._shared_read: asyncio.Task[dict[bytes, StoredSession]] | None = None
+        self._unread_hashes: set[bytes] = set()
 
     async def create_for_person(self, person: Person) -> NewSession:
         return await self._create(f"user:{person.subject}", person.name, person, None)
@@ -83,8 +88,8 @@ class ConsoleSessions:
         session = self._sessions.get(cookie_hash)
         if session is None:
             refreshes = self._refreshes
-            rows = await self._store.read([cookie_hash])
-            session = self._to_session(rows[0]) if rows else None
+            row = await self._read(cookie_hash)
+            session = self._to_session(row) if row else None
             if session is not None and refreshes == self._refreshes:  # otherwise it may have ended since
                 self._keep(session)
         if session is not None and session.expires_at_s <= self._monotonic():
@@ -111,10 +116,27 @@ class ConsoleSessions:
                 if cookie_hash not in live:
                     self._end(cookie_hash)
 
+    def people(self) -> list[Person]:
+        """Return the people of all known sessions."""
+        return [session.person for session in self._sessions.values() if session.person is not None]
+
     def end_expired(self) -> None:
         now_s = self._monotonic()
         for cookie_hash in [key for key, session in self._sessions.items() if session.expires_at_s <= now_s]:
             self._end(cookie_hash)
+
+    async def _read(self, cookie_hash: bytes) -> StoredSession | None:
+        """Read a session. Requests that arrive together share a read, so invalid cookies cost little."""
+        if self._shared_read is None:
+            self._unread_hashes = set()
+            self._shared_read = asyncio.create_task(self._read_after_pause(self._unread_hashes))
+        self._unread_hashes.add(cookie_hash)
+        return (await asyncio.shield(self._shared_read)).get(cookie_hash)
+
+    async def _read_after_pause(self, hashes: set[bytes]) -> dict[bytes, StoredSession]:
+        await asyncio.sleep(SHARED_READ_PAUSE_S)
+        self._shared_read = None  # requests from now on start the next read
+        return {row.hash: row for row in await self._store.read(hashes)}
 
     async def _create(
         self, subject: str, name: str, person: Person | None, token_id: str | None

@@ -70,7 +70,7 @@ async def log_in_with_token(request: Request) -> Response:
     services.login_limits.check(client_address(request))
     login = await read_json(request, _login_decoder)
     fields = header_fields(request)
-    caller = services.authentication.find_token(login.token.strip())
+    caller = await services.authentication.log_in_with_token(login.token.strip())
     new_session = await services.sessions.create_for_token(caller)
     if previous_cookie := session_cookie(fields):
         await services.sessions.end(previous_cookie)

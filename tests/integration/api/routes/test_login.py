@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
@@ -11,6 +12,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from penstock.access.people.jwt_verifier import LEEWAY_S
 from penstock.access.people.login_attempt import new_attempt
 from penstock.config import Settings
 from penstock.durable.pool import Database
@@ -25,6 +27,7 @@ from tests.integration.api.broker_tokens import OTHER_ENVIRONMENT, GuardedBroker
 from tests.integration.api.calls import assert_problem
 from tests.integration.api.routes.test_console_session import COOKIE, SESSION, cookie_in
 from tests.unit.access.people.signing_keys import AUDIENCE, ISSUER, P256, jwks, sign, valid_claims
+from tests.waiting import wait_until_async
 
 PUBLIC_URL = "http://localhost:7480"
 LOGIN_COOKIE = "penstock_login"
@@ -107,10 +110,11 @@ async def test_a_person_without_a_role_in_the_default_environment_starts_in_one_
     await browser.get(await reach_callback(browser, "bob"))
     session = (await browser.get(SESSION)).json()
     assert (session["environment"], session["environments"]) == ("acme/shop/staging", ["acme/shop/staging"])
-    response = await browser.get(
-        "/api/v1/status", headers={"X-Penstock-Environment": "default/default/default"}
-    )
-    assert_problem(response, 404, "unknown_environment")
+    details = []
+    for name in ("default/default/default", "no/such/environment", "not/even/there"):
+        response = await browser.get("/api/v1/status", headers={"X-Penstock-Environment": name})
+        details.append(assert_problem(response, 404, "unknown_environment").replace(name, "NAME"))
+    assert len(set(details)) == 1, "the text must not tell which environments exist"
 
 
 async def test_the_cookies_of_a_login(browser: httpx.AsyncClient) -> None:
@@ -263,3 +267,50 @@ async def test_jwts_work_with_a_file_of_keys_on_hot_and_other_routes(
         other_environment = {**producer, "X-Penstock-Environment": "acme/shop/staging"}
         response = await client.post("/api/v1/push", json=push, headers=other_environment)
         assert_problem(response, 404, "unknown_environment")
+
+
+async def test_a_jwt_ends_also_on_hot_routes_whose_heads_are_remembered(
+    settings: Settings, database: Database, tmp_path: Path
+) -> None:
+    key_file = tmp_path / "keys.json"
+    key_file.write_text(json.dumps(jwks(P256)))
+    await database.fetch(
+        "INSERT INTO environments (organization, project, name) VALUES ($1, $2, $3)", *OTHER_ENVIRONMENT
+    )
+    jwt_settings = {
+        "jwks": str(key_file),
+        "jwt_issuer": ISSUER,
+        "jwt_audience": AUDIENCE,
+        "oidc_roles": "*=admin@*",
+    }
+    push = {"items": [{"queue": "orders", "payload": 1}]}
+    async with (
+        run_guarded_broker(settings.model_copy(update=jwt_settings)) as broker,
+        broker.client() as client,
+    ):
+
+        async def push_status(token: str, environment: str) -> int:
+            headers = {**bearer(token), "X-Penstock-Environment": environment}
+            return (await client.post("/api/v1/push", json=push, headers=headers)).status_code
+
+        lasting = sign(valid_claims(exp=4_000_000_000, nbf=None, iat=None), P256, "ES256")
+        for _ in range(3):
+            assert await push_status(lasting, "acme/shop/staging") == 201
+        await database.fetch(
+            "UPDATE environments SET deletion_requested_at = now() WHERE organization = 'acme'"
+        )
+        await database.fetch("SELECT raise_access_version_v1()")
+
+        async def environment_is_gone() -> bool:
+            return await push_status(lasting, "acme/shop/staging") == 404
+
+        await wait_until_async(environment_is_gone, 2, "the environment ends")
+        assert await push_status(lasting, "default/default/default") == 201
+        expires_at = int(time.time()) - LEEWAY_S + 3
+        expiring = sign(valid_claims(exp=expires_at, nbf=None, iat=None), P256, "ES256")
+        assert await push_status(expiring, "default/default/default") == 201
+
+        async def has_expired() -> bool:
+            return await push_status(expiring, "default/default/default") == 401
+
+        await wait_until_async(has_expired, 10, "the JWT expires")

@@ -49,7 +49,6 @@ function showLogin({ oidc }) {
     const page = location.pathname + location.search + location.hash;
     byId("login-oidc").href = `/auth/login?${new URLSearchParams({ next: page })}`;
     byId("login-oidc").textContent = `Log in with ${oidc}`;
-    byId("login-oidc").focus();
   } else {
     byId("token").focus();
   }
