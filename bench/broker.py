@@ -384,9 +384,9 @@ def parse_arguments() -> argparse.Namespace:
     options.latency_samples, options.large_log_rounds, options.large_log_messages = 200, 5, 20_000
     options.token_turns = 150
     if options.quick:
-        options.rounds, options.scale, options.max_turn_s = 1, 0.05, 1.0
+        options.rounds, options.scale, options.max_turn_s = 1, 0.01, 1.0
         options.rows = min(options.rows, 20_000)
-        options.latency_samples, options.large_log_rounds, options.large_log_messages = 20, 1, 1_000
+        options.latency_samples, options.large_log_rounds, options.large_log_messages = 5, 1, 500
         options.token_turns = 40
     return options
 

@@ -438,8 +438,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.quick:
-        options.rows, options.few, options.purge, options.deaths = 20_000, 1_000, 4_000, 1_600
-        options.rounds, options.death_rounds, options.repeats, options.quiet_s = 1, 1, 10, 1
+        options.rows, options.few, options.purge, options.deaths = 5_000, 500, 1_000, 1_600
+        options.rounds, options.death_rounds, options.repeats, options.quiet_s = 1, 1, 5, 0.5
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 120

@@ -233,7 +233,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.scale, options.records = 1, 0.02, 20_000
+        options.rounds, options.scale, options.records = 1, 0.01, 5_000
     return options
 
 
