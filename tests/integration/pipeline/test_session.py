@@ -44,34 +44,26 @@ def test_a_query_starts_although_imports_take_longer_than_spark_waits(
     assert "query failed" not in job.log_tail()
 
 
-def test_the_pipeline_runs_in_a_home_with_a_space_and_a_letter_outside_of_ascii(
+def test_a_pipeline_in_a_home_with_a_space_and_an_umlaut_counts_and_shows_the_web_ui_of_spark(
     environment: dict[str, str], redis: Redis, warehouse: Warehouse, open_tmp_path: Path
 ) -> None:
     assert " " in str(open_tmp_path)
     assert not str(open_tmp_path).isascii()
     fill(redis, 50)
-    job = KillableJob(open_tmp_path, environment | {"LC_ALL": "C"})
+    port = any_free_port()
+    job = KillableJob(open_tmp_path, environment | {"LC_ALL": "C", "PENSTOCK_SPARK_UI_PORT": str(port)})
     with job.running(QUEUE):
         wait_until(lambda: totals(warehouse)[2][0] == 50, TIMEOUT_S, "the events are counted")
+        wait_until(lambda: ">queue<" in read_streaming_page(port), TIMEOUT_S, "the UI shows the query")
+
+
+def read_streaming_page(port: int) -> str:
+    url = f"http://127.0.0.1:{port}/StreamingQuery/"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=deadline_s(10)) as response:
+        return str(response.read().decode())
 
 
 def test_python_processes_import_the_installed_pyspark_not_an_archive(spark: SparkSession) -> None:
     [path] = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("pyspark").__file__).collect()
     assert path == pyspark.__file__
-
-
-def test_the_web_ui_of_spark_listens_on_the_port_of_the_setting(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    port = any_free_port()
-    job = KillableJob(tmp_path, environment | {"PENSTOCK_SPARK_UI_PORT": str(port)})
-
-    def read_streaming_page() -> str:
-        url = f"http://127.0.0.1:{port}/StreamingQuery/"
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            url, timeout=deadline_s(10)
-        ) as response:
-            return str(response.read().decode())
-
-    with job.running(QUEUE):
-        wait_until(lambda: ">queue<" in read_streaming_page(), TIMEOUT_S, "the UI shows the query")

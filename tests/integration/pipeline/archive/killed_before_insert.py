@@ -9,6 +9,7 @@ import os
 import signal
 
 from penstock.config import load_settings
+from penstock.definitions import QUEUE
 from penstock.pipeline.job import run
 from penstock.warehouse.clickhouse_client import Warehouse
 
@@ -19,4 +20,4 @@ def kill_this_process(*_: object) -> None:
 
 if __name__ == "__main__":
     setattr(Warehouse, "insert_once", kill_this_process)  # noqa: B010 - replaces a method
-    run(load_settings())
+    run(load_settings(), [QUEUE])
