@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
 from fnmatch import translate
 from functools import lru_cache
 from hashlib import sha256
+from typing import Any, Protocol
 
-from penstock.errors import Unauthorized
-from penstock.model import DEFAULT_SCOPE, Scope
+from penstock.errors import QuotaExceeded, Unauthorized
+from penstock.model import DEFAULT_SCOPE, CreationLimits, Scope
 
 MAX_CACHED_NAMES = 10_000
 
@@ -55,7 +57,38 @@ class NamePatterns:
         return ", ".join(self.patterns)
 
 
-@dataclass(slots=True, eq=False)
+class CallerQuotas(Protocol):
+    """The quotas of a caller's token and environment; `penstock.access.quotas` enforces them.
+
+    What is beyond a quota raises QuotaExceeded and counts nothing.
+    """
+
+    @property
+    def creation_limits(self) -> CreationLimits | None: ...
+
+    @property
+    def limits_queues(self) -> bool: ...
+
+    def admit_request(self, size: int, connection: Any) -> None: ...
+
+    def add_bytes(self, size: int) -> None: ...
+
+    def admit_messages(self, messages: int, size: int) -> None: ...
+
+    def check_run_queue(self, run_queues: int) -> None: ...
+
+    def start_waiting(self) -> EndsWaiting: ...
+
+    def creation_refusal(self, quota: str) -> QuotaExceeded: ...
+
+
+class EndsWaiting(Protocol):
+    """A waiting pop that counts until `end`, which may be called twice."""
+
+    def end(self) -> None: ...
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Caller:
     """An authenticated sender of requests in one environment. It lives as long as its token is cached."""
 
@@ -70,10 +103,16 @@ class Caller:
     token_id: str | None = None
     token_number: int = 0
     is_platform_admin: bool = False
+    token_quotas: Mapping[str, float] = field(default_factory=dict)
+    """Limits of the token, by the name of the quota."""
     active: bool = True
     """False once the token is revoked or expired. Hot requests check this attribute alone."""
     was_used: bool = False
     """Whether a request came since the use of the token was last recorded. Hot requests only set it."""
+    quotas: CallerQuotas | None = field(init=False, default=None)
+    """None: no quota applies. Hot requests check this attribute alone."""
+    has_known_quotas: bool = field(init=False, default=False)
+    """Whether `quotas` was set, and is kept up to date."""
     lease_prefix: str = field(init=False)
     """The high 64 bits of every lease id that this caller gets, as text: 32 bits of its environment, then the
     number of its token."""

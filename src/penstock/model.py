@@ -28,6 +28,13 @@ class Scope(NamedTuple):
 DEFAULT_SCOPE = Scope()
 
 
+class CreationLimits(NamedTuple):
+    """How many durable queues and partitions an environment may have; None: no limit."""
+
+    queues: int | None
+    partitions: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class DeferralReceipt:
     """Where a deferred operation waits, why the broker deferred it, and the estimated wait if it is known."""

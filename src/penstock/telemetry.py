@@ -294,6 +294,17 @@ AUDIT_COUNTED_CALLS = _counter(
     "penstock_audit_counted_calls", "calls of unknown callers beyond those with an audit entry of their own"
 )
 
+QUOTA_LABELS = (*ENVIRONMENT_LABELS, "quota")
+QUOTA_LIMIT = _shared_gauge("penstock_quota_limit", "limit of a quota of an environment", *QUOTA_LABELS)
+QUOTA_USED = _shared_gauge(
+    "penstock_quota_used", "what all brokers use of a quota; requests are refused at its limit", *QUOTA_LABELS
+)
+QUOTA_REFUSED = _counter(
+    "penstock_quota_refused",
+    "requests refused because a quota of the environment, or of a token in it, was used up",
+    *QUOTA_LABELS,
+)
+
 EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
     *(QUEUE_DEPTH, QUEUE_INFLIGHT, QUEUE_OLDEST_AGE, QUEUE_CONCURRENCY_LIMIT, QUEUE_DELAYED),
     *(QUEUE_PAUSED, QUEUE_TASKS),
@@ -313,4 +324,5 @@ EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
     *(ALERT_EVALUATION_LAG, ALERT_EVALUATION_DURATION, ALERT_EVALUATIONS, ALERT_EVALUATION_FAILURES),
     *(INCIDENTS, ALERT_NOTICES),
     *(AUDIT_ENTRIES, AUDIT_FAILURES, AUDIT_COUNTED_CALLS),
+    *(QUOTA_LIMIT, QUOTA_USED, QUOTA_REFUSED),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from penstock.access.people.jwt_callers import JwtCallers
 from penstock.access.people.person import Person
@@ -37,6 +38,8 @@ class Authentication:
         self._sessions = sessions
         self._jwt_callers = jwt_callers
         self._is_required = is_required
+        self._local_caller = replace(LOCAL_CALLER)
+        """A copy, because callers have the quotas of their broker process."""
 
     def find_caller(self, fields: HeaderFields) -> Caller | None:
         """The caller, if that can be told from memory; None: call `authenticate`. Raises Unauthorized."""
@@ -54,7 +57,7 @@ class Authentication:
                 "makes one."
             )
         else:
-            caller = LOCAL_CALLER
+            caller = self._local_caller
         return self._in_selected_environment(caller, fields)
 
     async def authenticate(self, fields: HeaderFields, *, is_unsafe: bool) -> Caller:

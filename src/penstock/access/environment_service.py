@@ -10,6 +10,7 @@ from datetime import datetime
 
 import msgspec
 
+from penstock.access.quotas.quota_definitions import parse_quotas
 from penstock.durable.access.environment_store import EnvironmentRow, EnvironmentStore
 from penstock.durable.pool import Session
 from penstock.errors import DatabaseUnavailable, InvalidRequest, UnknownEnvironment, WrongState
@@ -24,7 +25,7 @@ class EnvironmentDescription:
 
     scope: Scope
     created_at: datetime
-    quotas: dict[str, float]
+    quotas: dict[str, int]
     queues: int
     deletion_requested_at: datetime | None
     deletion: dict[str, object] | None
@@ -68,10 +69,10 @@ class Environments:
         self._store = EnvironmentStore(session)
         self._refresh = refresh
 
-    async def create(self, scope: Scope, quotas: Mapping[str, float]) -> EnvironmentDescription:
-        """Create an environment. Raises InvalidRequest for a name, and WrongState if it exists."""
+    async def create(self, scope: Scope, quotas: Mapping[str, object]) -> EnvironmentDescription:
+        """Create an environment. Raises InvalidRequest for a name or quota, and WrongState if it exists."""
         check_environment_names(scope)
-        if not await self._store.create(scope, _encode(quotas)):
+        if not await self._store.create(scope, _encode(parse_quotas(quotas))):
             raise WrongState(
                 f"The environment {'/'.join(scope)} exists or is being deleted. Use another name, or wait "
                 "until its deletion has ended.",
@@ -92,9 +93,9 @@ class Environments:
             raise unknown_environment("/".join(scope))
         return _describe(row)
 
-    async def set_quotas(self, scope: Scope, quotas: Mapping[str, float]) -> EnvironmentDescription:
-        """Replace the quotas. Raises UnknownEnvironment."""
-        if not await self._store.set_quotas(scope, _encode(quotas)):
+    async def set_quotas(self, scope: Scope, quotas: Mapping[str, object]) -> EnvironmentDescription:
+        """Replace the quotas. Raises InvalidRequest for a quota, and UnknownEnvironment."""
+        if not await self._store.set_quotas(scope, _encode(parse_quotas(quotas))):
             raise unknown_environment("/".join(scope))
         await self._apply_here()
         return await self.get(scope)
@@ -129,7 +130,7 @@ def _describe(row: EnvironmentRow) -> EnvironmentDescription:
     return EnvironmentDescription(
         row.scope,
         row.created_at,
-        msgspec.json.decode(row.quotas, type=dict[str, float]),
+        msgspec.json.decode(row.quotas, type=dict[str, int]),
         row.queues,
         row.deletion_requested_at,
         msgspec.json.decode(row.deletion_progress, type=dict[str, object])
@@ -138,5 +139,5 @@ def _describe(row: EnvironmentRow) -> EnvironmentDescription:
     )
 
 
-def _encode(quotas: Mapping[str, float]) -> str:
+def _encode(quotas: Mapping[str, int]) -> str:
     return msgspec.json.encode(quotas).decode()

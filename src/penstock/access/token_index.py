@@ -84,6 +84,8 @@ class TokenIndex(BackgroundTask):
         self._shared_read: asyncio.Task[bool] | None = None
         self._use_recorded_at_s = time.monotonic()
         self._is_failing = False
+        self.on_environments_changed: Callable[[], None] = lambda: None
+        """Called after environments or tokens were read again."""
         self.on_tokens_ended: Callable[[set[int]], None] = lambda numbers: None
         self.on_version_changed: Callable[[AccessReader], Awaitable[None]] = _ignore_change
         """Called when tokens, sessions or environments changed, with a reader that no busy pool delays."""
@@ -174,6 +176,7 @@ class TokenIndex(BackgroundTask):
                 self._replace_secrets(secrets)
                 await self.on_version_changed(self._reader)
                 self._version = version
+                self.on_environments_changed()
 
     async def find_changes(self) -> bool:
         """Read what another broker may have changed a moment ago; whether there was a change.
@@ -304,4 +307,5 @@ def _to_caller(row: LiveSecret) -> Caller:
         token_id=str(row.token_id),
         token_number=row.token_number,
         is_platform_admin=row.is_platform_admin,
+        token_quotas=msgspec.json.decode(row.quotas, type=dict[str, float]),
     )

@@ -78,15 +78,19 @@ def check_environment(caller: Caller, environment: str) -> None:
 class Requires:
     """A dependency that authenticates the caller and checks its access.
 
-    With `checks_names` the route itself checks the queues and groups that its body or an id names.
+    With `checks_names` the route itself checks the queues and groups that its body or an id names. Requests
+    of administrators are not counted by quotas, because they may raise them.
     """
 
-    def __init__(self, access: AccessScope, *, checks_names: bool = False) -> None:
+    def __init__(self, access: AccessScope, *, checks_names: bool = False, has_quota: bool = True) -> None:
         self.access = access
         self._checks_names = checks_names
+        self._has_quota = has_quota and AccessScope.ADMIN not in access
 
     async def __call__(self, request: Request) -> Caller:
         caller = await authenticate(request)
+        if self._has_quota:
+            check_quotas(request, caller)
         check_access(caller, self.access)
         if not self._checks_names:
             _check_names(caller, self.access, _declared_parameters(request))
@@ -140,6 +144,14 @@ def header_fields(request: Request) -> dict[bytes, bytes]:
     return {name.lower(): value for name, value in request.scope["headers"]}
 
 
+def check_quotas(request: Request, caller: Caller) -> None:
+    """Count a request of the framework. Its bytes are counted later. Raises QuotaExceeded."""
+    if not caller.has_known_quotas:
+        get_services(request).quotas.attach(caller)
+    if caller.quotas is not None:
+        caller.quotas.admit_request(0, getattr(request.state, "quota_connection", None))
+
+
 class RequiresConsumerTokens(Requires):
     """The same for routes of a webhook broker: a queue and a group have a token each, in two headers."""
 
@@ -155,6 +167,7 @@ class RequiresConsumerTokens(Requires):
             check_access(caller, self.access)
         check_queue(channel_caller, request.path_params["channelId"])
         check_group(consumer_caller, request.path_params["consumerId"])
+        check_quotas(request, channel_caller)
         return channel_caller
 
 
@@ -235,6 +248,7 @@ def hot_endpoint(endpoint: Callable[[Request, Caller], Awaitable[Response]], acc
 
     async def call(request: Request) -> Response:
         caller = await authenticate(request)
+        check_quotas(request, caller)
         check_access(caller, access)
         return await endpoint(request, caller)
 

@@ -20,6 +20,7 @@ from penstock.api.access import check_declarations
 from penstock.api.http.audit_middleware import AuditMiddleware, audited_calls
 from penstock.api.http.client_address import TrustedProxies
 from penstock.api.http.origin_check import OriginCheck, OriginCheckMiddleware
+from penstock.api.http.quota_counting import ByteQuotaMiddleware
 from penstock.api.http.security_headers import SecurityHeadersMiddleware
 from penstock.api.routes import (
     access_tokens,
@@ -46,6 +47,7 @@ from penstock.api.routes import (
     push_pop,
     queen_compatibility,
     queues,
+    quotas,
     run_queues,
     series,
     status,
@@ -63,7 +65,7 @@ from penstock.log_format import configure_logging
 
 ROUTE_MODULES = (
     *(configure, queues, groups, message_admin, traces, operations),
-    *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens, environments),
+    *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens, environments, quotas),
     *(run_queues, tasks, status, diagnostics, series, prometheus, health),
     *(analytics, worker_health, queen_compatibility),
     *(console_session, login, audit_entries),
@@ -114,6 +116,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.origin_check = OriginCheck(settings)
     app.add_middleware(OriginCheckMiddleware, origin_check=app.state.origin_check)
     app.add_middleware(SecurityHeadersMiddleware)
+    app.add_middleware(ByteQuotaMiddleware)
     app.add_exception_handler(UnknownQueue, handle_unknown_queue)
     app.add_exception_handler(PenstockError, problems.handle_penstock_error)
     app.add_exception_handler(HTTPException, problems.handle_http_exception)

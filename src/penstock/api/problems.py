@@ -18,7 +18,8 @@ from starlette.responses import Response
 from starlette.routing import Match, Mount
 from starlette.types import Scope
 
-from penstock.errors import InvalidRequest, PenstockError
+from penstock.access.quotas.quota_definitions import CONNECTIONS
+from penstock.errors import InvalidRequest, PenstockError, QuotaExceeded
 from penstock.model import QUEUE_MODE, QUEUE_MODE_LABEL
 from penstock.validation_text import describe_refusal
 
@@ -83,7 +84,10 @@ def problem_response(
 
 async def handle_penstock_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PenstockError)
-    return from_penstock_error(error)
+    response = from_penstock_error(error)
+    if isinstance(error, QuotaExceeded) and error.quota == CONNECTIONS:
+        response.headers["Connection"] = "close"
+    return response
 
 
 def from_penstock_error(error: PenstockError) -> Response:

@@ -16,6 +16,7 @@ from penstock.access.authentication import Authentication
 from penstock.access.environment_deletion import EnvironmentDeletion
 from penstock.access.environment_service import Environments
 from penstock.access.people.identity_provider import IdentityProvider
+from penstock.access.quotas.quota_registry import QuotaRegistry
 from penstock.access.sessions.login_limits import LoginLimits
 from penstock.access.sessions.session_service import ConsoleSessions
 from penstock.access.token_index import TokenIndex
@@ -79,6 +80,7 @@ class Services:
     identity_provider: IdentityProvider
     login_limits: LoginLimits
     audit_log: AuditLog
+    quotas: QuotaRegistry
 
 
 @asynccontextmanager
@@ -141,8 +143,15 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     tokens.on_version_changed = authentication.refresh
     audit_log = AuditLog(database)
     broker.notifications.on_access_changed = tokens.notify_change
+
+    async def count_tasks(scope: Scope) -> tuple[int, int]:
+        state = await run_queues.get_environment(scope)
+        return state.queues, state.eligible + state.delayed + state.running
+
+    quotas = QuotaRegistry(tokens, database, redis_client, count_tasks, process_count=settings.workers)
     emitter.start()
     await tokens.start()
+    await quotas.start()
     await queue_metrics.start()
     await broker.start()
     await run_queues.start()
@@ -182,6 +191,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         identity_provider,
         LoginLimits(),
         audit_log,
+        quotas,
     )
     await audit_log.start()
     await worker_aggregate.start()
@@ -216,6 +226,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         await worker_metrics.stop()
         await worker_aggregate.stop()
         slot.release()
+        await quotas.stop()
         await tokens.stop()
         await identity_provider.stop()
         await audit_log.stop()

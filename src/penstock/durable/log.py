@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from penstock.durable.faults import retry_if_queue_deleted
 from penstock.durable.pool import Database, Row, fetch_all, fetch_value
-from penstock.model import MAX_RESPONSE_BYTES, DeferralReceipt, Scope
+from penstock.model import MAX_RESPONSE_BYTES, CreationLimits, DeferralReceipt, Scope
 
 
 class PartitionName(NamedTuple):
@@ -126,23 +126,41 @@ class LiveLease(NamedTuple):
 
 
 async def ensure_partitions(
-    database: Database, scope: Scope, names: Sequence[PartitionName]
+    database: Database, scope: Scope, names: Sequence[PartitionName], limits: CreationLimits | None = None
 ) -> dict[PartitionName, PartitionId]:
-    """Return ids for the names and create what is missing, without those past their queue's maxPartitions."""
-    rows = await retry_if_queue_deleted(
-        lambda: database.fetch(
-            "SELECT * FROM ensure_partitions_v1($1, $2, $3, $4, $5)",
-            *scope,
-            [name.queue for name in names],
-            [name.partition for name in names],
-        )
-    )
+    """Return ids for the names and create what is missing.
+
+    Partitions past their queue's maxPartitions, and those beyond the limits of the environment, are left out.
+    """
+    arguments = (*scope, [name.queue for name in names], [name.partition for name in names])
+    if limits is None:
+        query = "SELECT * FROM ensure_partitions_v1($1, $2, $3, $4, $5)"
+    else:
+        query = "SELECT * FROM ensure_partitions_within_quotas_v1($1, $2, $3, $4, $5, $6, $7)"
+        arguments = (*arguments, *limits)  # type: ignore[assignment]
+    rows = await retry_if_queue_deleted(lambda: database.fetch(query, *arguments))
     return {
         PartitionName(row["queue"], row["partition"]): PartitionId(
             row["queue_id"], row["partition_id"], row["encrypted"]
         )
         for row in rows
     }
+
+
+async def find_exceeded_quota(
+    database: Database, scope: Scope, name: PartitionName, limits: CreationLimits
+) -> str | None:
+    """Return the quota that a partition exceeds, `queues` or `partitions`; None if it may be created."""
+    row = await database.fetchrow(
+        "SELECT * FROM exceeded_quotas_v1($1, $2, $3, $4, $5, $6, $7)",
+        *scope,
+        [name.queue],
+        [name.partition],
+        *limits,
+    )
+    assert row is not None
+    exceeded: str | None = row["exceeded"]
+    return exceeded
 
 
 async def add_partition(database: Database, scope: Scope, name: PartitionName) -> PartitionId:

@@ -28,7 +28,13 @@ def process_samples(services: Services) -> SampleTable:
         | _overload_samples(services)
         | _queue_samples(services)
         | _worker_samples(services)
+        | _refusal_samples(services)
     )
+
+
+def _refusal_samples(services: Services) -> SampleTable:
+    refused = services.quotas.refused_counts()
+    return {telemetry.QUOTA_REFUSED: {(*scope, quota): count for (scope, quota), count in refused.items()}}
 
 
 def _operation_samples(services: Services) -> SampleTable:

@@ -16,6 +16,8 @@ from weakref import WeakKeyDictionary
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from penstock.access.quotas.enforced_quotas import QuotaConnection
+from penstock.access.quotas.quota_definitions import CONNECTIONS
 from penstock.api import problems
 from penstock.api.access import check_access, check_group, check_queue
 from penstock.api.http.fast_routes import (
@@ -36,7 +38,7 @@ from penstock.api.routes.push_pop import PopHandler
 from penstock.api.routes.run_queues import DequeueHandler
 from penstock.api.services import Services
 from penstock.caller import Caller
-from penstock.errors import Overloaded, PenstockError
+from penstock.errors import Overloaded, PenstockError, QuotaExceeded
 
 _JSON_HEADERS = b"content-type: application/json\r\ncontent-length: %d\r\n"
 RETURNS_LEASES = (PopHandler, DequeueHandler)
@@ -88,6 +90,9 @@ class FastRequestCycle:
             self.body = b"".join((self.body, *self.body_chunks))
             self.body_chunks = None
         try:
+            quotas = self.caller.quotas
+            if quotas is not None:
+                quotas.admit_request(len(self.body), self.protocol.quota_connection)
             work = self.handler(self.protocol.services, self.caller, self.body, self)
         except Exception as error:  # noqa: BLE001 - the last handler of errors, as in the application
             self._send(*self._problem(error))
@@ -168,6 +173,8 @@ class FastRequestCycle:
         self.pending_request = None
         if self.disconnected:
             return
+        if self.caller.quotas is not None:
+            self.caller.quotas.add_bytes(len(body))
         end = b"\r\n" if self.keep_alive else CLOSE_HEADER + b"\r\n"
         protocol.transport.write(b"".join((head, end, body)))
         if not self.keep_alive:
@@ -177,6 +184,8 @@ class FastRequestCycle:
     def _problem(self, error: Exception) -> tuple[bytes, bytes]:
         if isinstance(error, Overloaded):
             return _refusal(error.retry_after_s)
+        if isinstance(error, QuotaExceeded) and error.quota == CONNECTIONS:
+            self.keep_alive = False
         if isinstance(error, PenstockError):
             return head_and_body(problems.from_penstock_error(error))
         return head_and_body(problems.from_unexpected_error(error, self.protocol.url.decode("latin-1")))
@@ -192,6 +201,7 @@ class FastHttpProtocol(StrictHttpProtocol):
     _head_cache: RequestHeadCache
     """Holds heads that passed all checks."""
     _origin_check: OriginCheck
+    quota_connection: QuotaConnection
     _idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -199,8 +209,14 @@ class FastHttpProtocol(StrictHttpProtocol):
         self.services = self.application.state.services
         self._head_cache = _head_caches.setdefault(self.application, RequestHeadCache())
         self._origin_check = self.application.state.origin_check
+        self.quota_connection = QuotaConnection()
+        self.app_state = {**self.app_state, "quota_connection": self.quota_connection}
         self._idle_since = self.loop.time()
         self._check_keep_alive_in(self.timeout_keep_alive)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.quota_connection.close()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
@@ -312,6 +328,8 @@ class FastHttpProtocol(StrictHttpProtocol):
             if caller is None:
                 return None
             _check_caller(caller, route)
+            if not caller.has_known_quotas:
+                self.services.quotas.attach(caller)
         except PenstockError:
             return None  # the application reports the error
         return FastRequestCycle(self, route.handler, caller) if self._is_plain(method == b"POST") else None

@@ -13,7 +13,7 @@ from penstock.api.access import hot_endpoint
 from penstock.api.http import request_parsing
 from penstock.api.http.reply import PendingRequest, Reply, completed, respond
 from penstock.api.http.response import HotResponse, deferred_response, set_deferral
-from penstock.api.routes.push_pop import check_message_queues, new_message
+from penstock.api.routes.push_pop import admit_messages, check_message_queues, new_message
 from penstock.api.schemas.message_bodies import (
     AckBody,
     AckOperation,
@@ -164,11 +164,12 @@ async def transaction(request: Request, caller: Caller) -> Response:
             operations.append(operation)
             steps.append(TransactionStep(index, "ack", transactionId=operation.transactionId))
     check_message_queues(caller, messages)
+    admit_messages(caller, messages)
     acks = await _read_acks(services, caller, operations, body.requiredLeases)
     response = TransactionResponse(str(new_id()), True, None, steps)
     status = 200
     try:
-        result = await services.broker.transaction(caller.environment, messages, acks)
+        result = await services.broker.transaction(caller.environment, messages, acks, caller.quotas)
         _fill_steps(steps, result)
     except TransactionFailed as failure:
         failed_step = [step for step in steps if step.type == failure.kind][failure.item]

@@ -40,7 +40,12 @@ async def configure(request: Request, caller: NamedConfigureAccess) -> Response:
     body = _parse_body(await read_json(request, _object_decoder))
     check_queue(caller, body.queue)
     configured = await services.broker.queues.configure(
-        caller.environment, body.queue, body.options or {}, namespace=body.namespace, task=body.task
+        caller.environment,
+        body.queue,
+        body.options or {},
+        namespace=body.namespace,
+        task=body.task,
+        quotas=caller.quotas,
     )
     return json_response(
         {

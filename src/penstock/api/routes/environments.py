@@ -31,8 +31,8 @@ router = APIRouter(
 
 ENVIRONMENT_PATH = "/{organization}/{project}/{environment}"
 
-Quotas = dict[str, Annotated[float, msgspec.Meta(ge=0)]]
-"""Limits by the name of the quota."""
+Quotas = dict[str, int | None]
+"""Limits by the name of the quota; null: no limit."""
 
 
 class EnvironmentBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ from penstock.api.access import MetricsAccess
 from penstock.api.exporter.alert_samples import alert_samples
 from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.api.exporter.queue_samples import queue_samples
+from penstock.api.exporter.quota_samples import quota_samples, readable_refusals
 from penstock.api.exporter.worker_aggregate import summary_values
 from penstock.api.problems import described
 from penstock.api.services import Services, get_services
@@ -120,7 +121,8 @@ async def _collect_samples(services: Services, caller: Caller) -> _SampleCollect
         telemetry.JOURNAL_RECORDS: {(): depth.records} if depth else {},
         telemetry.JOURNAL_BYTES: {(): depth.bytes} if depth else {},
     }
-    samples |= services.worker_aggregate.samples()
+    samples |= quota_samples(services, caller) | services.worker_aggregate.samples()
+    samples[telemetry.QUOTA_REFUSED] = readable_refusals(caller, samples[telemetry.QUOTA_REFUSED])
     return _SampleCollector(samples)
 
 

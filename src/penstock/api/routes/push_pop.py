@@ -18,6 +18,7 @@ from starlette.routing import Route
 from penstock.api.access import check_group, check_queue, hot_endpoint
 from penstock.api.http import request_parsing
 from penstock.api.http.disconnect import unless_disconnected
+from penstock.api.http.quota_counting import counted_waiting
 from penstock.api.http.reply import PendingRequest, Reply, completed, respond
 from penstock.api.http.response import NO_CONTENT, HotResponse, deferred_response, set_deferral
 from penstock.api.schemas.message_bodies import (
@@ -107,8 +108,12 @@ def push(services: Services, caller: Caller, raw: bytes, reply: Reply) -> Awaita
         return completed(request.response([]))
     if caller.queues is not None:
         check_message_queues(caller, request.messages)
+    if caller.quotas is not None:
+        admit_messages(caller, request.messages)
     reply.pending_request = request
-    request.pending_push = request.pushes.start(caller.environment, request.messages, reply, decision)
+    request.pending_push = request.pushes.start(
+        caller.environment, request.messages, reply, decision, caller.quotas
+    )
     return None if request.pending_push.is_queued else request.resume()
 
 
@@ -116,6 +121,12 @@ def check_message_queues(caller: Caller, messages: Iterable[NewMessage]) -> None
     """Raise Forbidden unless the caller may push to the queues of all messages."""
     for message in messages:
         check_queue(caller, message.queue)
+
+
+def admit_messages(caller: Caller, messages: Sequence[NewMessage]) -> None:
+    """Raise QuotaExceeded if these messages are more than the caller may store."""
+    if caller.quotas is not None and messages:
+        caller.quotas.admit_messages(len(messages), sum(len(message.payload) for message in messages))
 
 
 def _read_push(pushes: Pushes, raw: bytes) -> _PushRequest:
@@ -226,6 +237,10 @@ class _PopRequest(PendingRequest):
 
     async def pop(self) -> HotResponse:
         """Resolve names, wait for messages, and release the lease if the client has disconnected by then."""
+        with counted_waiting(self.caller, self.handler.options.wait_s):
+            return await self._pop_or_wait()
+
+    async def _pop_or_wait(self) -> HotResponse:
         handler = self.handler
         popped = await self.broker.pop(self.caller, handler.queue, handler.group, handler.options)
         if popped.messages and self.reply.client_disconnected():
@@ -315,9 +330,11 @@ async def _pop_any_route(request: Request, caller: Caller) -> Response:
     group, options = pop_options(request.query_params)
     check_queue(caller, None)
     check_group(caller, group)
-    get_services(request).broker.admit("pop")
-    work = get_services(request).broker.pop_any(caller, namespace, task, group, options)
-    popped = await unless_disconnected(request, work)
+    broker = get_services(request).broker
+    broker.admit("pop")
+    with counted_waiting(caller, options.wait_s):
+        work = broker.pop_any(caller, namespace, task, group, options)
+        popped = await unless_disconnected(request, work)
     return (_pop_response(popped) if popped else NO_CONTENT).to_response()
 
 

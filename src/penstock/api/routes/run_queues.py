@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -26,14 +26,15 @@ from penstock.api.http.reply import PendingRequest, Reply, respond
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import HotResponse, json_response
 from penstock.api.problems import problem_responses
+from penstock.api.run_queue_quota import run_queue_within_quotas
 from penstock.api.schemas import task_bodies
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
-from penstock.caller import Caller
+from penstock.caller import Caller, EndsWaiting
 from penstock.errors import InvalidRequest, Overloaded, UnknownEnvironment, UnknownQueue, WrongState
 from penstock.runqueue.limits import check_concurrency_limit
 from penstock.runqueue.pending_dequeue import PendingDequeue
-from penstock.runqueue.task_model import EnqueueResult, EnvironmentState, QueueState, RunningTask
+from penstock.runqueue.task_model import EnqueueResult, EnvironmentState, NewTask, QueueState, RunningTask
 
 router = APIRouter(prefix="/api/v1", tags=["run queues"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -61,42 +62,68 @@ class EnqueueHandler:
     ) -> Awaitable[HotResponse] | None:
         """Enqueue tasks, in a batch without a task of their own, unless a lookup has to be awaited first."""
         tasks = task_bodies.to_new_tasks(request_parsing.decode(task_bodies.enqueue_decoder, body))
+        if caller.quotas is not None and caller.quotas.limits_queues:
+            return self._enqueue_within_quotas(services, caller, tasks, len(body))
+        if caller.quotas is not None:
+            caller.quotas.admit_messages(len(tasks), len(body))
         run_queues = services.run_queues
         if not (
             run_queues.knows_shards
             and services.queue_names.is_known_not_durable(caller.environment, self.queue)
         ):
-            return self._look_up_and_enqueue(services, caller, body)
+            return self._look_up_and_enqueue(services, caller, tasks)
         reply.pending_request = _EnqueueRequest()
         run_queues.start_enqueue(caller.environment, self.queue, tasks, reply)
         return None
 
-    async def _look_up_and_enqueue(self, services: Services, caller: Caller, body: bytes) -> HotResponse:
+    async def _look_up_and_enqueue(
+        self, services: Services, caller: Caller, tasks: Sequence[NewTask]
+    ) -> HotResponse:
         await services.queue_names.ensure_not_durable_queue(caller.environment, self.queue)
-        await services.run_queues.load_shards()
-        return await respond(services, caller, self, body)
+        return _EnqueueRequest().finish(
+            await services.run_queues.enqueue(caller.environment, self.queue, tasks)
+        )
+
+    async def _enqueue_within_quotas(
+        self, services: Services, caller: Caller, tasks: Sequence[NewTask], size: int
+    ) -> HotResponse:
+        async with run_queue_within_quotas(services, caller, self.queue):
+            assert caller.quotas is not None
+            caller.quotas.admit_messages(len(tasks), size)
+            return await self._look_up_and_enqueue(services, caller, tasks)
 
 
 class _DequeueRequest(PendingRequest):
     """A dequeue in its batch, or waiting for tasks."""
 
-    __slots__ = ("pending_dequeue", "reply")
+    __slots__ = ("pending_dequeue", "reply", "waiting_pop")
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
         self.pending_dequeue: PendingDequeue
+        self.waiting_pop: EndsWaiting | None = None
 
     def finish(self, result: list[RunningTask]) -> HotResponse:
+        self.end_waiting()
         if result and self.reply.client_disconnected():
             self.abandon(result)
             return NO_TASKS
         return HotResponse(200, encode(task_bodies.dequeue_response(result)))
 
+    def recover(self, error: Exception) -> None:
+        self.end_waiting()
+
     def abandon(self, result: list[RunningTask]) -> None:
+        self.end_waiting()
         self.pending_dequeue.abandon(result)
 
     def cancel(self) -> None:
+        self.end_waiting()
         self.pending_dequeue.cancel()
+
+    def end_waiting(self) -> None:
+        if self.waiting_pop is not None:
+            self.waiting_pop.end()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +141,24 @@ class DequeueHandler:
         options = _DEFAULT_OPTIONS
         if body.strip():
             options = request_parsing.decode(task_bodies.dequeue_decoder, body)
-        reply.pending_request = request = _DequeueRequest(reply)
-        request.pending_dequeue = services.run_queues.start_dequeue(
-            caller.environment,
-            self.queue,
-            reply,
-            limit=options.limit,
-            visibility_ms=options.visibilityMs,
-            wait_ms=options.waitMs,
-            worker=options.worker,
-            caller=caller,
-        )
+        request = _DequeueRequest(reply)
+        if caller.quotas is not None and options.waitMs:
+            request.waiting_pop = caller.quotas.start_waiting()
+        reply.pending_request = request
+        try:
+            request.pending_dequeue = services.run_queues.start_dequeue(
+                caller.environment,
+                self.queue,
+                reply,
+                limit=options.limit,
+                visibility_ms=options.visibilityMs,
+                wait_ms=options.waitMs,
+                worker=options.worker,
+                caller=caller,
+            )
+        except InvalidRequest:
+            request.end_waiting()
+            raise
         return None
 
     async def _load_shards_and_dequeue(
@@ -222,7 +256,8 @@ async def set_limits(request: Request, caller: OperateAccess, queue: Queue) -> d
     body = await read_json(request, task_bodies.limits_decoder)
     check_concurrency_limit(body.concurrency)
     await services.queue_names.ensure_not_durable_queue(caller.environment, queue)
-    state = await services.run_queues.set_queue_limit(caller.environment, queue, body.concurrency)
+    async with run_queue_within_quotas(services, caller, queue):
+        state = await services.run_queues.set_queue_limit(caller.environment, queue, body.concurrency)
     return queue_state_to_dict(state)
 
 

@@ -16,7 +16,7 @@ from penstock.broker.overload.deferred import DeferredWrites
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.id_cache import AckLabelCache
 from penstock.broker.queues.push import PendingPush, Pushes, SegmentReceipt
-from penstock.caller import environment_prefix
+from penstock.caller import CallerQuotas, environment_prefix
 from penstock.durable import log
 from penstock.durable.log import (
     REJECTED_OUTCOMES,
@@ -101,14 +101,17 @@ class Acks:
         scope: Scope,
         messages: Sequence[NewMessage],
         acks: Sequence[Ack],
+        quotas: CallerQuotas | None = None,
     ) -> TransactionResult:
-        """Push and ack atomically. If it raises TransactionFailed, nothing has changed."""
+        """Push and ack atomically. If it raises TransactionFailed or QuotaExceeded, nothing has changed."""
         push = PendingPush(scope, messages)
         acks = _confine(scope, acks)
         id_cache = self._context.id_cache
-        partition_ids = await id_cache.resolve_partitions(scope, push.pending)
+        limits = None if quotas is None else quotas.creation_limits
+        partition_ids = await id_cache.resolve_partitions(scope, push.pending, limits)
         for name, indexes in push.pending.items():
             if name not in partition_ids:
+                await id_cache.check_quotas(scope, name, quotas)
                 raise TransactionFailed("push", indexes[0], await id_cache.refusal_reason(scope, name))
         self._pushes.build_segments(push, partition_ids)
         segments = list(push.segments.values())

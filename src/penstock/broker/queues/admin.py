@@ -12,6 +12,7 @@ from penstock.broker.context import BrokerContext
 from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR
 from penstock.broker.queues.queue_options import options_to_columns
 from penstock.broker.wakeups import ALL_POPS
+from penstock.caller import CallerQuotas
 from penstock.durable.catalog import ColumnValue, ConfiguredQueue
 from penstock.durable.consumer_groups import GroupSubscription, SeekResult
 from penstock.durable.log import PartitionName
@@ -35,12 +36,13 @@ class QueueAdmin:
         *,
         namespace: str | None = None,
         task: str | None = None,
+        quotas: CallerQuotas | None = None,
     ) -> ConfiguredQueue:
         """Set options of a queue, all or none. Options that are left out keep their value.
 
         A queue that does not exist is created with the defaults. The new options also apply to messages that
-        already wait. Raises InvalidRequest with the invalid option, and WrongState for encryption without a
-        key and for the name of a run queue.
+        already wait. Raises InvalidRequest with the invalid option, WrongState for encryption without a key
+        and for the name of a run queue, and QuotaExceeded.
         """
         changes: dict[str, ColumnValue] = {**options_to_columns(queue_options)}
         if await self._context.id_cache.is_run_queue(scope, queue):
@@ -54,10 +56,20 @@ class QueueAdmin:
             changes["namespace"] = namespace
         if task is not None:
             changes["task"] = task
+        await self._create_within_quotas(scope, queue, quotas)
         configured = await self._context.store.catalog.configure(scope, queue, changes)
         self._publish_change(scope, configured.queue_id, queue)
         self._context.wakeups.notify_created(scope, [PartitionName(queue, DEFAULT_PARTITION)])
         return configured
+
+    async def _create_within_quotas(self, scope: Scope, queue: str, quotas: CallerQuotas | None) -> None:
+        """Create a queue that does not exist, if quotas limit queues or partitions."""
+        limits = None if quotas is None else quotas.creation_limits
+        if limits is None or await self._context.store.catalog.has_queue(scope, queue):
+            return
+        name = PartitionName(queue, DEFAULT_PARTITION)
+        if name not in await self._context.id_cache.resolve_partitions(scope, [name], limits):
+            await self._context.id_cache.check_quotas(scope, name, quotas)
 
     async def delete(self, scope: Scope, queue: str) -> bool:
         """Delete a queue with all its data; return False if it does not exist. Wakes its parked pops."""

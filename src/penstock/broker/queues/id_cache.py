@@ -19,12 +19,13 @@ from weakref import WeakValueDictionary
 
 from penstock.batching import Batcher
 from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR, QueueNameRegistry
+from penstock.caller import CallerQuotas
 from penstock.durable import log
 from penstock.durable.catalog import QueueCatalog
 from penstock.durable.log import Ack, AckReceipt, GroupId, PartitionId, PartitionName
 from penstock.durable.pool import Database
 from penstock.durable.stored_messages import StoredMessages
-from penstock.model import Scope
+from penstock.model import CreationLimits, Scope
 
 MAX_ENTRIES = 200_000
 """Entries per cache. A full cache is cleared, so that it cannot grow without bound."""
@@ -32,6 +33,13 @@ MAX_ENTRIES = 200_000
 EARLY_GROUP_S = 600.0
 """How long the broker remembers that a group popped from a queue that did not exist: as long as two of the
 longest waits of a pop."""
+
+
+class _CreationKey(NamedTuple):
+    """Requests with the same key create their partitions in one call."""
+
+    scope: Scope
+    limits: CreationLimits | None
 
 
 class IdCache:
@@ -56,11 +64,12 @@ class IdCache:
         """Creates the missing partitions of concurrent requests in one call per environment."""
 
     async def resolve_partitions(
-        self, scope: Scope, names: Iterable[PartitionName]
+        self, scope: Scope, names: Iterable[PartitionName], limits: CreationLimits | None = None
     ) -> dict[PartitionName, PartitionId]:
         """Return the ids of the partitions, creating missing ones.
 
-        The result leaves out partitions beyond their queue's maxPartitions and those of a run queue's name.
+        The result leaves out partitions beyond their queue's maxPartitions or the limits, and those of a run
+        queue's name.
         """
         resolved: dict[PartitionName, PartitionId] = {}
         missing: list[PartitionName] = []
@@ -73,16 +82,18 @@ class IdCache:
         if missing:
             missing = await self._without_run_queues(scope, missing)
         if missing:
-            resolved.update(await self.batcher.submit(scope, missing, items=len(missing)))
+            key = _CreationKey(scope, limits)
+            resolved.update(await self.batcher.submit(key, missing, items=len(missing)))
         return resolved
 
     async def _ensure_partitions(
-        self, scope: Hashable, requests: Sequence[list[PartitionName]]
+        self, key: Hashable, requests: Sequence[list[PartitionName]]
     ) -> list[dict[PartitionName, PartitionId]]:
-        assert isinstance(scope, Scope)
+        assert isinstance(key, _CreationKey)
+        scope = key.scope
         names = sorted({name for request in requests for name in request})
         invalidations = self._invalidations
-        created = await log.ensure_partitions(self._database, scope, names)
+        created = await log.ensure_partitions(self._database, scope, names, key.limits)
         if len(self._partitions) + len(created) > MAX_ENTRIES:
             self._partitions.clear()
         # Rows read before an invalidation may be the stale ones: do not cache them.
@@ -169,8 +180,17 @@ class IdCache:
     async def is_run_queue(self, scope: Scope, queue: str) -> bool:
         return self._names is not None and await self._names.is_run_queue(scope, queue)
 
+    async def check_quotas(self, scope: Scope, name: PartitionName, quotas: CallerQuotas | None) -> None:
+        """Raise QuotaExceeded if that is why a partition was not created."""
+        limits = None if quotas is None else quotas.creation_limits
+        if quotas is None or limits is None:
+            return
+        exceeded = await log.find_exceeded_quota(self._database, scope, name, limits)
+        if exceeded is not None:
+            raise quotas.creation_refusal(exceeded)
+
     async def refusal_reason(self, scope: Scope, name: PartitionName) -> str:
-        """Return the reason why a partition was not created."""
+        """Return the reason why a partition was not created, if it was no quota."""
         if await self.is_run_queue(scope, name.queue):
             return RUN_QUEUE_ERROR
         return "The queue has reached its maxPartitions. Use an existing partition or raise the limit."

@@ -17,9 +17,10 @@ from penstock.broker.overload.deferred import (
     DeferredWrites,
 )
 from penstock.broker.overload.load import Decision, LoadMonitor
+from penstock.caller import CallerQuotas
 from penstock.durable import log
 from penstock.durable.log import BLOCKED_BY_LANE, PartitionId, PartitionName, PushReceipt, Segment
-from penstock.errors import DatabaseUnavailable, OutcomeUnknown, Overloaded
+from penstock.errors import DatabaseUnavailable, OutcomeUnknown, Overloaded, QuotaExceeded
 from penstock.ids import new_id_text
 from penstock.model import Scope
 
@@ -42,21 +43,28 @@ class PendingPush:
         "awaits_database",
         "blocked",
         "decision",
+        "exceeded_quota",
         "is_queued",
         "message_ids",
         "messages",
         "overloaded",
         "partition_ids",
         "pending",
+        "quotas",
         "results",
         "scope",
         "segments",
     )
 
     def __init__(
-        self, scope: Scope, messages: Sequence[NewMessage], decision: Decision = Decision.EXECUTE
+        self,
+        scope: Scope,
+        messages: Sequence[NewMessage],
+        decision: Decision = Decision.EXECUTE,
+        quotas: CallerQuotas | None = None,
     ) -> None:
         self.scope = scope
+        self.quotas = quotas
         self.messages = messages
         self.decision = decision
         self.message_ids = [new_id_text() for _ in messages]
@@ -73,6 +81,7 @@ class PendingPush:
         self.awaits_database = False
         """PostgreSQL is executing a write of this push and has not answered yet."""
         self.overloaded = False
+        self.exceeded_quota: QuotaExceeded | None = None
         for index, message in enumerate(messages):
             self.pending.setdefault(PartitionName(message.queue, message.partition), []).append(index)
 
@@ -133,13 +142,14 @@ class Pushes:
         messages: Sequence[NewMessage],
         receiver: Receiver[list[SegmentReceipt]],
         decision: Decision = Decision.EXECUTE,
+        quotas: CallerQuotas | None = None,
     ) -> PendingPush:
         """Queue messages for their batch, if all their partitions are cached and nothing has to be deferred.
 
         The receiver gets the receipts, for `set_results`, or an error, for `resume`. If the push is not
         queued (`is_queued`), `resume` executes it alone.
         """
-        push = PendingPush(scope, messages, decision)
+        push = PendingPush(scope, messages, decision, quotas)
         if decision is Decision.EXECUTE and not self._deferred_writes.uses_journal:
             partition_ids = self._context.id_cache.cached_partitions(scope, push.pending)
             if partition_ids is not None:
@@ -217,6 +227,8 @@ class Pushes:
         results = [result for result in push.results if result is not None]
         if push.overloaded and all(result.status == "failed" for result in results):
             raise Overloaded(self._load.retry_after_s("push"))
+        if push.exceeded_quota is not None and all(result.status == "failed" for result in results):
+            raise push.exceeded_quota
         self._context.metrics.requests.push += 1
         return results
 
@@ -245,9 +257,10 @@ class Pushes:
     async def _write_to_database(self, push: PendingPush) -> None:
         id_cache, scope = self._context.id_cache, push.scope
         for _ in range(RESOLVE_ATTEMPTS):
-            partition_ids = await id_cache.resolve_partitions(scope, push.pending)
+            limits = None if push.quotas is None else push.quotas.creation_limits
+            partition_ids = await id_cache.resolve_partitions(scope, push.pending, limits)
             for name in [name for name in push.pending if name not in partition_ids]:
-                push.fail(name, await id_cache.refusal_reason(scope, name))
+                await self._refuse(push, name)
             if not push.pending:
                 return
             if push.decision is Decision.EXECUTE:
@@ -261,6 +274,16 @@ class Pushes:
             if not push.pending:
                 return
         raise DatabaseUnavailable("The queue is being deleted while messages are pushed to it. Try again.")
+
+    async def _refuse(self, push: PendingPush, name: PartitionName) -> None:
+        """Fail the messages of a partition that was not created."""
+        id_cache = self._context.id_cache
+        try:
+            await id_cache.check_quotas(push.scope, name, push.quotas)
+            push.fail(name, await id_cache.refusal_reason(push.scope, name))
+        except QuotaExceeded as error:
+            push.exceeded_quota = error
+            push.fail(name, error.detail)
 
     async def _defer(self, push: PendingPush, names: Sequence[PartitionName], reason: str) -> None:
         """Append the segments of these partitions to their lanes, if those may grow."""

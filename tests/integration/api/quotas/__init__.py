@@ -1,0 +1,1 @@
+"""Tests of quotas against real servers."""
