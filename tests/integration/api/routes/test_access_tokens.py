@@ -128,14 +128,14 @@ async def test_a_bad_token_is_refused(client: httpx.AsyncClient, fields: dict[st
 
 
 async def test_names_are_unique_and_unknown_ids_are_not_found(client: httpx.AsyncClient) -> None:
-    await create(client)
+    issued = await create(client)
     response = await client.post("/api/v1/tokens", json={"name": "ci", "scopes": ["read"]})
     assert_problem(response, 409, "token_exists")
+    response = await client.post(f"/api/v1/tokens/{issued['id']}/rotate", json={"overlapS": -1})
+    assert "overlapS must be" in assert_problem(response, 422, "invalid_request")
     path = f"/api/v1/tokens/{uuid4()}"
     for response in (await client.get(path), await client.delete(path), await client.post(f"{path}/rotate")):
         assert_problem(response, 404, "unknown_token")
-    response = await client.post(f"{path}/rotate", json={"overlapS": -1})
-    assert_problem(response, 422, "invalid_request")
 
 
 async def test_a_token_has_the_quotas_that_it_was_created_with(client: httpx.AsyncClient) -> None:
