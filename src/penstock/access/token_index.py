@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -49,8 +50,8 @@ class KnownEnvironment:
 class _IndexedSecret:
     stored: LiveSecret
     caller: Caller
-    expires_at_s: float | None
-    """By the monotonic clock."""
+    expires_at_s: float
+    """By the monotonic clock; infinite if it does not expire."""
 
 
 class TokenIndex(BackgroundTask):
@@ -77,11 +78,14 @@ class TokenIndex(BackgroundTask):
         self._secrets: dict[bytes, _IndexedSecret] = {}
         self._secrets_without_environment: set[bytes] = set()
         """Hashes of secrets whose environment is being deleted."""
+        self._callers_by_id: dict[str, Caller] = {}
+        """A caller of each token, of the secret that expires last."""
+        self._next_expiry_s = math.inf
         self._environments: dict[Scope, KnownEnvironment] = {}
         self._derived_callers: dict[tuple[Caller, Scope], Caller] = {}
         self._refresh_lock = asyncio.Lock()
         self._changed = asyncio.Event()
-        self._shared_read: asyncio.Task[bool] | None = None
+        self._shared_read: asyncio.Task[None] | None = None
         self._use_recorded_at_s = time.monotonic()
         self._is_failing = False
         self.on_environments_changed: Callable[[], None] = lambda: None
@@ -111,10 +115,10 @@ class TokenIndex(BackgroundTask):
     def find_by_id(self, token_id: str) -> Caller | None:
         """Return the caller of a token; None if it is unknown, revoked or expired."""
         self._require_loaded()
-        callers = (indexed.caller for indexed in self._secrets.values())
-        caller = next((caller for caller in callers if caller.token_id == token_id), None)
-        if caller is not None:
-            caller.was_used = True
+        caller = self._callers_by_id.get(token_id)
+        if caller is None or not caller.active:
+            return None
+        caller.was_used = True
         return caller
 
     def environment(self, scope: Scope) -> KnownEnvironment:
@@ -186,15 +190,15 @@ class TokenIndex(BackgroundTask):
         """
         if self._shared_read is None:
             self._shared_read = asyncio.create_task(self._read_after_pause(), name="token index read")
-        return await asyncio.shield(self._shared_read)
+        version = self._version
+        await asyncio.shield(self._shared_read)
+        return self._version != version
 
-    async def _read_after_pause(self) -> bool:
+    async def _read_after_pause(self) -> None:
         await asyncio.sleep(SHARED_READ_PAUSE_S)
         self._shared_read = None  # requests from now on may be later than this read
-        version = self._version
         with suppress(DatabaseUnavailable):
             await self.refresh()
-        return self._version != version
 
     async def _run(self) -> None:
         while True:
@@ -233,20 +237,25 @@ class TokenIndex(BackgroundTask):
                 continue
             indexed = previous.get(row.hash)
             caller = indexed.caller if indexed is not None and indexed.stored == row else _to_caller(row)
-            expires_at_s = None if row.expires_in_s is None else now_s + row.expires_in_s
+            expires_at_s = math.inf if row.expires_in_s is None else now_s + row.expires_in_s
             self._secrets[row.hash] = _IndexedSecret(row, caller, expires_at_s)
+        self._index_secrets()
         kept = {indexed.caller for indexed in self._secrets.values()}
         self._end([indexed for indexed in previous.values() if indexed.caller not in kept])
 
+    def _index_secrets(self) -> None:
+        by_expiry = sorted(self._secrets.values(), key=lambda indexed: indexed.expires_at_s)
+        self._callers_by_id = {str(indexed.stored.token_id): indexed.caller for indexed in by_expiry}
+        self._next_expiry_s = by_expiry[0].expires_at_s if by_expiry else math.inf
+
     def _end_expired(self) -> None:
         now_s = time.monotonic()
-        expired = [
-            indexed
-            for indexed in self._secrets.values()
-            if indexed.expires_at_s is not None and indexed.expires_at_s <= now_s
-        ]
+        if now_s < self._next_expiry_s:
+            return
+        expired = [indexed for indexed in self._secrets.values() if indexed.expires_at_s <= now_s]
         for indexed in expired:
             del self._secrets[indexed.stored.hash]
+        self._index_secrets()
         self._end(expired)
 
     def _end(self, ended: list[_IndexedSecret]) -> None:

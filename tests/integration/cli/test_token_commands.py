@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,7 +13,10 @@ import pytest_asyncio
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
+from penstock.durable.access.audit_store import AuditCursor, AuditFilter, AuditStore
+from penstock.durable.pool import Database
 from penstock.errors import PenstockError
+from penstock.model import DEFAULT_SCOPE
 from tests.integration.client.broker_server import run_broker
 
 NARROW = {"COLUMNS": "80"}
@@ -54,6 +58,16 @@ async def test_the_first_token_is_created_without_one(url: str, database_url: st
     again = await run("create", "--admin", PENSTOCK_POSTGRES_URL=database_url)
     assert isinstance(again.exception, PenstockError)
     assert "'admin' exists" in again.exception.detail
+
+
+async def test_the_audit_has_the_first_token_without_its_secret(admin: str, database: Database) -> None:
+    [entry] = await AuditStore(database).list_entries(
+        AuditFilter(environment=DEFAULT_SCOPE), AuditCursor(), limit=10
+    )
+    assert (entry.action, entry.subject) == ("penstock tokens create --admin", f"local:{getpass.getuser()}")
+    assert entry.after is not None
+    assert json.loads(entry.after)["name"] == "admin"
+    assert admin not in str(entry)
 
 
 async def test_a_token_is_created_shown_rotated_and_revoked(url: str, admin: str) -> None:
