@@ -166,7 +166,8 @@ class Settings(BaseModel):
     public_url: str = Field(
         "",
         pattern="^(https?://.*)?$",
-        description="URL of the console, for links in alert notices; empty: host and port",
+        description="URL of the console, for links in alert notices and for logins through OpenID Connect; "
+        "empty: host and port of the broker, or of the request",
     )
     authentication: Literal["none", "required"] = Field(
         "none",

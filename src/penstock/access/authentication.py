@@ -49,7 +49,7 @@ class Authentication:
         elif self._jwt_callers is not None and _looks_like_jwt(secret):
             person = self._jwt_callers.find(secret)
             return None if person is None else self._person_caller(person, fields)
-        elif not secret and session_cookie(fields):
+        elif not secret and b"cookie" in fields and session_cookie(fields):
             return None
         elif self._is_required:
             raise Unauthorized(
@@ -58,7 +58,7 @@ class Authentication:
             )
         else:
             caller = self._local_caller
-        return self._in_selected_environment(caller, fields)
+        return self._in_selected_environment(caller, fields) if ENVIRONMENT_HEADER in fields else caller
 
     async def authenticate(self, fields: HeaderFields, *, is_unsafe: bool) -> Caller:
         """The caller. Raises Unauthorized.

@@ -25,6 +25,7 @@ from tests.integration.api.broker_tokens import (
 )
 from tests.integration.api.calls import assert_problem
 from tests.integration.api.http.raw_connections import run_server
+from tests.integration.api.test_declared_access import GUARDED
 from tests.waiting import wait_until_async
 
 SESSION = "/api/v1/session"
@@ -167,6 +168,19 @@ async def test_requests_that_change_something_need_the_csrf_token(
     headers = {"X-CSRF-Token": session["csrfToken"]}
     assert (await browser.post("/api/v1/configure", json=QUEUE, headers=headers)).status_code == 200
     assert (await browser.get("/api/v1/pop/queue/orders", headers=headers)).status_code == 204
+
+
+async def test_no_operation_that_changes_something_works_without_the_csrf_token(
+    broker: GuardedBroker, browser: httpx.AsyncClient
+) -> None:
+    await log_in(browser, await broker.secret(ALL_SCOPES))
+    codes = {}
+    for operation in GUARDED:
+        if operation.method != "GET" or operation.path.startswith("/api/v1/pop"):
+            response = await operation.send(browser, None)
+            codes[operation.method, operation.path] = response.json()["code"]
+    assert {operation: code for operation, code in codes.items() if code != "invalid_csrf_token"} == {}
+    assert len(codes) > 50
 
 
 async def test_a_bearer_token_counts_more_than_a_cookie_and_needs_no_csrf_token(

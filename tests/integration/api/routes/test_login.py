@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from penstock.access.people.jwt_verifier import LEEWAY_S
 from penstock.access.people.login_attempt import new_attempt
+from penstock.access.sessions.login_limits import MAX_ATTEMPTS
 from penstock.config import Settings
 from penstock.durable.pool import Database
 from tests.integration.access.people.identity_providers import (
@@ -187,6 +188,12 @@ async def test_text_of_the_provider_is_no_html(browser: httpx.AsyncClient) -> No
     page = await browser.get(f"{callback.path}?{urlencode(parameters)}", headers=HTML)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page.text
     assert "<script" not in page.text
+
+
+async def test_an_address_may_not_start_logins_without_end(browser: httpx.AsyncClient) -> None:
+    responses = [await browser.get("/auth/login") for _ in range(3 * MAX_ATTEMPTS)]
+    assert {response.status_code for response in responses} == {303, 429}
+    assert_problem(responses[-1], 429, "too_many_logins")
 
 
 async def test_without_a_provider_there_is_no_login_page(settings: Settings) -> None:
