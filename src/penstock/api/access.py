@@ -19,12 +19,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from penstock.access.authentication import ENVIRONMENT_HEADER, bearer_secret
-from penstock.api.audited_change import audit_change
+from penstock.api.audited_change import audit_change, audit_subject
 from penstock.api.http.origin_check import changes_something
 from penstock.api.http.parameters import query_names
 from penstock.api.services import get_services
 from penstock.caller import ACCESS_SCOPE_NAMES, LOCAL_CALLER, AccessScope, Caller
-from penstock.errors import Forbidden, PenstockError, Unauthorized, UnknownEnvironment
+from penstock.errors import Forbidden, InvalidCsrfToken, PenstockError, Unauthorized, UnknownEnvironment
 from penstock.model import DEFAULT_SCOPE
 
 CHANNEL_HEADER = "X-Broker-Channel-Token"
@@ -127,6 +127,10 @@ async def authenticate(request: Request) -> Caller:
     authentication = get_services(request).authentication
     try:
         caller = await authentication.authenticate(fields, is_unsafe=is_unsafe)
+    except InvalidCsrfToken:
+        if session := await authentication.find_session(fields):
+            audit_subject(request, session.subject)
+        raise
     except UnknownEnvironment:
         selected = fields.pop(ENVIRONMENT_HEADER, b"").decode("latin-1")
         audit_change(request, selectedEnvironment=selected)

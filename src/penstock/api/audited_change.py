@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from starlette.requests import Request
+
+from penstock.errors import PenstockError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +29,19 @@ def audit_change(request: Request, *, before: object = None, after: object = Non
     object if the body of the request does. A later call for the same request replaces an earlier one.
     """
     request.state.audited_change = AuditedChange(names, before, after)
+
+
+async def state_before(read: Awaitable[T], to_json: Callable[[T], object]) -> Any:
+    """Return the JSON of an object that a route is about to change; None if it cannot be read.
+
+    The change itself then reports why, so that reading the state first does not change the response.
+    """
+    try:
+        return to_json(await read)
+    except PenstockError:
+        return None
+
+
+def audit_subject(request: Request, subject: str) -> None:
+    """Record who sent this request, if `authenticate` does not return its caller."""
+    request.state.audited_subject = subject

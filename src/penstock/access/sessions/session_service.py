@@ -42,6 +42,11 @@ class ConsoleSession:
     expires_at_s: float
     """By the monotonic clock."""
 
+    @property
+    def subject(self) -> str:
+        """Who logged in, as `Caller.subject` names it."""
+        return f"token:{self.name}" if self.person is None else f"user:{self.person.subject}"
+
     def check_csrf_token(self, csrf_token: str) -> None:
         """Raise InvalidCsrfToken unless this is the token of the session."""
         if not hmac.compare_digest(csrf_token.encode(), self.csrf_token.encode()):

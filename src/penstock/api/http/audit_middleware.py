@@ -150,15 +150,16 @@ def _to_entry(
         named |= change.names
         if status < 400:
             before, after = _to_json(change.before), _to_json(change.after)
+    is_failed_login = (scope["method"], route.path_format) in LOGIN_ROUTES and status >= 400
     return AuditEntry(
         environment=caller.environment if caller else None,
-        subject=clean_text(caller.subject) if caller else "",
+        subject=clean_text(caller.subject if caller else str(state.get("audited_subject", ""))),
         token_id=uuid.UUID(caller.token_id) if caller and caller.token_id else None,
         address=client_address(connection),
         action=f"{scope['method']} {route.path_format}",
         object=_to_json({name: _shorten(value) for name, value in named.items()}) or "{}",
         status=status,
-        denied=status in DENIED_STATUSES or "denied_caller" in state,
+        denied=is_failed_login or status in DENIED_STATUSES or "denied_caller" in state,
         before=before,
         after=after,
         request_id=request_id,

@@ -19,12 +19,11 @@ from penstock.access.token_service import (
     MAX_OVERLAP_S,
     AccessTokens,
     NewToken,
-    TokenDescription,
     TokenExists,
     UnknownToken,
 )
 from penstock.api.access import Requires
-from penstock.api.audited_change import audit_change
+from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Limit, Offset, Text, refuse_unknown_parameters
 from penstock.api.http.request_parsing import as_utc, read_json, request_body_schema
 from penstock.api.http.response import json_response
@@ -140,23 +139,21 @@ async def rotate_token(request: Request, caller: TokenAccess, token_id: uuid.UUI
     The previous secrets work for another `overlapS` seconds, so that clients can change over.
     """
     body = await read_json(request, _rotation_decoder, RotationBody())
-    before = await _tokens(request).get(caller.environment, token_id)
+    before = await state_before(_tokens(request).get(caller.environment, token_id), token_to_json)
     issued = await _tokens(request).rotate(caller, token_id, body.overlap_s)
-    _audit_token(request, before, issued.token)
+    after = token_to_json(issued.token)
+    audit_change(request, before=before, after=after, name=issued.token.row.name)
     return json_response(issued_token_to_json(issued), {"Cache-Control": "no-store"})
 
 
 @router.delete("/tokens/{token_id}", responses=problem_responses(UnknownToken))
 async def revoke_token(request: Request, caller: TokenAccess, token_id: uuid.UUID) -> dict[str, object]:
     """End a token for good, on every broker within two seconds. Revoking it again changes nothing."""
-    before = await _tokens(request).get(caller.environment, token_id)
+    before = await state_before(_tokens(request).get(caller.environment, token_id), token_to_json)
     revoked = await _tokens(request).revoke(caller, token_id)
-    _audit_token(request, before, revoked)
-    return token_to_json(revoked)
-
-
-def _audit_token(request: Request, before: TokenDescription, after: TokenDescription) -> None:
-    audit_change(request, before=token_to_json(before), after=token_to_json(after), name=after.row.name)
+    after = token_to_json(revoked)
+    audit_change(request, before=before, after=after, name=revoked.row.name)
+    return after
 
 
 def _parse_expiry(time: datetime | None) -> datetime | None:

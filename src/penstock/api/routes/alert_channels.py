@@ -23,6 +23,7 @@ from penstock.alerts.delivery.channel_service import (
     UnknownNotice,
 )
 from penstock.api.access import ConfigureAccess, OperateAccess, ReadAccess
+from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Limit, Offset, Text, refuse_unknown_parameters
 from penstock.api.http.request_parsing import read_json
 from penstock.api.http.response import iso_or_none, json_response
@@ -79,6 +80,7 @@ async def create_alert_channel(request: Request, caller: ConfigureAccess) -> Res
     """Create a channel. Its secrets are encrypted and never returned."""
     channels = _channels(request)
     channel = await channels.create(caller.environment, await read_json(request, _fields_decoder))
+    audit_change(request, after=channel_to_json(channel), channel=channel.name)
     response = json_response(channel_to_json(channel), {"Location": f"/api/v1/alert-channels/{channel.name}"})
     response.status_code = 201
     return response
@@ -101,7 +103,10 @@ async def replace_alert_channel(
     """Replace a channel. Missing secret fields keep their values, unless the destination changes."""
     channels = _channels(request)
     fields = await read_json(request, _fields_decoder)
-    return channel_to_json(await channels.replace(caller.environment, channel, fields))
+    before = await state_before(channels.get(caller.environment, channel), channel_to_json)
+    after = channel_to_json(await channels.replace(caller.environment, channel, fields))
+    audit_change(request, before=before, after=after, fields=sorted(fields))  # a new secret shows here alone
+    return after
 
 
 @router.delete("/alert-channels/{channel}", responses=problem_responses(UnknownChannel, ChannelInUse))
@@ -109,7 +114,9 @@ async def delete_alert_channel(
     request: Request, caller: ConfigureAccess, channel: ChannelPath
 ) -> dict[str, object]:
     """Delete a channel with its notices. It must not be used by a rule."""
+    before = await state_before(_channels(request).get(caller.environment, channel), channel_to_json)
     await _channels(request).delete(caller.environment, channel)
+    audit_change(request, before=before)
     return {"deleted": True, "channel": channel}
 
 
@@ -118,7 +125,9 @@ async def send_test_notice(
     request: Request, caller: OperateAccess, channel: ChannelPath
 ) -> dict[str, object]:
     """Send a test notice, in one attempt. `GET /api/v1/alert-notices/{id}` has the result."""
-    return notice_to_json(await _channels(request).send_test(caller.environment, channel))
+    notice = notice_to_json(await _channels(request).send_test(caller.environment, channel))
+    audit_change(request, after=notice)
+    return notice
 
 
 @router.get("/alert-notices")
@@ -155,7 +164,10 @@ async def retry_alert_notice(
     request: Request, caller: OperateAccess, notice_id: uuid.UUID
 ) -> dict[str, object]:
     """Send a failed notice again, with the same id and a new series of attempts."""
-    return notice_to_json(await _channels(request).retry_notice(caller.environment, notice_id))
+    before = await state_before(_channels(request).get_notice(caller.environment, notice_id), notice_to_json)
+    after = notice_to_json(await _channels(request).retry_notice(caller.environment, notice_id))
+    audit_change(request, before=before, after=after)
+    return after
 
 
 def _channels(request: Request) -> AlertChannels:

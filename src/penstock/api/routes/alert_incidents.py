@@ -21,6 +21,7 @@ from penstock.alerts.incidents.incident_service import (
     UnknownIncident,
 )
 from penstock.api.access import OperateAccess, ReadAccess
+from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Limit, Offset, Queue, Text, refuse_unknown_parameters
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
@@ -117,7 +118,10 @@ async def acknowledge_incident(
     """Acknowledge an open incident: repeated notices stop, and its channels get a notice."""
     incidents = _incidents(request)
     body = await read_json(request, _acknowledge_decoder)
-    return details_to_json(await incidents.acknowledge(caller.environment, incident_id, body.by))
+    before = await state_before(incidents.get(caller.environment, incident_id), _acknowledgement)
+    after = await incidents.acknowledge(caller.environment, incident_id, body.by)
+    audit_change(request, before=before, after=_acknowledgement(after))
+    return details_to_json(after)
 
 
 @router.post(
@@ -131,6 +135,7 @@ async def add_incident_note(request: Request, caller: OperateAccess, incident_id
     incidents = _incidents(request)
     body = await read_json(request, _note_decoder)
     note = await incidents.add_note(caller.environment, incident_id, body.author, body.text)
+    audit_change(request, after=note_to_json(note))
     response = json_response(note_to_json(note))
     response.status_code = 201
     return response
@@ -149,6 +154,10 @@ async def get_incident_chart(request: Request, caller: ReadAccess, incident_id: 
 
 def _incidents(request: Request) -> AlertIncidents:
     return get_services(request).alert_incidents
+
+
+def _acknowledgement(details: IncidentDetails) -> dict[str, object]:
+    return {"state": details.incident.state, "acknowledgedBy": details.incident.acknowledged_by}
 
 
 def incident_to_json(incident: IncidentRecord) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from starlette.responses import Response
 from penstock.alerts.rules.alert_rule import AlertRule
 from penstock.alerts.rules.rule_service import AlertRules, UnknownAlertRule
 from penstock.api.access import ConfigureAccess, ReadAccess
+from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import refuse_unknown_parameters
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import json_response
@@ -53,6 +55,7 @@ async def create_alert_rule(request: Request, caller: ConfigureAccess) -> Respon
     rules = _rules(request)
     fields = await read_json(request, _fields_decoder)
     rule = await rules.create_rule(caller.environment, fields)
+    audit_change(request, after=_definition(rule), name=rule["name"])
     response = json_response(rule, {"Location": f"/api/v1/alert-rules/{rule['id']}"})
     response.status_code = 201
     return response
@@ -63,7 +66,11 @@ async def enable_default_rules(request: Request, caller: ConfigureAccess) -> dic
     """Create the default rules that do not exist yet, with notices to the channels. Returns all rules."""
     rules = _rules(request)
     body = await read_json(request, _defaults_decoder)
-    return {"rules": await rules.enable_defaults(caller.environment, body.channels)}
+    before = [rule["name"] for rule in await rules.list_rules(caller.environment)]
+    all_rules = await rules.enable_defaults(caller.environment, body.channels)
+    after = [rule["name"] for rule in all_rules]
+    audit_change(request, before={"rules": before}, after={"rules": after, "channels": body.channels})
+    return {"rules": all_rules}
 
 
 @router.get("/alert-rules/{rule_id}", responses=problem_responses(UnknownAlertRule))
@@ -82,7 +89,10 @@ async def replace_alert_rule(
 ) -> dict[str, object]:
     """Replace an alert rule. Its open incident stays open until the new condition clears."""
     fields = await read_json(request, _fields_decoder)
-    return await _rules(request).replace_rule(caller.environment, rule_id, fields)
+    before = await state_before(_rules(request).get_rule(caller.environment, rule_id), _definition)
+    after = await _rules(request).replace_rule(caller.environment, rule_id, fields)
+    audit_change(request, before=before, after=_definition(after), name=after["name"])
+    return after
 
 
 @router.delete("/alert-rules/{rule_id}", responses=problem_responses(UnknownAlertRule))
@@ -90,8 +100,15 @@ async def delete_alert_rule(
     request: Request, caller: ConfigureAccess, rule_id: uuid.UUID
 ) -> dict[str, object]:
     """Delete an alert rule. The next evaluation resolves its open incident."""
+    before = await state_before(_rules(request).get_rule(caller.environment, rule_id), _definition)
     await _rules(request).delete_rule(caller.environment, rule_id)
+    audit_change(request, before=before)
     return {"deleted": True, "id": str(rule_id)}
+
+
+def _definition(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a rule without the counts of its evaluation."""
+    return {field: value for field, value in rule.items() if field != "status"}
 
 
 def _rules(request: Request) -> AlertRules:

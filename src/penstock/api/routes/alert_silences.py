@@ -12,6 +12,7 @@ from starlette.responses import Response
 from penstock.alerts.incidents.silence_service import AlertSilences, SilenceDescription, UnknownSilence
 from penstock.alerts.incidents.silences import Silence
 from penstock.api.access import OperateAccess, ReadAccess
+from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Limit, Offset, refuse_unknown_parameters
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import json_response
@@ -46,6 +47,7 @@ async def create_alert_silence(request: Request, caller: OperateAccess) -> Respo
     silences = _silences(request)
     fields = await read_json(request, _fields_decoder)
     silence = await silences.create(caller.environment, fields)
+    audit_change(request, after=silence_to_json(silence), silence_id=str(silence.id))
     response = json_response(silence_to_json(silence), {"Location": f"/api/v1/alert-silences/{silence.id}"})
     response.status_code = 201
     return response
@@ -66,7 +68,10 @@ async def replace_alert_silence(
     """Replace a silence."""
     silences = _silences(request)
     fields = await read_json(request, _fields_decoder)
-    return silence_to_json(await silences.replace(caller.environment, silence_id, fields))
+    before = await state_before(silences.get(caller.environment, silence_id), silence_to_json)
+    after = silence_to_json(await silences.replace(caller.environment, silence_id, fields))
+    audit_change(request, before=before, after=after)
+    return after
 
 
 @router.delete("/{silence_id}", responses=problem_responses(UnknownSilence))
@@ -74,7 +79,9 @@ async def delete_alert_silence(
     request: Request, caller: OperateAccess, silence_id: uuid.UUID
 ) -> dict[str, object]:
     """Delete a silence. Queues that still fire are notified at once."""
+    before = await state_before(_silences(request).get(caller.environment, silence_id), silence_to_json)
     await _silences(request).delete(caller.environment, silence_id)
+    audit_change(request, before=before)
     return {"deleted": True, "id": str(silence_id)}
 
 

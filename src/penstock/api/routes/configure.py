@@ -10,11 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.access import NamedConfigureAccess, check_queue
+from penstock.api.audited_change import audit_change
 from penstock.api.http.request_parsing import MAX_NAME_LENGTH, check_name, read_json, request_body_schema
 from penstock.api.http.response import json_response
 from penstock.api.problems import problem_responses
+from penstock.api.routes.queues import configuration_to_dict, read_configuration
 from penstock.api.services import get_services
-from penstock.broker.queues.queue_options import OPTIONS, columns_to_options, suggest_name
+from penstock.broker.queues.queue_options import OPTIONS, suggest_name
 from penstock.errors import InvalidRequest, WrongState
 
 router = APIRouter(prefix="/api/v1", tags=["queues"])
@@ -39,6 +41,7 @@ async def configure(request: Request, caller: NamedConfigureAccess) -> Response:
     services = get_services(request)
     body = _parse_body(await read_json(request, _object_decoder))
     check_queue(caller, body.queue)
+    before = await read_configuration(services, caller, body.queue)
     configured = await services.broker.queues.configure(
         caller.environment,
         body.queue,
@@ -47,15 +50,15 @@ async def configure(request: Request, caller: NamedConfigureAccess) -> Response:
         task=body.task,
         quotas=caller.quotas,
     )
+    after = configuration_to_dict(services, configured.columns)
+    audit_change(request, before=before, after=after, queue=body.queue)
     return json_response(
         {
             "configured": True,
             "queue": body.queue,
             "queueId": str(configured.queue_id),
             "partitionId": None if configured.partition_id is None else str(configured.partition_id),
-            "namespace": configured.columns["namespace"],
-            "task": configured.columns["task"],
-            "options": columns_to_options(configured.columns, services.settings.lease_ms),
+            **after,
         }
     )
 

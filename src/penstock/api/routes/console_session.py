@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from penstock.access.authentication import CSRF_HEADER, HeaderFields, session_cookie
 from penstock.access.people.roles import format_environment, role_in
 from penstock.api.access import PUBLIC, header_fields
+from penstock.api.audited_change import audit_subject
 from penstock.api.http.client_address import client_address
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.problems import problem_responses
@@ -71,6 +72,7 @@ async def log_in_with_token(request: Request) -> Response:
     login = await read_json(request, _login_decoder)
     fields = header_fields(request)
     caller = await services.authentication.log_in_with_token(login.token.strip())
+    request.state.caller = caller
     new_session = await services.sessions.create_for_token(caller)
     if previous_cookie := session_cookie(fields):
         await services.sessions.end(previous_cookie)
@@ -87,6 +89,7 @@ async def log_out(request: Request) -> Response:
     fields = header_fields(request)
     session = await services.authentication.find_session(fields)
     if session is not None:
+        audit_subject(request, session.subject)
         session.check_csrf_token(fields.get(CSRF_HEADER, b"").decode("latin-1"))
         await services.sessions.end(session_cookie(fields))
     response = Response(status_code=204)

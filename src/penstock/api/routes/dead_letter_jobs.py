@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.access import NamedOperateAccess, OperateAccess, ReadAccess, check_group, check_queue
+from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Limit, Offset, refuse_unknown_parameters
 from penstock.api.http.request_parsing import (
     check_name,
@@ -119,7 +120,11 @@ async def get_job(request: Request, caller: ReadAccess, job_id: uuid.UUID) -> di
 @router.post("/jobs/{job_id}/cancel", responses=problem_responses(UnknownJob))
 async def cancel_job(request: Request, caller: OperateAccess, job_id: uuid.UUID) -> dict[str, object]:
     """Cancel a job. Its changes stay; a job that has ended is returned as it is."""
-    return job_to_json(await get_services(request).broker.dead_letters.cancel_job(caller.environment, job_id))
+    dead_letters = get_services(request).broker.dead_letters
+    before = await state_before(dead_letters.get_job(caller.environment, job_id), job_to_json)
+    after = job_to_json(await dead_letters.cancel_job(caller.environment, job_id))
+    audit_change(request, before=before, after=after)
+    return after
 
 
 async def _create_job(request: Request, caller: Caller, kind: str) -> Response:
@@ -130,8 +135,9 @@ async def _create_job(request: Request, caller: Caller, kind: str) -> Response:
     check_group(caller, None if selects_by_id else body.consumerGroup)
     dead_letters = get_services(request).broker.dead_letters
     if not body.dryRun:
-        return accepted(await dead_letters.create_job(caller.environment, job_request))
+        return accepted(request, await dead_letters.create_job(caller.environment, job_request))
     preview = await dead_letters.preview_job(caller.environment, job_request)
+    audit_change(request, dryRun=True)
     return json_response(
         {
             "dryRun": True,
@@ -144,8 +150,9 @@ async def _create_job(request: Request, caller: Caller, kind: str) -> Response:
     )
 
 
-def accepted(job: DeadLetterJob) -> Response:
+def accepted(request: Request, job: DeadLetterJob) -> Response:
     """Return a 202 with a new job and its location."""
+    audit_change(request, after=job_to_json(job))
     response = json_response(job_to_json(job), {"Location": f"/api/v1/jobs/{job.id}"})
     response.status_code = 202
     return response

@@ -11,10 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.access import OperateAccess, ReadAccess, check_access
+from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, Text, Timestamp
 from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.problems import problem_responses
-from penstock.api.schemas.dead_letter_views import dead_letter_to_dict, error_group_to_dict
+from penstock.api.schemas.dead_letter_views import (
+    dead_letter_to_dict,
+    error_group_to_dict,
+    summarize_dead_letter,
+)
 from penstock.api.services import get_services
 from penstock.broker.dead_letters.dead_letter_service import UnknownErrorGroup
 from penstock.broker.dead_letters.dead_letter_source import PageRequest
@@ -152,6 +157,7 @@ async def resolve_error_group(
     """
     dead_letters = get_services(request).broker.dead_letters
     queues = await dead_letters.resolve_error_group(caller.environment, error_group, queue)
+    audit_change(request, after={"resolved": True, "queues": queues})
     return {"success": True, "errorGroup": str(error_group), "queues": queues}
 
 
@@ -168,7 +174,9 @@ async def delete_dead_letter(
 ) -> dict[str, object]:
     """Delete one dead letter, whatever its attempts. The message stays in the log."""
     source = get_services(request).broker.dead_letters.source_of_letter(letter_id)
+    before = await state_before(source.get(caller.environment, letter_id), summarize_dead_letter)
     await source.delete(caller.environment, letter_id)
+    audit_change(request, before=before)
     return {"success": True, "deleted": 1, "letterId": letter_id}
 
 
@@ -183,7 +191,6 @@ async def requeue_dead_letter(
     source = get_services(request).broker.dead_letters.source_of_letter(letter_id)
     dead_letter, message_id, message_offset = await source.requeue(caller.environment, letter_id)
     response: dict[str, object] = {
-        "success": True,
         "letterId": letter_id,
         "queue": dead_letter.queue,
         "requeueOf": dead_letter.transaction_id,
@@ -197,4 +204,5 @@ async def requeue_dead_letter(
             "transactionId": str(message_id),
             "offset": message_offset,
         }
-    return response
+    audit_change(request, before=summarize_dead_letter(dead_letter), after=response)
+    return {"success": True, **response}

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.access import OperateAccess, ReadAccess
+from penstock.api.audited_change import audit_change
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue
 from penstock.api.http.request_parsing import parse_time, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
@@ -131,7 +132,9 @@ async def subscribe(request: Request, caller: OperateAccess, group: Group) -> di
     """Move a group to a time in every queue it consumes."""
     body = await read_json(request, _subscription_decoder)
     start = parse_time("subscriptionTimestamp", body.subscriptionTimestamp)
+    before = await _read_positions(request, caller, group)
     queues = await get_services(request).broker.groups.subscribe(caller.environment, group, start)
+    audit_change(request, before=before, after=await _read_positions(request, caller, group))
     return {
         "success": True,
         "consumerGroup": group,
@@ -149,8 +152,7 @@ async def subscribe(request: Request, caller: OperateAccess, group: Group) -> di
 async def seek(request: Request, caller: OperateAccess, group: Group, queue: Queue) -> dict[str, object]:
     """Move a group past the last message of every partition of a queue, or to a time."""
     body = await read_json(request, _seek_decoder, SeekBody())
-    target = _seek_target(body)
-    result = await get_services(request).broker.groups.seek(caller.environment, group, queue, target)
+    result = await _seek(request, caller, group, queue, _seek_target(body))
     return _seek_to_dict(group, queue, body, result)
 
 
@@ -164,10 +166,7 @@ async def seek_partition(
 ) -> dict[str, object]:
     """Move a group in one partition; without a body, past its last message."""
     body = await read_json(request, _seek_decoder, SeekBody(toEnd=True))
-    target = _seek_target(body)
-    result = await get_services(request).broker.groups.seek(
-        caller.environment, group, queue, target, partition
-    )
+    result = await _seek(request, caller, group, queue, _seek_target(body), partition)
     return _seek_to_dict(group, queue, body, result) | {
         "partitionName": partition,
         "updated": result.moved > 0,
@@ -202,7 +201,10 @@ async def _delete(
 ) -> dict[str, object]:
     groups = get_services(request).broker.groups
     delete_or_reset = groups.delete if delete_metadata else groups.reset
+    before = await _read_positions(request, caller, group, queue)
     partitions = await delete_or_reset(caller.environment, group, queue)
+    after = None if delete_metadata else await _read_positions(request, caller, group, queue)
+    audit_change(request, before=before, after=after)
     return {
         "success": True,
         "consumerGroup": group,
@@ -210,6 +212,36 @@ async def _delete(
         "deletedPartitions": partitions,
         "metadataDeleted": delete_metadata,
     }
+
+
+async def _seek(
+    request: Request, caller: Caller, group: str, queue: str, target: str, partition: str | None = None
+) -> SeekResult:
+    before = await _read_positions(request, caller, group, queue)
+    result = await get_services(request).broker.groups.seek(
+        caller.environment, group, queue, target, partition
+    )
+    after = await _read_positions(request, caller, group, queue)
+    audit_change(request, before=before, after=after, target=target)
+    return result
+
+
+async def _read_positions(
+    request: Request, caller: Caller, group: str, queue: str | None = None
+) -> list[dict[str, object]]:
+    """Return where a group is in its queues, for the audit log."""
+    groups = await get_services(request).broker.store.consumer_groups.list_groups(
+        caller.environment, group=group, queue=queue, limit=MAX_QUEUES
+    )
+    return [
+        {
+            "queue": summary.queue,
+            "subscription": summary.subscription,
+            "pending": summary.depth,
+            "processing": summary.running,
+        }
+        for summary in groups
+    ]
 
 
 def _seek_target(body: SeekBody) -> str:

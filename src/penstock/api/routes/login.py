@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from penstock.access.authentication import session_cookie
 from penstock.access.people.oidc_login import CALLBACK_PATH, OidcLogin
 from penstock.api.access import PUBLIC, header_fields
+from penstock.api.audited_change import audit_subject
 from penstock.api.http.client_address import client_address
 from penstock.api.problems import from_penstock_error
 from penstock.api.services import get_services
@@ -69,6 +70,7 @@ async def finish_login(request: Request) -> Response:
         login = _require_login(services.identity_provider.login)
         cookie = request.cookies.get(LOGIN_COOKIE, "")
         person, next_path = await login.finish(base_url(request), request.query_params, cookie)
+        audit_subject(request, f"user:{person.subject}")
         new_session = await services.sessions.create_for_person(person)
         if previous_cookie := session_cookie(header_fields(request)):
             await services.sessions.end(previous_cookie)

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.access import OperateAccess, ReadAccess
+from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, PartitionId, Queue, TransactionId
 from penstock.api.http.request_parsing import check_name, is_decimal, read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response, payload_fields
@@ -20,7 +21,7 @@ from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import Services, get_services
 from penstock.broker.dead_letters.dead_letter_source import PageRequest
 from penstock.broker.durable_store import DeadLetterFilter, ListedMessage, MessageQuery, QueueWithGroup
-from penstock.broker.queues.message_actions import StoredMessage
+from penstock.broker.queues.message_actions import MessageActions, StoredMessage
 from penstock.caller import Caller
 from penstock.clock import iso
 from penstock.errors import (
@@ -105,9 +106,10 @@ async def delete_message(
     request: Request, caller: OperateAccess, partition_id: PartitionId, transaction_id: TransactionId
 ) -> dict[str, object]:
     """Delete a message: its payload is erased, and no group receives it any more."""
-    await get_services(request).broker.message_actions.delete(
-        caller.environment, partition_id, transaction_id
-    )
+    actions = get_services(request).broker.message_actions
+    before = await _read_state(actions, caller, partition_id, transaction_id)
+    await actions.delete(caller.environment, partition_id, transaction_id)
+    audit_change(request, before=before)
     return {
         "success": True,
         "deleted": True,
@@ -128,11 +130,11 @@ async def retry_message(
 ) -> dict[str, object]:
     """Push a dead message again, to the end of its partition."""
     body = await read_json(request, _group_decoder, GroupBody())
-    partition, message_id = await get_services(request).broker.message_actions.retry(
-        caller.environment, partition_id, transaction_id, _check_group(body.consumerGroup)
-    )
-    return {
-        "success": True,
+    actions = get_services(request).broker.message_actions
+    group = _check_group(body.consumerGroup)
+    before = await _read_state(actions, caller, partition_id, transaction_id)
+    partition, message_id = await actions.retry(caller.environment, partition_id, transaction_id, group)
+    after: dict[str, object] = {
         "queue": partition.queue,
         "partition": partition.partition,
         "partitionId": str(partition_id),
@@ -140,6 +142,8 @@ async def retry_message(
         "messageId": str(message_id),
         "retryOf": transaction_id,
     }
+    audit_change(request, before=before, after=after)
+    return {"success": True, **after}
 
 
 @router.post(
@@ -153,8 +157,15 @@ async def declare_dead(
     """Move a message to the dead letters of a group."""
     body = await read_json(request, _declare_dead_decoder, DeclareDeadBody())
     error = (body.error or "").replace("\0", "") or DEFAULT_ERROR
-    group, outcome = await get_services(request).broker.message_actions.declare_dead(
+    actions = get_services(request).broker.message_actions
+    before = await _read_state(actions, caller, partition_id, transaction_id)
+    group, outcome = await actions.declare_dead(
         caller.environment, partition_id, transaction_id, _check_group(body.consumerGroup), error
+    )
+    audit_change(
+        request,
+        before=before,
+        after={"consumerGroup": group, "outcome": outcome, "error": error},
     )
     return {
         "success": True,
@@ -163,6 +174,16 @@ async def declare_dead(
         "consumerGroup": group,
         "outcome": outcome,
     }
+
+
+async def _read_state(
+    actions: MessageActions, caller: Caller, partition_id: int, transaction_id: str
+) -> object:
+    """Return a message without its payload, for the audit log."""
+    return await state_before(
+        actions.get(caller.environment, partition_id, transaction_id),
+        lambda message: _stored_message_to_dict(message, transaction_id),
+    )
 
 
 async def read_message_page(

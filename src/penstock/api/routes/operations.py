@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 
 from penstock.api.access import OperateAccess, ReadAccess
+from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Limit, Queue, refuse_unknown_parameters
 from penstock.api.http.response import iso_or_none
 from penstock.api.problems import problem_responses
@@ -88,7 +89,10 @@ async def retry_operation(
     request: Request, caller: OperateAccess, operation_id: OperationId
 ) -> dict[str, object]:
     """Retry a failed operation, before all others of its lane."""
-    await get_services(request).broker.operations.retry(caller.environment, operation_id)
+    operations = get_services(request).broker.operations
+    before = await state_before(operations.get(caller.environment, operation_id), _operation_to_dict)
+    await operations.retry(caller.environment, operation_id)
+    audit_change(request, before=before, after={**before, "status": "pending"})
     return {"operationId": str(operation_id), "status": "pending"}
 
 
@@ -97,7 +101,10 @@ async def drop_operation(
     request: Request, caller: OperateAccess, operation_id: OperationId
 ) -> dict[str, object]:
     """Delete an operation. A pending or failed one is never executed then: its messages are lost."""
-    status = await get_services(request).broker.operations.delete(caller.environment, operation_id)
+    operations = get_services(request).broker.operations
+    before = await state_before(operations.get(caller.environment, operation_id), _operation_to_dict)
+    status = await operations.delete(caller.environment, operation_id)
+    audit_change(request, before=before)
     return {"operationId": str(operation_id), "dropped": True, "status": status}
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 from fastapi import APIRouter
 from starlette.requests import Request
 
 from penstock.api.access import ConfigureAccess, OperateAccess, ReadAccess
+from penstock.api.audited_change import audit_change
 from penstock.api.http.parameters import Limit, Offset, Queue, Search, Text
 from penstock.api.http.response import iso_or_none
 from penstock.api.problems import problem_responses
@@ -25,6 +27,7 @@ from penstock.broker.queues.queue_options import columns_to_options
 from penstock.caller import Caller
 from penstock.clock import iso, system_clock, to_utc
 from penstock.errors import UnknownQueue
+from penstock.model import Scope
 
 router = APIRouter(prefix="/api/v1/resources", tags=["resources"])
 
@@ -58,7 +61,12 @@ async def get_queue(
 @router.delete("/queues/{queue}", responses=problem_responses(UnknownQueue))
 async def delete_queue(request: Request, caller: ConfigureAccess, queue: Queue) -> dict[str, object]:
     """Delete a queue with its messages, groups, dead letters and traces."""
-    existed = await get_services(request).broker.queues.delete(caller.environment, queue)
+    services = get_services(request)
+    before = await read_configuration(services, caller, queue)
+    holdings = await services.broker.store.catalog.list_holdings(caller.environment, queue=queue)
+    existed = await services.broker.queues.delete(caller.environment, queue)
+    if before is not None and holdings:
+        audit_change(request, before=before | {"messages": message_totals(holdings[0])})
     return {"deleted": True, "existed": existed, "queue": queue}
 
 
@@ -68,19 +76,13 @@ async def pause_queue(request: Request, caller: OperateAccess, queue: Queue) -> 
 
     A pop of a paused queue gets nothing; with `wait=true` it waits until the queue is resumed.
     """
-    services = get_services(request)
-    return await _describe_pause(
-        services, caller, queue, await services.broker.queues.pause(caller.environment, queue)
-    )
+    return await _set_paused(request, caller, queue, get_services(request).broker.queues.pause)
 
 
 @router.post("/queues/{queue}/resume", responses=problem_responses(UnknownQueue))
 async def resume_queue(request: Request, caller: OperateAccess, queue: Queue) -> dict[str, object]:
     """Hand out messages of a paused queue again. Waiting pops get them at once."""
-    services = get_services(request)
-    return await _describe_pause(
-        services, caller, queue, await services.broker.queues.resume(caller.environment, queue)
-    )
+    return await _set_paused(request, caller, queue, get_services(request).broker.queues.resume)
 
 
 @router.get("/namespaces")
@@ -136,14 +138,35 @@ async def list_partitions(
     }
 
 
-async def _describe_pause(services: Services, caller: Caller, queue: str, exists: bool) -> dict[str, object]:
+async def _set_paused(
+    request: Request, caller: Caller, queue: str, pause_or_resume: Callable[[Scope, str], Awaitable[bool]]
+) -> dict[str, object]:
     """Return the queue as in the list of queues. Raises UnknownQueue."""
-    holdings = (
-        await services.broker.store.catalog.list_holdings(caller.environment, queue=queue) if exists else []
-    )
-    if not holdings:
+    catalog = get_services(request).broker.store.catalog
+    before = await catalog.list_holdings(caller.environment, queue=queue)
+    exists = await pause_or_resume(caller.environment, queue)
+    after = await catalog.list_holdings(caller.environment, queue=queue) if exists else []
+    if not after:
         raise unknown_queue(queue)
-    return _queue_to_dict(holdings[0])
+    was_paused = before[0].paused if before else None
+    audit_change(request, before={"paused": was_paused}, after={"paused": after[0].paused})
+    return _queue_to_dict(after[0])
+
+
+async def read_configuration(services: Services, caller: Caller, queue: str) -> dict[str, object] | None:
+    """Return the namespace, the task and the options of a queue; None if it does not exist."""
+    record = await services.broker.store.catalog.find_queue(caller.environment, queue)
+    return None if record is None else configuration_to_dict(services, record.columns)
+
+
+def configuration_to_dict(
+    services: Services, columns: Mapping[str, int | bool | str | None]
+) -> dict[str, object]:
+    return {
+        "namespace": columns["namespace"],
+        "task": columns["task"],
+        "options": columns_to_options(columns, services.settings.lease_ms),
+    }
 
 
 async def describe_queue(
@@ -163,10 +186,8 @@ async def describe_queue(
     return {
         "id": str(record.id),
         "name": queue,
-        "namespace": record.columns["namespace"],
-        "task": record.columns["task"],
+        **configuration_to_dict(services, record.columns),
         "createdAt": iso(holdings[0].created_at),
-        "options": columns_to_options(record.columns, services.settings.lease_ms),
         "depth": holdings[0].depth,
         "running": holdings[0].running,
         "paused": holdings[0].paused,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from penstock.api.access import (
     ReadAccess,
     check_environment,
 )
+from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http import request_parsing
 from penstock.api.http.disconnect import unless_disconnected
 from penstock.api.http.parameters import Label, Limit, Offset, Queue, Search, refuse_unknown_parameters
@@ -32,6 +33,7 @@ from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
 from penstock.caller import Caller, EndsWaiting
 from penstock.errors import InvalidRequest, Overloaded, UnknownEnvironment, UnknownQueue, WrongState
+from penstock.model import Scope
 from penstock.runqueue.limits import check_concurrency_limit
 from penstock.runqueue.pending_dequeue import PendingDequeue
 from penstock.runqueue.task_model import EnqueueResult, EnvironmentState, NewTask, QueueState, RunningTask
@@ -237,7 +239,9 @@ async def get_run_queue(request: Request, caller: ReadAccess, queue: Queue) -> d
 async def delete_run_queue(request: Request, caller: ConfigureAccess, queue: Queue) -> dict[str, object]:
     """Delete a run queue that holds no task, not even a dead one: its limit, its pause and its name."""
     services = get_services(request)
+    before = await _read_settings(services, caller, queue)
     await services.run_queues.delete_queue(caller.environment, queue)
+    audit_change(request, before=before)
     services.queue_names.invalidate_run_queue(caller.environment, queue)
     return {"deleted": True, "queue": queue}
 
@@ -256,25 +260,23 @@ async def set_limits(request: Request, caller: OperateAccess, queue: Queue) -> d
     body = await read_json(request, task_bodies.limits_decoder)
     check_concurrency_limit(body.concurrency)
     await services.queue_names.ensure_not_durable_queue(caller.environment, queue)
+    before = await _read_settings(services, caller, queue)
     async with run_queue_within_quotas(services, caller, queue):
         state = await services.run_queues.set_queue_limit(caller.environment, queue, body.concurrency)
+    audit_change(request, before=before, after=_settings_of(state))
     return queue_state_to_dict(state)
 
 
 @router.post("/run-queues/{queue}/pause", responses=problem_responses(UnknownQueue, WrongState))
 async def pause(request: Request, caller: OperateAccess, queue: Queue) -> dict[str, object]:
     """Stop handing out tasks of the queue. Running tasks continue, and tasks can be enqueued."""
-    services = get_services(request)
-    await services.queue_names.ensure_not_durable_queue(caller.environment, queue)
-    return queue_state_to_dict(await services.run_queues.pause(caller.environment, queue))
+    return await _set_paused(request, caller, queue, get_services(request).run_queues.pause)
 
 
 @router.post("/run-queues/{queue}/resume", responses=problem_responses(UnknownQueue, WrongState))
 async def resume(request: Request, caller: OperateAccess, queue: Queue) -> dict[str, object]:
     """Hand out tasks of a paused queue again."""
-    services = get_services(request)
-    await services.queue_names.ensure_not_durable_queue(caller.environment, queue)
-    return queue_state_to_dict(await services.run_queues.resume(caller.environment, queue))
+    return await _set_paused(request, caller, queue, get_services(request).run_queues.resume)
 
 
 @router.get("/environments/{environment}/run-limits", responses=problem_responses(UnknownEnvironment))
@@ -300,7 +302,13 @@ async def set_environment_limits(
     body = await read_json(request, task_bodies.environment_limits_decoder)
     check_environment(caller, environment)
     run_queues = get_services(request).run_queues
+    before = await run_queues.get_environment(caller.environment)
     state = await run_queues.set_environment_limit(caller.environment, body.concurrency, body.burst)
+    audit_change(
+        request,
+        before={"concurrency": before.limit, "burst": before.burst},
+        after={"concurrency": state.limit, "burst": state.burst},
+    )
     return _environment_state_to_dict(state)
 
 
@@ -335,9 +343,13 @@ async def redrive(request: Request, caller: OperateAccess, queue: Queue) -> Resp
     run_queues = get_services(request).run_queues
     ids = await _read_dead_task_ids(request)
     if ids is None:
-        return json_response({"redriven": await run_queues.redrive_all(caller.environment, queue)})
+        redriven = await run_queues.redrive_all(caller.environment, queue)
+        audit_change(request, after={"redriven": redriven}, all=True)
+        return json_response({"redriven": redriven})
     results = task_bodies.task_results(ids, await run_queues.redrive(caller.environment, queue, ids)).results
-    return json_response({"redriven": sum(result.success for result in results), "results": results})
+    redriven = sum(result.success for result in results)
+    audit_change(request, after={"redriven": redriven, "ids": ids})
+    return json_response({"redriven": redriven, "results": results})
 
 
 @router.delete(
@@ -350,11 +362,15 @@ async def delete_dead_tasks(request: Request, caller: OperateAccess, queue: Queu
     run_queues = get_services(request).run_queues
     ids = await _read_dead_task_ids(request)
     if ids is None:
-        return json_response({"deleted": await run_queues.purge_dead(caller.environment, queue)})
+        deleted = await run_queues.purge_dead(caller.environment, queue)
+        audit_change(request, after={"deleted": deleted}, all=True)
+        return json_response({"deleted": deleted})
     results = task_bodies.task_results(
         ids, await run_queues.delete_dead(caller.environment, queue, ids)
     ).results
-    return json_response({"deleted": sum(result.success for result in results), "results": results})
+    deleted = sum(result.success for result in results)
+    audit_change(request, after={"deleted": deleted, "ids": ids})
+    return json_response({"deleted": deleted, "results": results})
 
 
 async def _read_dead_task_ids(request: Request) -> list[str] | None:
@@ -367,6 +383,29 @@ async def _read_dead_task_ids(request: Request) -> list[str] | None:
     raise InvalidRequest(
         'The body does not say which dead tasks. Send {"ids": [...]} or {"all": true}.', field="ids"
     )
+
+
+async def _set_paused(
+    request: Request,
+    caller: Caller,
+    queue: str,
+    pause_or_resume: Callable[[Scope, str], Awaitable[QueueState]],
+) -> dict[str, object]:
+    services = get_services(request)
+    await services.queue_names.ensure_not_durable_queue(caller.environment, queue)
+    before = await _read_settings(services, caller, queue)
+    state = await pause_or_resume(caller.environment, queue)
+    audit_change(request, before=before, after=_settings_of(state))
+    return queue_state_to_dict(state)
+
+
+async def _read_settings(services: Services, caller: Caller, queue: str) -> object:
+    """Return what can be set of a queue, for the audit log; None if it does not exist."""
+    return await state_before(services.run_queues.get_queue(caller.environment, queue), _settings_of)
+
+
+def _settings_of(state: QueueState) -> dict[str, object]:
+    return {"concurrency": state.limit, "paused": state.paused}
 
 
 def queue_state_to_dict(state: QueueState) -> dict[str, object]:

@@ -12,11 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.access import ConsumerTokensAccess, ReadAccess
+from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Group, Limit, Offset, Queue
 from penstock.api.http.response import HotResponse
 from penstock.api.problems import problem_responses
 from penstock.api.routes.dead_letter_jobs import accepted
 from penstock.api.routes.dead_letters import LetterId
+from penstock.api.schemas.dead_letter_views import summarize_dead_letter
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
 from penstock.caller import Caller
@@ -77,7 +79,7 @@ async def purge_consumer(
 ) -> Response:
     """Delete all dead letters of a consumer, in steps. 202 with the job that does it."""
     dead_letters = get_services(request).broker.dead_letters
-    return accepted(await dead_letters.purge_group(caller.environment, channelId, consumerId))
+    return accepted(request, await dead_letters.purge_group(caller.environment, channelId, consumerId))
 
 
 @router.delete(
@@ -89,5 +91,7 @@ async def delete_job(
 ) -> dict[str, object]:
     """Delete one dead letter of a consumer, regardless of its attempts."""
     source = get_services(request).broker.dead_letters.source_of_letter(jobId)
+    before = await state_before(source.get(caller.environment, jobId), summarize_dead_letter)
     await source.delete(caller.environment, jobId, queue=channelId, group=consumerId)
+    audit_change(request, before=before)
     return {"success": True, "deleted": 1, "jobId": jobId}

@@ -34,6 +34,20 @@ def dead_letter_to_dict(caller: Caller, dead_letter: DeadLetterDetails) -> dict[
     }
 
 
+def summarize_dead_letter(dead_letter: DeadLetterDetails) -> dict[str, object]:
+    """Return what the audit log keeps of a dead letter: not its payload."""
+    return {
+        "letterId": dead_letter.letter_id,
+        "queue": dead_letter.queue,
+        "partition": dead_letter.partition,
+        "consumerGroup": dead_letter.group,
+        "transactionId": dead_letter.transaction_id,
+        "errorMessage": dead_letter.error,
+        "retryCount": dead_letter.attempts,
+        "failedAt": iso(dead_letter.failed_at),
+    }
+
+
 def error_group_to_dict(group: ErrorGroup) -> dict[str, object]:
     return {
         "errorGroup": str(group.key),

@@ -230,3 +230,25 @@ async def test_calls_are_answered_while_the_audit_log_cannot_be_written(
     assert "token:token 0" in message
     assert "PUT /api/v1/run-queues/{queue}/limits" in message
     assert broker.services.audit_log.failed == 1
+
+
+async def test_logins_and_logouts_are_recorded(broker: GuardedBroker, client: httpx.AsyncClient) -> None:
+    secret = await broker.create(NewToken(name="ops", scopes=["operate"]), OTHER_ENVIRONMENT)
+    for token, status in ((f"pk_{CANARY}{'x' * 32}", 401), (secret, 201)):
+        response = await client.post("/api/v1/session", json={"token": token})
+        assert response.status_code == status
+    csrf_token = response.json()["csrfToken"]
+    pause = await client.post("/api/v1/resources/queues/orders/pause")
+    assert (pause.status_code, pause.json()["code"]) == (403, "invalid_csrf_token")
+    assert (await client.get("/api/v1/session")).json()["subject"] == "token:ops"
+    logout = await client.delete("/api/v1/session", headers={"X-CSRF-Token": csrf_token})
+    assert logout.status_code == 204
+    entries = await audit_entries(broker)
+    assert [(entry["action"], entry["subject"], entry["status"], entry["denied"]) for entry in entries] == [
+        ("DELETE /api/v1/session", "token:ops", 204, False),
+        ("POST /api/v1/resources/queues/{queue}/pause", "token:ops", 403, True),
+        ("POST /api/v1/session", "token:ops", 201, False),
+        ("POST /api/v1/session", None, 401, True),
+    ]
+    assert entries[2]["environment"] == "acme/shop/staging"
+    assert not {CANARY, secret, csrf_token} & set(re.findall(r"[\w-]+", str(entries)))

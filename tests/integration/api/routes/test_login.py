@@ -95,6 +95,19 @@ async def test_a_person_logs_in_works_and_logs_out(browser: httpx.AsyncClient) -
     assert_problem(await browser.get("/api/v1/status"), 401, "unauthorized")
 
 
+async def test_logins_are_in_the_audit_log(browser: httpx.AsyncClient, database: Database) -> None:
+    await browser.get(await reach_callback(browser))
+    failed = await browser.get("/auth/callback", params={"code": "stolen", "state": "forged"})
+    assert_problem(failed, 400, "login_failed")
+    rows = await database.fetch("SELECT * FROM audit_entries ORDER BY id")
+    assert [(row["action"], row["subject"], row["status"], row["denied"]) for row in rows] == [
+        ("GET /auth/callback", "user:alice", 303, False),
+        ("GET /auth/callback", "", 400, True),
+    ]
+    assert {row["object"] for row in rows} == {"{}"}
+    assert rows[1]["request_id"] == failed.json()["requestId"]
+
+
 async def test_a_person_selects_one_of_their_environments(browser: httpx.AsyncClient) -> None:
     await browser.get(await reach_callback(browser))
     selected = {"X-Penstock-Environment": "acme/shop/staging"}

@@ -230,6 +230,10 @@ async def test_a_permanently_failed_operation_is_parked_and_can_be_retried(
     assert_problem(await client.post(f"/api/v1/operations/{first}/retry"), 409, "wrong_state")
     dropped = await client.delete(f"/api/v1/operations/{second}")
     assert dropped.json() == {"operationId": second, "dropped": True, "status": "failed"}
+    drop, _, retry = (await get(client, "/audit", action="/operations/"))["entries"]
+    assert (retry["object"], retry["after"]["status"]) == ({"operationId": first}, "pending")
+    assert (drop["object"], drop["after"]) == ({"operationId": second}, None)
+    assert retry["before"]["status"] == drop["before"]["status"] == "failed"
     assert_problem(await client.get(f"/api/v1/operations/{second}"), 404, "unknown_operation")
     assert_problem(await client.delete("/api/v1/operations/nonsense"), 422, "invalid_request")
 
