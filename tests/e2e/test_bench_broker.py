@@ -23,7 +23,7 @@ def test_a_quick_run_writes_the_ratios_and_a_plot(tmp_path: Path) -> None:
     assert completed.returncode == 0, completed.stdout + completed.stderr
 
     written = json.loads((tmp_path / "broker.json").read_text())
-    expected = {"push_single_vs_copy", "push_batch100_vs_copy"}
+    expected = {"push_single_vs_copy", "push_batch100_vs_copy", "token_vs_none_push"}
     if peers:
         expected |= {"push_batch100_vs_pgmq", "push_single_vs_pgmq"}
         expected |= {"consume_batch100_vs_pgmq", "consume_single_vs_pgmq"}
