@@ -27,6 +27,8 @@ REFRESH_S = 300.0
 """Age at which the keys are read again."""
 MIN_INTERVAL_S = 30.0
 """Minimum time between two attempts to read the keys, however many JWTs name unknown ones."""
+FIRST_READ_INTERVAL_S = 2.0
+"""The same while the keys could not be read at all."""
 KEY_TYPES = ("RSA", "EC", "OKP")
 """Kinds of public keys. A shared secret (`oct`) is none."""
 
@@ -56,7 +58,8 @@ class KeySet:
         """
         self.refresh_if_due()
         key = self._lookup(key_id)
-        if key is None and self._monotonic() - self._attempted_at >= MIN_INTERVAL_S:
+        min_interval_s = MIN_INTERVAL_S if self._document else FIRST_READ_INTERVAL_S
+        if key is None and self._monotonic() - self._attempted_at >= min_interval_s:
             await asyncio.shield(self._start_refresh())
             key = self._lookup(key_id)
         elif key is None and self._refresh is not None:
@@ -90,7 +93,7 @@ class KeySet:
     async def _read(self) -> None:
         try:
             document = await self._read_document()
-            keys = import_keys(document)
+            keys = await asyncio.to_thread(import_keys, document)  # the first call imports a large library
         except PenstockError as error:
             logger.warning(
                 "The keys that sign JWTs could not be read; the last ones stay in use. %s", error.detail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Mapping
 from typing import Any
@@ -62,7 +63,8 @@ class OidcLogin:
         }
         endpoint = metadata.authorization_endpoint
         separator = "&" if "?" in endpoint else "?"
-        return f"{endpoint}{separator}{urlencode(parameters)}", self._cookie.encode(attempt)
+        cookie = await asyncio.to_thread(self._cookie.encode, attempt)  # the first call imports a library
+        return f"{endpoint}{separator}{urlencode(parameters)}", cookie
 
     async def finish(self, base_url: str, parameters: Mapping[str, str], cookie: str) -> tuple[Person, str]:
         """Redeem the code of a callback; return the person and the path to go to.
@@ -70,7 +72,7 @@ class OidcLogin:
         Raises LoginFailed if the callback does not belong to a login of this browser, if the provider
         refused, or if its ID token is not valid, and Forbidden if the person has no role.
         """
-        attempt = self._cookie.decode(cookie)
+        attempt = await asyncio.to_thread(self._cookie.decode, cookie)
         metadata = await self._provider.metadata()
         code = self._check_callback(metadata, attempt, parameters)
         tokens = await self._redeem(metadata, attempt, code, redirect_uri(base_url))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import ssl
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from penstock.errors import ProviderUnavailable
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 10.0
 MAX_RESPONSE_BYTES = 1 << 20
 
 
@@ -32,15 +35,16 @@ async def _send(method: str, url: str, **options: Any) -> tuple[int, Any]:
 
     Redirects are not followed: each URL comes from the settings or from the provider's own document.
     """
+    tls_context = await asyncio.to_thread(_tls_context)  # the first call takes a tenth of a second
     import httpx
 
     try:
-        async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
+        async with asyncio.timeout(TIMEOUT_S), httpx.AsyncClient(verify=tls_context) as client:
             request_options = {name: value for name, value in options.items() if value is not None}
             async with client.stream(method, url, **request_options) as response:
                 body = await _read_body(response.aiter_bytes(), url)
                 status = response.status_code
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
         reason = str(error) or type(error).__name__
         raise ProviderUnavailable(
             f"The identity provider does not answer at {url}: {reason}. Retry later."
@@ -49,6 +53,14 @@ async def _send(method: str, url: str, **options: Any) -> tuple[int, Any]:
         return status, json.loads(body)
     except ValueError:
         return status, None
+
+
+@cache
+def _tls_context() -> ssl.SSLContext:
+    """The certificate authorities that the provider's certificate is checked against."""
+    import httpx
+
+    return httpx.create_ssl_context()
 
 
 async def _read_body(chunks: Any, url: str) -> bytes:

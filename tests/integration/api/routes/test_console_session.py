@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from http.cookies import Morsel, SimpleCookie
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from penstock.caller import LOCAL_CALLER
 from penstock.config import Settings
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
+from tests.certificates import create_certificate, trusting_context
 from tests.integration.api.broker_tokens import (
     ALL_SCOPES,
     OTHER_ENVIRONMENT,
@@ -139,6 +141,19 @@ async def test_behind_tls_the_cookie_is_never_sent_in_plain_text(settings: Setti
         assert cookie_in(await browser.post(SESSION, json=body, headers=headers))["secure"] is True
         headers["X-Forwarded-Proto"] = "http"
         assert not cookie_in(await browser.post(SESSION, json=body, headers=headers))["secure"]
+
+
+async def test_with_tls_of_its_own_the_broker_marks_the_cookie_too(
+    settings: Settings, tmp_path: Path
+) -> None:
+    certificate = create_certificate(tmp_path)
+    files = {"tls_cert": str(certificate[0]), "tls_key": str(certificate[1])}
+    async with run_guarded_broker(settings.model_copy(update=files)) as broker:
+        body = {"token": await broker.secret(["read"])}
+        url = f"https://localhost:{broker.server.port}{SESSION}"
+        async with httpx.AsyncClient(verify=trusting_context(certificate)) as browser:
+            response = await browser.post(url, json=body)
+    assert cookie_in(response)["secure"] is True
 
 
 async def test_a_sender_that_is_no_trusted_proxy_cannot_claim_tls(
