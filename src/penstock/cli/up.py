@@ -41,7 +41,7 @@ def run_platform(settings: Settings, demo: bool, create_database: bool) -> None:
     platform = build_platform(settings, _migrate, demo)
     environment = build_environment(settings)
     os.environ.update({name: environment[name] for name in ("NO_PROXY", "no_proxy")})
-    display = StartupDisplay(console, platform.url, platform.components)
+    display = StartupDisplay(console, platform.url, platform.components, settings.authentication)
     supervisor = Supervisor(
         settings.home,
         platform.components,
@@ -74,9 +74,12 @@ class StartupDisplay:
     Without a terminal it prints lines only.
     """
 
-    def __init__(self, console: Console, url: str, components: tuple[Component, ...]) -> None:
+    def __init__(
+        self, console: Console, url: str, components: tuple[Component, ...], authentication: str
+    ) -> None:
         self._console = console
         self._url = url
+        self._first_steps = first_steps(url, requires_token=authentication == "required")
         self._created_at = time.monotonic()
         self._optional = {component.name for component in components if not component.required}
         self._live = (
@@ -127,7 +130,7 @@ class StartupDisplay:
         self._console.print(component_list(state.components), crop=False)
         self._console.print(
             f"\nStarted in {elapsed_s:.0f} s. Ctrl-C stops all components.\n"
-            f"Dashboard: [bold]{self._url}[/bold]\nPush a message: {escape(example_push(self._url))}",
+            f"Dashboard: [bold]{self._url}[/bold]\n{escape(self._first_steps)}",
             soft_wrap=True,
         )
 
@@ -144,10 +147,20 @@ class StartupDisplay:
             self._live = None
 
 
-def example_push(url: str) -> str:
-    """Return a curl command that pushes a message; a user can paste it into a shell."""
+def first_steps(url: str, *, requires_token: bool) -> str:
+    """Return a curl command that pushes a message, which a user can paste into a shell.
+
+    Say before it how to get a token, if the broker requires one.
+    """
     body = '{"items":[{"queue":"orders","payload":{"hello":"world"}}]}'
-    return f"curl -X POST {url}/api/v1/push -H 'Content-Type: application/json' -d '{body}'"
+    token = ' -H "Authorization: Bearer $PENSTOCK_TOKEN"' if requires_token else ""
+    push = f"curl -X POST {url}/api/v1/push -H 'Content-Type: application/json'{token} -d '{body}'"
+    if not requires_token:
+        return f"Push a message: {push}"
+    return (
+        "Create the first token: penstock tokens create --admin; export its secret as PENSTOCK_TOKEN\n"
+        f"Push a message: {push}"
+    )
 
 
 def _startup_table(state: PlatformState, elapsed_s: float) -> RenderableType:
