@@ -327,6 +327,31 @@ class EnvironmentDocument(TypedDict):
     deletion: DeletionDocument | None
 
 
+class QuotaDocument(TypedDict):
+    quota: str
+    limit: int
+    used: float | None
+    warning: bool
+
+
+class QuotaSubjectDocument(TypedDict):
+    name: str
+    quotas: list[QuotaDocument]
+
+
+class QuotaWarningDocument(TypedDict):
+    environment: str
+    quota: str
+    limit: int
+    used: float
+
+
+class QuotasDocument(TypedDict):
+    environment: QuotaSubjectDocument
+    token: QuotaSubjectDocument | None
+    warnings: list[QuotaWarningDocument]
+
+
 class EnvironmentPageDocument(TypedDict):
     environments: list[EnvironmentDocument]
 

@@ -1,8 +1,9 @@
-"""`penstock environments`: create, list, show and delete environments."""
+"""`penstock environments`: create, list, show, limit and delete environments."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
@@ -13,14 +14,17 @@ from rich.text import Text
 
 from penstock.cli.listing import Details, Listing
 from penstock.cli.options import BrokerOptions, SkipConfirmation, with_option_groups
+from penstock.cli.quota_options import parse_quota_options
+from penstock.cli.quota_tables import quota_listing
 from penstock.errors import InvalidRequest, UnknownEnvironment
 
 if TYPE_CHECKING:
     from penstock.cli.broker_client import BrokerClient, DeletionDocument, EnvironmentDocument
 
-environments = typer.Typer(help="Create, list and delete environments.", no_args_is_help=True)
+environments = typer.Typer(help="Create, list, limit and delete environments.", no_args_is_help=True)
 
 ENVIRONMENTS_PATH = "/api/v1/environments"
+QUOTAS_PATH = "/api/v1/quotas"
 MAX_ENVIRONMENTS = 1_000
 POLL_INTERVAL_S = 0.5
 
@@ -72,6 +76,34 @@ def show_environment(name: Name, broker_options: BrokerOptions) -> None:
     with broker_options.connect() as broker:
         document = broker.get(_environment_path(name), EnvironmentDocument)
     broker_options.print(document, _environment_details(document))
+
+
+@environments.command("quotas")
+@with_option_groups
+def show_quotas(
+    *,
+    name: Name,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=LIMIT",
+            help="Change a quota, such as requestsPerSecond=100, or remove it: queues=none; can be repeated.",
+        ),
+    ] = None,
+    broker_options: BrokerOptions,
+) -> None:
+    """Show the quotas of an environment and what is used of them, or change quotas."""
+    from penstock.cli.broker_client import EnvironmentDocument, QuotasDocument
+
+    path = _environment_path(name)
+    limits = parse_quota_options("--set", changes or [])
+    with replace(broker_options, environment=name).connect() as broker:
+        if limits:
+            current = broker.get(path, EnvironmentDocument)["quotas"]
+            broker.put(path, EnvironmentDocument, {"quotas": {**current, **limits}})
+        document = broker.get(QUOTAS_PATH, QuotasDocument)
+    broker_options.print(document, quota_listing(document))
 
 
 @environments.command("rm")

@@ -111,20 +111,25 @@ def status(as_json: AsJson = False) -> None:
     """Show the components of the running platform. Exit code 0 when all are up, otherwise 1."""
     from penstock.broker.journal.push_journal import read_depth
     from penstock.cli.broker_address import address_of_platform
-    from penstock.cli.platform_info import read_health
+    from penstock.cli.platform_info import read_health, read_quota_warnings
+    from penstock.cli.quota_tables import format_quota_warnings
     from penstock.cli.tables import format_health, format_journal, platform_json, platform_list
     from penstock.embedded.supervision.state import read_state
 
     settings = load_settings()
     state = read_state(settings.home)
     depth = read_depth(settings)
-    health = read_health(address_of_platform(state)) if state else None
+    address = address_of_platform(state) if state else None
+    health = read_health(address) if address else None
+    warnings = read_quota_warnings(address) if address and health else []
     if as_json:
-        print(json.dumps(platform_json(state, settings.home, depth) | {"health": health}, indent=2))
+        document = {"health": health, "quotaWarnings": warnings}
+        print(json.dumps(platform_json(state, settings.home, depth) | document, indent=2))
     elif state is None:
         print(f"Penstock does not run on {settings.home}. Start it with `penstock up`.")
     else:
-        print_output(platform_list(state), *format_health(health), format_journal(depth))
+        lines = (*format_health(health), *format_quota_warnings(warnings), format_journal(depth))
+        print_output(platform_list(state), *lines)
     raise typer.Exit(0 if state is not None and state.all_up else 1)
 
 

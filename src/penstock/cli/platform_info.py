@@ -8,15 +8,19 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from redis import Redis, RedisError
 
 from penstock.cli.broker_address import BrokerAddress
+from penstock.cli.options import TOKEN_VARIABLE, read_token
 from penstock.config import FILE_VARIABLE, PREFIX, Settings, group_settings, mask_url, masked
-from penstock.errors import ComponentFailed, ConfigError
+from penstock.errors import ComponentFailed, ConfigError, PenstockError
 from penstock.streams.positions import read_lag
 from penstock.streams.progress import read_progress
+
+if TYPE_CHECKING:
+    from penstock.cli.broker_client import QuotaWarningDocument
 
 HEALTH_TIMEOUT_S = 5.0
 """The broker responds within two seconds, also if a server hangs."""
@@ -103,6 +107,18 @@ def read_health(address: BrokerAddress) -> HealthSummary | None:
         return {"status": body["status"], "reasons": body["reasons"]}
     except (httpx.HTTPError, ValueError, KeyError):
         return None
+
+
+def read_quota_warnings(address: BrokerAddress) -> list[QuotaWarningDocument]:
+    """Return the quotas that are nearly used up; none if the token of the environment may not read them."""
+    from penstock.cli.broker_client import BrokerClient, QuotasDocument
+
+    token = os.environ.get(TOKEN_VARIABLE)
+    try:
+        with BrokerClient(address, read_token(token) if token else None) as broker:
+            return broker.get("/api/v1/quotas", QuotasDocument)["warnings"]
+    except PenstockError:
+        return []
 
 
 def read_pipeline_progress(redis_url: str) -> Mapping[str, object] | None:

@@ -102,7 +102,7 @@ class TransactionFailed(ApiError):
 
 
 class Overloaded(ApiError):
-    """The broker is overloaded or the queue is full: 429."""
+    """The broker is overloaded, the queue is full or a quota is used up: 429."""
 
 
 class Unavailable(ApiError):

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 
-from penstock.access.quotas.quota_registry import QuotaReading
+from penstock.access.quotas.quota_registry import QuotaReading, QuotaRegistry
 from penstock.api.access import Requires
 from penstock.api.http.parameters import refuse_unknown_parameters
 from penstock.api.services import get_services
@@ -27,7 +27,7 @@ async def get_quotas(request: Request, caller: UncountedReadAccess) -> dict[str,
     """List the quotas of the caller's environment and token with their limit and use.
 
     `used` covers all brokers; it is null until it is known. `warning` is true from 80 % of the limit on. A
-    quota without a limit is not listed.
+    quota without a limit is not listed. `warnings` has those of all environments for platform administrators.
     """
     quotas = get_services(request).quotas
     if not caller.has_known_quotas:
@@ -43,7 +43,18 @@ async def get_quotas(request: Request, caller: UncountedReadAccess) -> dict[str,
             "name": caller.subject.partition(":")[2],
             "quotas": readings_to_json(quotas.read_token(caller)),
         }
-    return {"environment": environment, "token": token}
+    return {"environment": environment, "token": token, "warnings": _warnings(quotas, caller)}
+
+
+def _warnings(quotas: QuotaRegistry, caller: Caller) -> list[dict[str, object]]:
+    """The quotas that are nearly used up, in the environments that the caller may know."""
+    return [
+        {"environment": "/".join(scope), **reading}
+        for scope, readings in sorted(quotas.read_limited_environments().items())
+        if caller.is_platform_admin or scope == caller.environment
+        for reading in readings_to_json(readings)
+        if reading.pop("warning")
+    ]
 
 
 def readings_to_json(readings: Sequence[QuotaReading]) -> list[dict[str, object]]:
