@@ -327,7 +327,7 @@ async def list_queues_and_groups(server: RunningServer) -> tuple[list[str], list
 
 async def test_a_pop_of_an_invalid_name_creates_nothing(server: RunningServer) -> None:
     long_name = "x" * 256
-    before = await list_queues_and_groups(server)
+    names_before = await list_queues_and_groups(server)
     for path in (
         *("/queue/%00", "/queue/a%0Ab", "/queue/a%2Fb", "/queue/%7F", "/queue/%ff", "/queue/%ED%A0%80"),
         *(f"/queue/{long_name}", f"/queue/q?consumerGroup={long_name}", "/queue/q?consumerGroup=a%2Fb"),
@@ -337,4 +337,4 @@ async def test_a_pop_of_an_invalid_name_creates_nothing(server: RunningServer) -
         connection = await RawConnection.open(server)
         connection.send(get(f"/api/v1/pop{path}"))
         assert (await connection.read_response())[0] in (400, 404, 422), path
-    assert await list_queues_and_groups(server) == before
+    assert await list_queues_and_groups(server) == names_before
