@@ -36,21 +36,24 @@ class JwtCallers:
         return person if expires_at > self._clock() else None
 
     async def authenticate(self, token: str) -> Person:
-        """Verify a JWT and return its sender. Raises Unauthorized, Forbidden without a role, and
-        ProviderUnavailable without keys."""
-        person = self.find(token)
-        if person is None:
-            claims = await self._verifier.verify(token)
-            person = person_from_claims(claims, self._groups_claim, self._roles)
-            if not person.roles:
-                raise Forbidden(
-                    f"The JWT of {person.name} gives no role. Ask an administrator to give one of its "
-                    "groups a role in PENSTOCK_OIDC_ROLES."
-                )
-            self._forget_after_key_change()
-            if len(self._verified) >= MAX_CACHED_TOKENS:
-                self._verified.pop(next(iter(self._verified)))[0].deactivate()
-            self._verified[token] = person, claims["exp"] + LEEWAY_S
+        """Verify a JWT and return its sender.
+
+        Raises Unauthorized, Forbidden without a role, and ProviderUnavailable without keys.
+        """
+        claims = await self._verifier.verify(token)
+        self._forget_after_key_change()
+        known_person = self.find(token)  # another request may have verified it meanwhile
+        if known_person is not None:
+            return known_person
+        person = person_from_claims(claims, self._groups_claim, self._roles)
+        if not person.roles:
+            raise Forbidden(
+                f"The JWT of {person.name} gives no role. Ask an administrator to give one of its "
+                "groups a role in PENSTOCK_OIDC_ROLES."
+            )
+        if len(self._verified) >= MAX_CACHED_TOKENS:
+            self._verified.pop(next(iter(self._verified)))[0].deactivate()
+        self._verified[token] = person, claims["exp"] + LEEWAY_S
         return person
 
     def people(self) -> list[Person]:

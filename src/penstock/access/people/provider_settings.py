@@ -63,7 +63,7 @@ def _variable(name: str) -> str:
 
 
 def require_protected_url(url: str, source: str) -> str:
-    """Return the URL if nobody on the way can read or change what it transfers: https, or this machine."""
+    """Return a URL whose traffic cannot be read or changed on the way: https, or this machine."""
     parts = urlsplit(url)
     if not parts.hostname or not (
         parts.scheme == "https" or (parts.scheme == "http" and _is_local(parts.hostname))

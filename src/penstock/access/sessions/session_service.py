@@ -1,6 +1,6 @@
 """Create, find and end the sessions of the console.
 
-A broker keeps the sessions that it has seen in memory. It reads them again when the access version changes,
+A broker keeps the sessions of its requests in memory. It reads them again when the access version changes,
 so a logout on one broker ends the session on all of them. While PostgreSQL is unreachable, known sessions
 go on.
 """
@@ -32,7 +32,7 @@ SHARED_READ_PAUSE_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSession:
-    """A session: of a person, or of the token that someone logged in with."""
+    """A session of a person, or of a token."""
 
     cookie_hash: bytes = field(repr=False)
     name: str
@@ -90,14 +90,16 @@ class ConsoleSessions:
     async def find(self, cookie: str) -> ConsoleSession | None:
         """Return the session of a cookie; None if it has ended or never existed."""
         cookie_hash = hash_cookie(cookie)
-        session = self._sessions.get(cookie_hash)
-        if session is None:
+        while cookie_hash not in self._sessions:
             refreshes = self._refreshes
             row = await self._read(cookie_hash)
-            session = self._to_session(row) if row else None
-            if session is not None and refreshes == self._refreshes:  # otherwise it may have ended since
-                self._keep(session)
-        if session is not None and session.expires_at_s <= self._monotonic():
+            if row is None:
+                return None
+            # Another request may have read it meanwhile, or a refresh have ended it.
+            if refreshes == self._refreshes and cookie_hash not in self._sessions:
+                self._keep(self._to_session(row))
+        session = self._sessions[cookie_hash]
+        if session.expires_at_s <= self._monotonic():
             self._end(cookie_hash)
             return None
         return session

@@ -59,6 +59,24 @@ async def test_known_sessions_cost_no_query_and_unknown_ones_share_one(database_
     await database.close()
 
 
+async def test_concurrent_requests_with_a_new_cookie_share_their_session(database: Database) -> None:
+    """Each person that requests run with must be known, so that a logout ends the requests."""
+    created = await create(create_sessions(database))
+    other = create_sessions(database)
+    sessions = await asyncio.gather(*(other.find(created.cookie) for _ in range(5)))
+    assert len({id(session) for session in sessions}) == 1
+
+
+async def test_a_session_that_ends_while_it_is_read_is_not_found(database: Database) -> None:
+    first, second = create_sessions(database), create_sessions(database)
+    created = await create(first)
+    finding = asyncio.create_task(second.find(created.cookie))
+    await asyncio.sleep(0)
+    await first.end(created.cookie)
+    await second.refresh(SessionStore(database))
+    assert await finding is None
+
+
 async def test_a_refresh_ends_what_another_broker_has_ended(database: Database) -> None:
     first, second = create_sessions(database), create_sessions(database)
     kept, ended = await create(first), await create(first)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from joserfc.jwk import Key
 
@@ -36,6 +38,14 @@ async def test_a_jwt_is_verified_once() -> None:
     assert issuer.callers.find(token) is person
     assert await issuer.callers.authenticate(token) is person
     assert person.roles == {"default/default/default": "operator"}
+
+
+async def test_concurrent_requests_with_a_new_jwt_share_their_caller() -> None:
+    """Each caller that requests run with must be known, so that it ends when the JWT expires."""
+    issuer = JwtIssuer(RSA)
+    token = sign(valid_claims())
+    people = await asyncio.gather(*(issuer.callers.authenticate(token) for _ in range(5)))
+    assert len({id(person) for person in people}) == 1
 
 
 async def test_an_expired_jwt_ends_its_requests() -> None:

@@ -31,4 +31,4 @@ def test_memory_is_bounded() -> None:
     limits = LoginLimits(monotonic=lambda: 0.0)
     for number in range(MAX_ADDRESSES + 10):
         limits.check(str(number))
-    assert len(limits._free_at_s) == MAX_ADDRESSES
+    assert len(limits._full_at_s) == MAX_ADDRESSES

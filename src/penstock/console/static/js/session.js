@@ -31,7 +31,10 @@ export async function showSession(signal) {
 export const isLoginShown = () => !byId("login").hidden;
 
 function showAccount({ subject, name, role, environment, environments }) {
-  byId("account").hidden = subject === LOCAL_SUBJECT;
+  const isLocal = subject === LOCAL_SUBJECT;
+  byId("account").hidden = isLocal && environments.length < 2;
+  byId("account-name").hidden = isLocal;
+  byId("logout").hidden = isLocal;
   byId("account-name").textContent = name;
   byId("account-name").title = role ? `${subject}, ${role}` : subject;
   const options = environments.map((value) => new Option(value, value, false, value === environment));
