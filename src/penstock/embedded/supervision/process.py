@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from penstock.config import PREFIX
 from penstock.embedded.supervision.process_identity import ProcessIdentity, identify
 from penstock.errors import ComponentFailed
 
@@ -43,7 +44,10 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command to run. The child gets this process's environment plus `env`."""
+    """A command to run. The child gets `env`, and this process's environment without Penstock's variables.
+
+    These hold secrets, which servers do not need; Penstock's own commands get all settings in `env`.
+    """
 
     argv: tuple[str, ...]
     cwd: Path
@@ -98,13 +102,14 @@ def spawn(command: Command, log: Path, mark: str) -> Child:
             if os.getppid() != parent_pid:
                 os._exit(125)
 
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     with log.open("ab") as output:
         log_offset = output.tell()
         try:
             process = subprocess.Popen(
                 command.argv,
                 cwd=command.cwd,
-                env={**os.environ, **command.env, MARK_VARIABLE: mark},
+                env={**inherited, **command.env, MARK_VARIABLE: mark},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

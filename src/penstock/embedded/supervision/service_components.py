@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import ssl
 import sys
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 from redis import RedisError
 
 from penstock.alerts.alerts_heartbeat import MAX_SILENCE_S, heartbeat_path
-from penstock.config import Settings
+from penstock.config import CLIENT_VARIABLES, Settings
 from penstock.embedded.servers.java import find_java, write_wrapper
 from penstock.embedded.servers.ports import BROKER_MODULE, require_port
 from penstock.embedded.supervision.component import HEALTHY, Health, Program
@@ -174,6 +175,11 @@ class DemoService(PenstockService):
     name = "demo"
     depends_on = ("broker",)
     required = False
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
+        super().__init__(settings, environment)
+        # It calls the broker as any client does.
+        self.environment |= {name: os.environ[name] for name in CLIENT_VARIABLES if name in os.environ}
 
     @property
     def address(self) -> str:

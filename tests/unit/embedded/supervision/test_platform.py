@@ -19,6 +19,7 @@ from penstock.embedded.supervision.platform import (
     resolve_server_urls,
 )
 from penstock.embedded.supervision.process_identity import identify
+from penstock.embedded.supervision.service_components import PenstockService
 from penstock.embedded.supervision.state import ComponentState, PlatformState, RunState, write_state
 from penstock.errors import ConfigError
 
@@ -62,6 +63,14 @@ def test_child_processes_read_exactly_the_settings_in_force(tmp_path: Path) -> N
     environment = build_environment(settings)
     assert load_settings(environment) == settings
     assert "127.0.0.1" in environment["NO_PROXY"]
+
+
+def test_only_the_demo_gets_the_token_of_this_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_TOKEN", "pk_secret")
+    platform = build_platform(build_settings(tmp_path), migrate_nothing, demo=True)
+    programs = [component for component in platform.components if isinstance(component, PenstockService)]
+    names = [program.name for program in programs if "PENSTOCK_TOKEN" in program.command().env]
+    assert names == ["demo"]
 
 
 def test_a_missing_server_url_without_a_running_platform_is_an_error(tmp_path: Path) -> None:

@@ -48,6 +48,19 @@ def test_an_orphan_that_ignores_its_signal_is_killed_after_the_timeout() -> None
         assert process.wait() == -signal.SIGKILL
 
 
+def test_a_child_gets_no_settings_but_those_of_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_TOKEN", "pk_secret")
+    monkeypatch.setenv("PENSTOCK_ENCRYPTION_KEYS", "k1:secret")
+    command = Command(("env",), cwd=tmp_path, env={"PENSTOCK_PORT": "7480"})
+    child = spawn(command, tmp_path / "log", process_mark(tmp_path, "env"))
+    child.process.wait(10)
+    names = {line.partition("=")[0] for line in (tmp_path / "log").read_text().splitlines()}
+    assert {name for name in names if name.startswith("PENSTOCK_")} == {"PENSTOCK_PORT"}
+    assert "PATH" in names
+
+
 def test_stopping_a_child_ends_its_own_children_too(tmp_path: Path) -> None:
     mark = process_mark(tmp_path, "family")
     script = "sleep 60 & setsid sleep 60 & wait"
