@@ -67,6 +67,8 @@ def build_session(master: str, scratch: Path, name: str = "penstock", *, ui_port
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.debug.maxToStringFields": "200",
+        # Plans are shown in Spark's web UI and in errors: without the options that may hold a password.
+        "spark.sql.redaction.options.regex": "(?i)url|archive",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILE_MANAGER,
         "spark.sql.streaming.metricsEnabled": "false",
