@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from penstock.errors import ConfigError
+from penstock.supported_servers import CLICKHOUSE, POSTGRES, REDIS
 from penstock.validation_text import describe_refusal
 
 PREFIX = "PENSTOCK_"
@@ -244,7 +245,8 @@ _VALUE_RULES = {
 """The rules of settings that are neither numbers nor free text, in words."""
 
 TLS_FILES = ("tls_cert", "tls_key")
-SECRET_URLS = ("postgres_url", "redis_url", "clickhouse_url")
+SERVERS = {"postgres_url": POSTGRES, "redis_url": REDIS, "clickhouse_url": CLICKHOUSE}
+SECRET_URLS = tuple(SERVERS)
 SECRETS = ("encryption_keys", "metrics_token", "oidc_client_secret")
 MASK = "***"
 
@@ -260,7 +262,10 @@ def group_settings() -> dict[str, list[str]]:
 
 
 def load_settings(environ: Mapping[str, str] | None = None, file: Path | None = None) -> Settings:
-    """Read the settings. Raises ConfigError that names every unknown key and every invalid value."""
+    """Read the settings. Raises ConfigError that names every unknown key and every invalid value.
+
+    Raises ServerUnusable for a URL of a server that is not valid: its password might be shown later.
+    """
     env = dict(os.environ if environ is None else environ)
     config_file = env.pop(FILE_VARIABLE, None)
     path = file or (Path(config_file) if config_file else None)
@@ -275,6 +280,9 @@ def load_settings(environ: Mapping[str, str] | None = None, file: Path | None = 
     except ValidationError as error:
         problems = (_describe_problem(problem, env, path) for problem in error.errors())
         raise ConfigError(" ".join(problems)) from None
+    for name, server in SERVERS.items():
+        if url := getattr(settings, name):
+            server.check_url(url)
     tls_files = {
         name: str(Path(path).expanduser().absolute())
         for name in TLS_FILES

@@ -44,7 +44,8 @@ class SupportedServer:
             raise self.unusable(
                 f"{scheme}:// is not the scheme of {self.product}", f"Write the URL as {self.example}."
             )
-        if "@" in url and "@" not in urlsplit(url).netloc:
+        user_and_host = re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0]
+        if "@" in url and "@" not in user_and_host:
             raise self.unusable(
                 "the URL has a special character in its user or password",
                 "Write / as %2F, ? as %3F, # as %23 and @ as %40 there.",
@@ -53,7 +54,7 @@ class SupportedServer:
             self.host_and_port(url)
         except ValueError:
             raise self.unusable(
-                "the URL has no valid port", f"Write it as {self.example}; special characters as %XX."
+                "the URL has no valid host or port", f"Write it as {self.example}; special characters as %XX."
             ) from None
 
     def host_and_port(self, url: str) -> tuple[str, int]:

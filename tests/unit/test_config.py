@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config import Settings, load_settings, mask_url, masked
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
 
 
 @pytest.fixture
@@ -202,4 +202,21 @@ def test_errors_about_settings_contain_no_secret() -> None:
         load_settings(variables)
     assert "PENSTOCK_METRICS_TOKEN must have 16" in caught.value.detail
     assert "ftp://me:***@host" in caught.value.detail
+    assert "secret" not in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("POSTGRES_URL", "postgresql://me:secret#x@host/db"),
+        ("POSTGRES_URL", "postgresql://me:secret@[::1/db"),
+        ("REDIS_URL", "redis://:secret/x@host"),
+        ("REDIS_URL", "redis://:x@host:secret/0"),
+        ("CLICKHOUSE_URL", "me:secret@host"),
+    ],
+)
+def test_a_server_url_that_is_not_valid_is_refused_without_its_password(name: str, url: str) -> None:
+    with pytest.raises(PenstockError) as caught:
+        load_settings({f"PENSTOCK_{name}": url})
+    assert f"PENSTOCK_{name}: " in caught.value.detail
     assert "secret" not in caught.value.detail

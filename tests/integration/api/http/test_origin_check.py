@@ -119,7 +119,8 @@ async def test_names_of_the_machine_and_addresses_are_served(client: httpx.Async
 
 @pytest.mark.parametrize("host", NOT_SERVED)
 async def test_other_names_are_refused_on_every_route(client: httpx.AsyncClient, host: str) -> None:
-    for path in ("/", "/metrics", "/dlq-status", "/api/v1/pop/queue/q", "/static/index.html"):
+    pages = ("/", "/docs", "/openapi.json", "/static/index.html", "/static-offline-docs/swagger-ui.css")
+    for path in (*pages, "/metrics", "/health", "/auth/login", "/dlq-status", "/api/v1/pop/queue/q"):
         response = await client.get(path, headers={"Host": host})
         assert "PENSTOCK_ALLOWED_HOSTS" in assert_problem(response, 421, "unknown_host")
 

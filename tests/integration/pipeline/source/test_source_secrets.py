@@ -22,7 +22,9 @@ CANARY = "canary-5d1f"
 @pytest.fixture
 def canary_url(stream_url: str, redis: Redis) -> str:
     """The URL of the Redis database, with a user whose password is the canary."""
-    redis.execute_command("ACL", "SETUSER", "canary", "on", f">{CANARY}", "~*", "&*", "+@all")
+    redis.acl_setuser(
+        "canary", True, passwords=[f"+{CANARY}"], keys=["*"], channels=["*"], categories=["+@all"]
+    )
     parts = urlsplit(stream_url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit(parts._replace(netloc=f"canary:{CANARY}@{host}"))
