@@ -83,7 +83,7 @@ class Authentication:
             assert self._jwt_callers is not None
             return self._person_caller(await self._jwt_callers.authenticate(secret), fields)
         session = await self.find_session(fields)
-        if session is None:
+        if session is None or (session.person is not None and not session.person.roles):
             raise Unauthorized("The session has ended. Log in again.")
         if is_unsafe:
             session.check_csrf_token(fields.get(CSRF_HEADER, b"").decode("latin-1"))

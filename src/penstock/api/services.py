@@ -132,7 +132,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     warehouse = WarehouseAccess(settings.clickhouse_url)
     health = HealthChecks(settings, broker, warehouse)
     identity_provider = IdentityProvider(settings)
-    sessions = ConsoleSessions(database, lifetime_s=settings.session_hours * 3600)
+    sessions = ConsoleSessions(database, identity_provider.roles, lifetime_s=settings.session_hours * 3600)
     tokens = TokenIndex(settings.postgres_url)
     token_revocation = TokenRevocation(database, broker.pops, run_queues)
     tokens.on_tokens_ended = token_revocation.on_tokens_ended

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from penstock.caller import Caller
 from penstock.model import Scope
 
 MAX_NAME_LENGTH = 200
+MAX_GROUPS = 1_000
 NAME_CLAIMS = ("preferred_username", "email", "name")
 
 
@@ -28,6 +29,8 @@ class Person:
     """The claim `sub`, which stays the same when a person changes their name."""
     name: str
     """For people to read; the provider may let a person choose it."""
+    groups: Sequence[str]
+    """At the identity provider."""
     roles: EnvironmentRoles
     _callers: dict[Scope, Caller] = field(default_factory=dict, compare=False, repr=False)
 
@@ -58,11 +61,13 @@ class Person:
 def person_from_claims(claims: Mapping[str, Any], groups_claim: str, mapping: RoleMapping) -> Person:
     """Build the person that verified claims describe."""
     subject = str(claims["sub"])
+    groups = groups_in(claims, groups_claim)[:MAX_GROUPS]
     names = (claims[name] for name in NAME_CLAIMS if isinstance(claims.get(name), str))
     return Person(
         subject=subject,
         name=next((name for name in names if name), subject)[:MAX_NAME_LENGTH],
-        roles=mapping.roles_of(groups_in(claims, groups_claim)),
+        groups=groups,
+        roles=mapping.roles_of(groups),
     )
 
 

@@ -16,9 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-import msgspec
-
 from penstock.access.people.person import Person
+from penstock.access.people.roles import RoleMapping
 from penstock.caller import Caller
 from penstock.durable.access.session_store import SessionStore, StoredSession
 from penstock.durable.pool import Database
@@ -69,9 +68,15 @@ class ConsoleSessions:
     """All sessions; the known ones in memory."""
 
     def __init__(
-        self, database: Database, *, lifetime_s: float, monotonic: Callable[[], float] = time.monotonic
+        self,
+        database: Database,
+        roles: RoleMapping,
+        *,
+        lifetime_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = SessionStore(database)
+        self._roles = roles
         self._lifetime_s = lifetime_s
         self._monotonic = monotonic
         self._sessions: dict[bytes, ConsoleSession] = {}
@@ -155,7 +160,7 @@ class ConsoleSessions:
             subject=subject,
             display_name=name,
             token_id=uuid.UUID(token_id) if token_id else None,
-            roles=msgspec.json.encode(person.roles if person else {}).decode(),
+            groups=person.groups if person else (),
             csrf_token=csrf_token,
             lifetime_s=self._lifetime_s,
         )
@@ -175,8 +180,12 @@ class ConsoleSessions:
     def _to_session(self, row: StoredSession) -> ConsoleSession:
         person = None
         if row.token_id is None:
-            roles = msgspec.json.decode(row.roles, type=dict[str, str])
-            person = Person(subject=row.subject.removeprefix("user:"), name=row.display_name, roles=roles)
+            person = Person(
+                subject=row.subject.removeprefix("user:"),
+                name=row.display_name,
+                groups=row.groups,
+                roles=self._roles.roles_of(row.groups),
+            )
         return ConsoleSession(
             cookie_hash=row.hash,
             name=row.display_name,

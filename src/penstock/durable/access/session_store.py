@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from penstock.durable.pool import Session, fetch_all, fetch_one, fetch_value
@@ -11,13 +11,14 @@ from penstock.durable.pool import Session, fetch_all, fetch_one, fetch_value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """A session that has not ended; `roles` is JSON: role by environment."""
+    """A session that has not ended."""
 
     hash: bytes = field(repr=False)
     subject: str
     display_name: str
     token_id: uuid.UUID | None
-    roles: str
+    groups: list[str]
+    """Of the person, at the identity provider."""
     csrf_token: str = field(repr=False)
     expires_in_s: float = field(compare=False)
 
@@ -40,7 +41,7 @@ class SessionStore:
         subject: str,
         display_name: str,
         token_id: uuid.UUID | None,
-        roles: str,
+        groups: Sequence[str],
         csrf_token: str,
         lifetime_s: float,
     ) -> SessionLifetime | None:
@@ -53,7 +54,7 @@ class SessionStore:
             subject,
             display_name,
             token_id,
-            roles,
+            groups,
             csrf_token,
             lifetime_s,
         )

@@ -7,13 +7,15 @@ import asyncio
 import pytest
 
 from penstock.access.people.person import Person
+from penstock.access.people.roles import RoleMapping
 from penstock.access.sessions.session_service import MAX_CACHED_SESSIONS, ConsoleSessions, NewSession
 from penstock.durable.access.session_store import SessionStore
 from penstock.durable.pool import Database, Row
 from penstock.errors import InvalidCsrfToken
 from penstock.model import DEFAULT_SCOPE
 
-ALICE = Person(subject="4711", name="alice", roles={"default/default/default": "operator"})
+ROLES = RoleMapping("ops=operator")
+ALICE = Person(subject="4711", name="alice", groups=["ops", "staff"], roles=ROLES.roles_of(["ops"]))
 
 
 class CountingDatabase(Database):
@@ -27,7 +29,7 @@ class CountingDatabase(Database):
 
 
 def create_sessions(database: Database, lifetime_s: float = 3600) -> ConsoleSessions:
-    return ConsoleSessions(database, lifetime_s=lifetime_s)
+    return ConsoleSessions(database, ROLES, lifetime_s=lifetime_s)
 
 
 async def create(sessions: ConsoleSessions) -> NewSession:
@@ -43,6 +45,15 @@ async def test_another_broker_finds_the_person_of_a_session(database: Database) 
     for wrong in ("", "é", created.cookie):
         with pytest.raises(InvalidCsrfToken):
             session.check_csrf_token(wrong)
+
+
+async def test_changed_settings_count_for_sessions_that_exist(database: Database) -> None:
+    created = await create(create_sessions(database))
+    changed = ConsoleSessions(database, RoleMapping("staff=viewer"), lifetime_s=3600)
+    session = await changed.find(created.cookie)
+    assert session is not None
+    assert session.person is not None
+    assert session.person.roles == {"default/default/default": "viewer"}
 
 
 async def test_known_sessions_cost_no_query_and_unknown_ones_share_one(database_url: str) -> None:
@@ -110,7 +121,7 @@ async def test_a_login_deletes_sessions_that_have_ended(database: Database) -> N
 
 async def test_an_expired_session_ends_in_memory(database: Database) -> None:
     now_s = 0.0
-    sessions = ConsoleSessions(database, lifetime_s=60, monotonic=lambda: now_s)
+    sessions = ConsoleSessions(database, ROLES, lifetime_s=60, monotonic=lambda: now_s)
     created = await create(sessions)
     assert created.session.person is not None
     caller = created.session.person.caller_in(DEFAULT_SCOPE)

@@ -58,7 +58,7 @@ def test_each_role_includes_the_lower_ones() -> None:
 
 
 def test_a_person_is_a_caller_where_they_have_a_role() -> None:
-    person = Person(subject="4711", name="alice", roles={"acme/shop/production": "operator"})
+    person = Person(subject="4711", name="alice", groups=[], roles={"acme/shop/production": "operator"})
     caller = person.caller_in(SHOP)
     assert (caller.environment, caller.access, caller.subject) == (SHOP, ROLES["operator"], "user:4711")
     assert person.caller_in(SHOP) is caller
@@ -66,15 +66,17 @@ def test_a_person_is_a_caller_where_they_have_a_role() -> None:
 
 
 def test_an_admin_of_every_environment_is_a_platform_administrator() -> None:
-    person = Person(subject="1", name="root", roles={"*": "admin", "acme/shop/production": "viewer"})
+    person = Person(
+        subject="1", name="root", groups=[], roles={"*": "admin", "acme/shop/production": "viewer"}
+    )
     assert person.caller_in(SHOP).access == ALL_ACCESS
     assert person.caller_in(SHOP).is_platform_admin
-    viewer = Person(subject="2", name="all", roles={"*": "viewer"})
+    viewer = Person(subject="2", name="all", groups=[], roles={"*": "viewer"})
     assert not viewer.caller_in(SHOP).is_platform_admin
 
 
 def test_the_end_of_a_session_ends_the_callers_of_the_person() -> None:
-    person = Person(subject="1", name="alice", roles={"*": "admin"})
+    person = Person(subject="1", name="alice", groups=[], roles={"*": "admin"})
     callers = [person.caller_in(DEFAULT_SCOPE), person.caller_in(SHOP)]
     person.retain_environments({SHOP})
     assert [caller.active for caller in callers] == [False, True]

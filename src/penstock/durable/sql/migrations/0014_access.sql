@@ -43,7 +43,7 @@ CREATE TABLE access_sessions (
     subject      text NOT NULL,                                     -- user:SUBJECT of the identity provider, or token:NAME
     display_name text NOT NULL,                                     -- for people to read
     token_id     uuid REFERENCES access_tokens ON DELETE CASCADE,   -- NULL: logged in through OpenID Connect
-    roles        jsonb NOT NULL DEFAULT '{}',                       -- role by environment
+    groups       text[] NOT NULL,                                   -- of the person at the login; the settings give them roles
     csrf_token   text NOT NULL,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at   timestamptz NOT NULL
