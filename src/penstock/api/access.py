@@ -135,7 +135,6 @@ async def authenticate(request: Request) -> Caller:
         selected = fields.pop(ENVIRONMENT_HEADER, b"").decode("latin-1")
         audit_change(request, selectedEnvironment=selected)
         # The audit log reads this: the caller in its own environment, if it has one.
-        request.state.denied_caller = None
         with suppress(PenstockError):
             request.state.denied_caller = await authentication.authenticate(fields, is_unsafe=is_unsafe)
         raise

@@ -84,6 +84,7 @@ def problem_response(
 
 async def handle_penstock_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PenstockError)
+    request.state.error_code = error.code  # for the audit log
     response = from_penstock_error(error)
     if isinstance(error, QuotaExceeded) and error.quota == CONNECTIONS:
         response.headers["Connection"] = "close"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypedDict, TypeVar, cast
 from urllib.parse import quote
@@ -356,6 +356,27 @@ class EnvironmentPageDocument(TypedDict):
     environments: list[EnvironmentDocument]
 
 
+class AuditEntryDocument(TypedDict):
+    id: str
+    at: str
+    environment: str | None
+    subject: str | None
+    tokenId: str | None
+    address: str
+    action: str
+    object: dict[str, Any]
+    status: int
+    denied: bool
+    before: Any
+    after: Any
+    requestId: str
+
+
+class AuditPageDocument(TypedDict):
+    entries: list[AuditEntryDocument]
+    nextCursor: str | None
+
+
 class BrokerClient:
     """Calls to one broker. Raises ComponentFailed when it does not answer, and PenstockError when it refuses.
 
@@ -417,14 +438,39 @@ class BrokerClient:
     def delete(self, path: str, response_type: type[ResponseT]) -> ResponseT:
         return cast(ResponseT, self._call(self._http.build_request("DELETE", path)))
 
-    def _call(self, request: httpx.Request) -> JsonObject:
-        url = self._address.url
+    def stream_lines(self, path: str, **parameters: str | int | None) -> Iterator[bytes]:
+        """Yield the lines of a response. Raises ComponentFailed if it ends early."""
+        query = {name: value for name, value in parameters.items() if value is not None}
+        response = self._send(self._http.build_request("GET", path, params=query), stream=True)
         try:
-            response = self._http.send(request)
+            if not response.is_success:
+                response.read()
+                self._read_body(response)
+            rest = b""
+            for chunk in response.iter_bytes():  # iter_lines also splits at other characters than \n
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from lines
+        except httpx.TransportError:
+            raise ComponentFailed(
+                f"The broker at {self._address.url} stopped before the end of its response. Try again."
+            ) from None
+        finally:
+            response.close()
+
+    def _call(self, request: httpx.Request) -> JsonObject:
+        return self._read_body(self._send(request))
+
+    def _send(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
+        try:
+            return self._http.send(request, stream=stream)
         except httpx.TransportError as error:
             reason = _ERROR_NUMBER.sub("", str(error)) or type(error).__name__
             advice = TRUST_ADVICE if "CERTIFICATE_VERIFY_FAILED" in reason else self._address.advice
-            raise ComponentFailed(f"No broker answers at {url} ({reason}). {advice}") from None
+            raise ComponentFailed(f"No broker answers at {self._address.url} ({reason}). {advice}") from None
+
+    def _read_body(self, response: httpx.Response) -> JsonObject:
+        """Return the JSON object of a response. Raises PenstockError for a problem."""
+        url = self._address.url
         try:
             body = response.json()
         except ValueError:

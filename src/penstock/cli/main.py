@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from penstock import __version__
 from penstock.cli.alert_commands import alerts
+from penstock.cli.audit_commands import audit
 from penstock.cli.dlq_commands import dlq
 from penstock.cli.environment_commands import environments
 from penstock.cli.listing import print_output
@@ -61,6 +62,7 @@ START_HERE = "Start here"
 MORE_COMMANDS = "More commands"
 
 app.add_typer(alerts, name="alerts", rich_help_panel=MORE_COMMANDS)
+app.add_typer(audit, name="audit", rich_help_panel=MORE_COMMANDS)
 app.add_typer(dlq, name="dlq", rich_help_panel=MORE_COMMANDS)
 app.add_typer(environments, name="environments", rich_help_panel=MORE_COMMANDS)
 app.add_typer(pipeline, name="pipeline", rich_help_panel=MORE_COMMANDS)

@@ -42,6 +42,7 @@ _HINT_OF_CODE = {
     "unknown_message": "`penstock dlq ls` lists the dead letters.",
     "unknown_task": "`penstock dlq ls` lists the dead letters.",
     "unknown_token": "`penstock tokens ls` lists the tokens.",
+    "unknown_audit_entry": "`penstock audit ls` lists the entries.",
     "unauthorized": "Set PENSTOCK_TOKEN to the secret of a token. The first one is created with "
     "`penstock tokens create --admin` on the broker's machine.",
 }

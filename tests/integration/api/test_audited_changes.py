@@ -246,3 +246,14 @@ async def test_tokens_without_their_secrets(client: httpx.AsyncClient, database:
     rows = await database.fetch("SELECT a::text AS entry FROM audit_entries a")
     secrets = [token["secret"], rotated.json()["secret"]]
     assert not any(secret[10:] in row["entry"] for secret in secrets for row in rows)
+
+
+async def test_environments_and_quotas(client: httpx.AsyncClient) -> None:
+    names = {"organization": "acme", "project": "shop", "environment": "production"}
+    entry = await call(client, "POST", "/environments", {**names, "quotas": {"queues": 5}})
+    assert (entry["object"], entry["after"]["quotas"]) == (names, {"queues": 5})
+    path = "/environments/acme/shop/production"
+    entry = await call(client, "PUT", path, {"quotas": {"queues": 7}})
+    assert (entry["object"], changes(entry, "quotas")) == (names, ([{"queues": 5}], [{"queues": 7}]))
+    entry = await call(client, "DELETE", path)
+    assert (entry["before"]["deletion"], entry["after"]["deletion"] is not None) == (None, True)

@@ -25,6 +25,7 @@ from penstock.api.audited_change import AuditedChange
 from penstock.api.http.client_address import client_address
 from penstock.api.http.parameters import query_names
 from penstock.caller import AccessScope, Caller
+from penstock.errors import UnknownEnvironment
 from penstock.ids import new_id_text
 
 REQUEST_ID_HEADER = "X-Request-Id"
@@ -159,7 +160,9 @@ def _to_entry(
         action=f"{scope['method']} {route.path_format}",
         object=_to_json({name: _shorten(value) for name, value in named.items()}) or "{}",
         status=status,
-        denied=is_failed_login or status in DENIED_STATUSES or "denied_caller" in state,
+        denied=is_failed_login
+        or status in DENIED_STATUSES
+        or state.get("error_code") == UnknownEnvironment.code,
         before=before,
         after=after,
         request_id=request_id,

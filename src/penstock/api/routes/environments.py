@@ -15,6 +15,7 @@ from penstock.access.environment_service import (
     unknown_environment,
 )
 from penstock.api.access import AdminAccess, ReadAccess
+from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Limit, Offset, refuse_unknown_parameters
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import iso_or_none, json_response
@@ -90,6 +91,7 @@ async def create_environment(request: Request, caller: AdminAccess) -> Response:
     _require_platform_admin(caller)
     scope = Scope(body.organization, body.project, body.environment)
     description = await _environments(request).create(scope, body.quotas)
+    audit_change(request, after=_to_json(description), **scope._asdict())
     response = json_response(
         _to_json(description), {"Location": f"/api/v1/environments/{'/'.join(description.scope)}"}
     )
@@ -116,7 +118,10 @@ async def set_environment_quotas(
     body = await read_json(request, _quotas_decoder)
     _check_visible(caller, scope)
     _require_platform_admin(caller)
-    return _to_json(await _environments(request).set_quotas(scope, body.quotas))
+    before = await state_before(_environments(request).get(scope), _to_json)
+    after = _to_json(await _environments(request).set_quotas(scope, body.quotas))
+    audit_change(request, before=before, after=after)
+    return after
 
 
 @router.delete(ENVIRONMENT_PATH, status_code=202, responses=problem_responses(UnknownEnvironment, WrongState))
@@ -128,7 +133,10 @@ async def delete_environment(request: Request, caller: AdminAccess, scope: PathS
     """
     _check_visible(caller, scope)
     _require_platform_admin(caller)
-    return _to_json(await _environments(request).delete(scope))
+    before = await state_before(_environments(request).get(scope), _to_json)
+    after = _to_json(await _environments(request).delete(scope))
+    audit_change(request, before=before, after=after)
+    return after
 
 
 def _check_visible(caller: Caller, scope: Scope) -> None:

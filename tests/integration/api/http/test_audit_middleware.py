@@ -130,6 +130,16 @@ async def test_a_call_for_a_foreign_environment_is_recorded_for_the_callers_own(
     assert entry["object"] == {"queue": "orders", "selectedEnvironment": "default/default/default"}
 
 
+async def test_a_change_of_a_foreign_environment_is_denied(
+    broker: GuardedBroker, client: httpx.AsyncClient
+) -> None:
+    headers = bearer(await broker.secret(ALL_SCOPES))
+    response = await client.delete("/api/v1/environments/acme/shop/staging", headers=headers)
+    assert response.status_code == 404
+    [entry] = await audit_entries(broker, denied="true")
+    assert (entry["subject"], entry["object"]["organization"]) == ("token:token 0", "acme")
+
+
 async def test_an_unknown_caller_is_recorded_without_environment_and_secret(
     broker: GuardedBroker, client: httpx.AsyncClient
 ) -> None:
