@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from penstock.config import PREFIX, Settings
+from penstock.config import PREFIX, Settings, mask_url
 from penstock.embedded.supervision.state import PlatformState, read_state
 from penstock.errors import ConfigError, InvalidRequest
 from penstock.listen_address import local_url
@@ -91,6 +91,6 @@ def _check_url(url: str) -> str:
         is_valid = False
     if not is_valid:
         raise InvalidRequest(
-            f"The address {url!r} in --url is not valid. Give a URL such as http://127.0.0.1:7480."
+            f"The address {mask_url(url)!r} in --url is not valid. Give a URL such as http://127.0.0.1:7480."
         )
     return url

@@ -12,7 +12,7 @@ import httpx
 
 from penstock.cli.broker_address import CA_VARIABLE, BrokerAddress, find_broker
 from penstock.cli.problem_text import describe_problem
-from penstock.config import Settings
+from penstock.config import Settings, mask_url
 from penstock.errors import ComponentFailed, InvalidRequest, PenstockError, UnknownEnvironment, UnknownQueue
 
 REQUEST_TIMEOUT_S = 30
@@ -388,6 +388,7 @@ class BrokerClient:
         self, address: BrokerAddress, token: str | None = None, environment: str | None = None
     ) -> None:
         self._address = address
+        self._shown_url = mask_url(address.url)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if environment:
             headers["X-Penstock-Environment"] = quote(environment, safe="/")
@@ -452,7 +453,7 @@ class BrokerClient:
                 yield from lines
         except httpx.TransportError:
             raise ComponentFailed(
-                f"The broker at {self._address.url} stopped before the end of its response. Try again."
+                f"The broker at {self._shown_url} stopped before the end of its response. Try again."
             ) from None
         finally:
             response.close()
@@ -466,11 +467,11 @@ class BrokerClient:
         except httpx.TransportError as error:
             reason = _ERROR_NUMBER.sub("", str(error)) or type(error).__name__
             advice = TRUST_ADVICE if "CERTIFICATE_VERIFY_FAILED" in reason else self._address.advice
-            raise ComponentFailed(f"No broker answers at {self._address.url} ({reason}). {advice}") from None
+            raise ComponentFailed(f"No broker answers at {self._shown_url} ({reason}). {advice}") from None
 
     def _read_body(self, response: httpx.Response) -> JsonObject:
         """Return the JSON object of a response. Raises PenstockError for a problem."""
-        url = self._address.url
+        url = self._shown_url
         try:
             body = response.json()
         except ValueError:

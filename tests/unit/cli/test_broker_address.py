@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.broker_address import find_broker
+from penstock.cli.broker_client import BrokerClient
 from penstock.config import Settings, load_settings
 from penstock.embedded.supervision.process_identity import identify
 from penstock.embedded.supervision.state import PlatformState, write_state
-from penstock.errors import InvalidRequest
+from penstock.errors import ComponentFailed, InvalidRequest
 
 RUNNING_URL = "http://127.0.0.1:8123"
 
@@ -56,3 +57,14 @@ def test_without_a_platform_the_advice_is_to_start_one(tmp_path: Path) -> None:
 def test_an_invalid_url_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(InvalidRequest, match=r"in --url is not valid\. Give a URL such as"):
         find_broker(settings_of(tmp_path), url)
+
+
+def test_errors_do_not_show_a_password_in_the_address(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        find_broker(settings_of(tmp_path), "ftp://me:secret@127.0.0.1")
+    address = find_broker(settings_of(tmp_path), "http://me:secret@127.0.0.1:1")
+    with pytest.raises(ComponentFailed) as unreachable, BrokerClient(address) as client:
+        client.get("/health", dict)
+    for error in (refused, unreachable):
+        assert "me:***@127.0.0.1" in error.value.detail
+        assert "secret" not in error.value.detail

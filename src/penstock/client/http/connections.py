@@ -65,8 +65,11 @@ class BrokerEndpoint:
     def __init__(self, url: str, tls: ssl.SSLContext | None = None, token: str | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"A broker needs a URL such as http://127.0.0.1:7480, not {url!r}.")
-        self.url = url
+            raise ValueError(
+                f"A broker needs a URL such as http://127.0.0.1:7480, not {_without_user(url)!r}."
+            )
+        self.url = _without_user(url)
+        """The address for error messages."""
         self.host = parts.hostname
         self.port = parts.port or DEFAULT_PORTS[parts.scheme]
         self.path_prefix = parts.path.rstrip("/")
@@ -149,6 +152,12 @@ def _authorization(token: str | None) -> bytes:
     if not (token.isascii() and token.isprintable()) or " " in token:
         raise ValueError("The token has characters that no token has. Check token= and PENSTOCK_TOKEN.")
     return f"Authorization: Bearer {token}\r\n".encode()
+
+
+def _without_user(url: str) -> str:
+    """Return the URL without a user and password, which errors must not show."""
+    scheme, separator, address = url.partition("://")
+    return scheme + separator + address.rpartition("@")[2]
 
 
 def default_tls_context() -> ssl.SSLContext:

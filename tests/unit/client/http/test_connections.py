@@ -146,6 +146,14 @@ async def test_a_closed_port_is_unreachable() -> None:
         await get(BrokerEndpoint(f"http://127.0.0.1:{any_free_port()}"))
 
 
+@pytest.mark.parametrize("url", ["http://me:secret@127.0.0.1:1", "ftp://me:secret@127.0.0.1"])
+async def test_errors_do_not_show_a_password_in_the_url(url: str) -> None:
+    with pytest.raises((NoAnswer, ValueError), match=r"://127\.0\.0\.1") as caught:
+        async with Client(url, NO_RETRIES) as client:
+            await client.pop("orders")
+    assert "secret" not in str(caught.value)
+
+
 async def test_the_url_of_a_broker_may_have_a_path() -> None:
     async with run_server(EMPTY_RESPONSE) as server, Client(f"{server.url}/queues/") as client:
         assert await client.pop("q") == []
@@ -188,9 +196,12 @@ async def test_the_certificate_of_a_tls_broker_must_be_trusted(
         async with Client(url, NO_RETRIES) as distrusting_client:
             with pytest.raises(NoAnswer, match="certificate"):
                 await distrusting_client.pop("q")
-        monkeypatch.setenv("SSL_CERT_FILE", str(file))
-        async with Client(url, NO_RETRIES) as trusting_client:
-            assert await trusting_client.pop("q") == []
+        for variable in ("SSL_CERT_FILE", "PENSTOCK_CA"):
+            server.responses[:] = [EMPTY_RESPONSE]
+            with monkeypatch.context() as variables:
+                variables.setenv(variable, str(file))
+                async with Client(url, NO_RETRIES) as trusting_client:
+                    assert await trusting_client.pop("q") == []
 
 
 async def test_every_request_carries_the_token() -> None:
