@@ -35,6 +35,9 @@ class TrustedProxies:
     def __init__(self, settings: Settings) -> None:
         self._networks = parse_networks(settings.trusted_proxies, SETTING)
 
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
     def find_client(self, peer: str, scheme: str, headers: Headers) -> Hop:
         """Return the client of a request that arrived from `peer` over `scheme`."""
         client = Hop(_normal_form(peer), scheme)
@@ -72,13 +75,15 @@ def client_address(connection: HTTPConnection) -> str:
 
 def is_https(connection: HTTPConnection) -> bool:
     """Whether the client uses HTTPS, to the broker or to a trusted proxy."""
-    return _client_of(connection).scheme == "https"
+    proxies: TrustedProxies = connection.app.state.trusted_proxies
+    scheme = _client_of(connection).scheme if proxies else connection.scope["scheme"]
+    return bool(scheme == "https")
 
 
 def _client_of(connection: HTTPConnection) -> Hop:
     proxies: TrustedProxies = connection.app.state.trusted_proxies
     peer = connection.client.host if connection.client else ""
-    return proxies.find_client(peer, connection.url.scheme, connection.scope["headers"])
+    return proxies.find_client(peer, connection.scope["scheme"], connection.scope["headers"])
 
 
 def _forwarded_for(fields: list[tuple[bytes, str]]) -> Iterator[Hop]:
