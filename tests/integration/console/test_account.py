@@ -37,3 +37,13 @@ async def test_html_in_a_name_is_shown_as_text(page: Page, api: FakeApi) -> None
     async with page.expect_request(lambda request: request.method == "DELETE") as request:
         await page.get_by_role("button", name="Log out").click()
     assert (await request.value).headers["x-csrf-token"] == "c-1"
+
+
+async def test_only_administrators_are_offered_the_tokens(page: Page, api: FakeApi) -> None:
+    api.session |= {"subject": "user:1", "name": "Ada", "role": "operator", "scopes": ["read", "operate"]}
+    await page.goto(ORIGIN)
+    await expect(page.locator("#account-name")).to_be_visible()
+    await expect(page.get_by_role("button", name="Tokens")).to_be_hidden()
+    api.session["scopes"] = ["read", "admin"]
+    await page.reload()
+    await expect(page.get_by_role("button", name="Tokens")).to_be_visible()

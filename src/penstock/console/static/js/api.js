@@ -110,6 +110,23 @@ export function logInWithToken(token) {
   return requestOk("/api/v1/session", new AbortController().signal, { method: "POST", json: { token } });
 }
 
+export function listTokens() {
+  return requestOk("/api/v1/tokens?limit=1000", new AbortController().signal);
+}
+
+export function createToken(token) {
+  return requestOk("/api/v1/tokens", new AbortController().signal, { method: "POST", json: token });
+}
+
+export function rotateToken(id, overlapS) {
+  const path = `/api/v1/tokens/${encodeURIComponent(id)}/rotate`;
+  return requestOk(path, new AbortController().signal, { method: "POST", json: { overlapS } });
+}
+
+export function revokeToken(id) {
+  return requestOk(`/api/v1/tokens/${encodeURIComponent(id)}`, new AbortController().signal, { method: "DELETE" });
+}
+
 export function logOut() {
   return requestOk("/api/v1/session", new AbortController().signal, { method: "DELETE" });
 }

@@ -34,6 +34,11 @@ export function formatDuration(ms) {
   return `${Math.floor(hours / 24)}d ${hours % 24}h`;
 }
 
+/** The local date of a time in ISO 8601; `missing` if there is none. */
+export function formatDate(time, missing) {
+  return time ? new Date(time).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" }) : missing;
+}
+
 /** A rough age: it changes once a minute at most. */
 export function formatAge(s) {
   const minutes = Math.floor(s / 60);

@@ -7,6 +7,7 @@ import { formatTime } from "./format.js";
 import { MetricsDelay } from "./metrics_delay.js";
 import { poll } from "./poll.js";
 import { isLoginShown, requiresLogin, showSession } from "./session.js";
+import { offerTokens } from "./tokens.js";
 import { describeProblems, showComponents, showFreshness, showNotice } from "./top.js";
 import { DEAD_LETTERS_ANCHOR, PERIODS, readViewFromUrl, viewUrl } from "./view.js";
 
@@ -77,6 +78,7 @@ async function update(signal) {
 /** Show who is logged in. A failure is that of the list too, which the notice shows; the next run tries again. */
 async function refreshSession(signal) {
   session = await showSession(signal).catch(() => null);
+  offerTokens(session);
 }
 
 /** List the queues that the view shows: those whose names match the search, or the one queue of the URL. */
