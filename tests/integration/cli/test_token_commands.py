@@ -94,6 +94,22 @@ async def test_a_token_is_created_shown_rotated_and_revoked(url: str, admin: str
     assert len(await run_json("ls", "--all", "--url", url, token=admin)) == 2
 
 
+async def test_an_administrator_creates_tokens_in_another_environment(url: str, admin: str) -> None:
+    created = await run_command("environments", "create", "acme/shop/production", "--url", url, token=admin)
+    assert created.exit_code == 0, created.output
+    options = ("--scopes", "read,produce", "--environment", "acme/shop/production", "--url", url)
+    issued = await run_json("create", "ci", *options, token=admin)
+    assert issued["environment"] == "acme/shop/production"
+    assert [token["name"] for token in await run_json("ls", "--url", url, token=admin)] == ["admin"]
+    in_shop = {"token": admin, "PENSTOCK_ENVIRONMENT": "acme/shop/production"}
+    assert [token["name"] for token in await run_json("ls", "--url", url, **in_shop)] == ["ci"]
+    alerts = ("alerts", "ls", "--url", url)
+    assert (await run_command(*alerts, token=issued["secret"])).exit_code == 0
+    elsewhere = await run_command(*alerts, "--environment", "default/default/default", token=issued["secret"])
+    assert isinstance(elsewhere.exception, PenstockError)
+    assert "'default/default/default' does not exist" in elsewhere.exception.detail
+
+
 async def test_every_command_sends_the_token(url: str, admin: str) -> None:
     for command in (("queues", "rm", "nothing", "--yes"), ("dlq", "ls"), ("alerts", "ls")):
         for token, is_refused in ((admin, False), ("", True)):
