@@ -179,7 +179,7 @@ def _entry_listing(entries: list[AuditEntryDocument], has_environments: bool) ->
         listing.add_row(
             entry["id"],
             entry["at"][:19].replace("T", " "),
-            Text(_who(entry)),
+            Text(_caller_text(entry)),
             Text(str(entry["status"]), style=style),
             Text(_describe_call(entry)),
             *(Text(entry["environment"] or "–") for _ in environment),
@@ -190,7 +190,7 @@ def _entry_listing(entries: list[AuditEntryDocument], has_environments: bool) ->
 def _entry_details(entry: AuditEntryDocument) -> RenderableType:
     values = [
         ("time", f"{entry['at'][:23].replace('T', ' ')} UTC"),
-        ("who", _who(entry)),
+        ("who", _caller_text(entry)),
         ("token", entry["tokenId"] or "–"),
         ("from", entry["address"] or "–"),
         ("environment", entry["environment"] or "–"),
@@ -204,7 +204,7 @@ def _entry_details(entry: AuditEntryDocument) -> RenderableType:
     return Group(summary, Text(""), *describe_difference(entry["before"], entry["after"]))
 
 
-def _who(entry: AuditEntryDocument) -> str:
+def _caller_text(entry: AuditEntryDocument) -> str:
     return entry["subject"] or f"{UNKNOWN}, {entry['address']}"
 
 

@@ -133,8 +133,8 @@ class _AuditedResponse:
 
 def _request_id(scope: Scope) -> str:
     """Return the id that the client gave the request, if it is one, or a new id."""
-    sent = Headers(scope=scope).get(REQUEST_ID_HEADER, "")
-    return clean_text(sent) if _REQUEST_ID_PATTERN.fullmatch(sent) else new_id_text()
+    client_id = Headers(scope=scope).get(REQUEST_ID_HEADER, "")
+    return clean_text(client_id) if _REQUEST_ID_PATTERN.fullmatch(client_id) else new_id_text()
 
 
 def _to_entry(
@@ -145,10 +145,10 @@ def _to_entry(
     caller = state.get("caller") or state.get("denied_caller")
     assert caller is None or isinstance(caller, Caller)
     change = state.get("audited_change")
-    named: dict[str, object] = {**_query_values(connection, route), **parameters}
+    names: dict[str, object] = {**_query_values(connection, route), **parameters}
     before = after = None
     if isinstance(change, AuditedChange):
-        named |= change.names
+        names |= change.names
         if status < 400:
             before, after = _to_json(change.before), _to_json(change.after)
     is_failed_login = (scope["method"], route.path_format) in LOGIN_ROUTES and status >= 400
@@ -158,7 +158,7 @@ def _to_entry(
         token_id=uuid.UUID(caller.token_id) if caller and caller.token_id else None,
         address=client_address(connection),
         action=f"{scope['method']} {route.path_format}",
-        object=_to_json({name: _shorten(value) for name, value in named.items()}) or "{}",
+        object=_to_json({name: _shorten(value) for name, value in names.items()}) or "{}",
         status=status,
         denied=is_failed_login
         or status in DENIED_STATUSES
@@ -183,7 +183,7 @@ def _to_json(value: object) -> str | None:
     """Return redacted JSON; None for None. A value that is too large is replaced by its size."""
     if value is None:
         return None
-    encoded = msgspec.json.encode(redact(msgspec.to_builtins(value)))
+    encoded = msgspec.json.encode(redact(msgspec.to_builtins(value, enc_hook=str)))
     if len(encoded) > MAX_CHANGE_BYTES:
         encoded = msgspec.json.encode({"omitted": f"{len(encoded)} bytes of JSON"})
     return encoded.decode()
