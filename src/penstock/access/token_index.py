@@ -21,7 +21,7 @@ from penstock.access.token_secret import hash_secret
 from penstock.background import BackgroundTask
 from penstock.caller import ACCESS_SCOPE_NAMES, AccessScope, Caller, NamePatterns
 from penstock.durable.access.access_reader import AccessReader, KnownEnvironmentRow, LiveSecret
-from penstock.errors import DatabaseUnavailable, UnknownEnvironment
+from penstock.errors import DatabaseUnavailable, SchemaOutdated, UnknownEnvironment
 from penstock.model import Scope
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,9 @@ POLL_INTERVAL_S = 0.5
 RECORD_USE_INTERVAL_S = 30.0
 SHARED_READ_PAUSE_S = 0.01
 """Requests with unknown tokens cause one query per this time at most, and wait as long."""
+
+UNREADABLE = (DatabaseUnavailable, SchemaOutdated)
+"""PostgreSQL is unreachable, or not migrated yet."""
 
 MAX_DERIVED_CALLERS = 10_000
 
@@ -158,14 +161,14 @@ class TokenIndex(BackgroundTask):
         self._changed.set()
 
     async def start(self) -> None:
-        """Read the tokens, unless PostgreSQL is unreachable, and keep them up to date."""
-        with suppress(DatabaseUnavailable):
+        """Read the tokens, unless PostgreSQL is unreachable or not migrated, and keep them up to date."""
+        with suppress(*UNREADABLE):
             await self.refresh()
         await super().start()
 
     async def stop(self) -> None:
         await super().stop()
-        with suppress(DatabaseUnavailable):
+        with suppress(*UNREADABLE):
             await self._record_use()
         self._reader.close()
 
@@ -197,7 +200,7 @@ class TokenIndex(BackgroundTask):
     async def _read_after_pause(self) -> None:
         await asyncio.sleep(SHARED_READ_PAUSE_S)
         self._shared_read = None  # requests from now on may be later than this read
-        with suppress(DatabaseUnavailable):
+        with suppress(*UNREADABLE):
             await self.refresh()
 
     async def _run(self) -> None:

@@ -10,10 +10,12 @@ import pytest
 from penstock.access.token_index import TokenIndex
 from penstock.access.token_service import AccessTokens, IssuedToken, NewToken
 from penstock.caller import LOCAL_CALLER, Caller
+from penstock.durable import migrations
 from penstock.durable.pool import Database
 from penstock.errors import DatabaseUnavailable, UnknownEnvironment
 from penstock.model import DEFAULT_SCOPE, Scope
 from tests.integration.broker.brokers import CuttableProxy
+from tests.integration.databases import new_database
 from tests.waiting import wait_until_async
 
 SHOP = Scope("acme", "shop", "production")
@@ -178,6 +180,22 @@ async def test_before_the_first_load_an_unknown_token_is_no_invalid_one(
                     return False
 
             await wait_until_async(is_loaded, 5, "the index is loaded")
+
+
+async def test_a_broker_starts_before_the_database_is_migrated(postgres_url: str) -> None:
+    async with new_database(postgres_url) as url, running_index(url) as index:
+        with pytest.raises(DatabaseUnavailable):
+            index.find("pk_secret")
+        async with migrations.migration_lock(url) as connection:
+            await migrations.apply(connection)
+
+        async def is_loaded() -> bool:
+            try:
+                return index.find("pk_secret") is None
+            except DatabaseUnavailable:
+                return False
+
+        await wait_until_async(is_loaded, 5, "the index is loaded")
 
 
 async def add_environment(database: Database, index: TokenIndex) -> None:
