@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+ENVIRONMENT_LABELS = ("organization", "project", "environment")
+"""The first labels of metrics that belong to an environment."""
+
 
 class MetricType(StrEnum):
     COUNTER = "counter"
@@ -37,6 +40,11 @@ class ExportedMetric:
     help: str
     labels: tuple[str, ...] = ()
     aggregation: WorkerAggregation = WorkerAggregation.SHARED
+
+    @property
+    def is_of_environment(self) -> bool:
+        """Whether its first three labels name an environment."""
+        return self.labels[:3] == ENVIRONMENT_LABELS
 
     @property
     def all_labels(self) -> tuple[str, ...]:
@@ -95,36 +103,48 @@ METRIC_COUNTS_REPAIRED = _counter(
 )
 METRIC_EVENTS_PENDING = _summed_gauge("penstock_metric_events_pending", "metric events buffered for Redis")
 
-ENVIRONMENT_LABELS = ("organization", "project", "environment")
-"""The labels of metrics that belong to an environment."""
 QUEUE_AND_GROUP = ("queue", "group")
 QUEUE_DEPTH = _shared_gauge(
     "penstock_queue_depth",
     "messages or tasks waiting; an empty group label means the whole queue",
+    *ENVIRONMENT_LABELS,
     *QUEUE_AND_GROUP,
 )
 QUEUE_INFLIGHT = _shared_gauge(
-    "penstock_queue_inflight", "messages or tasks currently leased to consumers", *QUEUE_AND_GROUP
+    "penstock_queue_inflight",
+    "messages or tasks currently leased to consumers",
+    *ENVIRONMENT_LABELS,
+    *QUEUE_AND_GROUP,
 )
 QUEUE_OLDEST_AGE = _shared_gauge(
     "penstock_queue_oldest_age_seconds",
     "waiting time of the oldest message or task that is ready for delivery",
+    *ENVIRONMENT_LABELS,
     *QUEUE_AND_GROUP,
 )
 QUEUE_CONCURRENCY_LIMIT = _shared_gauge(
-    "penstock_queue_concurrency_limit", "maximum number of running tasks of a run queue", "queue"
+    "penstock_queue_concurrency_limit",
+    "maximum number of running tasks of a run queue",
+    *ENVIRONMENT_LABELS,
+    "queue",
 )
 QUEUE_DELAYED = _shared_gauge(
-    "penstock_queue_delayed", "delayed tasks of a run queue; the queue's depth excludes them", "queue"
+    "penstock_queue_delayed",
+    "delayed tasks of a run queue; the queue's depth excludes them",
+    *ENVIRONMENT_LABELS,
+    "queue",
 )
 QUEUE_PAUSED = _shared_gauge(
-    "penstock_queue_paused", "1 if the durable queue or run queue is paused, 0 if not", "queue"
+    "penstock_queue_paused",
+    "1 if the durable queue or run queue is paused, 0 if not",
+    *ENVIRONMENT_LABELS,
+    "queue",
 )
 QUEUE_TASKS = ExportedMetric(
     "penstock_queue_tasks",
     MetricType.COUNTER,
     "tasks of a run queue by event: enqueued, dequeued, acked, nacked, dead, expired",
-    ("queue", "event"),
+    (*ENVIRONMENT_LABELS, "queue", "event"),
 )
 QUEUE_MESSAGES = _counter(
     "penstock_queue_messages",
@@ -171,12 +191,22 @@ VACUUM_HORIZON_AGE = _shared_gauge(
 )
 
 DEAD_JOB_COUNT = _shared_gauge(
-    "dead_job_count", "same values as penstock_dlq_messages, with other label names", "channel", "consumer"
+    "dead_job_count",
+    "same values as penstock_dlq_messages, with other label names",
+    *ENVIRONMENT_LABELS,
+    "channel",
+    "consumer",
 )
-DEAD_LETTERS = _shared_gauge("penstock_dlq_messages", "dead letters of a queue and group", *QUEUE_AND_GROUP)
+DEAD_LETTERS = _shared_gauge(
+    "penstock_dlq_messages",
+    "dead letters of a queue and group",
+    *ENVIRONMENT_LABELS,
+    *QUEUE_AND_GROUP,
+)
 DEAD_LETTER_OLDEST_AGE = _shared_gauge(
     "penstock_dlq_oldest_message_age_seconds",
     "time since the oldest dead letter of a queue and group was declared dead",
+    *ENVIRONMENT_LABELS,
     *QUEUE_AND_GROUP,
 )
 DEAD_LETTER_DRIFT = _shared_gauge(
@@ -280,10 +310,17 @@ ALERT_EVALUATION_FAILURES = _shared_counter(
     "penstock_alert_evaluation_failures", "evaluations of alert rules that failed"
 )
 INCIDENTS = _shared_gauge(
-    "penstock_incidents", "incidents that are not resolved: open or acknowledged", "severity", "state"
+    "penstock_incidents",
+    "incidents that are not resolved: open or acknowledged",
+    *ENVIRONMENT_LABELS,
+    "severity",
+    "state",
 )
 ALERT_NOTICES = _shared_gauge(
-    "penstock_alert_notices", "notices of the last day: pending, sent or failed", "state"
+    "penstock_alert_notices",
+    "notices of the last day: pending, sent or failed",
+    *ENVIRONMENT_LABELS,
+    "state",
 )
 
 AUDIT_ENTRIES = _counter("penstock_audit_entries", "calls recorded in the audit log")

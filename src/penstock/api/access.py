@@ -211,7 +211,7 @@ class RequiresPlatformAdmin(Requires):
 
 
 PLATFORM_ADMIN_ONLY = {"x-platform-administrator": True}
-"""What the OpenAPI document says of the operations that take `PlatformAdminAccess`."""
+"""What the OpenAPI document says of the operations that platform administrators alone may call."""
 
 METRICS_CALLER = Caller(DEFAULT_SCOPE, AccessScope.READ, "metrics-token", is_platform_admin=True)
 """The sender of requests with the token for /metrics. It reads the metrics of all environments."""
@@ -228,6 +228,8 @@ ConfigureAccess = Annotated[Caller, Depends(Requires(AccessScope.CONFIGURE))]
 NamedConfigureAccess = Annotated[Caller, Depends(Requires(AccessScope.CONFIGURE, checks_names=True))]
 AdminAccess = Annotated[Caller, Depends(Requires(AccessScope.ADMIN))]
 PlatformAdminAccess = Annotated[Caller, Depends(RequiresPlatformAdmin(AccessScope.ADMIN))]
+PlatformReadAccess = Annotated[Caller, Depends(RequiresPlatformAdmin(AccessScope.READ))]
+"""For figures of all environments together, such as the health of broker processes."""
 MetricsAccess = Annotated[Caller, Depends(RequiresMetricsToken(AccessScope.READ))]
 ConsumerTokensAccess = Annotated[Caller, Depends(RequiresConsumerTokens(AccessScope.OPERATE))]
 

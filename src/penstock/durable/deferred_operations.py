@@ -276,9 +276,11 @@ class DeferredOperations:
             limit,
         )
 
-    async def statistics(self) -> list[OperationStatistics]:
-        """Return counts, ages and average durations per kind, priority and status."""
-        return await fetch_all(self._session, OperationStatistics, "SELECT * FROM operation_statistics_v1()")
+    async def statistics(self, scope: Scope) -> list[OperationStatistics]:
+        """Return counts, ages and average durations of an environment per kind, priority and status."""
+        return await fetch_all(
+            self._session, OperationStatistics, "SELECT * FROM operation_statistics_v1($1, $2, $3)", *scope
+        )
 
     async def retry(self, operation_id: uuid.UUID) -> str:
         """Retry a failed operation: `retried`; or without an effect `unknown` or `not_failed`."""

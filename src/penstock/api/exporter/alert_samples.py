@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from penstock import telemetry
 from penstock.api.exporter.process_samples import SampleTable
@@ -22,13 +23,16 @@ METRIC_OF_FIGURE = {
 }
 
 
-async def alert_samples(services: Services, environment: Scope) -> SampleTable:
-    """Read the samples in one call; there are none while PostgreSQL is unreachable or slow."""
+async def alert_samples(services: Services, environments: Sequence[Scope]) -> SampleTable:
+    """Read the samples in one call per environment; none while PostgreSQL is unreachable or slow."""
     samples: SampleTable = {metric: {} for metric in METRIC_OF_FIGURE.values()}
-    try:
-        figures = await asyncio.wait_for(services.alert_incidents.read_figures(environment), TIMEOUT_S)
-    except (TimeoutError, PenstockError):
-        return samples  # /health reports it
-    for figure in figures:
-        samples[METRIC_OF_FIGURE[figure.figure]][tuple(figure.labels)] = figure.value
+    for environment in environments:
+        try:
+            figures = await asyncio.wait_for(services.alert_incidents.read_figures(environment), TIMEOUT_S)
+        except (TimeoutError, PenstockError):
+            break  # /health reports it
+        for figure in figures:
+            metric = METRIC_OF_FIGURE[figure.figure]
+            labels = (*environment, *figure.labels) if metric.is_of_environment else tuple(figure.labels)
+            samples[metric][labels] = figure.value
     return samples

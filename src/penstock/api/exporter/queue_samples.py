@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from penstock import telemetry
 from penstock.api.exporter.process_samples import Samples, SampleTable
@@ -23,11 +24,12 @@ MAX_QUEUES = 10_000
 
 
 class BoundedQueueSamples:
-    """Samples by queue and group. Queues beyond `max_labels` are summed up under the label `OVERFLOW`."""
+    """Samples by environment, queue and group. Queues beyond `max_labels` are summed up under the label
+    `OVERFLOW` of their environment."""
 
     def __init__(self, max_labels: int = MAX_LABELS) -> None:
         self._max_labels = max_labels
-        self._labels: set[tuple[str, str]] = set()
+        self._labels: set[tuple[str, ...]] = set()
         self.depth: Samples = {}
         self.inflight: Samples = {}
         self.age: Samples = {}
@@ -36,39 +38,43 @@ class BoundedQueueSamples:
         self.paused: Samples = {}
         self.tasks: Samples = {}
 
-    def add(self, queue: str, group: str, depth: int, running: int, age_s: float | None) -> None:
-        labels = (queue, group)
+    def add(
+        self, environment: Scope, queue: str, group: str, depth: int, running: int, age_s: float | None
+    ) -> None:
+        labels = (*environment, queue, group)
         if len(self._labels) >= self._max_labels:
             if group:
                 return  # the samples of the whole queue include its groups
-            labels = (OVERFLOW, "")
+            labels = (*environment, OVERFLOW, "")
         self._labels.add(labels)
         self.depth[labels] = self.depth.get(labels, 0) + depth
         self.inflight[labels] = self.inflight.get(labels, 0) + running
         if age_s is not None:
             self.age[labels] = max(self.age.get(labels, 0.0), age_s)
 
-    def add_pause(self, queue: str, paused: bool) -> None:
+    def add_pause(self, environment: Scope, queue: str, paused: bool) -> None:
         """Add whether a queue is paused, after its other samples; not for queues beyond the limit."""
-        if (queue, "") in self._labels:
-            self.paused[(queue,)] = int(paused)
+        if (*environment, queue, "") in self._labels:
+            self.paused[*environment, queue] = int(paused)
 
-    def add_run_queue(self, state: QueueState) -> None:
+    def add_run_queue(self, environment: Scope, state: QueueState) -> None:
         """Add a run queue.
 
         Queues beyond the limit export no concurrency limit and no counters: a sum of counters would decrease
         when one of the queues is deleted.
         """
         age_s = state.oldest_age_ms / 1000 if state.eligible else None
-        self.add(state.queue, "", state.eligible, state.running, age_s)
-        self.add_pause(state.queue, state.paused)
-        if (state.queue, "") not in self._labels:
-            self.delayed[(OVERFLOW,)] = self.delayed.get((OVERFLOW,), 0) + state.delayed
+        self.add(environment, state.queue, "", state.eligible, state.running, age_s)
+        self.add_pause(environment, state.queue, state.paused)
+        labels = (*environment, state.queue)
+        if (*labels, "") not in self._labels:
+            overflow = (*environment, OVERFLOW)
+            self.delayed[overflow] = self.delayed.get(overflow, 0) + state.delayed
             return
-        self.delayed[(state.queue,)] = state.delayed
+        self.delayed[labels] = state.delayed
         if state.limit is not None:
-            self.limit[(state.queue,)] = state.limit
-        self.tasks |= {(state.queue, event): count for event, count in state.totals.items()}
+            self.limit[labels] = state.limit
+        self.tasks |= {(*labels, event): count for event, count in state.totals.items()}
 
     def table(self) -> SampleTable:
         return {
@@ -82,19 +88,20 @@ class BoundedQueueSamples:
         }
 
 
-async def queue_samples(services: Services, environment: Scope) -> SampleTable:
+async def queue_samples(services: Services, environments: Sequence[Scope]) -> SampleTable:
     """Samples of durable queues and run queues; without those whose server is unreachable or slow."""
-    durable_queues, run_queues = await asyncio.gather(
-        _durable_queues(services, environment), _run_queues(services, environment)
-    )
     samples = BoundedQueueSamples()
     now = time.time()
-    for gauge in durable_queues:
-        age_s = None if gauge.oldest_at is None else max(0.0, now - gauge.oldest_at.timestamp())
-        samples.add(gauge.queue, gauge.group_name, gauge.depth, gauge.running, age_s)
-        samples.add_pause(gauge.queue, gauge.paused)
-    for state in run_queues:
-        samples.add_run_queue(state)
+    for environment in environments:
+        durable_queues, run_queues = await asyncio.gather(
+            _durable_queues(services, environment), _run_queues(services, environment)
+        )
+        for gauge in durable_queues:
+            age_s = None if gauge.oldest_at is None else max(0.0, now - gauge.oldest_at.timestamp())
+            samples.add(environment, gauge.queue, gauge.group_name, gauge.depth, gauge.running, age_s)
+            samples.add_pause(environment, gauge.queue, gauge.paused)
+        for state in run_queues:
+            samples.add_run_queue(environment, state)
     return samples.table()
 
 

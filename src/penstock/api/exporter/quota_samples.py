@@ -23,10 +23,5 @@ def quota_samples(services: Services, caller: Caller) -> SampleTable:
     return {telemetry.QUOTA_LIMIT: limits, telemetry.QUOTA_USED: uses}
 
 
-def readable_refusals(caller: Caller, samples: Samples) -> Samples:
-    """The counts of refused requests in the environments whose metrics the caller may read."""
-    return {labels: count for labels, count in samples.items() if may_read(caller, labels[:3])}
-
-
 def may_read(caller: Caller, environment: tuple[str, ...]) -> bool:
     return caller.is_platform_admin or tuple(caller.environment) == environment

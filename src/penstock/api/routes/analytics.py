@@ -17,13 +17,13 @@ from starlette.requests import Request
 
 from penstock.api.access import ReadAccess
 from penstock.api.http.parameters import Group, Queue
+from penstock.api.minute_sums import EnvironmentBucket, QueueSums, read_environment_buckets
 from penstock.api.problems import problem_responses
 from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.time_window import TimeWindow, WindowParameter, ratio
 from penstock.api.services import Services, get_services
 from penstock.broker.durable_store import (
     LagDigest,
-    QueueBucket,
     QueueLagDigest,
     QueueWindow,
     ThroughputBucket,
@@ -49,6 +49,8 @@ COUNTERS = {
     "deadLetters": "dead_letters",
 }
 """JSON fields and the columns they show."""
+
+RATES = ("pushPerSecond", "popPerSecond", "ackPerSecond", "transactionsPerSecond")
 
 QueueName = Annotated[Queue | None, Query(description="one queue; default: every queue on its own")]
 GroupName = Annotated[
@@ -79,34 +81,6 @@ def parse_queue_selection(
 QueueSelectionParameter = Annotated[QueueSelection, Depends(parse_queue_selection)]
 
 
-@dataclass(slots=True)
-class QueueSums:
-    """What happened to the messages of one queue in one bucket, over its groups."""
-
-    push_messages: int = 0
-    pop_messages: int = 0
-    completed: int = 0
-    failed: int = 0
-    released: int = 0
-    dead_letters: int = 0
-    expired: int = 0
-    lag_count: int = 0
-    lag_sum_ms: int = 0
-    lag_max_ms: int = 0
-
-    def add(self, bucket: QueueBucket) -> None:
-        self.push_messages += bucket.push_messages
-        self.pop_messages += bucket.pop_messages
-        self.completed += bucket.completed
-        self.failed += bucket.failed
-        self.released += bucket.released
-        self.dead_letters += bucket.dead_letters
-        self.expired += bucket.expired
-        self.lag_count += bucket.lag_count
-        self.lag_sum_ms += bucket.lag_sum_ms
-        self.lag_max_ms = max(self.lag_max_ms, bucket.lag_max_ms)
-
-
 BucketKey = tuple[datetime, str]
 """The start of a bucket and the name of a queue."""
 PointBuilder = Callable[[BucketKey, QueueSums], dict[str, object]]
@@ -114,18 +88,30 @@ PointBuilder = Callable[[BucketKey, QueueSums], dict[str, object]]
 
 @router.get("/throughput")
 async def throughput(request: Request, caller: ReadAccess, window: WindowParameter) -> dict[str, object]:
-    """Count requests and messages of all brokers together, and how long messages waited before a pop."""
-    minutes = get_services(request).broker.store.worker_minutes
-    buckets = await minutes.read_throughput(window.start, window.end, window.width)
-    percentiles = await _merge_digests(
-        minutes.lag_digests(window.start, window.end, window.width), lambda digest: digest.bucket_at
-    )
-    points = {bucket.bucket_at: _throughput_to_dict(bucket, percentiles) for bucket in buckets}
-    rates = ("pushPerSecond", "popPerSecond", "ackPerSecond", "transactionsPerSecond")
+    """Count messages, and how long they waited before a pop.
+
+    For platform administrators it counts requests and messages of all brokers together. For others it counts
+    the messages of their environment; requests are not counted by environment and null.
+    """
+    services = get_services(request)
+    minutes = services.broker.store.worker_minutes
+    if caller.is_platform_admin:
+        digests = minutes.lag_digests(window.start, window.end, window.width)
+        percentiles = await _merge_digests(digests, lambda digest: digest.bucket_at)
+        buckets = await minutes.read_throughput(window.start, window.end, window.width)
+        points = {bucket.bucket_at: _throughput_to_dict(bucket, percentiles) for bucket in buckets}
+    else:
+        rows = QueueWindow(window.start, window.end, window.width)
+        queue_digests = minutes.queue_lag_digests(caller.environment, rows)
+        percentiles = await _merge_digests(queue_digests, lambda digest: digest.bucket_at)
+        points = {
+            bucket.covered.bucket_at: _environment_throughput_to_dict(bucket, percentiles)
+            for bucket in await read_environment_buckets(services, caller.environment, rows)
+        }
     gap = {
         "coveredSeconds": 0,
         "workers": 0,
-        **dict.fromkeys((*COUNTERS, *rates, "avgLagMs", "maxLagMs", *_lag_percentiles(percentiles, None))),
+        **dict.fromkeys((*COUNTERS, *RATES, "avgLagMs", "maxLagMs", *_lag_percentiles(percentiles, None))),
     }
     return {**window.to_dict(), "series": window.points(points, gap)}
 
@@ -258,6 +244,27 @@ def _throughput_to_dict(bucket: ThroughputBucket, percentiles: LagPercentiles) -
         "avgLagMs": _round_rate(bucket.avg_lag_ms),
         "maxLagMs": bucket.max_lag_ms,
         **_lag_percentiles(percentiles, bucket.bucket_at),
+    }
+
+
+def _environment_throughput_to_dict(
+    bucket: EnvironmentBucket, percentiles: LagPercentiles
+) -> dict[str, object]:
+    sums, covered_s = bucket.sums, bucket.covered.covered_s
+    return {
+        "coveredSeconds": round(covered_s, 3),
+        "workers": bucket.covered.workers,
+        **dict.fromkeys((*COUNTERS, *RATES)),
+        "pushMessages": sums.push_messages,
+        "popMessages": sums.pop_messages,
+        "ackMessages": sums.acked,
+        "deadLetters": sums.dead_letters,
+        "pushPerSecond": ratio(sums.push_messages, covered_s),
+        "popPerSecond": ratio(sums.pop_messages, covered_s),
+        "ackPerSecond": ratio(sums.acked, covered_s),
+        "avgLagMs": ratio(sums.lag_sum_ms, sums.lag_count),
+        "maxLagMs": sums.lag_max_ms if sums.lag_count else None,
+        **_lag_percentiles(percentiles, bucket.covered.bucket_at),
     }
 
 

@@ -64,7 +64,7 @@ async def statistics(request: Request, caller: ReadAccess) -> dict[str, object]:
                 "newest": iso(row.newest),
                 "averageSeconds": round(row.average_s, 3),
             }
-            for row in await broker.store.operations.statistics()
+            for row in await broker.store.operations.statistics(caller.environment)
         ],
         "load": broker.load.to_dict(),
         "journal": journal_depth_to_dict(broker.journal),

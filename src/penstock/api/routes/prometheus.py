@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -21,13 +21,14 @@ from penstock.api.access import MetricsAccess
 from penstock.api.exporter.alert_samples import alert_samples
 from penstock.api.exporter.process_samples import Samples, SampleTable
 from penstock.api.exporter.queue_samples import queue_samples
-from penstock.api.exporter.quota_samples import quota_samples, readable_refusals
+from penstock.api.exporter.quota_samples import quota_samples
 from penstock.api.exporter.worker_aggregate import summary_values
 from penstock.api.problems import described
 from penstock.api.services import Services, get_services
 from penstock.caller import Caller
 from penstock.definitions import DEFINITIONS
 from penstock.errors import PenstockError
+from penstock.model import Scope
 from penstock.streams.positions import read_lags_async
 from penstock.streams.progress import RUNNING, is_pipeline_running, read_progress_async
 from penstock.telemetry import EXPORTED_METRICS, MetricType
@@ -36,10 +37,6 @@ router = APIRouter(tags=["metrics"])
 
 TIMEOUT_S = 2.0
 MAX_GROUPS = 10_000
-DEAD_LETTER_METRICS = (
-    *(telemetry.DEAD_JOB_COUNT, telemetry.DEAD_LETTERS, telemetry.DEAD_LETTER_OLDEST_AGE),
-    *(telemetry.DEAD_LETTER_DRIFT, telemetry.DEAD_LETTER_RECOUNT_AGE),
-)
 
 
 class _SampleCollector:
@@ -50,7 +47,7 @@ class _SampleCollector:
 
     def collect(self) -> Iterable[Metric]:
         for metric in EXPORTED_METRICS:
-            values = self._samples[metric]
+            values = self._samples.get(metric, {})
             if metric.type is MetricType.SUMMARY:
                 summary = SummaryMetricFamily(metric.name, metric.help, labels=metric.all_labels)
                 for labels, summed in summary_values(values, metric).items():
@@ -107,23 +104,50 @@ def _text_response(collector: _SampleCollector) -> Response:
 
 
 async def _collect_samples(services: Services, caller: Caller) -> _SampleCollector:
-    queues, vacuum_horizon, pipeline, dead_letters, reconciliation, alerts = await asyncio.gather(
-        queue_samples(services, caller.environment),
+    """Collect the samples of the caller's environment; of all and of the platform for its administrators."""
+    if caller.is_platform_admin:
+        known_environments = services.tokens.environments()
+        environments = [known.scope for known in known_environments if not known.is_being_deleted]
+        of_environments, of_platform = await asyncio.gather(
+            _environment_samples(services, caller, environments), _platform_samples(services)
+        )
+        return _SampleCollector(of_environments | of_platform)
+    samples = await _environment_samples(services, caller, [caller.environment])
+    return _SampleCollector(
+        {
+            metric: {labels: value for labels, value in values.items() if labels[:3] == caller.environment}
+            for metric, values in samples.items()
+            if metric.is_of_environment
+        }
+    )
+
+
+async def _environment_samples(
+    services: Services, caller: Caller, environments: Sequence[Scope]
+) -> SampleTable:
+    """The samples of the broker processes, and of these environments."""
+    queues, dead_letters, alerts = await asyncio.gather(
+        queue_samples(services, environments),
+        _dead_letter_samples(services, environments),
+        alert_samples(services, environments),
+    )
+    quotas = quota_samples(services, caller)
+    return services.worker_aggregate.samples() | queues | dead_letters | alerts | quotas
+
+
+async def _platform_samples(services: Services) -> SampleTable:
+    vacuum_horizon, pipeline, dead_letter_counts, reconciliation = await asyncio.gather(
         _vacuum_horizon_samples(services),
         _pipeline_samples(services),
-        _dead_letter_samples(services, caller),
+        _dead_letter_count_samples(services),
         _reconciliation_samples(services),
-        alert_samples(services, caller.environment),
     )
     depth = services.broker.journal.depth() if services.broker.journal is not None else None
-    samples = queues | vacuum_horizon | dead_letters | reconciliation | pipeline | alerts
-    samples |= {
+    return {
+        **(vacuum_horizon | pipeline | dead_letter_counts | reconciliation),
         telemetry.JOURNAL_RECORDS: {(): depth.records} if depth else {},
         telemetry.JOURNAL_BYTES: {(): depth.bytes} if depth else {},
     }
-    samples |= quota_samples(services, caller) | services.worker_aggregate.samples()
-    samples[telemetry.QUOTA_REFUSED] = readable_refusals(caller, samples[telemetry.QUOTA_REFUSED])
-    return _SampleCollector(samples)
 
 
 async def _reconciliation_samples(services: Services) -> SampleTable:
@@ -153,33 +177,40 @@ async def _vacuum_horizon_samples(services: Services) -> SampleTable:
     return {telemetry.VACUUM_HORIZON_AGE: {(holder.kind, holder.name): holder.age_s for holder in holders}}
 
 
-async def _dead_letter_samples(services: Services, caller: Caller) -> SampleTable:
+async def _dead_letter_samples(services: Services, environments: Sequence[Scope]) -> SampleTable:
     """Dead letters, from the counts that all processes share; no samples while PostgreSQL is unreachable."""
-    try:
-        page, (drift, recounted_at) = await asyncio.wait_for(
-            asyncio.gather(
-                services.broker.dead_letters.count_page(caller.environment, MAX_GROUPS, 0, ages=True),
-                services.broker.dead_letters.read_drift(),
-            ),
-            TIMEOUT_S,
-        )
-    except (TimeoutError, PenstockError):
-        return {metric: {} for metric in DEAD_LETTER_METRICS}
-    now = time.time()
-    counts: Samples = {(row.queue, row.group or ""): 0 for row in page.rows}
+    counts: Samples = {}
     ages: Samples = {}
-    for row in page.rows:  # deleted groups share one name
-        labels = (row.queue, row.group or "")
-        counts[labels] += row.messages
-        if row.oldest_at is not None:
-            ages[labels] = max(ages.get(labels, 0.0), now - row.oldest_at.timestamp())
+    now = time.time()
+    for environment in environments:
+        count_page = services.broker.dead_letters.count_page(environment, MAX_GROUPS, 0, ages=True)
+        try:
+            page = await asyncio.wait_for(count_page, TIMEOUT_S)
+        except (TimeoutError, PenstockError):
+            break
+        for row in page.rows:  # deleted groups share one name
+            labels = (*environment, row.queue, row.group or "")
+            counts[labels] = counts.get(labels, 0) + row.messages
+            if row.oldest_at is not None:
+                ages[labels] = max(ages.get(labels, 0.0), now - row.oldest_at.timestamp())
     return {
         telemetry.DEAD_JOB_COUNT: counts,
         telemetry.DEAD_LETTERS: counts,
         telemetry.DEAD_LETTER_OLDEST_AGE: ages,
-        telemetry.DEAD_LETTER_DRIFT: {(): drift},
-        telemetry.DEAD_LETTER_RECOUNT_AGE: {(): now - recounted_at.timestamp()} if recounted_at else {},
     }
+
+
+async def _dead_letter_count_samples(services: Services) -> SampleTable:
+    """How well the counts of dead letters agree with the dead letters."""
+    table: SampleTable = {telemetry.DEAD_LETTER_DRIFT: {}, telemetry.DEAD_LETTER_RECOUNT_AGE: {}}
+    try:
+        drift, recounted_at = await asyncio.wait_for(services.broker.dead_letters.read_drift(), TIMEOUT_S)
+    except (TimeoutError, PenstockError):
+        return table
+    table[telemetry.DEAD_LETTER_DRIFT][()] = drift
+    if recounted_at is not None:
+        table[telemetry.DEAD_LETTER_RECOUNT_AGE][()] = time.time() - recounted_at.timestamp()
+    return table
 
 
 async def _pipeline_samples(services: Services) -> SampleTable:

@@ -24,6 +24,7 @@ from penstock.api.problems import problem_responses
 from penstock.api.routes.analytics import QueueSelectionParameter, read_queue_sums
 from penstock.api.schemas.time_window import TimeWindow, WindowParameter, ratio
 from penstock.api.services import Services, get_services
+from penstock.caller import Caller
 from penstock.clock import iso, to_utc
 from penstock.errors import DatabaseUnavailable, InvalidRequest, UnknownQueue, WrongState
 
@@ -57,7 +58,7 @@ class PendingPushes(NamedTuple):
 @router.get("/system/maintenance")
 async def get_maintenance(request: Request, caller: ReadAccess) -> dict[str, object]:
     """Report that maintenance mode is off, and how many accepted pushes are not executed yet."""
-    return await _describe_maintenance(get_services(request))
+    return await _describe_maintenance(get_services(request), caller)
 
 
 @router.post(
@@ -68,7 +69,9 @@ async def get_maintenance(request: Request, caller: ReadAccess) -> dict[str, obj
 async def set_maintenance(request: Request, caller: OperateAccess) -> dict[str, object]:
     """Accept that maintenance mode stays off; refuse with 422 to switch it on."""
     await _check_stays_off(request, PUSH_MAINTENANCE_ERROR)
-    return await _describe_maintenance(get_services(request)) | {"message": "Maintenance mode is off."}
+    return await _describe_maintenance(get_services(request), caller) | {
+        "message": "Maintenance mode is off."
+    }
 
 
 @router.get("/system/maintenance/pop")
@@ -102,7 +105,7 @@ async def shared_state(caller: ReadAccess) -> dict[str, object]:
 @router.get("/status/buffers")
 async def buffers(request: Request, caller: ReadAccess) -> dict[str, object]:
     """Count the pushes that were accepted with 202: those not executed yet, and those that failed."""
-    pushes = await _count_pending_pushes(get_services(request))
+    pushes = await _count_pending_pushes(get_services(request), caller)
     return {
         "pending": pushes.pending,
         "failed": pushes.failed,
@@ -181,8 +184,8 @@ async def _check_stays_off(request: Request, error: str) -> None:
         raise InvalidRequest(error, field="enabled")
 
 
-async def _describe_maintenance(services: Services) -> dict[str, object]:
-    pushes = await _count_pending_pushes(services)
+async def _describe_maintenance(services: Services, caller: Caller) -> dict[str, object]:
+    pushes = await _count_pending_pushes(services, caller)
     return {
         "maintenanceMode": False,
         "popMaintenanceMode": False,
@@ -201,12 +204,12 @@ def _describe_pop_maintenance() -> dict[str, object]:
     return {"popMaintenanceMode": False, "message": "Pop maintenance mode is off."}
 
 
-async def _count_pending_pushes(services: Services) -> PendingPushes:
+async def _count_pending_pushes(services: Services, caller: Caller) -> PendingPushes:
     """Count accepted pushes in the lanes and in the journal of this machine."""
     journal = services.broker.journal
     journaled = journal.depth().records if journal is not None else 0
     try:
-        rows = await services.broker.store.operations.statistics()
+        rows = await services.broker.store.operations.statistics(caller.environment)
     except DatabaseUnavailable:
         return PendingPushes(journaled, None, is_database_up=False)
     pending, failed = (

@@ -12,6 +12,7 @@ from penstock.api.access import ConfigureAccess, OperateAccess, ReadAccess
 from penstock.api.audited_change import audit_change
 from penstock.api.http.parameters import Limit, Offset, Queue, Search, Text
 from penstock.api.http.response import iso_or_none
+from penstock.api.minute_sums import read_environment_buckets
 from penstock.api.problems import problem_responses
 from penstock.api.routes.groups import group_to_dict
 from penstock.api.schemas.time_window import ratio
@@ -22,6 +23,7 @@ from penstock.broker.durable_store import (
     PartitionSummary,
     QueueHoldings,
     QueueSummary,
+    QueueWindow,
 )
 from penstock.broker.queues.queue_options import columns_to_options
 from penstock.caller import Caller
@@ -215,24 +217,26 @@ async def describe_totals(
         "tasks": totals.tasks,
         "consumerGroups": totals.groups,
         "messages": message_totals(totals),
-        "throughput": await _describe_throughput(services),
+        "throughput": await _describe_throughput(services, caller.environment),
         "asOf": iso(to_utc(system_clock())),
     }
 
 
-async def _describe_throughput(services: Services) -> dict[str, object]:
-    """Return the rates of all brokers over the last full minute and the current one so far."""
+async def _describe_throughput(services: Services, environment: Scope) -> dict[str, object]:
+    """Return the rates of the environment over the last full minute and the current one so far."""
     now = to_utc(system_clock())
     minute = timedelta(minutes=1)
-    buckets = await services.broker.store.worker_minutes.read_throughput(now - minute, now + minute, minute)
-    covered_s = sum(bucket.covered_s for bucket in buckets)
+    window = QueueWindow(now - minute, now + minute, minute)
+    buckets = await read_environment_buckets(services, environment, window)
+    covered_s = sum(bucket.covered.covered_s for bucket in buckets)
+    sums = [bucket.sums for bucket in buckets]
     return {
         "coveredSeconds": round(covered_s, 3),
-        "pushPerSecond": ratio(sum(bucket.push_messages for bucket in buckets), covered_s),
-        "popPerSecond": ratio(sum(bucket.pop_messages for bucket in buckets), covered_s),
-        "ackPerSecond": ratio(sum(bucket.ack_messages for bucket in buckets), covered_s),
+        "pushPerSecond": ratio(sum(bucket.push_messages for bucket in sums), covered_s),
+        "popPerSecond": ratio(sum(bucket.pop_messages for bucket in sums), covered_s),
+        "ackPerSecond": ratio(sum(bucket.acked for bucket in sums), covered_s),
         "avgLagMs": ratio(
-            sum(bucket.lag_sum_ms for bucket in buckets), sum(bucket.lag_count for bucket in buckets)
+            sum(bucket.lag_sum_ms for bucket in sums), sum(bucket.lag_count for bucket in sums)
         ),
     }
 

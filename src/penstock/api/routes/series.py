@@ -14,7 +14,12 @@ from redis.exceptions import RedisError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.access import ReadAccess, check_environment
+from penstock.api.access import (
+    PLATFORM_ADMIN_ONLY,
+    PlatformReadAccess,
+    ReadAccess,
+    check_environment,
+)
 from penstock.api.http.parameters import Group, Label, Queue, Timestamp, refuse_unknown_parameters
 from penstock.api.problems import problem_responses
 from penstock.api.services import Services, get_services
@@ -115,10 +120,14 @@ async def environment_metrics(
     )
 
 
-@router.get("/workers/{hostname}/{worker}/metrics", responses=problem_responses(WarehouseUnavailable))
+@router.get(
+    "/workers/{hostname}/{worker}/metrics",
+    responses=problem_responses(WarehouseUnavailable),
+    openapi_extra=PLATFORM_ADMIN_ONLY,
+)
 async def worker_metrics(
     request: Request,
-    caller: ReadAccess,
+    caller: PlatformReadAccess,
     hostname: Label,
     worker: Annotated[int, Path(ge=0, le=10_000, description="worker slot among the brokers behind a port")],
     period: Period = None,

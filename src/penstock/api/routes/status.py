@@ -11,9 +11,10 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.access import ReadAccess
+from penstock.api.access import PLATFORM_ADMIN_ONLY, PlatformReadAccess, ReadAccess
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, Text, Timestamp
 from penstock.api.http.response import json_response
+from penstock.api.minute_sums import read_environment_buckets
 from penstock.api.problems import problem_responses
 from penstock.api.routes.message_admin import MessageSelection, MessageStatus, read_message_page
 from penstock.api.routes.queues import (
@@ -25,6 +26,7 @@ from penstock.api.routes.queues import (
 )
 from penstock.api.schemas.time_window import parse_window
 from penstock.api.services import get_services
+from penstock.broker.durable_store import QueueWindow
 from penstock.caller import Caller
 from penstock.clock import iso
 from penstock.errors import UnknownGroup, UnknownPartition, UnknownQueue
@@ -48,8 +50,8 @@ async def status(
     return await describe_totals(get_services(request), caller, namespace, task)
 
 
-@router.get("/status/reconciliation")
-async def last_reconciliation(request: Request, caller: ReadAccess) -> dict[str, object]:
+@router.get("/status/reconciliation", openapi_extra=PLATFORM_ADMIN_ONLY)
+async def last_reconciliation(request: Request, caller: PlatformReadAccess) -> dict[str, object]:
     """Report the last comparison of totals and positions with the log.
 
     `drift` is the number of messages by which totals were wrong, `orphans` the number of rows without an
@@ -102,11 +104,10 @@ async def analytics(
     """Count the messages pushed to a queue, or to all queues, over time."""
     if queue is None:
         window = parse_window(start, end, interval, None)
-        buckets = await get_services(request).broker.store.worker_minutes.read_throughput(
-            window.start, window.end, window.width
-        )
+        rows = QueueWindow(window.start, window.end, window.width)
+        buckets = await read_environment_buckets(get_services(request), caller.environment, rows)
         pushed: dict[datetime, dict[str, object]] = {
-            bucket.bucket_at: {"messages": bucket.push_messages} for bucket in buckets
+            bucket.covered.bucket_at: {"messages": bucket.sums.push_messages} for bucket in buckets
         }
         return {
             "queue": None,

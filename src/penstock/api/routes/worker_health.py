@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 
-from penstock.api.access import ReadAccess
+from penstock.api.access import PLATFORM_ADMIN_ONLY, PlatformReadAccess
 from penstock.api.http.parameters import Text
 from penstock.api.http.response import iso_or_none
 from penstock.api.routes.analytics import COUNTERS
@@ -54,17 +54,17 @@ def parse_process_selection(
 ProcessSelectionParameter = Annotated[ProcessSelection, Depends(parse_process_selection)]
 
 
-@router.get("/worker-metrics")
+@router.get("/worker-metrics", openapi_extra=PLATFORM_ADMIN_ONLY)
 async def worker_series(
-    request: Request, caller: ReadAccess, selection: ProcessSelectionParameter
+    request: Request, caller: PlatformReadAccess, selection: ProcessSelectionParameter
 ) -> dict[str, object]:
     """Report what broker processes did and how loaded they were. Averages are per process."""
     return await _read_series(get_services(request), selection, _worker_point, WORKER_FIELDS)
 
 
-@router.get("/system-metrics")
+@router.get("/system-metrics", openapi_extra=PLATFORM_ADMIN_ONLY)
 async def system_series(
-    request: Request, caller: ReadAccess, selection: ProcessSelectionParameter
+    request: Request, caller: PlatformReadAccess, selection: ProcessSelectionParameter
 ) -> dict[str, object]:
     """Report what broker processes used of their machines: CPU, memory, database connections."""
     return await _read_series(get_services(request), selection, _system_point, SYSTEM_FIELDS)

@@ -89,3 +89,7 @@ END $$;
 
 CREATE TRIGGER audit_entries_are_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_entries
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change_v1();
+
+-- Functions that have other parameters now, or are not needed any more.
+DROP FUNCTION IF EXISTS operation_statistics_v1();
+DROP FUNCTION IF EXISTS has_queues_v1(text, text, text);
