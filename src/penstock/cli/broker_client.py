@@ -16,7 +16,9 @@ from penstock.config import Settings, mask_url
 from penstock.errors import ComponentFailed, InvalidRequest, PenstockError, UnknownEnvironment, UnknownQueue
 
 REQUEST_TIMEOUT_S = 30
-TRUST_ADVICE = f"Set {CA_VARIABLE} to the file of the CA that signed the broker's certificate."
+TRUST_ADVICE = (
+    f"Use a name of the certificate in --url. If its CA is your own, set {CA_VARIABLE} to the CA's file."
+)
 _ERROR_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 
 ResponseT = TypeVar("ResponseT")
@@ -466,8 +468,12 @@ class BrokerClient:
             return self._http.send(request, stream=stream)
         except httpx.TransportError as error:
             reason = _ERROR_NUMBER.sub("", str(error)) or type(error).__name__
-            advice = TRUST_ADVICE if "CERTIFICATE_VERIFY_FAILED" in reason else self._address.advice
-            raise ComponentFailed(f"No broker answers at {self._shown_url} ({reason}). {advice}") from None
+            problem, advice = f"No broker answers at {self._shown_url} ({reason})", self._address.advice
+            if "CERTIFICATE_VERIFY_FAILED" in reason:
+                cause = reason.partition("verify failed: ")[2].partition(" (_ssl")[0].removesuffix(".")
+                problem = f"The certificate of the broker at {self._shown_url} is not accepted: {cause}"
+                advice = TRUST_ADVICE
+            raise ComponentFailed(f"{problem}. {advice}") from None
 
     def _read_body(self, response: httpx.Response) -> JsonObject:
         """Return the JSON object of a response. Raises PenstockError for a problem."""
