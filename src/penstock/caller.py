@@ -63,11 +63,13 @@ class CallerQuotas(Protocol):
     What is beyond a quota raises QuotaExceeded and counts nothing.
     """
 
-    @property
-    def creation_limits(self) -> CreationLimits | None: ...
+    limits_bytes: bool
+    limits_queues: bool
+    limits_storage: bool
+    """Whether `add_bytes`, `check_run_queue` and `admit_messages` have anything to check."""
 
     @property
-    def limits_queues(self) -> bool: ...
+    def creation_limits(self) -> CreationLimits | None: ...
 
     def admit_request(self, size: int, connection: Any) -> None: ...
 

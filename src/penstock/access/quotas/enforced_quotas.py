@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.access.quotas.environment_use import EnvironmentUse
-from penstock.access.quotas.quota_definitions import PARTITIONS, QUEUES, STORED_BYTES, STORED_MESSAGES
+from penstock.access.quotas.quota_definitions import (
+    BYTES_PER_SECOND,
+    PARTITIONS,
+    QUEUES,
+    STORED_BYTES,
+    STORED_MESSAGES,
+)
 from penstock.access.quotas.quota_subject import QuotaSubject
 from penstock.errors import QuotaExceeded
 from penstock.model import CreationLimits
@@ -48,7 +54,16 @@ class WaitingPop:
 class EnforcedQuotas:
     """Checks requests of a caller. Every method is quick and waits for nothing."""
 
-    __slots__ = ("_max_partitions", "_max_queues", "_storage_limits", "subjects", "use")
+    __slots__ = (
+        "_max_partitions",
+        "_max_queues",
+        "_storage_limits",
+        "limits_bytes",
+        "limits_queues",
+        "limits_storage",
+        "subjects",
+        "use",
+    )
 
     def __init__(self, subjects: Sequence[QuotaSubject], use: EnvironmentUse) -> None:
         self.subjects = tuple(subjects)
@@ -61,6 +76,10 @@ class EnforcedQuotas:
             for quota in (STORED_MESSAGES, STORED_BYTES)
             if quota in subject.limits
         ]
+        # Plain attributes, because hot requests read them.
+        self.limits_bytes = any(BYTES_PER_SECOND in subject.limits for subject in subjects)
+        self.limits_queues = self._max_queues is not None
+        self.limits_storage = bool(self._storage_limits)
 
     def admit_request(self, size: int, connection: QuotaConnection | None) -> None:
         """Count a request, its body and its connection. Raises QuotaExceeded; then nothing was counted."""
@@ -122,10 +141,6 @@ class EnforcedQuotas:
         """Raise QuotaExceeded unless one more run queue is allowed, besides this many."""
         if self._max_queues is not None and self.use.durable_queues + run_queues >= self._max_queues:
             raise self.creation_refusal(QUEUES)
-
-    @property
-    def limits_queues(self) -> bool:
-        return self._max_queues is not None
 
     def creation_refusal(self, quota: str) -> QuotaExceeded:
         """Return the error of a queue or partition beyond the smallest limit."""

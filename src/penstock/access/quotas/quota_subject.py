@@ -14,7 +14,7 @@ from penstock.access.quotas.quota_definitions import (
     REQUESTS_PER_SECOND,
     WAITING_POPS,
 )
-from penstock.access.quotas.rate_bucket import RateBucket, SmoothedRate, share_of_limit
+from penstock.access.quotas.rate_bucket import RateBucket
 from penstock.errors import QuotaExceeded
 
 GAUGE_RETRY_S = 1.0
@@ -30,24 +30,6 @@ class ProcessUse(NamedTuple):
     bytes_used: float = 0.0
     waiting_pops: int = 0
     connections: int = 0
-
-
-class _LimitedRate:
-    """A rate quota: its bucket, and how much was demanded and admitted in the last moments."""
-
-    __slots__ = ("bucket", "demand", "limit", "used")
-
-    def __init__(self, limit: float, process_count: int) -> None:
-        self.limit = limit
-        self.bucket = RateBucket(limit / process_count, time.monotonic())
-        self.demand = SmoothedRate()
-        self.used = SmoothedRate()
-
-    def measure(self, elapsed_s: float) -> None:
-        bucket = self.bucket
-        self.demand.add(bucket.demanded, elapsed_s)
-        self.used.add(bucket.admitted, elapsed_s)
-        bucket.demanded = bucket.admitted = 0.0
 
 
 class QuotaSubject:
@@ -66,8 +48,8 @@ class QuotaSubject:
         self.waiting_pops = 0
         self.connections = 0
         self._process_count = process_count
-        self._requests: _LimitedRate | None = None
-        self._bytes: _LimitedRate | None = None
+        self._requests: RateBucket | None = None
+        self._bytes: RateBucket | None = None
         self._peers: Sequence[ProcessUse] = ()
         self._gauge_divisor = process_count
         """How many processes share the limits of gauges without knowing of each other."""
@@ -75,38 +57,37 @@ class QuotaSubject:
 
     def set_limits(self, limits: Mapping[str, float]) -> None:
         """Replace the limits. Rates that keep their limit go on as they are."""
-        self._requests = self._limited_rate(limits.get(REQUESTS_PER_SECOND), self._requests)
-        self._bytes = self._limited_rate(limits.get(BYTES_PER_SECOND), self._bytes)
+        self._requests = self._bucket(limits.get(REQUESTS_PER_SECOND), self._requests)
+        self._bytes = self._bucket(limits.get(BYTES_PER_SECOND), self._bytes)
         self.limits = limits
 
-    def _limited_rate(self, limit: float | None, current: _LimitedRate | None) -> _LimitedRate | None:
+    def _bucket(self, limit: float | None, current: RateBucket | None) -> RateBucket | None:
         if limit is None or (current is not None and current.limit == limit):
             return None if limit is None else current
-        return _LimitedRate(limit, self._process_count)
+        return RateBucket(limit, self._process_count)
 
     def admit(self, size: int) -> None:
         """Count a request with a body of this size. Raises QuotaExceeded."""
-        now_s = time.monotonic()
         requests, sizes = self._requests, self._bytes
         if requests is not None:
-            requests.bucket.demanded += 1
-            wait_s = requests.bucket.seconds_until_admission(now_s)
-            if wait_s:
-                raise self.refusal(REQUESTS_PER_SECOND, wait_s)
+            requests.demanded += 1
+            if requests.level <= 0 and not requests.fill():
+                raise self.refusal(REQUESTS_PER_SECOND, requests.refuse(1))
         if sizes is not None:
-            sizes.bucket.demanded += size
-            wait_s = sizes.bucket.seconds_until_admission(now_s)
-            if wait_s:
-                raise self.refusal(BYTES_PER_SECOND, wait_s)
-            sizes.bucket.take(size)
+            sizes.demanded += size
+            if sizes.level <= 0 and not sizes.fill():
+                if requests is not None:
+                    requests.refuse(1)
+                raise self.refusal(BYTES_PER_SECOND, sizes.refuse(size))
+            sizes.level -= size
         if requests is not None:
-            requests.bucket.take(1)
+            requests.level -= 1
 
     def add_bytes(self, size: int) -> None:
         """Count bytes whose number was not known when their request was admitted."""
         if self._bytes is not None:
-            self._bytes.bucket.demanded += size
-            self._bytes.bucket.take(size)
+            self._bytes.demanded += size
+            self._bytes.level -= size
 
     def add_waiting_pop(self) -> None:
         """Count a pop that starts to wait. Raises QuotaExceeded."""
@@ -146,8 +127,8 @@ class QuotaSubject:
     @property
     def is_idle(self) -> bool:
         """Whether this process uses so little that the others need not know of it at once."""
-        rates = [rate for rate in (self._requests, self._bytes) if rate is not None]
-        has_demand = any(rate.bucket.demanded or rate.demand.per_second > 0.01 for rate in rates)
+        buckets = [bucket for bucket in (self._requests, self._bytes) if bucket is not None]
+        has_demand = any(bucket.demanded or bucket.demand.per_second > 0.01 for bucket in buckets)
         return not (has_demand or self.waiting_pops or self.connections)
 
     def measure(self, number: int) -> ProcessUse:
@@ -155,9 +136,9 @@ class QuotaSubject:
         now_s = time.monotonic()
         elapsed_s, self._measured_s = max(now_s - self._measured_s, 0.001), now_s
         requests, sizes = self._requests, self._bytes
-        for rate in (requests, sizes):
-            if rate is not None:
-                rate.measure(elapsed_s)
+        for bucket in (requests, sizes):
+            if bucket is not None:
+                bucket.measure(elapsed_s)
         return ProcessUse(
             number,
             requests.demand.per_second if requests else 0.0,
@@ -173,19 +154,17 @@ class QuotaSubject:
         self._peers = peers
         self._process_count, self._gauge_divisor = 1 + len(peers), 1
         if self._requests is not None:
-            rate, demands = self._requests, [peer.requests_demand for peer in peers]
-            rate.bucket.rate = share_of_limit(rate.limit, rate.demand.per_second, demands)
+            self._requests.apply_demands([peer.requests_demand for peer in peers])
         if self._bytes is not None:
-            rate, demands = self._bytes, [peer.bytes_demand for peer in peers]
-            rate.bucket.rate = share_of_limit(rate.limit, rate.demand.per_second, demands)
+            self._bytes.apply_demands([peer.bytes_demand for peer in peers])
 
     def apply_equal_shares(self) -> None:
         """Share every limit equally with as many processes as there were, because their use is unknown."""
         self._peers = ()
         self._gauge_divisor = self._process_count
-        for rate in (self._requests, self._bytes):
-            if rate is not None:
-                rate.bucket.rate = rate.limit / self._process_count
+        for bucket in (self._requests, self._bytes):
+            if bucket is not None:
+                bucket.rate = bucket.limit / self._process_count
 
     def read_use(self, quota: str) -> float | None:
         """Return what all processes use of a rate or gauge; None for another quota."""

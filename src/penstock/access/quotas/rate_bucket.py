@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from math import exp
 
@@ -12,34 +13,6 @@ HEADROOM = 1.1
 """How far a process may grow beyond its present demand while others want more than there is."""
 MIN_SHARE = 0.05
 """The part of the limit that processes without any demand share, so that their first request is admitted."""
-
-
-class RateBucket:
-    """Admits requests while it is not empty. It fills at `rate`, up to the amount of one second.
-
-    A request takes its whole size, even if that is more than the bucket holds, and the next ones wait until
-    the bucket has recovered. So no request is too large to be ever admitted.
-    """
-
-    __slots__ = ("_level", "_updated_s", "admitted", "demanded", "rate")
-
-    def __init__(self, rate: float, now_s: float) -> None:
-        self.rate = rate
-        self._level = rate
-        self._updated_s = now_s
-        self.demanded = 0.0
-        """What requests wanted to take, also refused ones, since the last measurement."""
-        self.admitted = 0.0
-
-    def seconds_until_admission(self, now_s: float) -> float:
-        """Return how long a request has to wait; 0 if it is admitted now."""
-        level = min(self.rate, self._level + (now_s - self._updated_s) * self.rate)
-        self._level, self._updated_s = level, now_s
-        return 0.0 if level > 0 else max(-level / self.rate, MIN_WAIT_S)
-
-    def take(self, amount: float) -> None:
-        self._level -= amount
-        self.admitted += amount
 
 
 class SmoothedRate:
@@ -53,6 +26,52 @@ class SmoothedRate:
     def add(self, amount: float, elapsed_s: float) -> None:
         weight = 1 - exp(-elapsed_s / SMOOTHING_S)
         self.per_second += weight * (amount / elapsed_s - self.per_second)
+
+
+class RateBucket:
+    """Admits requests while its level is above 0. It fills at `rate`, up to the amount of one second.
+
+    A request takes its whole size, even if that is more than the bucket holds, and the next ones wait until
+    the bucket has recovered. So no request is too large to be ever admitted. Requests change the level and
+    the counters directly, and only an empty bucket looks at the clock: requests are frequent.
+    """
+
+    __slots__ = ("_filled_s", "demand", "demanded", "level", "limit", "rate", "refused", "used")
+
+    def __init__(self, limit: float, process_count: int) -> None:
+        self.limit = limit
+        self.rate = limit / process_count
+        """This process's share of the limit."""
+        self.level = self.rate
+        self._filled_s = time.monotonic()
+        self.demanded = 0.0
+        """What requests wanted to take, also refused ones, since the last measurement."""
+        self.refused = 0.0
+        self.demand = SmoothedRate()
+        self.used = SmoothedRate()
+
+    def fill(self) -> bool:
+        """Add what has accrued since the last time; return whether requests are admitted now."""
+        now_s = time.monotonic()
+        self.level = min(self.rate, self.level + (now_s - self._filled_s) * self.rate)
+        self._filled_s = now_s
+        return self.level > 0
+
+    def refuse(self, amount: float) -> float:
+        """Count a refused amount; return the seconds until requests are admitted."""
+        self.refused += amount
+        return max(-self.level / self.rate, MIN_WAIT_S)
+
+    def measure(self, elapsed_s: float) -> None:
+        """Update the rates of demand and use, and fill the bucket: ten times a second while it is used."""
+        self.fill()
+        self.demand.add(self.demanded, elapsed_s)
+        self.used.add(self.demanded - self.refused, elapsed_s)
+        self.demanded = self.refused = 0.0
+
+    def apply_demands(self, other_demands: Sequence[float]) -> None:
+        """Set this process's share, from the demands of the other processes."""
+        self.rate = share_of_limit(self.limit, self.demand.per_second, other_demands)
 
 
 def share_of_limit(limit: float, own_demand: float, other_demands: Sequence[float]) -> float:

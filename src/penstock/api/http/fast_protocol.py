@@ -173,8 +173,9 @@ class FastRequestCycle:
         self.pending_request = None
         if self.disconnected:
             return
-        if self.caller.quotas is not None:
-            self.caller.quotas.add_bytes(len(body))
+        quotas = self.caller.quotas
+        if quotas is not None and quotas.limits_bytes:
+            quotas.add_bytes(len(body))
         end = b"\r\n" if self.keep_alive else CLOSE_HEADER + b"\r\n"
         protocol.transport.write(b"".join((head, end, body)))
         if not self.keep_alive:

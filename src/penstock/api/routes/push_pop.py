@@ -108,7 +108,7 @@ def push(services: Services, caller: Caller, raw: bytes, reply: Reply) -> Awaita
         return completed(request.response([]))
     if caller.queues is not None:
         check_message_queues(caller, request.messages)
-    if caller.quotas is not None:
+    if caller.quotas is not None and caller.quotas.limits_storage:
         admit_messages(caller, request.messages)
     reply.pending_request = request
     request.pending_push = request.pushes.start(
@@ -125,8 +125,8 @@ def check_message_queues(caller: Caller, messages: Iterable[NewMessage]) -> None
 
 def admit_messages(caller: Caller, messages: Sequence[NewMessage]) -> None:
     """Raise QuotaExceeded if these messages are more than the caller may store."""
-    if caller.quotas is not None and messages:
-        caller.quotas.admit_messages(len(messages), sum(len(message.payload) for message in messages))
+    if caller.quotas is not None and caller.quotas.limits_storage:
+        caller.quotas.admit_messages(len(messages), sum([len(message.payload) for message in messages]))
 
 
 def _read_push(pushes: Pushes, raw: bytes) -> _PushRequest:

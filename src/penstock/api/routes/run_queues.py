@@ -66,7 +66,7 @@ class EnqueueHandler:
         tasks = task_bodies.to_new_tasks(request_parsing.decode(task_bodies.enqueue_decoder, body))
         if caller.quotas is not None and caller.quotas.limits_queues:
             return self._enqueue_within_quotas(services, caller, tasks, len(body))
-        if caller.quotas is not None:
+        if caller.quotas is not None and caller.quotas.limits_storage:
             caller.quotas.admit_messages(len(tasks), len(body))
         run_queues = services.run_queues
         if not (
