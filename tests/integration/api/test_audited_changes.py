@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -24,6 +25,7 @@ from tests.unit.alerts.delivery.channels import (
     channel_fields,
     contains_secret,
 )
+from tests.waiting import wait_until_async
 
 __all__ = ["incident_id"]
 
@@ -257,3 +259,26 @@ async def test_environments_and_quotas(client: httpx.AsyncClient) -> None:
     assert (entry["object"], changes(entry, "quotas")) == (names, ([{"queues": 5}], [{"queues": 7}]))
     entry = await call(client, "DELETE", path)
     assert (entry["before"]["deletion"], entry["after"]["deletion"] is not None) == (None, True)
+
+
+async def test_a_call_that_is_interrupted_is_in_the_brokers_log(
+    client: httpx.AsyncClient, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    await call(client, "POST", "/configure", {"queue": "orders", "options": {}})
+    async with database.connection() as connection, connection.transaction():
+        await connection.execute("LOCK TABLE queues")
+        deletion = asyncio.create_task(client.delete("/api/v1/resources/queues/orders"))
+
+        async def waits() -> bool:
+            waiting = (
+                "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'queues'::regclass)"
+            )
+            return bool(await connection.fetchval(waiting))
+
+        await wait_until_async(waits, 10, "the deletion waits for the table")
+        deletion.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await deletion
+    [message] = [record.getMessage() for record in caplog.records if "The entry:" in record.getMessage()]
+    assert "DELETE /api/v1/resources/queues/{queue}" in message
+    assert '"status":499' in message

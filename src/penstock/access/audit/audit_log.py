@@ -48,8 +48,15 @@ class AuditLog(BackgroundTask):
 
     task_name = "audit log"
 
-    def __init__(self, session: Session, *, summary_interval_s: float = SUMMARY_INTERVAL_S) -> None:
+    def __init__(
+        self,
+        session: Session,
+        *,
+        summary_interval_s: float = SUMMARY_INTERVAL_S,
+        write_timeout_s: float = WRITE_TIMEOUT_S,
+    ) -> None:
         self._store = AuditStore(session)
+        self._write_timeout_s = write_timeout_s
         self._summary_interval_s = summary_interval_s
         self._limit = UnknownCallerLimit()
         self.written = 0
@@ -121,12 +128,18 @@ class AuditLog(BackgroundTask):
 
     async def _write(self, entry: AuditEntry) -> None:
         try:
-            async with asyncio.timeout(WRITE_TIMEOUT_S):
+            async with asyncio.timeout(self._write_timeout_s):
                 await self._store.record(entry)
+        except asyncio.CancelledError:
+            self.log_entry(entry, "the broker stops")
+            raise
         except Exception as error:  # noqa: BLE001 - the call has happened, so its response must not fail
-            self.failed += 1
-            reason = error.detail if isinstance(error, PenstockError) else repr(error)
-            fields = msgspec.json.encode(asdict(entry)).decode()
-            logger.error("The audit log cannot be written (%s). The entry: %s", reason, fields)
+            self.log_entry(entry, error.detail if isinstance(error, PenstockError) else repr(error))
         else:
             self.written += 1
+
+    def log_entry(self, entry: AuditEntry, reason: str) -> None:
+        """Write an entry that the table may not have to the broker's log, with all its fields."""
+        self.failed += 1
+        fields = msgspec.json.encode(asdict(entry)).decode()
+        logger.error("The audit log cannot be written (%s). The entry: %s", reason, fields)

@@ -7,6 +7,7 @@ recorded as well. The response carries the id of the request, which is in the en
 
 from __future__ import annotations
 
+import asyncio
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ LOGIN_ROUTES = frozenset(
     {("POST", "/api/v1/session"), ("DELETE", "/api/v1/session"), ("GET", "/auth/callback")}
 )
 DENIED_STATUSES = (401, 403, 421)
+INTERRUPTED_STATUS = 499
 MAX_VALUE_LENGTH = 255
 """Characters of a parameter that an entry keeps."""
 MAX_CHANGE_BYTES = 64 * 1024
@@ -70,6 +72,9 @@ class AuditMiddleware:
         response = _AuditedResponse(self, scope, send)
         try:
             await self._app(scope, receive, response.send)
+        except asyncio.CancelledError:
+            response.log_interruption()
+            raise
         except Exception as error:
             if response.has_started or self.find_call(scope) is None:
                 raise
@@ -115,20 +120,32 @@ class _AuditedResponse:
         else:
             await self._send(message)
 
+    def log_interruption(self) -> None:
+        """Log a call that was cancelled because the broker stops. It may have changed something."""
+        call = self._middleware.find_call(self._scope)
+        if call is not None and not self.has_started:
+            entry = _to_entry(self._scope, *call, INTERRUPTED_STATUS, _request_id(self._scope))
+            _audit_log(self._scope).log_entry(entry, "the broker stops during the call")
+
     async def _start(self, message: Message) -> None:
         call = self._middleware.find_call(self._scope)
         if call is None:
             await self._send(message)
             return
         self._request_id = _request_id(self._scope)
-        audit_log: AuditLog = self._scope["app"].state.services.audit_log
-        await audit_log.record(_to_entry(self._scope, *call, message["status"], self._request_id))
+        entry = _to_entry(self._scope, *call, message["status"], self._request_id)
+        await _audit_log(self._scope).record(entry)
         headers = MutableHeaders(scope=message)
         headers[REQUEST_ID_HEADER] = self._request_id
         if headers.get("Content-Type") == problems.MEDIA_TYPE:
             self._problem_start = message
         else:
             await self._send(message)
+
+
+def _audit_log(scope: Scope) -> AuditLog:
+    audit_log: AuditLog = scope["app"].state.services.audit_log
+    return audit_log
 
 
 def _request_id(scope: Scope) -> str:

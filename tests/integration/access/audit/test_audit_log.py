@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -222,3 +224,44 @@ async def test_an_entry_that_cannot_be_stored_is_in_the_brokers_log(
     for text in ("token:deploy", "192.0.2.1", "run-queues/{queue}/limits", "Orders", "concurrency", "r1"):
         assert text in record.getMessage()
     assert (log.written, log.failed) == (0, 1)
+
+
+@asynccontextmanager
+async def locked_table(database_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    """Keep the table locked, so that an entry waits."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE penstock.audit_entries")
+            yield connection
+    finally:
+        await connection.close()
+
+
+async def test_an_entry_that_takes_too_long_is_in_the_brokers_log(
+    database: Database, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = AuditLog(database, write_timeout_s=0.1)
+    async with locked_table(database_url):
+        await log.record(entry())
+    assert "token:deploy" in caplog.text
+    assert (log.written, log.failed) == (0, 1)
+
+
+async def test_an_entry_that_is_interrupted_is_in_the_brokers_log(
+    database: Database, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = AuditLog(database)
+    async with locked_table(database_url) as connection:
+        writing = asyncio.create_task(log.record(entry()))
+
+        async def waits() -> bool:
+            waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = $1::regclass)"
+            return bool(await connection.fetchval(waiting, "penstock.audit_entries"))
+
+        await wait_until_async(waits, 10, "the entry waits for the table")
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+    assert "the broker stops" in caplog.text
+    assert "token:deploy" in caplog.text
