@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from penstock.access.token_secret import hash_secret
-from penstock.background import BackgroundTask
+from penstock.background import BackgroundTask, cancel_and_wait
 from penstock.caller import ACCESS_SCOPE_NAMES, AccessScope, Caller, NamePatterns
 from penstock.durable.access.access_reader import AccessReader, KnownEnvironmentRow, LiveSecret
 from penstock.errors import DatabaseUnavailable, SchemaOutdated, UnknownEnvironment
@@ -168,6 +168,8 @@ class TokenIndex(BackgroundTask):
 
     async def stop(self) -> None:
         await super().stop()
+        if self._shared_read is not None:
+            await cancel_and_wait(self._shared_read)
         with suppress(*UNREADABLE):
             await self._record_use()
         self._reader.close()
