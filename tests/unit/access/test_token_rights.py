@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.access.token_rights import access_names, check_rights, parse_access, parse_patterns
 from penstock.access.token_secret import hash_secret, is_token_secret, new_secret, secret_prefix
@@ -83,3 +87,19 @@ def test_groups_are_limited_like_queues() -> None:
     check_rights(limited, AccessScope.CONSUME, None, NamePatterns(("billing",)), False)
     with pytest.raises(Forbidden, match="groups billing"):
         check_rights(limited, AccessScope.CONSUME, None, NamePatterns(("*",)), False)
+
+
+patterns_of_two_letters = st.text("ab*", min_size=1, max_size=6)
+
+
+@given(patterns_of_two_letters, patterns_of_two_letters, st.text("ab", max_size=8))
+def test_no_name_of_an_accepted_pattern_is_outside_the_allowed_one(
+    allowed: str, requested: str, name: str
+) -> None:
+    try:
+        check_rights(
+            caller(queues=NamePatterns((allowed,))), AccessScope.READ, NamePatterns((requested,)), None, False
+        )
+    except Forbidden:
+        return
+    assert not fnmatchcase(name, requested) or fnmatchcase(name, allowed)
