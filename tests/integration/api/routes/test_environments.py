@@ -210,4 +210,8 @@ async def test_a_deleted_environment_leaves_nothing_but_the_others(
     async with await client_of(broker, OTHER) as client:
         assert len((await client.get("/api/v1/resources/queues")).json()["queues"]) == 1
         assert (await client.get("/api/v1/run-queues/mail")).json()["running"] == 1
+    audit = await admin.get("/api/v1/audit", params={"environment": "/".join(STAGING)})
+    assert audit.json()["entries"], "the audit log outlives the environment"
     await create(admin, STAGING)
+    audit = await admin.get("/api/v1/audit", headers={"X-Penstock-Environment": "/".join(STAGING)})
+    assert audit.json()["entries"] == [], "they are not of the new environment with this name"
