@@ -41,7 +41,7 @@ def request_from(peer: str | None, *headers: tuple[str, str], settings: Settings
     ],
 )
 @pytest.mark.parametrize("peer", ["192.0.2.1", "127.0.0.1", "::2"])
-def test_headers_from_anybody_else_are_ignored(peer: str, header: tuple[str, str]) -> None:
+def test_headers_from_other_addresses_are_ignored(peer: str, header: tuple[str, str]) -> None:
     request = request_from(peer, header)
     assert client_address(request) == peer
     assert not is_https(request)
