@@ -245,8 +245,8 @@ class TokenIndex(BackgroundTask):
             expires_at_s = math.inf if row.expires_in_s is None else now_s + row.expires_in_s
             self._secrets[row.hash] = _IndexedSecret(row, caller, expires_at_s)
         self._index_secrets()
-        kept = {indexed.caller for indexed in self._secrets.values()}
-        self._end([indexed for indexed in previous.values() if indexed.caller not in kept])
+        callers = {indexed.caller for indexed in self._secrets.values()}
+        self._end([indexed for indexed in previous.values() if indexed.caller not in callers])
 
     def _index_secrets(self) -> None:
         by_expiry = sorted(self._secrets.values(), key=lambda indexed: indexed.expires_at_s)
@@ -263,15 +263,15 @@ class TokenIndex(BackgroundTask):
         self._index_secrets()
         self._end(expired)
 
-    def _end(self, ended: list[_IndexedSecret]) -> None:
+    def _end(self, ended_secrets: list[_IndexedSecret]) -> None:
         """Deactivate the callers of these secrets, and report the tokens that have no secret left."""
-        if not ended:
+        if not ended_secrets:
             return
-        for indexed in ended:
+        for indexed in ended_secrets:
             indexed.caller.active = False
         self._end_derived_callers(lambda caller, scope: not caller.active)
         live_numbers = {indexed.stored.token_number for indexed in self._secrets.values()}
-        numbers = {indexed.stored.token_number for indexed in ended} - live_numbers
+        numbers = {indexed.stored.token_number for indexed in ended_secrets} - live_numbers
         self.on_tokens_ended(numbers)
 
     def _end_derived_callers(self, has_ended: Callable[[Caller, Scope], bool]) -> bool:
@@ -284,9 +284,9 @@ class TokenIndex(BackgroundTask):
     async def _record_use(self) -> None:
         """Store which tokens were used since the last time."""
         callers = [*self._derived_callers.values(), *(indexed.caller for indexed in self._secrets.values())]
-        used = [caller for caller in callers if caller.was_used]
-        token_ids = {uuid.UUID(caller.token_id) for caller in used if caller.token_id is not None}
-        for caller in used:
+        used_callers = [caller for caller in callers if caller.was_used]
+        token_ids = {uuid.UUID(caller.token_id) for caller in used_callers if caller.token_id is not None}
+        for caller in used_callers:
             caller.was_used = False
         self._use_recorded_at_s = time.monotonic()
         if token_ids:

@@ -19,7 +19,7 @@ def new_secret() -> str:
 
 
 def hash_secret(secret: str) -> bytes:
-    """Return the SHA-256 of a secret. It needs no salt and no slow hash: nobody guesses 256 random bits."""
+    """Return the SHA-256 of a secret. 256 random bits cannot be guessed, so there is no salt."""
     return sha256(secret.encode()).digest()
 
 
