@@ -169,6 +169,9 @@ def _to_entry(
         if status < 400:
             before, after = _to_json(change.before), _to_json(change.after)
     is_failed_login = (scope["method"], route.path_format) in LOGIN_ROUTES and status >= 400
+    may_use_environment = state.get("error_code") != UnknownEnvironment.code or (
+        caller is not None and caller.is_platform_admin
+    )
     return AuditEntry(
         environment=caller.environment if caller else None,
         subject=clean_text(caller.subject if caller else str(state.get("audited_subject", ""))),
@@ -177,9 +180,7 @@ def _to_entry(
         action=f"{scope['method']} {route.path_format}",
         object=_to_json({name: _shorten(value) for name, value in names.items()}) or "{}",
         status=status,
-        denied=is_failed_login
-        or status in DENIED_STATUSES
-        or state.get("error_code") == UnknownEnvironment.code,
+        denied=is_failed_login or status in DENIED_STATUSES or not may_use_environment,
         before=before,
         after=after,
         request_id=request_id,
