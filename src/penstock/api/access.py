@@ -32,6 +32,9 @@ CONSUMER_HEADER = "X-Broker-Consumer-Token"
 NO_ACCESS = AccessScope(0)
 """The requirement of a public route."""
 
+OWN_ENVIRONMENT = "-"
+"""Stands in a path for the caller's environment; no environment has this name."""
+
 _QUEUE_PARAMETERS = ("queue", "channelId")
 _GROUP_PARAMETERS = ("group", "consumerId", "consumerGroup")
 _GUARDS_GROUPS = AccessScope.CONSUME | AccessScope.OPERATE
@@ -67,8 +70,8 @@ def check_group(caller: Caller, group: str | None) -> None:
 
 
 def check_environment(caller: Caller, environment: str) -> None:
-    """Raise UnknownEnvironment unless this is the name of the caller's environment."""
-    if environment != caller.environment.environment:
+    """Raise UnknownEnvironment unless this is the name of the caller's environment, or stands for it."""
+    if environment not in (caller.environment.environment, OWN_ENVIRONMENT):
         raise UnknownEnvironment(
             f"Environment {environment!r} does not exist. Yours is {caller.environment.environment!r}.",
             environment=environment,

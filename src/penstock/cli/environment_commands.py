@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
@@ -43,11 +43,9 @@ def create_environment(name: Name, broker_options: BrokerOptions) -> None:
     fields = dict(zip(("organization", "project", "environment"), _split(name), strict=True))
     with broker_options.connect() as broker:
         created = broker.post(ENVIRONMENTS_PATH, EnvironmentDocument, fields)
-    text = (
-        f"Environment {created['name']} exists now. Create a token for it with\n"
-        f"  penstock tokens create NAME --scopes produce,consume --environment {created['name']}"
-    )
-    broker_options.print(created, Text(text))
+    command = f"  penstock tokens create NAME --scopes produce,consume --environment {created['name']}"
+    text = Text(f"Environment {created['name']} exists now. Create a token for it with")
+    broker_options.print(created, Group(text, Text(command, no_wrap=True, overflow="ignore")))
 
 
 @environments.command("ls")

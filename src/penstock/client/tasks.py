@@ -77,6 +77,9 @@ _task_status = msgspec.json.Decoder(TaskStatus)
 _run_queue = msgspec.json.Decoder(RunQueue)
 _queues_response = msgspec.json.Decoder(_QueuesResponse)
 _environment_limits = msgspec.json.Decoder(EnvironmentLimits)
+
+OWN_ENVIRONMENT = "-"
+"""Stands for the environment of the client's token."""
 _dead_tasks = msgspec.json.Decoder(DeadTasks)
 _count_response = msgspec.json.Decoder(_CountResponse)
 
@@ -287,13 +290,13 @@ class Tasks:
     async def resume(self, queue: str) -> RunQueue:
         return (await self._transport.send("POST", f"{_path(queue)}/resume", b"")).read(_run_queue)
 
-    async def limits(self, environment: str = "default") -> EnvironmentLimits:
-        """Return the limit of an environment and the totals of its run queues."""
+    async def limits(self, environment: str = OWN_ENVIRONMENT) -> EnvironmentLimits:
+        """Return the limit of the client's environment and the totals of its run queues."""
         path = f"/api/v1/environments/{_quote(environment)}/run-limits"
         return (await self._transport.send("GET", path)).read(_environment_limits)
 
     async def set_limits(
-        self, concurrency: int | None, *, burst: float = 1.0, environment: str = "default"
+        self, concurrency: int | None, *, burst: float = 1.0, environment: str = OWN_ENVIRONMENT
     ) -> EnvironmentLimits:
         """Set how many tasks may run at once in all queues together: `concurrency` × `burst`."""
         path = f"/api/v1/environments/{_quote(environment)}/run-limits"

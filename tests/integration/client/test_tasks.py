@@ -112,10 +112,13 @@ async def test_limits_and_pauses_of_a_run_queue(client: Client, queue: str) -> N
     assert [state.name for state in await client.tasks.queues(search=queue)] == [queue]
     with pytest.raises(WrongState, match="still has tasks"):
         await client.tasks.delete_queue(queue)
-    environment = f"env-{queue}"
-    limits = await client.tasks.set_limits(5, burst=2.0, environment=environment)
+    limits = await client.tasks.set_limits(5, burst=2.0)
     assert (limits.concurrency, limits.burst) == (5, 2.0)
-    assert (await client.tasks.limits(environment)).concurrency == 5
+    assert (await client.tasks.limits()).concurrency == 5
+    assert (await client.tasks.limits("default")).concurrency == 5
+    with pytest.raises(NotFound):
+        await client.tasks.set_limits(1, environment="another")
+    await client.tasks.set_limits(None)
 
 
 async def test_invalid_requests_are_refused(client: Client, queue: str) -> None:

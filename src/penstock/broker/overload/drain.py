@@ -110,9 +110,9 @@ class Drain(BackgroundTask):
         if result.outcome == "parked":
             self.failed += 1
             logger.error(
-                "An operation of queue %r failed all its attempts and is parked. "
+                "An operation of queue %r in environment %s failed all its attempts and is parked. "
                 "List it with GET /api/v1/operations?status=failed.",
-                result.queue,
+                *(result.queue, "/".join(result.scope)),
             )
         elif result.outcome == "pushed":
             if result.messages:

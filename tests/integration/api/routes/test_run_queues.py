@@ -211,7 +211,8 @@ async def test_the_environment_has_a_limit_of_its_own(client: httpx.AsyncClient,
     assert (response_body["concurrency"], response_body["burst"], response_body["running"]) == (7, 2.0, 0)
     for response in (await client.get(path), await client.put(path, json={"concurrency": 1})):
         assert_problem(response, 404, "unknown_environment")
-    assert (await client.get(path, headers=headers)).json()["concurrency"] == 7
+    own_path = "/api/v1/environments/-/run-limits"
+    assert (await client.get(own_path, headers=headers)).json()["concurrency"] == 7
 
 
 async def test_a_paused_queue_hands_out_nothing(client: httpx.AsyncClient, queue: str) -> None:
