@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from penstock.caller import ACCESS_SCOPE_NAMES, AccessScope, Caller, NamePatterns
 from penstock.errors import Forbidden, InvalidRequest
 
@@ -64,6 +67,15 @@ def check_rights(
         raise Forbidden("Only a platform administrator can create or change tokens of administrators.")
     _check_patterns("queues", caller.queues, queues)
     _check_patterns("groups", caller.groups, groups)
+
+
+def check_quotas_within(caller: Caller, quotas: Mapping[str, float]) -> None:
+    """Raise Forbidden if a token with these quotas could use more than the caller's token."""
+    for name, limit in caller.token_quotas.items():
+        if quotas.get(name, math.inf) > limit:
+            raise Forbidden(
+                f"Your token has the quota {name} {limit:g}. The new token needs it, too, and no higher one."
+            )
 
 
 def _check_patterns(field: str, allowed: NamePatterns | None, requested: NamePatterns | None) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from penstock.access.quotas.quota_definitions import parse_quotas
-from penstock.access.token_rights import check_rights, parse_access, parse_patterns
+from penstock.access.token_rights import check_quotas_within, check_rights, parse_access, parse_patterns
 from penstock.access.token_secret import hash_secret, new_secret, secret_prefix
 from penstock.caller import Caller
 from penstock.durable.access.token_store import (
@@ -126,6 +126,8 @@ class AccessTokens:
         access = parse_access(token.scopes)
         queues, groups = parse_patterns("queues", token.queues), parse_patterns("groups", token.groups)
         check_rights(creator, access, queues, groups, token.is_platform_admin)
+        quotas = parse_quotas(token.quotas)
+        check_quotas_within(creator, quotas)
         stored = StoredToken(
             id=new_id(),
             name=token.name,
@@ -133,7 +135,7 @@ class AccessTokens:
             queues=token.queues,
             groups=token.groups,
             is_platform_admin=token.is_platform_admin,
-            quotas=msgspec.json.encode(parse_quotas(token.quotas)).decode(),
+            quotas=msgspec.json.encode(quotas).decode(),
             created_by=creator.subject,
             expires_at=_check_expiry(token),
             lifetime=None if token.expires_in_s is None else timedelta(seconds=token.expires_in_s),

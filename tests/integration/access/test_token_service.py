@@ -108,6 +108,17 @@ async def test_a_caller_creates_rotates_and_revokes_no_token_with_more_rights(to
     assert token == issued.token
 
 
+@pytest.mark.parametrize("quotas", [{}, {"queues": 10}, {"requestsPerSecond": 51}])
+async def test_a_caller_with_a_quota_creates_no_token_beyond_it(
+    tokens: AccessTokens, quotas: dict[str, float]
+) -> None:
+    creator = replace(LOCAL_CALLER, token_quotas={"requestsPerSecond": 50})
+    with pytest.raises(Forbidden, match="quota requestsPerSecond 50"):
+        await tokens.create(creator, NewToken(name="ci", scopes=["read"], quotas=quotas))
+    token = NewToken(name="ci", scopes=["read"], quotas={"requestsPerSecond": 50, "queues": 1})
+    assert (await tokens.create(creator, token)).token.row.name == "ci"
+
+
 async def test_an_expired_or_revoked_token_cannot_be_rotated(
     tokens: AccessTokens, database: Database
 ) -> None:
