@@ -90,13 +90,13 @@ class EnforcedQuotas:
 
     def _count_connection(self, connection: QuotaConnection) -> None:
         connection.close()
-        counted: list[QuotaSubject] = []
+        counted_subjects: list[QuotaSubject] = []
         try:
             for subject in self.subjects:
                 subject.add_connection()
-                counted.append(subject)
+                counted_subjects.append(subject)
         except QuotaExceeded:
-            for subject in counted:
+            for subject in counted_subjects:
                 subject.connections -= 1
             raise
         connection.quotas = self
@@ -110,20 +110,20 @@ class EnforcedQuotas:
         """Count messages or tasks that will be stored. Raises QuotaExceeded; then nothing was counted."""
         use = self.use
         for subject, quota, limit in self._storage_limits:
-            stored = use.stored_messages + messages if quota is STORED_MESSAGES else use.stored_bytes + size
-            if stored > limit:
+            total = use.stored_messages + messages if quota is STORED_MESSAGES else use.stored_bytes + size
+            if total > limit:
                 raise subject.refusal(quota, STORAGE_RETRY_S)
         use.added_messages += messages
         use.added_bytes += size
 
     def start_waiting(self) -> WaitingPop:
         """Count a pop that starts to wait. Raises QuotaExceeded; then nothing was counted."""
-        counted: list[QuotaSubject] = []
-        waiting_pop = WaitingPop(counted)
+        counted_subjects: list[QuotaSubject] = []
+        waiting_pop = WaitingPop(counted_subjects)
         try:
             for subject in self.subjects:
                 subject.add_waiting_pop()
-                counted.append(subject)
+                counted_subjects.append(subject)
         except QuotaExceeded:
             waiting_pop.end()
             raise
@@ -144,8 +144,9 @@ class EnforcedQuotas:
 
     def creation_refusal(self, quota: str) -> QuotaExceeded:
         """Return the error of a queue or partition beyond the smallest limit."""
-        limited = [subject for subject in self.subjects if quota in subject.limits]
-        return min(limited, key=lambda subject: subject.limits[quota]).refusal(quota, STORAGE_RETRY_S)
+        limited_subjects = [subject for subject in self.subjects if quota in subject.limits]
+        strictest = min(limited_subjects, key=lambda subject: subject.limits[quota])
+        return strictest.refusal(quota, STORAGE_RETRY_S)
 
 
 def _smallest(quota: str, subjects: Sequence[QuotaSubject]) -> int | None:

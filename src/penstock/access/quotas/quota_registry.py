@@ -123,19 +123,31 @@ class QuotaRegistry(BackgroundTask):
             if subject is None:
                 subject = self._new_subject(f"environment:{name}", f"environment {name}", scope)
                 self._environments[scope] = subject
-            subject.set_limits(_known(environment_limits))
+            subject.set_limits(_supported(environment_limits))
             self._has_subjects.set()
         callers = [caller for caller in self._callers if caller.active]
         self._callers = WeakSet(callers)
         live_token_ids = {caller.token_id for caller in callers if caller.token_quotas}
         for token_id in self._token_subjects.keys() - live_token_ids:
             del self._token_subjects[token_id]
-        for scope in self._uses.keys() - limits.keys() - {caller.environment for caller in callers}:
-            del self._uses[scope]
+        self._reset_uses(callers)
         for scope, subject in self._environments.items():
             self._use_of(scope, [subject])
         for caller in callers:
             caller.quotas = self._quotas_of(caller)
+
+    def _reset_uses(self, callers: list[Caller]) -> None:
+        """Stop sampling environments whose storage is not limited any more, or whose bytes are not."""
+        limited_scopes = {
+            scope for scope, subject in self._environments.items() if subject.limits.keys() & _STORAGE_QUOTAS
+        }
+        limited_scopes |= {
+            caller.environment for caller in callers if caller.token_quotas.keys() & _STORAGE_QUOTAS
+        }
+        for scope in self._uses.keys() - limited_scopes:
+            del self._uses[scope]
+        for use in self._uses.values():
+            use.has_byte_limit = False
 
     def _quotas_of(self, caller: Caller) -> EnforcedQuotas | None:
         subjects = [
@@ -156,7 +168,7 @@ class QuotaRegistry(BackgroundTask):
             label = caller.subject.replace(":", " ", 1)
             subject = self._new_subject(f"token:{caller.token_id}", label, caller.environment)
             self._token_subjects[caller.token_id] = subject
-        subject.set_limits(_known(caller.token_quotas))
+        subject.set_limits(_supported(caller.token_quotas))
         return subject
 
     def _new_subject(self, key: str, label: str, scope: Scope) -> QuotaSubject:
@@ -164,14 +176,14 @@ class QuotaRegistry(BackgroundTask):
 
     def _use_of(self, scope: Scope, subjects: list[QuotaSubject]) -> EnvironmentUse:
         """Return the use of an environment. It is sampled if one of the subjects limits storage."""
-        limited = {quota for subject in subjects for quota in subject.limits}
+        limited_quotas = {quota for subject in subjects for quota in subject.limits}
         use = self._uses.get(scope)
-        if use is None and not limited & _STORAGE_QUOTAS:
+        if use is None and not limited_quotas & _STORAGE_QUOTAS:
             return EnvironmentUse()
         if use is None:
             use = self._uses[scope] = EnvironmentUse()
             self._sampler.notify()
-        if STORED_BYTES in limited and not use.has_byte_limit:
+        if STORED_BYTES in limited_quotas and not use.has_byte_limit:
             use.has_byte_limit = True
             self._sampler.notify()
         return use
@@ -258,13 +270,13 @@ class QuotaRegistry(BackgroundTask):
                         continue
                     logger.warning(
                         "Environment %s uses %.0f of %.0f %s (quota %s). "
-                        "From the limit on requests are refused.",
+                        "At the limit the broker refuses requests.",
                         *(key[0], reading.used, reading.limit, QUOTAS[reading.quota].unit, reading.quota),
                     )
                 elif reading.used is None or reading.used < reading.limit * WARNING_ENDS_AT:
                     self._warned.discard(key)
 
 
-def _known(limits: Mapping[str, float]) -> dict[str, float]:
-    """Return the limits without quotas of a newer version."""
+def _supported(limits: Mapping[str, float]) -> dict[str, float]:
+    """Return the limits that this version knows; a newer one may have stored others."""
     return {quota: limit for quota, limit in limits.items() if quota in QUOTAS}

@@ -50,20 +50,22 @@ class UseExchange:
         async with asyncio.timeout(TIMEOUT_S):
             replies = await pipeline.execute()
         now_s = time.monotonic()
-        stale: dict[str, list[str]] = {}
+        stale_names: dict[str, list[str]] = {}
         for subject, fields in zip(subjects, replies[1::3], strict=True):
             reports = {
                 name.decode(): _use_decoder.decode(report)
                 for name, report in fields.items()
                 if name.decode() != self._process_id
             }
-            live = {name for name, use in reports.items() if self._is_live(subject.key, name, use, now_s)}
-            subject.apply_peers([use for name, use in reports.items() if name in live])
-            subject.is_first_process = self._process_id == min({self._process_id, *live})
-            if dead := list(reports.keys() - live):
-                stale[subject.key] = dead
-        if stale:
-            await self._remove(stale)
+            live_names = {
+                name for name, use in reports.items() if self._is_live(subject.key, name, use, now_s)
+            }
+            subject.apply_peers([use for name, use in reports.items() if name in live_names])
+            subject.is_first_process = self._process_id == min({self._process_id, *live_names})
+            if dead_names := list(reports.keys() - live_names):
+                stale_names[subject.key] = dead_names
+        if stale_names:
+            await self._remove(stale_names)
 
     def _is_live(self, key: str, name: str, use: ProcessUse, now_s: float) -> bool:
         number, changed_s = self._last_changes.get((key, name), (-1, now_s))

@@ -31,7 +31,7 @@ from penstock.api.run_queue_quota import run_queue_within_quotas
 from penstock.api.schemas import task_bodies
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
-from penstock.caller import Caller, EndsWaiting
+from penstock.caller import Caller, CountedWait
 from penstock.errors import InvalidRequest, Overloaded, UnknownEnvironment, UnknownQueue, WrongState
 from penstock.model import Scope
 from penstock.runqueue.limits import check_concurrency_limit
@@ -103,7 +103,7 @@ class _DequeueRequest(PendingRequest):
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
         self.pending_dequeue: PendingDequeue
-        self.waiting_pop: EndsWaiting | None = None
+        self.waiting_pop: CountedWait | None = None
 
     def finish(self, result: list[RunningTask]) -> HotResponse:
         self.end_waiting()
