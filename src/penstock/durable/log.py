@@ -7,7 +7,7 @@ not one per message: an object per message would cost more than the rest of the 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -148,19 +148,14 @@ async def ensure_partitions(
 
 
 async def find_exceeded_quota(
-    database: Database, scope: Scope, name: PartitionName, limits: CreationLimits
+    database: Database, scope: Scope, names: Iterable[PartitionName], limits: CreationLimits
 ) -> str | None:
-    """Return the quota that a partition exceeds, `queues` or `partitions`; None if it may be created."""
-    row = await database.fetchrow(
-        "SELECT * FROM exceeded_quotas_v1($1, $2, $3, $4, $5, $6, $7)",
-        *scope,
-        [name.queue],
-        [name.partition],
-        *limits,
+    """Return the quota that partitions exceed, `queues` or `partitions`; None if all may be created."""
+    queues, partitions = zip(*names, strict=True)
+    rows = await database.fetch(
+        "SELECT * FROM exceeded_quotas_v1($1, $2, $3, $4, $5, $6, $7)", *scope, queues, partitions, *limits
     )
-    assert row is not None
-    exceeded: str | None = row["exceeded"]
-    return exceeded
+    return next((row["exceeded"] for row in rows if row["exceeded"] is not None), None)
 
 
 async def add_partition(database: Database, scope: Scope, name: PartitionName) -> PartitionId:

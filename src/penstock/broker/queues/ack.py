@@ -108,10 +108,12 @@ class Acks:
         acks = _confine(scope, acks)
         id_cache = self._context.id_cache
         limits = None if quotas is None else quotas.creation_limits
+        if limits is not None and id_cache.cached_partitions(scope, push.pending) is None and push.pending:
+            await id_cache.check_quotas(scope, push.pending, quotas)
         partition_ids = await id_cache.resolve_partitions(scope, push.pending, limits)
         for name, indexes in push.pending.items():
             if name not in partition_ids:
-                await id_cache.check_quotas(scope, name, quotas)
+                await id_cache.check_quotas(scope, [name], quotas)
                 raise TransactionFailed("push", indexes[0], await id_cache.refusal_reason(scope, name))
         self._pushes.build_segments(push, partition_ids)
         segments = list(push.segments.values())

@@ -69,7 +69,7 @@ class QueueAdmin:
             return
         name = PartitionName(queue, DEFAULT_PARTITION)
         if name not in await self._context.id_cache.resolve_partitions(scope, [name], limits):
-            await self._context.id_cache.check_quotas(scope, name, quotas)
+            await self._context.id_cache.check_quotas(scope, [name], quotas)
 
     async def delete(self, scope: Scope, queue: str) -> bool:
         """Delete a queue with all its data; return False if it does not exist. Wakes its parked pops."""

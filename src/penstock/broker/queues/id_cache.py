@@ -180,12 +180,14 @@ class IdCache:
     async def is_run_queue(self, scope: Scope, queue: str) -> bool:
         return self._names is not None and await self._names.is_run_queue(scope, queue)
 
-    async def check_quotas(self, scope: Scope, name: PartitionName, quotas: CallerQuotas | None) -> None:
-        """Raise QuotaExceeded if that is why a partition was not created."""
+    async def check_quotas(
+        self, scope: Scope, names: Iterable[PartitionName], quotas: CallerQuotas | None
+    ) -> None:
+        """Raise QuotaExceeded if a quota does not allow to create all of these partitions."""
         limits = None if quotas is None else quotas.creation_limits
         if quotas is None or limits is None:
             return
-        exceeded = await log.find_exceeded_quota(self._database, scope, name, limits)
+        exceeded = await log.find_exceeded_quota(self._database, scope, names, limits)
         if exceeded is not None:
             raise quotas.creation_refusal(exceeded)
 

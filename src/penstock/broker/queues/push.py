@@ -279,7 +279,7 @@ class Pushes:
         """Fail the messages of a partition that was not created."""
         id_cache = self._context.id_cache
         try:
-            await id_cache.check_quotas(push.scope, name, push.quotas)
+            await id_cache.check_quotas(push.scope, [name], push.quotas)
             push.fail(name, await id_cache.refusal_reason(push.scope, name))
         except QuotaExceeded as error:
             push.exceeded_quota = error

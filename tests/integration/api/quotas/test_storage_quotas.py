@@ -76,21 +76,23 @@ async def test_a_transaction_beyond_a_quota_changes_nothing(
 ) -> None:
     await push(client, "q", 1)
     [message] = await pop(client)
-    await broker.limit(queues=1, storedMessages=2)
+    await broker.limit(queues=1, storedMessages=3)
     ack = {
         "type": "ack",
         **{name: message[name] for name in ("transactionId", "partitionId", "leaseId")},
         "status": "completed",
     }
 
-    async def send(queue: str, *payloads: int) -> httpx.Response:
-        items = [{"queue": queue, "payload": payload} for payload in payloads]
+    async def send(queue: str, *payloads: int, partition: str = "Default") -> httpx.Response:
+        items = [{"queue": queue, "partition": partition, "payload": payload} for payload in payloads]
+        items.append({"queue": "q", "partition": "new", "payload": 0})
         operations: list[dict[str, Any]] = [{"type": "push", "items": items}, ack]
         return await client.post("/api/v1/transaction", json={"operations": operations})
 
     assert_exceeded(await send("new", 2), "queues", 1)
     await broker.wait_for_use("storedMessages", 1)
-    assert_exceeded(await send("q", 2, 3), "storedMessages", 2)
+    assert_exceeded(await send("q", 2, 3), "storedMessages", 3)
+    assert (await get(client, "/resources/partitions"))["total"] == 1
     assert (await send("q", 2)).status_code == 200
 
 

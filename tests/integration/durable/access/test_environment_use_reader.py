@@ -73,6 +73,8 @@ async def test_new_partitions_are_created_in_the_order_of_their_names_up_to_the_
     limits = CreationLimits(queues=2, partitions=3)
     created = await log.ensure_partitions(database, DEFAULT_SCOPE, names, limits)
     assert sorted(created) == [("a", "x"), ("a", "y"), ("c", "x")]
-    exceeded = {name: await log.find_exceeded_quota(database, DEFAULT_SCOPE, name, limits) for name in names}
+    exceeded = {
+        name: await log.find_exceeded_quota(database, DEFAULT_SCOPE, [name], limits) for name in names
+    }
     assert exceeded == dict(zip(names, [None, None, "queues", "queues", None, "partitions"], strict=True))
     assert sorted(await log.ensure_partitions(database, DEFAULT_SCOPE, names)) == names
