@@ -20,6 +20,7 @@ from penstock.config import Settings, load_settings
 from penstock.durable.pool import Database
 from penstock.errors import PenstockError
 from penstock.log_format import configure_logging
+from penstock.private_directories import create_home
 from penstock.runqueue.queue import RunQueues
 from penstock.warehouse.clickhouse_client import connect
 
@@ -68,6 +69,7 @@ async def _run(settings: Settings) -> None:
         await sender.start()
         await evaluator.start()
         logger.info("Alert rules are evaluated every %g s", settings.alert_interval_s)
+        create_home(settings.home)
         path = heartbeat_path(settings.home)
         while not stopping.is_set():
             path.touch()
