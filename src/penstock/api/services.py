@@ -205,7 +205,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     await job_runner.start()
     environment_deletion = EnvironmentDeletion(
         settings.postgres_url,
-        environment_contents(broker, run_queues, warehouse, redis_client),
+        environment_contents(
+            broker, run_queues, warehouse, redis_client, has_metrics=settings.metrics_enabled
+        ),
         lambda: any(environment.is_being_deleted for environment in tokens.environments()),
     )
     await environment_deletion.start()

@@ -12,11 +12,11 @@ from penstock.runqueue.task_model import Nack, NewTask
 
 async def keys_of(redis: Redis, scope: Scope) -> set[str]:
     """The keys that have the name of an environment in them, or in a value."""
-    name, found = environment_name(scope).encode(), set[str]()
+    name, keys = environment_name(scope).encode(), set[str]()
     async for key in redis.scan_iter("penstock:run:*"):
         text = key.decode() if isinstance(key, bytes) else key
         if name.decode() in text:
-            found.add(text)
+            keys.add(text)
             continue
         match await redis.type(key):
             case b"hash":
@@ -28,8 +28,8 @@ async def keys_of(redis: Redis, scope: Scope) -> set[str]:
             case _:
                 holds_name = False
         if holds_name:
-            found.add(f"{text} holds it")
-    return found
+            keys.add(f"{text} holds it")
+    return keys
 
 
 async def fill(queues: RunQueues, scope: Scope) -> None:

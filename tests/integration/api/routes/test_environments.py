@@ -18,8 +18,10 @@ from penstock.access.environment_deletion import (
 )
 from penstock.access.token_service import NewToken
 from penstock.api.environment_contents import environment_contents
+from penstock.api.warehouse_access import WarehouseAccess
 from penstock.config import Settings
 from penstock.durable.pool import Database
+from penstock.embedded.servers.ports import any_free_port
 from penstock.model import Scope
 from penstock.runqueue.keys import environment_name
 from penstock.warehouse.schema_migrations import migrate
@@ -215,3 +217,20 @@ async def test_a_deleted_environment_leaves_nothing_but_the_others(
     await create(admin, STAGING)
     audit = await admin.get("/api/v1/audit", headers={"X-Penstock-Environment": "/".join(STAGING)})
     assert audit.json()["entries"] == [], "they are not of the new environment with this name"
+
+
+async def test_without_metrics_the_deletion_needs_no_clickhouse(
+    broker: GuardedBroker, admin: httpx.AsyncClient, settings: Settings
+) -> None:
+    await create(admin, STAGING)
+    assert (await admin.delete(f"{PATH}/acme/shop/staging")).status_code == 202
+    services = broker.services
+    unreachable = WarehouseAccess(f"http://127.0.0.1:{any_free_port()}/default")
+    for has_metrics in (True, False):
+        contents = environment_contents(
+            services.broker, services.run_queues, unreachable, services.redis, has_metrics=has_metrics
+        )
+        await deletion_with(settings, contents).run_round()
+        status = (await admin.get(f"{PATH}/acme/shop/staging")).status_code
+        assert status == (200 if has_metrics else 404)
+    unreachable.close()
