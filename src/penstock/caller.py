@@ -18,7 +18,7 @@ MAX_CACHED_NAMES = 10_000
 
 
 class AccessScope(IntFlag):
-    """What a token or a role allows. `model.Scope` is another thing: the environment."""
+    """What a token or a role allows. `model.Scope` has another meaning: the environment."""
 
     READ = 1
     READ_PAYLOAD = 2

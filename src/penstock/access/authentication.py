@@ -42,7 +42,7 @@ class Authentication:
         """A copy, because callers have the quotas of their broker process."""
 
     def find_caller(self, fields: HeaderFields) -> Caller | None:
-        """The caller, if that can be told from memory; None: call `authenticate`. Raises Unauthorized."""
+        """The caller, if its credentials are in memory; None: call `authenticate`. Raises Unauthorized."""
         secret = bearer_secret(fields.get(b"authorization", b""))
         if secret.startswith(SECRET_START):
             caller = self.find_token(secret)
