@@ -82,7 +82,10 @@ class EnforcedQuotas:
         self.limits_storage = bool(self._storage_limits)
 
     def admit_request(self, size: int, connection: QuotaConnection | None) -> None:
-        """Count a request, its body and its connection. Raises QuotaExceeded; then nothing was counted."""
+        """Count a request, its body and its connection. Raises QuotaExceeded.
+
+        The token comes first: a request that the environment refuses counts for the token.
+        """
         if connection is not None and connection.quotas is not self:
             self._count_connection(connection)
         for subject in self.subjects:
