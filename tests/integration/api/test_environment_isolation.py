@@ -40,7 +40,7 @@ from tests.integration.environments import create_environment
 from tests.integration.warehouse.conftest import database_url
 
 OURS, THEIRS = Scope("acme", "shop", "ours"), Scope("acme", "shop", "theirs")
-REQUESTS = 250
+REQUESTS = 300
 
 PATH_IDS = {
     "partition_id": "partition",
