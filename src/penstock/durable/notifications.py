@@ -32,6 +32,12 @@ MAX_PARTITIONS_PER_QUEUE = 50
 
 RECONNECT_S = 1.0
 
+CONNECTION_ERRORS = (
+    *(OSError, TimeoutError),
+    *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
+)
+"""What ends a connection. asyncpg raises InternalClientError if the connection ends within a statement."""
+
 
 class NotificationBus(BackgroundTask):
     """Sends notifications to the other brokers and receives theirs.
@@ -84,7 +90,7 @@ class NotificationBus(BackgroundTask):
         while not self._is_stopping:  # closing the connection may turn a cancellation into a TimeoutError
             try:
                 await self._run_connection()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+            except CONNECTION_ERRORS as error:
                 logger.warning("no notifications from other brokers: %s", error or type(error).__name__)
             await asyncio.sleep(RECONNECT_S)
 
