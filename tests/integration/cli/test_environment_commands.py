@@ -17,6 +17,7 @@ from penstock.durable.pool import Database
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.model import Scope
 from tests.integration.client.broker_server import run_broker
+from tests.waiting import wait_until_async
 
 STAGING = "acme/shop/staging"
 
@@ -65,6 +66,13 @@ async def test_an_environment_is_deleted_after_a_confirmation(url: str, database
     assert (await run_json(url, "show", STAGING))["deletion"]["requestedAt"]
     assert "being deleted" in (await run(url, "ls")).output
     waiting = asyncio.create_task(run(url, "rm", STAGING))
+
+    async def is_waiting() -> bool:
+        """Whether the broker has answered the second request to delete it: both are in the audit log."""
+        rows = await database.fetch("SELECT 1 FROM audit_entries WHERE action LIKE 'DELETE %/environments/%'")
+        return len(rows) == 2
+
+    await wait_until_async(is_waiting, 20, "the command waits for the deletion")
     assert await EnvironmentStore(database).finish_deletion(Scope(*STAGING.split("/")))
     assert f"{STAGING} is deleted" in (await waiting).output
     unknown = await run(url, "rm", STAGING)

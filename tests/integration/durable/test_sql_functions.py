@@ -14,8 +14,8 @@ FUNCTIONS = Path(str(files("penstock.durable"))) / "sql" / "functions"
 FILES = sorted(FUNCTIONS.rglob("*.sql"))
 CREATE = re.compile(r"^CREATE OR REPLACE FUNCTION (\w+)", re.MULTILINE)
 VERSION = re.compile(r"_v\d+$")
-MIGRATED = {"error_pattern_v1"}
-"""Functions that a migration owns: stored keys depend on their result, so that a change needs a migration."""
+MIGRATED = {"error_pattern_v1", "refuse_audit_change_v1"}
+"""Functions that a migration owns: stored keys or a trigger depend on them, so a change needs a migration."""
 
 
 def function_names(path: Path) -> list[str]:

@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import socket
 import sys
+from secrets import token_urlsafe
 from threading import Thread
+from typing import Any
 
 from canaille import create_app
 from canaille.app import models
 from canaille.backends import Backend
+from canaille.oidc import provider
 from werkzeug.serving import make_server
 
 CLIENT_ID = "penstock-console"
 CLIENT_SECRET = "client secret & more"
 PASSWORD = "correct horse battery staple"
+generate_jwt = provider.generate_id_token
 GROUPS = {"alice": ["operators", "staff"], "bob": ["staff"], "mallory": []}
 
 
@@ -55,6 +59,15 @@ def add_people_and_client() -> None:
     Backend.instance.save(client)
 
 
+def unique_access_token(**claims: Any) -> str:
+    """A JWT with a claim that differs each time.
+
+    Without it, the access tokens of two logins of a person within one second are equal, and Canaille's
+    database refuses the second one.
+    """
+    return str(generate_jwt(**claims, nonce=token_urlsafe(16)))
+
+
 def add_redirect_uri(redirect_uri: str) -> None:
     client = Backend.instance.get(models.Client, client_id=CLIENT_ID)
     client.redirect_uris = [*client.redirect_uris, redirect_uri]
@@ -72,6 +85,7 @@ def main() -> None:
         "CANAILLE": {"FORCE_HTTPS": False},
         "CANAILLE_OIDC": {"TRUSTED_DOMAINS": []},
     }
+    provider.generate_id_token = unique_access_token
     app = create_app(config=settings, init_backend=True)
     with app.app_context():
         add_people_and_client()

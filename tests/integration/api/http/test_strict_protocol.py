@@ -105,12 +105,15 @@ async def test_an_endless_head_is_not_read(server: RunningServer, monkeypatch: p
     await assert_usable(await RawConnection.open(server))
 
 
-async def wait_for_unfinished_request(server: RunningServer) -> None:
+async def wait_for_unfinished_request(server: RunningServer, connection: RawConnection) -> None:
     """Wait until the server has received the start of a request, so that the rest arrives by itself."""
+    client = connection.writer.get_extra_info("sockname")
 
     async def has_unfinished_request() -> bool:
         protocols = server.uvicorn.server_state.connections
-        return any(isinstance(p, StrictHttpProtocol) and p._in_message for p in protocols)
+        return any(
+            isinstance(p, StrictHttpProtocol) and p._in_message and p.client == client for p in protocols
+        )
 
     await wait_until_async(has_unfinished_request, 10, "the server has the start of a request")
 
@@ -119,7 +122,7 @@ async def wait_for_unfinished_request(server: RunningServer) -> None:
 async def test_endless_trailers_and_extensions_are_refused(server: RunningServer, end: bytes) -> None:
     connection = await RawConnection.open(server)
     connection.send(CHUNKED_PUSH, b"2\r\n{}\r\n", end)
-    await wait_for_unfinished_request(server)
+    await wait_for_unfinished_request(server, connection)
     for _ in range(4):
         connection.send(b"x" * (LIMITS.head_bytes // 3))
         await connection.writer.drain()
@@ -270,7 +273,7 @@ async def test_an_upgrade_to_http_2_is_ignored(server: RunningServer) -> None:
         connection.send(request)
         assert (await connection.read_response())[0] == 201
     connection.send(request[:-20])
-    await wait_for_unfinished_request(server)
+    await wait_for_unfinished_request(server, connection)
     connection.send(request[-20:], get("/api/v1/resources/namespaces", *H2C), request)
     assert [(await connection.read_response())[0] for _ in range(3)] == [201, 200, 201]
     connection.send(get("/api/v1/pop/queue/h2c?batch=10", *H2C))

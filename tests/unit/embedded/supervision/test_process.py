@@ -22,6 +22,7 @@ from penstock.embedded.supervision.process import (
 )
 from penstock.embedded.supervision.process_identity import ProcessIdentity, identify
 from penstock.errors import ComponentFailed
+from tests.deadlines import deadline_s
 from tests.waiting import wait_until
 
 IGNORE_SIGTERM = (
@@ -55,7 +56,7 @@ def test_a_child_gets_no_settings_but_those_of_its_command(
     monkeypatch.setenv("PENSTOCK_ENCRYPTION_KEYS", "k1:secret")
     command = Command(("env",), cwd=tmp_path, env={"PENSTOCK_PORT": "7480"})
     child = spawn(command, tmp_path / "log", process_mark(tmp_path, "env"))
-    child.process.wait(10)
+    child.process.wait(deadline_s(10))
     names = {line.partition("=")[0] for line in (tmp_path / "log").read_text().splitlines()}
     assert {name for name in names if name.startswith("PENSTOCK_")} == {"PENSTOCK_PORT"}
     assert "PATH" in names
