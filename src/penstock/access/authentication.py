@@ -172,9 +172,9 @@ class Authentication:
     def _first_environment(self, person: Person) -> Scope:
         if EVERY_ENVIRONMENT in person.roles or format_environment(DEFAULT_SCOPE) in person.roles:
             return DEFAULT_SCOPE
-        named = sorted(Scope(*name.split("/")) for name in person.roles)
+        environments = sorted(Scope(*name.split("/")) for name in person.roles)
         known = {known.scope for known in self._tokens.environments() if not known.is_being_deleted}
-        return next((scope for scope in named if scope in known), named[0])
+        return next((scope for scope in environments if scope in known), environments[0])
 
     def _in_selected_environment(self, caller: Caller, fields: HeaderFields) -> Caller:
         """The caller in the environment that the request selects, by default its own."""

@@ -149,7 +149,7 @@ def _wait_for_deletion(broker: BrokerClient, document: EnvironmentDocument) -> D
 
 
 def _progress_text(deletion: DeletionDocument | None) -> str:
-    if not deletion or "step" not in deletion:  # no broker has begun
+    if not deletion or "step" not in deletion:  # no broker works on it yet
         return "The deletion starts."
     counts = f"{deletion['queues']} queues, {deletion['tasks']} tasks, {deletion['rows']} rows deleted"
     return f"{counts}; {deletion['note'] or 'now: ' + deletion['step']}"

@@ -13,6 +13,7 @@ from penstock.access.token_service import NewToken
 from penstock.api.services import Services
 from penstock.caller import ACCESS_SCOPE_NAMES, LOCAL_CALLER
 from penstock.config import Settings
+from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE, Scope
 from tests.integration.api.calls import app_services
 from tests.integration.api.http.raw_connections import RunningServer, run_server
@@ -47,6 +48,13 @@ class GuardedBroker:
     def client(self, secret: str | None = None, **options: Any) -> httpx.AsyncClient:
         headers = {"Content-Type": "application/json"} | (bearer(secret) if secret else {})
         return httpx.AsyncClient(base_url=f"http://localhost:{self.server.port}", headers=headers, **options)
+
+
+async def create_other_environment(database: Database) -> None:
+    """Store `OTHER_ENVIRONMENT` before a broker starts, which reads it then."""
+    await database.fetch(
+        "INSERT INTO environments (organization, project, name) VALUES ($1, $2, $3)", *OTHER_ENVIRONMENT
+    )
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ from tests.integration.api.broker_tokens import (
     ALL_SCOPES,
     OTHER_ENVIRONMENT,
     GuardedBroker,
+    create_other_environment,
     run_guarded_broker,
 )
 from tests.integration.api.calls import assert_problem, get
@@ -112,9 +113,7 @@ async def test_the_export_has_all_entries_as_json_lines(
 
 @pytest_asyncio.fixture
 async def broker(settings: Settings, database: Database) -> AsyncIterator[GuardedBroker]:
-    await database.fetch(
-        "INSERT INTO environments (organization, project, name) VALUES ($1, $2, $3)", *OTHER_ENVIRONMENT
-    )
+    await create_other_environment(database)
     async with run_guarded_broker(settings) as guarded_broker:
         yield guarded_broker
 

@@ -23,6 +23,7 @@ from tests.integration.api.broker_tokens import (
     OTHER_ENVIRONMENT,
     GuardedBroker,
     bearer,
+    create_other_environment,
     run_guarded_broker,
 )
 from tests.integration.api.calls import assert_problem
@@ -37,9 +38,7 @@ QUEUE = {"queue": "orders", "options": {}}
 
 @pytest_asyncio.fixture
 async def broker(settings: Settings, database: Database) -> AsyncIterator[GuardedBroker]:
-    await database.fetch(
-        "INSERT INTO environments (organization, project, name) VALUES ($1, $2, $3)", *OTHER_ENVIRONMENT
-    )
+    await create_other_environment(database)
     async with run_guarded_broker(settings) as guarded_broker:
         yield guarded_broker
 

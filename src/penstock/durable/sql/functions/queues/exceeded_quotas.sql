@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION exceeded_quotas_v1(
 LANGUAGE sql STABLE AS $$
     WITH used AS MATERIALIZED (
         SELECT o.queues, o.partitions FROM environment_objects_v1(p_organization, p_project, p_environment) o
-    ), named AS (
+    ), targets AS (
         SELECT w.queue, w.partition, q.id IS NULL AS is_new_queue, t.id IS NULL AS is_new_partition
         FROM (SELECT DISTINCT * FROM unnest(p_queues, p_partitions)) AS w (queue, partition)
         LEFT JOIN queues q ON q.environment_id = environment_id_v1(p_organization, p_project, p_environment)
@@ -21,7 +21,7 @@ LANGUAGE sql STABLE AS $$
         SELECT n.*, n.is_new_queue
                     AND dense_rank() OVER (PARTITION BY n.is_new_queue ORDER BY n.queue) > p_max_queues - u.queues
                     AS is_queue_too_many
-        FROM named n CROSS JOIN used u
+        FROM targets n CROSS JOIN used u
     )
     SELECT r.queue, r.partition, CASE
         WHEN coalesce(r.is_queue_too_many, false) THEN 'queues'
