@@ -25,6 +25,7 @@ from tests.integration.api.broker_tokens import (
     ALL_SCOPES,
     OTHER_ENVIRONMENT,
     GuardedBroker,
+    create_other_environment,
     run_guarded_broker,
 )
 
@@ -55,9 +56,7 @@ async def open_console(settings: Settings, changes: Mapping[str, object]) -> Asy
 
 @pytest_asyncio.fixture(autouse=True)
 async def environment(database: Database) -> None:
-    await database.fetch(
-        "INSERT INTO environments (organization, project, name) VALUES ($1, $2, $3)", *OTHER_ENVIRONMENT
-    )
+    await create_other_environment(database)
 
 
 async def push(broker: GuardedBroker, queue: str, secret: str) -> None:

@@ -21,6 +21,7 @@ from tests.integration.api.broker_tokens import (
     OTHER_ENVIRONMENT,
     GuardedBroker,
     bearer,
+    create_other_environment,
     run_guarded_broker,
 )
 from tests.integration.api.test_declared_access import GUARDED, Operation
@@ -38,9 +39,7 @@ Entry = dict[str, Any]
 
 @pytest_asyncio.fixture
 async def broker(settings: Settings, database: Database) -> AsyncIterator[GuardedBroker]:
-    await database.fetch(
-        "INSERT INTO environments (organization, project, name) VALUES ($1, $2, $3)", *OTHER_ENVIRONMENT
-    )
+    await create_other_environment(database)
     proxies = settings.model_copy(update={"trusted_proxies": "127.0.0.0/8"})
     async with run_guarded_broker(proxies) as guarded_broker:
         yield guarded_broker

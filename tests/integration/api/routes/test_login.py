@@ -24,7 +24,12 @@ from tests.integration.access.people.identity_providers import (
     log_in_at_provider,
     run_identity_provider,
 )
-from tests.integration.api.broker_tokens import OTHER_ENVIRONMENT, GuardedBroker, bearer, run_guarded_broker
+from tests.integration.api.broker_tokens import (
+    GuardedBroker,
+    bearer,
+    create_other_environment,
+    run_guarded_broker,
+)
 from tests.integration.api.calls import assert_problem
 from tests.integration.api.routes.test_console_session import COOKIE, SESSION, cookie_in
 from tests.unit.access.people.signing_keys import AUDIENCE, ISSUER, P256, jwks, sign, valid_claims
@@ -46,9 +51,7 @@ async def provider() -> AsyncIterator[IdentityProviderServer]:
 async def broker(
     settings: Settings, database: Database, provider: IdentityProviderServer
 ) -> AsyncIterator[GuardedBroker]:
-    await database.fetch(
-        "INSERT INTO environments (organization, project, name) VALUES ($1, $2, $3)", *OTHER_ENVIRONMENT
-    )
+    await create_other_environment(database)
     oidc_settings = {
         "authentication": "required",
         "public_url": PUBLIC_URL,
@@ -294,9 +297,7 @@ async def test_a_jwt_ends_also_on_hot_routes_whose_heads_are_remembered(
 ) -> None:
     key_file = tmp_path / "keys.json"
     key_file.write_text(json.dumps(jwks(P256)))
-    await database.fetch(
-        "INSERT INTO environments (organization, project, name) VALUES ($1, $2, $3)", *OTHER_ENVIRONMENT
-    )
+    await create_other_environment(database)
     jwt_settings = {
         "jwks": str(key_file),
         "jwt_issuer": ISSUER,
