@@ -196,6 +196,11 @@ class Settings(BaseModel):
     session_hours: float = Field(
         12, gt=0, le=720, description="time after which a person has to log in to the console again, in hours"
     )
+    console: Literal["on", "read-only"] = Field(
+        "on",
+        description="on: the console offers what its user may do; read-only: sessions, and browsers without "
+        "authentication, only read",
+    )
     audit_days: float = Field(365, gt=0, le=36_500, description="retention of the audit log, in days")
     oidc_issuer: str = Field(
         "",
@@ -238,6 +243,7 @@ _VALUE_RULES = {
     "clickhouse_cluster": "must have only letters, digits and the characters _ . -",
     "failed_operation": "must be skip or hold",
     "authentication": "must be none or required",
+    "console": "must be on or read-only",
     "metrics_token": "must have 16 or more letters, digits and signs, without spaces",
     "public_url": "must start with http:// or https://",
     "oidc_issuer": "must start with http:// or https://",

@@ -22,6 +22,7 @@ from penstock.access.authentication import ENVIRONMENT_HEADER, bearer_secret
 from penstock.api.audited_change import audit_change, audit_subject
 from penstock.api.http.origin_check import changes_something
 from penstock.api.http.parameters import query_names
+from penstock.api.http.read_only_console import check_console_access
 from penstock.api.services import get_services
 from penstock.caller import ACCESS_SCOPE_NAMES, LOCAL_CALLER, AccessScope, Caller
 from penstock.errors import Forbidden, InvalidCsrfToken, PenstockError, Unauthorized, UnknownEnvironment
@@ -95,6 +96,7 @@ class Requires:
         if self._has_quota:
             check_quotas(request, caller)
         check_access(caller, self.access)
+        check_console_access(get_services(request).settings, header_fields(request), self.access)
         if not self._checks_names:
             _check_names(caller, self.access, _declared_parameters(request))
         return caller
@@ -258,6 +260,7 @@ def hot_endpoint(endpoint: Callable[[Request, Caller], Awaitable[Response]], acc
         caller = await authenticate(request)
         check_quotas(request, caller)
         check_access(caller, access)
+        check_console_access(get_services(request).settings, header_fields(request), access)
         return await endpoint(request, caller)
 
     call.access = access  # type: ignore[attr-defined]

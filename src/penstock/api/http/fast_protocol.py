@@ -31,6 +31,7 @@ from penstock.api.http.fast_routes import (
 )
 from penstock.api.http.head_cache import RequestHeadCache
 from penstock.api.http.origin_check import OriginCheck
+from penstock.api.http.read_only_console import check_console_access
 from penstock.api.http.reply import Handler, PendingRequest
 from penstock.api.http.response import HotResponse
 from penstock.api.http.strict_protocol import CLOSE_HEADER, StrictHttpProtocol, head_and_body
@@ -329,6 +330,7 @@ class FastHttpProtocol(StrictHttpProtocol):
             if caller is None:
                 return None
             _check_caller(caller, route)
+            check_console_access(self.services.settings, self._header_fields, route.access)
             if not caller.has_known_quotas:
                 self.services.quotas.attach(caller)
         except PenstockError:

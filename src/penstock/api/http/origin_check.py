@@ -97,7 +97,7 @@ def _check_origin(fields: Mapping[bytes, bytes], host: bytes | None) -> None:
     elif origin is not None:
         if origin.partition(b"://")[2] == host:
             return
-    elif not _is_browser(fields.get(b"user-agent", b"")):
+    elif not is_sent_by_browser(fields):
         return
     else:  # a browser that reaches the broker over plain HTTP sends neither header with a GET
         origin = fields.get(b"referer", b"a page that it does not name")
@@ -110,8 +110,11 @@ def _check_origin(fields: Mapping[bytes, bytes], host: bytes | None) -> None:
     )
 
 
-def _is_browser(user_agent: bytes) -> bool:
-    return user_agent.startswith(b"Mozilla/") and b"PowerShell/" not in user_agent
+def is_sent_by_browser(fields: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser sends the request. Over plain HTTP it sends no `Sec-Fetch-Site`."""
+    user_agent = fields.get(b"user-agent", b"")
+    is_named_like_browser = user_agent.startswith(b"Mozilla/") and b"PowerShell/" not in user_agent
+    return b"sec-fetch-site" in fields or is_named_like_browser
 
 
 def _check_content_type(fields: Mapping[bytes, bytes]) -> None:

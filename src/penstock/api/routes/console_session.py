@@ -14,6 +14,7 @@ from penstock.access.people.roles import format_environment, role_in
 from penstock.api.access import PUBLIC, header_fields
 from penstock.api.audited_change import audit_subject
 from penstock.api.http.client_address import client_address
+from penstock.api.http.read_only_console import READ_ONLY, READING_ACCESS, only_reads
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.problems import problem_responses
 from penstock.api.services import Services, get_services
@@ -36,6 +37,9 @@ _login_decoder = msgspec.json.Decoder(TokenLogin)
 @router.get("", responses=problem_responses(UnknownEnvironment))
 async def show_session(request: Request) -> Response:
     """Show the caller: subject, environment, role, scopes and the CSRF token of the session.
+
+    `readOnly` tells that the caller uses a console that is read-only (`PENSTOCK_CONSOLE`); then `scopes` has
+    no other than read and read:payload.
 
     Without credentials that are valid, `authenticated` is false and `login` says how to log in. The cookie of
     a session that has ended is deleted.
@@ -76,7 +80,8 @@ async def log_in_with_token(request: Request) -> Response:
     new_session = await services.sessions.create_for_token(caller)
     if previous_cookie := session_cookie(fields):
         await services.sessions.end(previous_cookie)
-    description = _describe_authenticated(services, caller, new_session.session.csrf_token)
+    is_read_only = services.settings.console == READ_ONLY
+    description = _describe_authenticated(services, caller, new_session.session.csrf_token, is_read_only)
     response = JSONResponse(description, 201)
     set_session_cookie(request, response, new_session)
     return response
@@ -102,7 +107,9 @@ async def _describe_caller(services: Services, fields: HeaderFields) -> dict[str
     caller = await authentication.authenticate(fields, is_unsafe=False)
     person = await authentication.find_person(fields)
     session = await authentication.find_session(fields)
-    description = _describe_authenticated(services, caller, session.csrf_token if session else None)
+    csrf_token = session.csrf_token if session else None
+    is_read_only = only_reads(services.settings, fields)
+    description = _describe_authenticated(services, caller, csrf_token, is_read_only)
     if person is not None:
         environments = map(format_environment, authentication.environments_of(caller, person))
         role = role_in(person.roles, caller.environment)
@@ -110,7 +117,10 @@ async def _describe_caller(services: Services, fields: HeaderFields) -> dict[str
     return description
 
 
-def _describe_authenticated(services: Services, caller: Caller, csrf_token: str | None) -> dict[str, Any]:
+def _describe_authenticated(
+    services: Services, caller: Caller, csrf_token: str | None, is_read_only: bool
+) -> dict[str, Any]:
+    access = caller.access & READING_ACCESS if is_read_only else caller.access
     environments = services.authentication.environments_of(caller, None)
     return _describe_login(services) | {
         "authenticated": True,
@@ -118,7 +128,8 @@ def _describe_authenticated(services: Services, caller: Caller, csrf_token: str 
         "name": caller.subject.partition(":")[2] or caller.subject,
         "environment": format_environment(caller.environment),
         "environments": [format_environment(environment) for environment in environments],
-        "scopes": [name for scope, name in ACCESS_SCOPE_NAMES.items() if scope in caller.access],
+        "scopes": [name for scope, name in ACCESS_SCOPE_NAMES.items() if scope in access],
+        "readOnly": is_read_only,
         "platformAdministrator": caller.is_platform_admin,
         "csrfToken": csrf_token,
     }
@@ -135,6 +146,7 @@ def _describe_login(services: Services) -> dict[str, Any]:
         "environments": [],
         "role": None,
         "scopes": [],
+        "readOnly": services.settings.console == READ_ONLY,
         "platformAdministrator": False,
         "csrfToken": None,
         "login": {"oidc": provider.login_name if provider.login else None, "token": True},
