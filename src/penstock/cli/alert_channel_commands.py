@@ -16,7 +16,8 @@ from penstock.cli.listing import Listing
 from penstock.cli.options import BrokerOptions, SkipConfirmation, with_option_groups
 
 if TYPE_CHECKING:
-    from penstock.cli.broker_client import AlertChannelDocument, AlertNoticeDocument, BrokerClient
+    from penstock.cli.alert_documents import AlertChannelDocument, AlertNoticeDocument
+    from penstock.cli.broker_client import BrokerClient
 
 channels = typer.Typer(help="List, add and remove the channels that notices go to.", no_args_is_help=True)
 
@@ -61,7 +62,7 @@ Name = Annotated[str, typer.Argument(help="Name of the channel, as rules use it.
 @with_option_groups
 def list_channels(broker_options: BrokerOptions) -> None:
     """List the channels. Secrets are never shown."""
-    from penstock.cli.broker_client import AlertChannelPageDocument
+    from penstock.cli.alert_documents import AlertChannelPageDocument
 
     with broker_options.connect() as broker:
         page = broker.get("/api/v1/alert-channels", AlertChannelPageDocument)
@@ -107,7 +108,7 @@ def add_channel(
     broker_options: BrokerOptions,
 ) -> None:
     """Add a channel. Try it with `penstock alerts send-test`."""
-    from penstock.cli.broker_client import AlertChannelDocument
+    from penstock.cli.alert_documents import AlertChannelDocument
 
     if username and not password:
         password = typer.prompt("Password", hide_input=True, err=True)
@@ -142,7 +143,7 @@ def add_channel(
 @with_option_groups
 def remove_channel(name: Name, broker_options: BrokerOptions, yes: SkipConfirmation = False) -> None:
     """Remove a channel with its notices. No rule may use it."""
-    from penstock.cli.broker_client import AlertChannelDocument
+    from penstock.cli.alert_documents import AlertChannelDocument
 
     with broker_options.connect() as broker:
         if not (yes or broker_options.as_json):
@@ -154,7 +155,7 @@ def remove_channel(name: Name, broker_options: BrokerOptions, yes: SkipConfirmat
 @with_option_groups
 def send_test(name: Name, broker_options: BrokerOptions) -> None:
     """Send a test notice to a channel and wait for the result. Exit code 0 when it was sent, otherwise 1."""
-    from penstock.cli.broker_client import AlertNoticeDocument
+    from penstock.cli.alert_documents import AlertNoticeDocument
 
     with broker_options.connect() as broker:
         notice = broker.post(f"/api/v1/alert-channels/{name}/test", AlertNoticeDocument)
@@ -172,7 +173,7 @@ def deliveries(
     broker_options: BrokerOptions,
 ) -> None:
     """List notices with the state of their delivery, the latest first."""
-    from penstock.cli.broker_client import AlertNoticePageDocument
+    from penstock.cli.alert_documents import AlertNoticePageDocument
 
     with broker_options.connect() as broker:
         page = broker.get(
@@ -191,7 +192,7 @@ def retry(
     broker_options: BrokerOptions,
 ) -> None:
     """Send a failed notice again."""
-    from penstock.cli.broker_client import AlertNoticeDocument
+    from penstock.cli.alert_documents import AlertNoticeDocument
 
     with broker_options.connect() as broker:
         notice = broker.post(f"/api/v1/alert-notices/{notice_id}/retry", AlertNoticeDocument)
@@ -200,7 +201,7 @@ def retry(
 
 def _wait_for_attempt(broker: BrokerClient, notice: AlertNoticeDocument) -> AlertNoticeDocument:
     """Return the notice after its attempt, or as it is when the wait is over."""
-    from penstock.cli.broker_client import AlertNoticeDocument
+    from penstock.cli.alert_documents import AlertNoticeDocument
 
     deadline_s = time.monotonic() + TEST_TIMEOUT_S
     while notice["state"] == DeliveryState.PENDING and time.monotonic() < deadline_s:

@@ -16,7 +16,7 @@ from penstock.cli.listing import Listing, details
 from penstock.cli.options import BrokerOptions, with_option_groups
 
 if TYPE_CHECKING:
-    from penstock.cli.broker_client import IncidentDetailsDocument, IncidentDocument
+    from penstock.cli.alert_documents import IncidentDetailsDocument, IncidentDocument
 
 _STATE_COLOURS = {"open": "red", "acknowledged": "yellow", "resolved": "green"}
 
@@ -44,7 +44,7 @@ def list_incidents(
     broker_options: BrokerOptions,
 ) -> None:
     """List the incidents that are not resolved, the latest first."""
-    from penstock.cli.broker_client import IncidentPageDocument
+    from penstock.cli.alert_documents import IncidentPageDocument
 
     with broker_options.connect() as broker:
         page = broker.get(
@@ -62,7 +62,7 @@ def list_incidents(
 @with_option_groups
 def show_incident(incident_id: IncidentId, broker_options: BrokerOptions) -> None:
     """Show an incident: its queues and values, the cause, notices and notes."""
-    from penstock.cli.broker_client import IncidentDetailsDocument
+    from penstock.cli.alert_documents import IncidentDetailsDocument
 
     with broker_options.connect() as broker:
         incident = broker.get(_path(incident_id), IncidentDetailsDocument)
@@ -72,7 +72,7 @@ def show_incident(incident_id: IncidentId, broker_options: BrokerOptions) -> Non
 @with_option_groups
 def acknowledge(incident_id: IncidentId, broker_options: BrokerOptions, by: Author = None) -> None:
     """Acknowledge an incident: notices are not repeated, and its channels get a notice."""
-    from penstock.cli.broker_client import IncidentDetailsDocument
+    from penstock.cli.alert_documents import IncidentDetailsDocument
 
     with broker_options.connect() as broker:
         body = {"by": by or getpass.getuser()}
@@ -89,7 +89,7 @@ def add_note(
     by: Author = None,
 ) -> None:
     """Add a note to an incident."""
-    from penstock.cli.broker_client import IncidentNoteDocument
+    from penstock.cli.alert_documents import IncidentNoteDocument
 
     with broker_options.connect() as broker:
         body = {"text": note, "author": by or getpass.getuser()}

@@ -97,7 +97,7 @@ def defaults(
     broker_options: BrokerOptions,
 ) -> None:
     """Switch on the default rules: growing backlog, old messages, dead letters, stalled, metrics behind."""
-    from penstock.cli.broker_client import AlertRulePageDocument
+    from penstock.cli.alert_documents import AlertRulePageDocument
 
     with broker_options.connect() as broker:
         page = broker.post(f"{RULES_PATH}/defaults", AlertRulePageDocument, {"channels": channel})
@@ -124,7 +124,7 @@ def _switch(broker_options: BrokerOptions, name: str, *, is_enabled: bool) -> No
 
 
 def _read_rules(broker: BrokerClient) -> list[dict[str, Any]]:
-    from penstock.cli.broker_client import AlertRulePageDocument
+    from penstock.cli.alert_documents import AlertRulePageDocument
 
     return broker.get(RULES_PATH, AlertRulePageDocument)["rules"]
 

@@ -18,7 +18,7 @@ from penstock.cli.options import BrokerOptions, with_option_groups
 from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from penstock.cli.broker_client import SilenceDocument
+    from penstock.cli.alert_documents import SilenceDocument
 
 SILENCES_PATH = "/api/v1/alert-silences"
 
@@ -36,7 +36,7 @@ def list_silences(
     broker_options: BrokerOptions,
 ) -> None:
     """List silences that apply now or later, the latest first."""
-    from penstock.cli.broker_client import SilencePageDocument
+    from penstock.cli.alert_documents import SilencePageDocument
 
     with broker_options.connect() as broker:
         page = broker.get(SILENCES_PATH, SilencePageDocument, limit=limit)
@@ -68,7 +68,7 @@ def add_silence(
     broker_options: BrokerOptions,
 ) -> None:
     """Add a silence. Without --for it lasts until it is removed; without a scope it is for everything."""
-    from penstock.cli.broker_client import SilenceDocument
+    from penstock.cli.alert_documents import SilenceDocument
 
     fields = {
         "queue": queue,
@@ -94,7 +94,7 @@ def remove_silence(
     silence_id: Annotated[str, typer.Argument(help="Id of the silence.")], broker_options: BrokerOptions
 ) -> None:
     """Remove a silence. Queues that still fire are notified at once."""
-    from penstock.cli.broker_client import SilenceDocument
+    from penstock.cli.alert_documents import SilenceDocument
 
     with broker_options.connect() as broker:
         document = broker.delete(f"{SILENCES_PATH}/{quote(silence_id, safe='')}", SilenceDocument)

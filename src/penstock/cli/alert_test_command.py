@@ -16,7 +16,11 @@ from penstock.cli.options import BrokerOptions, with_option_groups
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from penstock.cli.broker_client import BacktestDocument, BacktestIncidentDocument, BacktestResultDocument
+    from penstock.cli.alert_documents import (
+        BacktestDocument,
+        BacktestIncidentDocument,
+        BacktestResultDocument,
+    )
 
 TIMEOUT_S = 600.0
 MAX_ROWS = 20
@@ -45,7 +49,7 @@ def backtest_rule(
     broker_options: BrokerOptions,
 ) -> None:
     """Run a rule over past metrics: when it would have fired, and what it would have notified."""
-    from penstock.cli.broker_client import BacktestDocument
+    from penstock.cli.alert_documents import BacktestDocument
 
     body = {
         "rule": _choose_rule(file, rule),

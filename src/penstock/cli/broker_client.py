@@ -11,9 +11,10 @@ from urllib.parse import quote
 import httpx
 
 from penstock.cli.broker_address import CA_VARIABLE, BrokerAddress, find_broker
+from penstock.cli.exit_codes import BrokerRefusal, BrokerUnreachable
 from penstock.cli.problem_text import describe_problem
 from penstock.config import Settings, mask_url
-from penstock.errors import ComponentFailed, InvalidRequest, PenstockError, UnknownEnvironment, UnknownQueue
+from penstock.errors import InvalidRequest, UnknownEnvironment, UnknownQueue
 
 REQUEST_TIMEOUT_S = 30
 TRUST_ADVICE = (
@@ -139,148 +140,6 @@ class JobPageDocument(TypedDict):
     jobs: list[JobDocument]
 
 
-class AlertChannelDocument(TypedDict):
-    name: str
-    kind: str
-    enabled: bool
-    target: str
-
-
-class AlertRulePageDocument(TypedDict):
-    rules: list[dict[str, Any]]
-
-
-class AlertChannelPageDocument(TypedDict):
-    channels: list[AlertChannelDocument]
-
-
-class AlertNoticeDocument(TypedDict):
-    id: str
-    rule: str
-    transition: str
-    channel: str
-    state: str
-    attempts: int
-    lastError: str | None
-    createdAt: str
-
-
-class AlertNoticePageDocument(TypedDict):
-    notices: list[AlertNoticeDocument]
-
-
-class CauseDocument(TypedDict):
-    kind: str
-    summary: str
-    excluded: list[dict[str, str]]
-
-
-class IncidentQueueDocument(TypedDict):
-    queue: str
-    firedAt: str
-    resolvedAt: str | None
-    summary: str
-
-
-class IncidentNoteDocument(TypedDict):
-    at: str
-    author: str
-    text: str
-
-
-class IncidentDocument(TypedDict):
-    id: str
-    state: str
-    rule: str | None
-    ruleType: str | None
-    severity: str
-    openedAt: str
-    acknowledgedAt: str | None
-    acknowledgedBy: str | None
-    resolvedAt: str | None
-    resolution: str | None
-    silenced: bool
-    inhibitedBy: str | None
-    cause: CauseDocument | None
-    queueCount: int
-    queues: list[IncidentQueueDocument]
-
-
-class IncidentDetailsDocument(IncidentDocument):
-    notes: list[IncidentNoteDocument]
-    notices: list[AlertNoticeDocument]
-
-
-class IncidentPageDocument(TypedDict):
-    incidents: list[IncidentDocument]
-
-
-class SilenceDocument(TypedDict):
-    id: str
-    state: str
-    queue: str | None
-    rule: str | None
-    severity: str | None
-    labels: dict[str, str]
-    startsAt: str | None
-    endsAt: str | None
-    recurrence: dict[str, object] | None
-    comment: str
-    createdBy: str
-
-
-class SilencePageDocument(TypedDict):
-    silences: list[SilenceDocument]
-
-
-class BacktestIncidentDocument(TypedDict):
-    openedAt: str
-    resolvedAt: str | None
-    queues: list[dict[str, str]]
-    queueCount: int
-    peakText: str
-    notified: bool
-    notifiedAt: str | None
-    heldBackBy: str | None
-
-
-class BacktestSeriesDocument(TypedDict):
-    stepSeconds: int
-    values: list[float | None]
-
-
-class BacktestResultDocument(TypedDict):
-    threshold: float
-    sentence: str
-    incidents: list[BacktestIncidentDocument]
-
-
-class BacktestSuggestionDocument(TypedDict):
-    sentence: str
-    test: BacktestResultDocument | None
-
-
-class BacktestReplayDocument(TypedDict):
-    rule: str
-    openedAt: str
-    resolvedAt: str | None
-    sentence: str
-
-
-BacktestSpanDocument = TypedDict("BacktestSpanDocument", {"from": str, "to": str, "reason": str})
-
-
-class BacktestDocument(BacktestResultDocument):
-    rule: str
-    unit: str
-    queues: int
-    to: str
-    unknown: list[BacktestSpanDocument]
-    series: BacktestSeriesDocument
-    suggestion: BacktestSuggestionDocument | None
-    replay: BacktestReplayDocument | None
-
-
 class TokenSecretDocument(TypedDict):
     prefix: str
     expiresAt: str | None
@@ -380,14 +239,18 @@ class AuditPageDocument(TypedDict):
 
 
 class BrokerClient:
-    """Calls to one broker. Raises ComponentFailed when it does not answer, and PenstockError when it refuses.
+    """Calls to one broker. Raises BrokerUnreachable if it does not answer, BrokerRefusal if it refuses.
 
     A call takes the type of its response. The type describes the fields that the commands use; it does not
     check the response, and fields that it does not name remain in place.
     """
 
     def __init__(
-        self, address: BrokerAddress, token: str | None = None, environment: str | None = None
+        self,
+        address: BrokerAddress,
+        token: str | None = None,
+        environment: str | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
         self._address = address
         self._shown_url = mask_url(address.url)
@@ -398,7 +261,7 @@ class BrokerClient:
         self._http = httpx.Client(
             base_url=address.url,
             headers=headers,
-            timeout=REQUEST_TIMEOUT_S,
+            timeout=timeout_s,
             trust_env=False,
             verify=address.create_tls_context(),
         )
@@ -441,8 +304,12 @@ class BrokerClient:
     def delete(self, path: str, response_type: type[ResponseT]) -> ResponseT:
         return cast(ResponseT, self._call(self._http.build_request("DELETE", path)))
 
+    def get_list(self, path: str, **parameters: str | int | None) -> list[JsonObject]:
+        """Return the response of a route whose response is a list."""
+        return cast(list[JsonObject], self.get(path, dict, **parameters))
+
     def stream_lines(self, path: str, **parameters: str | int | None) -> Iterator[bytes]:
-        """Yield the lines of a response. Raises ComponentFailed if it ends early."""
+        """Yield the lines of a response. Raises BrokerUnreachable if it ends early."""
         query = {name: value for name, value in parameters.items() if value is not None}
         response = self._send(self._http.build_request("GET", path, params=query), stream=True)
         try:
@@ -454,13 +321,13 @@ class BrokerClient:
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from lines
         except httpx.TransportError:
-            raise ComponentFailed(
+            raise BrokerUnreachable(
                 f"The broker at {self._shown_url} stopped before the end of its response. Try again."
             ) from None
         finally:
             response.close()
 
-    def _call(self, request: httpx.Request) -> JsonObject:
+    def _call(self, request: httpx.Request) -> JsonObject | list[JsonObject]:
         return self._read_body(self._send(request))
 
     def _send(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
@@ -473,22 +340,29 @@ class BrokerClient:
                 cause = reason.partition("verify failed: ")[2].partition(" (_ssl")[0].removesuffix(".")
                 problem = f"The certificate of the broker at {self._shown_url} is not accepted: {cause}"
                 advice = TRUST_ADVICE
-            raise ComponentFailed(f"{problem}. {advice}") from None
+            raise BrokerUnreachable(f"{problem}. {advice}") from None
 
-    def _read_body(self, response: httpx.Response) -> JsonObject:
-        """Return the JSON object of a response. Raises PenstockError for a problem."""
+    def _read_body(self, response: httpx.Response) -> JsonObject | list[JsonObject]:
+        """Return the JSON of a response, {} if it has no content. Raises BrokerRefusal for a problem."""
         url = self._shown_url
+        if response.status_code == httpx.codes.NO_CONTENT:
+            return {}
         try:
             body = response.json()
         except ValueError:
             body = None
-        if not isinstance(body, dict):
-            raise ComponentFailed(f"Another program, not Penstock, answers at {url}. {self._address.advice}")
+        if not isinstance(body, dict | list):
+            raise BrokerUnreachable(
+                f"Another program, not Penstock, answers at {url}. {self._address.advice}"
+            )
         if response.is_success:
             return body
-        detail = describe_problem(body, url, response.status_code)
-        errors: dict[object, type[PenstockError]] = {e.code: e for e in (UnknownQueue, UnknownEnvironment)}
-        raise errors.get(body.get("code"), PenstockError)(detail)
+        problem = body if isinstance(body, dict) else {}
+        detail = describe_problem(problem, url, response.status_code)
+        for error in (UnknownQueue, UnknownEnvironment):
+            if problem.get("code") == error.code:
+                raise error(detail)
+        raise BrokerRefusal(detail, response.status_code)
 
 
 def queue_path(queue: str, collection: str) -> str:

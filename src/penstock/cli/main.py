@@ -18,6 +18,7 @@ from penstock.cli.alert_commands import alerts
 from penstock.cli.audit_commands import audit
 from penstock.cli.dlq_commands import dlq
 from penstock.cli.environment_commands import environments
+from penstock.cli.exit_codes import exit_code_of
 from penstock.cli.listing import print_output
 from penstock.cli.options import AsJson, CreateDatabase, print_json
 from penstock.cli.pipeline_commands import pipeline
@@ -53,7 +54,6 @@ app = typer.Typer(
     name="penstock",
     cls=PlainErrors,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 START_HERE = "Start here"
@@ -72,12 +72,12 @@ app.add_typer(tokens, name="tokens", rich_help_panel=MORE_COMMANDS)
 
 
 def main() -> None:
-    """Run the command line. A PenstockError shows one line and sets the exit code, usually 2."""
+    """Run the command line. A PenstockError shows one line and sets the exit code."""
     try:
         app()
     except PenstockError as error:
         show_error(error.detail)
-        sys.exit(error.exit_code)
+        sys.exit(exit_code_of(error))
 
 
 def print_version(is_asked: bool) -> None:
