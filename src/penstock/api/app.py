@@ -43,6 +43,7 @@ from penstock.api.routes import (
     login,
     message_admin,
     operations,
+    pipeline_status,
     prometheus,
     push_pop,
     queen_compatibility,
@@ -66,7 +67,7 @@ from penstock.log_format import configure_logging
 ROUTE_MODULES = (
     *(configure, queues, groups, message_admin, traces, operations),
     *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens, environments, quotas),
-    *(run_queues, tasks, status, diagnostics, series, prometheus, health),
+    *(run_queues, tasks, status, diagnostics, pipeline_status, series, prometheus, health),
     *(analytics, worker_health, queen_compatibility),
     *(console_session, login, audit_entries),
     *(alert_channels, alert_rule_tests, alert_rules, alert_incidents, alert_silences),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.model import Scope
     from penstock.warehouse.clickhouse_client import Warehouse
     from penstock.warehouse.series.series_queries import SeriesQueries
+    from penstock.warehouse.uncounted_events import UncountedEvents
 
 
 PING_TIMEOUT_S = 2.0
@@ -65,6 +66,14 @@ class WarehouseAccess:
             return run_backtest(warehouse, scope, request)
         finally:
             self._backtest_lock.release()
+
+    def read_uncounted_events(self) -> list[UncountedEvents]:
+        """Return the events that are not counted, by metric and reason. Raises WarehouseUnavailable."""
+        with self._lock:
+            from penstock.warehouse.uncounted_events import read_uncounted_events
+
+            warehouse = self._load_warehouse()
+        return read_uncounted_events(warehouse)
 
     def delete_environment_metrics(self, scope: Scope) -> None:
         """Delete the metrics of an environment. Raises WarehouseUnavailable."""

@@ -9,12 +9,16 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
+from pyspark import SparkContext
 from redis import Redis
 from redis.exceptions import RedisError
 
 from penstock.definitions import MetricDefinition
+from penstock.pipeline.finished_batches import take_finished_batches
 from penstock.pipeline.metric_query import SPARK_ERRORS, MetricQuery, QueryState
 from penstock.pipeline.sink.clickhouse_sink import SinkState
+from penstock.pipeline.spark_status import read_spark_status
+from penstock.streams.batch_history import add_batches
 from penstock.streams.positions import read_lag, read_stream_state
 from penstock.streams.progress import (
     DRAINING,
@@ -66,6 +70,7 @@ class Heartbeat:
         self._interval_s = interval_s
         self._sinks = {definition: SinkState() for definition in definitions}
         self._queries: Mapping[MetricDefinition, MetricQuery] = {}
+        self._context: SparkContext | None = None
         self._started_at = time.time()
         self._added: dict[str, tuple[float, int]] = {}
         """Per stream: the time of the last report, and the entries ever added by then."""
@@ -74,10 +79,13 @@ class Heartbeat:
         self._report_failed = False
 
     def watch(
-        self, sinks: Mapping[MetricDefinition, SinkState], queries: Mapping[MetricDefinition, MetricQuery]
+        self,
+        context: SparkContext,
+        sinks: Mapping[MetricDefinition, SinkState],
+        queries: Mapping[MetricDefinition, MetricQuery],
     ) -> None:
         """Report on these sinks and queries. Until then, the reports say that the pipeline is starting."""
-        self._sinks, self._queries = dict(sinks), queries
+        self._context, self._sinks, self._queries = context, dict(sinks), queries
 
     def start(self) -> None:
         if self._thread is None:
@@ -137,8 +145,17 @@ class Heartbeat:
                 rejected=sum(report["rejected"] for report in reports.values()),
                 lost=sum(report["lost"] for report in reports.values()),
                 metrics={name: dict(report) for name, report in reports.items()},
+                spark=read_spark_status(self._context) if self._context and state != STOPPED else None,
             ),
         )
+        for definition, query in self._queries.items():
+            self._add_finished_batches(definition, query)
+
+    def _add_finished_batches(self, definition: MetricDefinition, query: MetricQuery) -> None:
+        sink = self._sinks[definition]
+        if sink.recent_batches:
+            batches = take_finished_batches(sink, query.read_recent_progress())
+            add_batches(self._redis, definition.name, batches)
 
     def _combine_states(self, states: list[str]) -> str:
         """Return the state of the pipeline: that of the query with the worst one."""

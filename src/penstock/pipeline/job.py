@@ -158,7 +158,9 @@ class Pipeline:
         self._is_drain = False
         self._heartbeat = heartbeat or Heartbeat(settings.redis_url, definitions, interval_s=interval_s)
         self._heartbeat.watch(
-            {definition: sink.state for definition, sink in self._sinks.items()}, dict(self._queries)
+            session.sparkContext,
+            {definition: sink.state for definition, sink in self._sinks.items()},
+            dict(self._queries),
         )
 
     def run(self) -> None:

@@ -10,9 +10,10 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -94,6 +95,10 @@ class MetricQuery:
     def is_active(self) -> bool:
         """Whether Spark runs the query. One that reads to a fixed end is not active when it has ended."""
         return self._query is not None and self._query.isActive
+
+    def read_recent_progress(self) -> Sequence[Mapping[str, Any]]:
+        """Ask Spark for its reports about the last few batches since the query was started."""
+        return self._query.recentProgress if self._query is not None else ()
 
     def tend(self) -> None:
         """Start the query, or note that it failed; returns when a started query has its Python process."""

@@ -26,6 +26,42 @@ ProgressDocument = dict[str, Any]
 """A report as read from Redis: the fields of `Progress`, or fewer if another version wrote it."""
 
 
+class StageStatus(TypedDict):
+    """The tasks of a stage that Spark executes."""
+
+    stage: int
+    tasks: int
+    active: int
+    completed: int
+    failed: int
+
+
+class ExecutorStatus(TypedDict):
+    """A process that executes tasks, and the tasks it has executed since it started."""
+
+    id: str
+    address: str
+    cores: int
+    active_tasks: int
+    completed_tasks: int
+    failed_tasks: int
+    task_s: float
+    """Time of all its tasks."""
+    gc_s: float
+
+
+class SparkStatus(TypedDict):
+    """What Spark executes at the moment."""
+
+    master: str
+    cores: int
+    heap_bytes: int
+    """Heap of the driver in use."""
+    heap_limit_bytes: int
+    stages: list[StageStatus]
+    executors: list[ExecutorStatus]
+
+
 class Progress(TypedDict):
     """Totals over all metrics; `metrics` has the same per metric. Times are seconds since the epoch."""
 
@@ -59,6 +95,8 @@ class Progress(TypedDict):
     metrics: dict[str, dict[str, object]]
     """Per metric also its query: `state` (`starting`, `running`, `failed`, or what it waits for), `failures`
     and `restarts` since the pipeline started, and `last_failure`, a text or null."""
+    spark: SparkStatus | None
+    """None before Spark has started and after it has stopped."""
 
 
 def write_progress(client: Redis, progress: Progress) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from penstock.pipeline.job import Pipeline, run
 from penstock.pipeline.metric_query import RestartBackoff
 from penstock.pipeline.session import build_session, register_source
 from penstock.pipeline.source.redis_streams import FORMAT
+from penstock.streams.batch_history import batch_history_key
 from penstock.streams.emitter import Emitter
 from penstock.streams.progress import PROGRESS_KEY, find_problem, read_progress
 from penstock.warehouse.clickhouse_client import Warehouse, connect
@@ -232,6 +234,23 @@ def test_every_event_is_counted_once_in_every_tier(
     assert progress["query_id"]
     assert progress["freshness"] is not None
     assert abs(progress["freshness"] - progress["at"]) < 60
+    assert_batches_are_recorded(redis, entries=1_001)
+    [executor] = progress["spark"]["executors"]
+    assert (executor["id"], executor["cores"], executor["failed_tasks"]) == ("driver", 1, 0)
+    assert executor["completed_tasks"] >= 2
+    assert 0 < progress["spark"]["heap_bytes"] <= progress["spark"]["heap_limit_bytes"]
+    assert (read_progress(stream_url) or {})["spark"] is None, "Spark has stopped"
+
+
+def assert_batches_are_recorded(redis: Redis, entries: int) -> None:
+    """Assert that every batch is in the history, with the parts of its duration."""
+    batches = [json.loads(text) for text in redis.lrange(batch_history_key("queue"), 0, -1)]
+    assert sum(batch["entries"] for batch in batches) == entries
+    assert [batch["batch_id"] for batch in batches] == list(range(len(batches)))[::-1]
+    for batch in batches:
+        parts_ms = sum(batch[part] for part in ("plan_ms", "read_ms", "insert_ms", "checkpoint_ms"))
+        assert min(batch["plan_ms"], batch["read_ms"], batch["insert_ms"], batch["checkpoint_ms"]) > 0
+        assert parts_ms <= batch["duration_ms"] + len(batch), "Spark rounds its times to milliseconds"
 
 
 def test_a_restarted_pipeline_continues_from_its_checkpoint(

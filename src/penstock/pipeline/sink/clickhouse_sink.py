@@ -19,9 +19,11 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,12 +58,26 @@ CHUNK_ROWS = 100_000
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.2, 5.0
 MAX_REJECTED_EVENTS = 100_000
 """Rejected events of one metric that are kept for a replay. Further ones are only counted."""
+MAX_RECENT_BATCHES = 20
+"""Batches that wait for the heartbeat. It takes them every two seconds."""
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 
 class StoppingError(Exception):
     """The pipeline stops before the batch is finished. The batch is repeated after the restart."""
+
+
+class SinkBatch(NamedTuple):
+    """A batch that the sink has finished."""
+
+    batch_id: int
+    entries: int
+    rows: int
+    read_ms: float
+    insert_ms: float
+    ended_at: float
+    """Seconds since the epoch."""
 
 
 @dataclass(slots=True)
@@ -79,6 +95,8 @@ class SinkState:
     waiting_for: str | None = None
     """What the sink waits for, as shown in the heartbeat; None while it works."""
     total_entries: int = 0
+    recent_batches: deque[SinkBatch] = field(default_factory=lambda: deque(maxlen=MAX_RECENT_BATCHES))
+    """Batches since the heartbeat last took them."""
     active_at: float = -math.inf
     """Monotonic time at which Spark's Python processes last worked for this metric."""
     idle: threading.Event = field(default_factory=threading.Event)
@@ -127,11 +145,18 @@ class ClickHouseSink:
             if not self.open_batch(query_id, batch_id):
                 return
             # One action only: a second one would read the streams again.
+            read_started = time.monotonic()
             table = self.landing_rows(frame).toArrow()
+            insert_started = time.monotonic()
             self.write(table, query_id, batch_id)
-            self.state.batch_ms = (time.monotonic() - started) * 1000
-            if self.state.entries:  # a batch without entries has no tasks
-                self.state.active_at = time.monotonic()
+            ended, state = time.monotonic(), self.state
+            state.batch_ms = (ended - started) * 1000
+            read_ms, insert_ms = (insert_started - read_started) * 1000, (ended - insert_started) * 1000
+            state.recent_batches.append(
+                SinkBatch(batch_id, state.entries, state.rows, read_ms, insert_ms, time.time())
+            )
+            if state.entries:  # a batch without entries has no tasks
+                state.active_at = ended
         finally:
             self.state.idle.set()
 
