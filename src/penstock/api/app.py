@@ -75,6 +75,7 @@ ROUTE_MODULES = (
 PUBLIC_PATHS = frozenset(
     {
         "/",
+        "/console/{page:path}",
         "/favicon.ico",
         "/static",
         "/docs",
@@ -127,6 +128,7 @@ def create_app(settings: Settings) -> FastAPI:
     for module in ROUTE_MODULES:
         app.include_router(module.router)
     app.add_route("/", _console_page, include_in_schema=False)
+    app.add_route("/console/{page:path}", _console_page, include_in_schema=False)
     app.add_route("/docs", _api_page, include_in_schema=False)
     app.add_route("/favicon.ico", _console_icon, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=console.STATIC), name="static")
@@ -138,6 +140,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 async def _console_page(request: Request) -> Response:
+    """The console. Its script shows the page of the path."""
     return FileResponse(console.STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 

@@ -1,24 +1,31 @@
-// Calls of the broker's API. A failed call throws an ApiError whose message tells the user what to do.
+// Requests to the broker's API. A failed request throws an ApiProblem whose message says what to do.
 
 import { selectedEnvironment } from "./environment.js";
 
 const TIMEOUT_MS = 10_000;
+export const UNREACHABLE = 0;
+export const UNAUTHORIZED = 401;
+export const NOT_FOUND = 404;
+const NO_CONTENT = 204;
 
-export class ApiError extends Error {
-  constructor(detail, status) {
-    super(detail);
-    this.status = status;
+export class ApiProblem extends Error {
+  name = "ApiProblem";
+
+  constructor(message, { status, title = null, detail = null, fields = {} }) {
+    super(message);
+    Object.assign(this, { status, title, detail, fields });
   }
 }
 
-export const UNREACHABLE = 0;
-export const UNAUTHORIZED = 401;
-const NO_CONTENT = 204;
-
 let csrfToken = null;
 
-/** Return the headers of a request: the selected environment, and what proves that this page sends it. */
-function requestHeaders(hasBody) {
+/** Send this token with every request from now on: it proves that the console sends them. */
+export function setCsrfToken(token) {
+  csrfToken = token;
+}
+
+/** Return the headers of a request: the selected environment and the CSRF token. */
+export function requestHeaders(hasBody = false) {
   const headers = hasBody ? { "Content-Type": "application/json" } : {};
   if (csrfToken) headers["X-CSRF-Token"] = csrfToken;
   const environment = selectedEnvironment();
@@ -26,107 +33,60 @@ function requestHeaders(hasBody) {
   return headers;
 }
 
-async function request(path, signal, { method = "GET", json } = {}) {
-  const timeout = AbortSignal.timeout(TIMEOUT_MS);
-  let response;
+/**
+ * Send a request and return the JSON of its response, or null if there is none. `params` is the query; empty and
+ * unknown values are omitted, a list becomes a repeated parameter. `accepts` are statuses of failures whose body is
+ * returned, too.
+ */
+export async function request(path, { method = "GET", params, body, signal, timeoutMs = TIMEOUT_MS, accepts = [] } = {}) {
+  const response = await send(withQuery(path, params), { method, body, signal, timeoutMs });
+  const json = await readJson(response, signal);
+  const isAccepted = response.ok || accepts.includes(response.status);
+  if (isAccepted && (json !== null || response.status === NO_CONTENT)) return json;
+  throw problemOf(response, json);
+}
+
+async function send(url, { method, body, signal, timeoutMs }) {
+  const timeout = AbortSignal.timeout(timeoutMs);
   try {
-    response = await fetch(path, {
+    return await fetch(url, {
       method,
-      headers: requestHeaders(json !== undefined),
-      body: json === undefined ? null : JSON.stringify(json),
-      signal: AbortSignal.any([signal, timeout]),
+      headers: requestHeaders(body !== undefined),
+      body: body === undefined ? null : JSON.stringify(body),
+      signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
       cache: "no-store",
     });
   } catch (error) {
-    if (signal.aborted) throw error;
-    const problem = timeout.aborted ? `did not respond within ${TIMEOUT_MS / 1_000} s` : "is unreachable";
-    throw new ApiError(`The broker ${problem}. If it is stopped, start it with “penstock up”.`, UNREACHABLE);
+    if (signal?.aborted) throw error;
+    const reason = timeout.aborted ? `did not respond within ${timeoutMs / 1_000} s` : "is unreachable";
+    const message = `The broker ${reason}. If it is stopped, start it with “penstock up”.`;
+    throw new ApiProblem(message, { status: UNREACHABLE, title: "Broker unreachable" });
   }
-  let body = null;
+}
+
+/** Return the JSON of a response, or null if its body is not JSON. */
+async function readJson(response, signal) {
   try {
-    body = await response.json();
+    return await response.json();
   } catch (error) {
-    if (signal.aborted) throw error;
+    if (signal?.aborted) throw error;
+    return null;
   }
-  return { response, body };
 }
 
-async function requestOk(path, signal, options) {
-  const { response, body } = await request(path, signal, options);
-  if (response.ok && (body || response.status === NO_CONTENT)) return body;
-  const message =
-    body?.detail ?? body?.title ?? `The broker returned status ${response.status}. See its log for details.`;
-  throw new ApiError(message, response.status);
+/** Return the problem that a failed response describes. */
+export function problemOf(response, json) {
+  const { title = null, detail = null, ...fields } = json ?? {};
+  const message = detail ?? title ?? `The broker returned status ${response.status}. See its log for details.`;
+  return new ApiProblem(message, { status: response.status, title, detail, fields });
 }
 
-let lastRunQueues = { queues: [], total: 0 };
-
-/**
- * List durable queues and run queues by name. While Redis is unreachable, return the last known run queues with
- * an unknown depth.
- */
-export async function listQueues({ search, limit }, signal) {
-  const query = new URLSearchParams({ limit: String(limit) });
-  if (search) query.set("search", search);
-  const [durable, run] = await Promise.all([
-    requestOk(`/api/v1/resources/queues?${query}`, signal),
-    requestOk(`/api/v1/run-queues?${query}`, signal).catch((error) => error),
-  ]);
-  const problems = run instanceof ApiError ? [run.message] : [];
-  if (run instanceof Error && !problems.length) throw run;
-  if (!problems.length) lastRunQueues = run;
-  const runQueues = lastRunQueues.queues.map((queue) =>
-    problems.length ? { name: queue.name, depth: null, isRunQueue: true, isOutdated: true } : { ...queue, isRunQueue: true },
-  );
-  const queues = [...durable.queues, ...runQueues];
-  queues.sort((a, b) => (a.name < b.name ? -1 : 1));
-  return { queues, total: durable.total + lastRunQueues.total, problems };
-}
-
-export function fetchQueueMetrics(queue, period, resolution, signal) {
-  const query = new URLSearchParams({ period, resolution });
-  return requestOk(`/api/v1/queues/${encodeURIComponent(queue)}/metrics?${query}`, signal);
-}
-
-export function fetchErrorGroups(queue, signal) {
-  return requestOk(`/api/v1/dlq/groups?${new URLSearchParams({ queue, limit: "20" })}`, signal);
-}
-
-/** A platform that cannot take messages returns 503 with the usual body, so that status is no failure here. */
-export async function fetchHealth(signal) {
-  const { response, body } = await request("/health", signal);
-  if (body?.parts) return body;
-  throw new ApiError(`The broker returned status ${response.status} for /health. See its log for details.`, response.status);
-}
-
-/** Fetch the session, and keep its CSRF token for later requests. */
-export async function fetchSession(signal) {
-  const session = await requestOk("/api/v1/session", signal);
-  csrfToken = session.csrfToken;
-  return session;
-}
-
-export function logInWithToken(token) {
-  return requestOk("/api/v1/session", new AbortController().signal, { method: "POST", json: { token } });
-}
-
-export function listTokens() {
-  return requestOk("/api/v1/tokens?limit=1000", new AbortController().signal);
-}
-
-export function createToken(token) {
-  return requestOk("/api/v1/tokens", new AbortController().signal, { method: "POST", json: token });
-}
-
-export function rotateToken(id, overlapS) {
-  const path = `/api/v1/tokens/${encodeURIComponent(id)}/rotate`;
-  return requestOk(path, new AbortController().signal, { method: "POST", json: { overlapS } });
-}
-
-export function revokeToken(id) {
-  return requestOk(`/api/v1/tokens/${encodeURIComponent(id)}`, new AbortController().signal, { method: "DELETE" });
-}
-
-export function logOut() {
-  return requestOk("/api/v1/session", new AbortController().signal, { method: "DELETE" });
+export function withQuery(path, params = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    for (const item of Array.isArray(value) ? value : [value]) {
+      if (item !== null && item !== undefined && item !== "") query.append(name, item);
+    }
+  }
+  return query.size ? `${path}?${query}` : path;
 }

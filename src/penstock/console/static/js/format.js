@@ -1,4 +1,6 @@
-// Format numbers, durations and local times as short text. An unknown value is a dash, never a zero.
+// Format numbers, durations and times as short text. An unknown value is a dash, never a zero.
+
+import { timeZone } from "./preferences.js";
 
 const UNKNOWN = "–";
 const integerFormat = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
@@ -34,9 +36,9 @@ export function formatDuration(ms) {
   return `${Math.floor(hours / 24)}d ${hours % 24}h`;
 }
 
-/** The local date of a time in ISO 8601; `missing` if there is none. */
+/** The date of a time in ISO 8601; `missing` if there is none. */
 export function formatDate(time, missing) {
-  return time ? new Date(time).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" }) : missing;
+  return time ? formatParts(new Date(time), "date") : missing;
 }
 
 /** A rough age: it changes once a minute at most. */
@@ -67,26 +69,75 @@ export function formatDurationTick(ms) {
   return `${+(ms / size).toFixed(1)}${unit === "ms" ? " " : ""}${unit}`;
 }
 
+/** A size in bytes: 512 B, 1.5 KB, 20 MB. */
+export function formatBytes(n) {
+  if (!isKnown(n)) return UNKNOWN;
+  const units = ["B", "KB", "MB", "GB", "TB", "PB"];
+  const exponent = n < 1_000 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(n) / 3));
+  const value = n / 1_000 ** exponent;
+  return `${exponent === 0 || value >= 99.5 ? Math.round(value) : +value.toPrecision(3)} ${units[exponent]}`;
+}
+
+/** A share as a percentage: 0.5 is 50 %. */
+export function formatPercent(share) {
+  if (!isKnown(share)) return UNKNOWN;
+  return `${+(share * 100).toPrecision(share < 0.995 ? 2 : 3)} %`;
+}
+
+/** How long ago (negative) or in how long: 3 min ago, in 2 h, now. */
+export function formatRelative(ms) {
+  const s = Math.abs(ms) / 1_000;
+  if (s < 2) return "now";
+  const amount = s < 60 ? `${Math.floor(s)} s` : formatAge(s);
+  return ms < 0 ? `${amount} ago` : `in ${amount}`;
+}
+
 // The 24-hour clock is short enough for an axis and matches log files.
 const hourAndMinute = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
-const timeFormats = {
-  second: new Intl.DateTimeFormat(undefined, { ...hourAndMinute, second: "2-digit" }),
-  minute: new Intl.DateTimeFormat(undefined, hourAndMinute),
-  day: new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" }),
+const monthAndDay = { month: "short", day: "numeric" };
+const TIME_PARTS = {
+  second: { ...hourAndMinute, second: "2-digit" },
+  minute: hourAndMinute,
+  day: monthAndDay,
+  date: { year: "numeric", ...monthAndDay },
 };
+const timeFormats = new Map();
 
-/** The time under the cursor, in the local time zone. */
+/** Format a date with the parts of one of TIME_PARTS, in the selected time zone. */
+function formatParts(date, parts) {
+  const zone = timeZone.get() === "UTC" ? "UTC" : undefined;
+  const key = `${parts} ${zone}`;
+  if (!timeFormats.has(key)) {
+    timeFormats.set(key, new Intl.DateTimeFormat(undefined, { ...TIME_PARTS[parts], timeZone: zone }));
+  }
+  return timeFormats.get(key).format(date);
+}
+
+/** The time under the cursor, in the selected time zone. */
 export function formatTime(seconds, stepS) {
   const date = new Date(seconds * 1_000);
-  const time = (stepS < 60 ? timeFormats.second : timeFormats.minute).format(date);
-  const isToday = date.toDateString() === new Date().toDateString();
-  return isToday ? time : `${timeFormats.day.format(date)}, ${time}`;
+  const time = formatParts(date, stepS < 60 ? "second" : "minute");
+  const isToday = formatParts(date, "date") === formatParts(new Date(), "date");
+  return isToday ? time : `${formatParts(date, "day")}, ${time}`;
+}
+
+/** An exact time: date, time of day and time zone. */
+export function formatDateTime(ms) {
+  const date = new Date(ms);
+  const text = `${formatParts(date, "date")}, ${formatParts(date, "second")}`;
+  return timeZone.get() === "UTC" ? `${text} UTC` : text;
+}
+
+/** A fixed span of time: 14:00 to 14:30. */
+export function formatTimeSpan(fromMs, toMs) {
+  const stepS = toMs - fromMs < 600_000 ? 1 : 60;
+  return `${formatTime(fromMs / 1_000, stepS)} to ${formatTime(toMs / 1_000, stepS)}`;
 }
 
 /** A label on the time axis: a date at midnight, else a time. */
 export function formatTimeTick(seconds, incrementS) {
   const date = new Date(seconds * 1_000);
-  const isMidnight = date.getHours() === 0 && date.getMinutes() === 0 && date.getSeconds() === 0;
-  if (incrementS >= 86_400 || isMidnight) return timeFormats.day.format(date);
-  return (incrementS < 60 ? timeFormats.second : timeFormats.minute).format(date);
+  const time = formatParts(date, "second");
+  if (incrementS >= 86_400 || time === "00:00:00") return formatParts(date, "day");
+  return incrementS < 60 ? time : formatParts(date, "minute");
 }

@@ -1,94 +1,32 @@
-// The session: the login page, and the account, its environment and the logout in the header.
+// The session: who uses the console, and what the user may do.
 
-import { ApiError, fetchSession, logInWithToken, logOut, UNAUTHORIZED } from "./api.js";
-import { forgetEnvironment, selectEnvironment } from "./environment.js";
+import { UNAUTHORIZED } from "./api.js";
+import { createContext, useContext } from "./html.js";
+import { createStore } from "./store.js";
 
-const NOT_FOUND = 404;
 const LOCAL_SUBJECT = "local"; // the caller of a broker that requires no login
+const unauthorized = createStore(0);
 
-const byId = (id) => document.getElementById(id);
+export const SessionContext = createContext(null);
 
-/** Whether an error means that the user has to log in. */
-export function requiresLogin(error) {
-  return error instanceof ApiError && error.status === UNAUTHORIZED;
+/** Return the session as components use it: `can(scope)` says whether the user may do something. */
+export function describeSession(session) {
+  const isReadOnly = Boolean(session.readOnly);
+  const readScopes = ["read", "read:payload"];
+  return {
+    ...session,
+    isLocal: session.subject === LOCAL_SUBJECT,
+    isReadOnly,
+    isPlatformAdministrator: session.platformAdministrator && !isReadOnly,
+    can: (scope) => session.scopes.includes(scope) && (!isReadOnly || readScopes.includes(scope)),
+  };
 }
 
-/** Fetch the session and show its account; return it. Without a valid login, show the login page. */
-export async function showSession(signal) {
-  let session;
-  try {
-    session = await fetchSession(signal);
-  } catch (error) {
-    // The selected environment was deleted, or the user lost the role in it.
-    if (error.status === NOT_FOUND && forgetEnvironment()) location.reload();
-    throw error;
-  }
-  if (session.authenticated) showAccount(session);
-  else showLogin(session.login);
-  return session;
+export const useSession = () => useContext(SessionContext);
+
+/** Count a response that says that the session has ended: the shell then asks for the session again. */
+export function reportUnauthorized(problem) {
+  if (problem.status === UNAUTHORIZED) unauthorized.set(unauthorized.get() + 1);
 }
 
-export const isLoginShown = () => !byId("login").hidden;
-
-function showAccount({ subject, name, role, environment, environments }) {
-  const isLocal = subject === LOCAL_SUBJECT;
-  byId("account").hidden = isLocal && environments.length < 2;
-  byId("account-name").hidden = isLocal;
-  byId("logout").hidden = isLocal;
-  byId("account-name").textContent = name;
-  byId("account-name").title = role ? `${subject}, ${role}` : subject;
-  const options = environments.map((value) => new Option(value, value, false, value === environment));
-  byId("environment").replaceChildren(...options);
-  byId("environment").disabled = environments.length < 2;
-}
-
-function showLogin({ oidc }) {
-  if (isLoginShown()) return;
-  document.body.classList.add("logged-out");
-  byId("login").hidden = false;
-  byId("login-oidc").hidden = !oidc;
-  byId("login-with-token").open = !oidc;
-  if (oidc) {
-    const page = location.pathname + location.search + location.hash;
-    byId("login-oidc").href = `/auth/login?${new URLSearchParams({ next: page })}`;
-    byId("login-oidc").textContent = `Log in with ${oidc}`;
-  } else {
-    byId("token").focus();
-  }
-}
-
-function showLoginProblem(text) {
-  byId("login-problem").textContent = text;
-  byId("login-problem").hidden = !text;
-}
-
-byId("login-form").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const button = byId("login-form").querySelector("button");
-  button.disabled = true;
-  showLoginProblem("");
-  try {
-    await logInWithToken(byId("token").value);
-    forgetEnvironment();
-    location.reload();
-  } catch (error) {
-    showLoginProblem(error.message);
-    byId("token").select();
-    button.disabled = false;
-  }
-});
-
-byId("logout").addEventListener("click", async () => {
-  byId("logout").disabled = true;
-  try {
-    await logOut();
-    forgetEnvironment();
-  } finally {
-    location.reload(); // shows the login page; after a failure, the session as it is
-  }
-});
-
-byId("environment").addEventListener("change", () => {
-  selectEnvironment(byId("environment").value);
-  location.reload();
-});
+export const useUnauthorizedCount = () => unauthorized.use();

@@ -1,0 +1,37 @@
+// The pages of the console. A page is loaded when it is opened first.
+
+export const ROUTES = [];
+
+/**
+ * Return the route of a path and the parameters in it, or null if no page has this path.
+ * A segment of the form `:name` matches any text.
+ */
+export function findRoute(path, routes = ROUTES) {
+  const segments = splitPath(path);
+  for (const route of routes) {
+    const params = matchSegments(splitPath(route.path), segments);
+    if (params) return { route, params };
+  }
+  return null;
+}
+
+const splitPath = (path) => path.split("/").filter(Boolean);
+
+function matchSegments(pattern, segments) {
+  if (pattern.length !== segments.length) return null;
+  const params = {};
+  for (const [i, expected] of pattern.entries()) {
+    if (expected.startsWith(":")) params[expected.slice(1)] = decodeSegment(segments[i]);
+    else if (expected !== segments[i]) return null;
+  }
+  return params;
+}
+
+/** A name in the URL, or its text as it stands if a user has typed an invalid escape. */
+function decodeSegment(segment) {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}
