@@ -159,6 +159,9 @@ class Settings(BaseModel):
     alert_interval_s: float = Field(
         30, ge=1, le=60, description="interval at which alert rules are evaluated, in seconds"
     )
+    alert_history_days: float = Field(
+        365, gt=0, le=36_500, description="retention of resolved incidents and of ended silences, in days"
+    )
     alert_private_networks: str = Field(
         "",
         description="private networks that alert channels may connect to: 10.0.0.0/8[,fd00::/8]; empty: only "

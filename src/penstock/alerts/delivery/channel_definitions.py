@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from penstock.body_error_text import EMAIL_PATTERN, HOST_PATTERN, NAME_PATTERN
+
 MAX_NAME_LENGTH = 100
 MAX_RECIPIENTS = 50
 MAX_SIGNING_SECRETS = 5
@@ -23,10 +25,8 @@ SIGNING_SECRET_BYTES = (24, 64)
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
-Email = Annotated[str, msgspec.Meta(max_length=254, pattern=r"^[^@\s<>,;\x00-\x1f]+@[^@\s<>,;\x00-\x1f]+$")]
-ChannelName = Annotated[
-    str, msgspec.Meta(max_length=MAX_NAME_LENGTH, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-]
+Email = Annotated[str, msgspec.Meta(max_length=254, pattern=EMAIL_PATTERN)]
+ChannelName = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH, pattern=NAME_PATTERN)]
 
 
 class AlertChannel(
@@ -98,7 +98,7 @@ class EmailChannel(AlertChannel, frozen=True, kw_only=True, tag="email"):
 
     secret_fields: ClassVar[tuple[str, ...]] = ("password",)
 
-    host: Annotated[str, msgspec.Meta(max_length=255, pattern=r"^[A-Za-z0-9._:-]+$")]
+    host: Annotated[str, msgspec.Meta(max_length=255, pattern=HOST_PATTERN)]
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
     """None: 587 with STARTTLS, 465 with TLS, 25 without."""
     security: Literal["starttls", "tls", "none"] = "starttls"

@@ -11,6 +11,7 @@ import msgspec
 from penstock.alerts.delivery.channel_definitions import AnyChannel, split_secrets
 from penstock.alerts.delivery.channel_secrets import ChannelSecrets
 from penstock.alerts.delivery.notice import TEST, NoticeMessage
+from penstock.body_error_text import describe_body_error
 from penstock.durable.alerts.channel_store import ChannelRow, ChannelStore, StoredChannel
 from penstock.durable.alerts.notice_outbox import NoticeFilter, NoticeOutbox, NoticeRecord
 from penstock.durable.pool import Session
@@ -195,7 +196,8 @@ def parse_channel(fields: dict[str, object]) -> AnyChannel:
     try:
         channel: AnyChannel = msgspec.convert(fields, AnyChannel)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"The channel is not valid: {error}.") from None
+        sentence, field = describe_body_error(error)
+        raise InvalidRequest(f"The channel is not valid: {sentence}", field=field) from None
     return channel
 
 

@@ -29,7 +29,9 @@ from penstock.alerts.delivery.outgoing_notice import OutgoingNotice
 from penstock.alerts.delivery.receivers.dispatch import send_notice
 from penstock.background import BackgroundTask, cancel_and_wait
 from penstock.config import Settings
+from penstock.durable.alerts.incident_store import IncidentStore
 from penstock.durable.alerts.notice_outbox import LeasedNotice, NoticeOutbox
+from penstock.durable.alerts.silence_store import SilenceStore
 from penstock.durable.pool import Session
 from penstock.errors import DatabaseUnavailable, PenstockError
 from penstock.ids import new_id
@@ -48,7 +50,8 @@ STOP_GRACE_S = 3.0
 RECORD_RETRY_S = 1.0
 PRUNE_INTERVAL_S = 600.0
 PRUNE_LIMIT = 10_000
-KEEP_DAYS = 31
+KEEP_NOTICE_DAYS = 31
+KEEP_HISTORY_DAYS = 365.0
 
 
 class Sender(BackgroundTask):
@@ -63,6 +66,7 @@ class Sender(BackgroundTask):
         outbound: Outbound,
         *,
         console_url: str = "",
+        history_days: float = KEEP_HISTORY_DAYS,
         backoff: Backoff | None = None,
         poll_interval_s: float = POLL_INTERVAL_S,
         lease_ms: int = LEASE_MS,
@@ -72,6 +76,9 @@ class Sender(BackgroundTask):
         self.sent = 0
         self.failed_attempts = 0
         self._outbox = NoticeOutbox(session)
+        self._incidents = IncidentStore(session)
+        self._silences = SilenceStore(session)
+        self._history_days = history_days
         self._secrets = secrets
         self._outbound = outbound
         self._console_url = console_url.rstrip("/")
@@ -91,6 +98,7 @@ class Sender(BackgroundTask):
             ChannelSecrets(settings.encryption_keys),
             Outbound(AddressCheck(settings.alert_private_networks)),
             console_url=settings.public_url or _default_console_url(settings),
+            history_days=settings.alert_history_days,
         )
 
     def notify_work(self) -> None:
@@ -219,9 +227,12 @@ class Sender(BackgroundTask):
         )
 
     async def _prune(self) -> None:
+        """Delete old notices, and resolved incidents and ended silences past their retention."""
         if time.monotonic() >= self._next_prune_s:
             self._next_prune_s = time.monotonic() + PRUNE_INTERVAL_S
-            await self._outbox.prune(KEEP_DAYS, PRUNE_LIMIT)
+            await self._outbox.prune(KEEP_NOTICE_DAYS, PRUNE_LIMIT)
+            await self._incidents.prune(self._history_days, PRUNE_LIMIT)
+            await self._silences.prune(self._history_days, PRUNE_LIMIT)
 
 
 def _default_console_url(settings: Settings) -> str:

@@ -11,6 +11,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from penstock.body_error_text import TIME_OF_DAY_PATTERN
+
 
 class Day(StrEnum):
     MONDAY = "mon"
@@ -25,12 +27,12 @@ class Day(StrEnum):
 DAYS = tuple(Day)
 DAILY = "daily"
 
-TIME_PATTERN = r"([01][0-9]|2[0-3]):[0-5][0-9]"
-LocalTime = Annotated[str, msgspec.Meta(pattern=f"^{TIME_PATTERN}$")]
+LocalTime = Annotated[str, msgspec.Meta(pattern=TIME_OF_DAY_PATTERN)]
 
 EVERY_FORMS = "'mon-fri 22:00-06:00', 'sat,sun 00:00-00:00' or 'daily 02:00-03:00'"
 
-_EVERY = re.compile(rf"\s*(?P<days>[a-z,-]+)\s+(?P<start>{TIME_PATTERN})\s*-\s*(?P<end>{TIME_PATTERN})\s*")
+_TIME = TIME_OF_DAY_PATTERN.strip("^$")
+_EVERY = re.compile(rf"\s*(?P<days>[a-z,-]+)\s+(?P<start>{_TIME})\s*-\s*(?P<end>{_TIME})\s*")
 
 
 class Recurrence(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ import msgspec
 from penstock.alerts.incidents.recurrence import Recurrence, is_within
 from penstock.alerts.rules.alert_rule import AlertRule, Severity
 from penstock.alerts.rules.queue_scope import in_scope
+from penstock.body_error_text import PRINTABLE_PATTERN, STORABLE_PATTERN, describe_body_error
 from penstock.errors import InvalidRequest
 
 ACTIVE, SCHEDULED, ENDED = "active", "scheduled", "ended"
@@ -19,9 +20,9 @@ ACTIVE, SCHEDULED, ENDED = "active", "scheduled", "ended"
 FIRST_YEAR, LAST_YEAR = 1970, 9998
 """Bounds that leave room for arithmetic: `datetime` overflows at its ends."""
 
-Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
-ShortText = Annotated[str, msgspec.Meta(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
-LongText = Annotated[str, msgspec.Meta(max_length=1_000, pattern=r"^[^\x00]*$")]
+Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=PRINTABLE_PATTERN)]
+ShortText = Annotated[str, msgspec.Meta(max_length=255, pattern=PRINTABLE_PATTERN)]
+LongText = Annotated[str, msgspec.Meta(max_length=1_000, pattern=STORABLE_PATTERN)]
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -50,7 +51,8 @@ def parse_silence(fields: Mapping[str, object]) -> Silence:
     try:
         silence = msgspec.convert(fields, Silence)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"The silence is not valid: {error}.") from None
+        sentence, field = describe_body_error(error)
+        raise InvalidRequest(f"The silence is not valid: {sentence}", field=field) from None
     for name, moment in (("startsAt", silence.starts_at), ("endsAt", silence.ends_at)):
         if moment is not None and not FIRST_YEAR <= moment.year <= LAST_YEAR:
             raise InvalidRequest(

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.alerts.rules.alert_rule import AlertRule, DeadLetterMeasure, RuleType
 from penstock.alerts.rules.rule_types import TYPES, TypeDescription, Unit
+from penstock.body_error_text import describe_body_error
 from penstock.errors import InvalidRequest
 
 NAME_PATTERN = re.compile(r"[^\s/][^/\n]{0,99}")
@@ -45,7 +46,7 @@ def parse_rule(fields: Mapping[str, Any]) -> AlertRule:
     try:
         rule = msgspec.convert(converted, AlertRule)
     except msgspec.ValidationError as error:
-        message, field = _describe_error(error)
+        message, field = describe_body_error(error)
         raise InvalidRequest(message, field=field) from None
     _check(rule, TYPES[rule.type])
     return rule
@@ -198,18 +199,3 @@ def _check_texts(rule: AlertRule) -> None:
 def _suggest(name: str) -> str:
     similar = difflib.get_close_matches(name, list(_FIELD_NAMES.values()), n=1)
     return f". Did you mean {similar[0]}?" if similar else "."
-
-
-def _describe_error(error: msgspec.ValidationError) -> tuple[str, str]:
-    """Return the error of msgspec in words, and the field it is about."""
-    match = re.search(r"\$\.(\w+)", str(error))
-    field = match[1] if match else ""
-    text = str(error).split(" - at ")[0]
-    if "Invalid enum value" in text:
-        return f"{field} {text.removeprefix('Invalid enum value ')} does not exist.", field
-    expected = re.search(r"Expected `([^`]+)`", text)
-    kinds = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false"}
-    kinds |= {"array": "a list", "object": "a table of texts"}
-    if expected is None:
-        return f"{field}: {text}", field
-    return f"{field} must be {kinds.get(expected[1].split(' | ')[0], expected[1])}.", field

@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 
 from penstock.api.services import get_services
+from penstock.body_error_text import describe_body_error
 from penstock.errors import InvalidRequest, MalformedBody, PayloadTooLarge
 from penstock.validation_text import shorten
 
@@ -76,7 +77,8 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(str(error)) from None
+        sentence, field = describe_body_error(error)
+        raise InvalidRequest(sentence, field=field) from None
     except DECODE_ERRORS as error:
         reason = LONE_SURROGATE_ERROR if mark_lone_surrogates(data)[1] else decode_error_text(error)
         raise MalformedBody(f"The body is not valid JSON: {reason}") from None

@@ -29,6 +29,7 @@ from penstock.api.http.request_parsing import as_utc, read_json, request_body_sc
 from penstock.api.http.response import json_response
 from penstock.api.problems import problem_responses
 from penstock.api.services import get_services
+from penstock.body_error_text import NAME_PATTERN
 from penstock.caller import AccessScope, Caller
 from penstock.errors import InvalidRequest, WrongState
 
@@ -53,9 +54,7 @@ Overlap = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0, "maximu
 class TokenBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """A new token. Without patterns it allows its scopes in all queues and groups."""
 
-    name: Annotated[
-        str, msgspec.Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$", min_length=1, max_length=MAX_NAME_LENGTH)
-    ]
+    name: Annotated[str, msgspec.Meta(pattern=NAME_PATTERN, min_length=1, max_length=MAX_NAME_LENGTH)]
     scopes: list[str]
     queues: list[str] | None = None
     groups: list[str] | None = None

@@ -28,6 +28,7 @@ from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.problems import problem_responses
 from penstock.api.routes.alert_channels import notice_to_json
 from penstock.api.services import get_services
+from penstock.body_error_text import PRINTABLE_PATTERN, STORABLE_PATTERN
 from penstock.clock import iso
 from penstock.errors import Forbidden, Unauthorized, WrongState
 
@@ -44,17 +45,14 @@ IncidentState = Annotated[
 ]
 IncidentSeverity = Annotated[Literal["info", "warning", "critical"] | None, Query()]
 
-PERSON_PATTERN = r"^[^\x00-\x1f\x7f]*$"
-TEXT_PATTERN = r"^[^\x00]*$"
-
-Person = Annotated[str, msgspec.Meta(max_length=255, pattern=PERSON_PATTERN)]
-NoteText = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000, pattern=TEXT_PATTERN)]
+Person = Annotated[str, msgspec.Meta(max_length=255, pattern=PRINTABLE_PATTERN)]
+NoteText = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000, pattern=STORABLE_PATTERN)]
 
 
 class AcknowledgeBody(msgspec.Struct, forbid_unknown_fields=True):
     """The person that acknowledges an incident."""
 
-    by: Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=PERSON_PATTERN)]
+    by: Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=PRINTABLE_PATTERN)]
 
 
 class NoteBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ from penstock.api.http.response import json_response
 from penstock.api.problems import problem_responses
 from penstock.api.routes.queues import configuration_to_dict, read_configuration
 from penstock.api.services import get_services
+from penstock.body_error_text import describe_body_error
 from penstock.broker.queues.queue_options import OPTIONS, suggest_name
 from penstock.errors import InvalidRequest, WrongState
 
@@ -73,7 +74,8 @@ def _parse_body(fields: dict[str, object]) -> ConfigureBody:
     try:
         body = msgspec.convert(fields, ConfigureBody)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(str(error)) from None
+        sentence, field = describe_body_error(error)
+        raise InvalidRequest(sentence, field=field) from None
     check_name("queue", body.queue)
     for name, label in (("namespace", body.namespace), ("task", body.task)):
         if label and (len(label) > MAX_NAME_LENGTH or not label.isprintable()):

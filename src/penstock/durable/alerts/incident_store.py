@@ -137,3 +137,7 @@ class IncidentStore:
         return await fetch_all(
             self._session, AlertFigure, "SELECT * FROM alert_figures_v1($1, $2, $3)", *scope
         )
+
+    async def prune(self, days: float, limit: int) -> int:
+        """Delete up to `limit` incidents that were resolved this long ago, and return how many."""
+        return await fetch_value(self._session, int, "SELECT prune_alert_incidents_v1($1, $2)", days, limit)

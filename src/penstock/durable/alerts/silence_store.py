@@ -55,3 +55,7 @@ class SilenceStore:
         return await fetch_value(
             self._session, bool, "SELECT delete_alert_silence_v1($1, $2, $3, $4)", *scope, silence_id
         )
+
+    async def prune(self, days: float, limit: int) -> int:
+        """Delete up to `limit` silences that ended this long ago, and return how many."""
+        return await fetch_value(self._session, int, "SELECT prune_alert_silences_v1($1, $2)", days, limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 import httpx
+import pytest
 
 from tests.integration.api.calls import assert_problem, get
 
@@ -45,6 +46,28 @@ async def test_a_silence_that_is_not_valid_changes_nothing(client: httpx.AsyncCl
         assert_problem(await client.post(SILENCES, json=body), 422, "invalid_request")
     assert_problem(await client.post(SILENCES, content=b"{"), 400, "malformed_body")
     assert (await get(client, "/alert-silences"))["silences"] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"endsAt": "tomorrow"}, "endsAt", "endsAt must be a time in ISO 8601"),
+        ({"startsAt": "2026-01-31T12:00:00"}, "startsAt", "with a time zone"),
+        (
+            {"recurrence": {"days": ["mon"], "from": "25:00", "to": "06:00"}},
+            "recurrence.from",
+            "recurrence.from must be a time of day, such as 22:00",
+        ),
+    ],
+)
+async def test_a_wrong_time_is_refused_in_plain_words(
+    client: httpx.AsyncClient, fields: dict[str, object], field: str, words: str
+) -> None:
+    refused = await client.post(SILENCES, json=fields)
+    detail = assert_problem(refused, 422, "invalid_request")
+    assert words in detail
+    assert refused.json()["field"] == field
+    assert not {"^", "$", "`"} & set(detail)
 
 
 async def test_an_unknown_silence_is_a_404(client: httpx.AsyncClient) -> None:
