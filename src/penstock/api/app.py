@@ -11,14 +11,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
 
 from penstock import __version__, console
 from penstock.api import openapi, problems
 from penstock.api.access import check_declarations
+from penstock.api.console_files import ConsoleFiles, file_response, read_file
 from penstock.api.http.audit_middleware import AuditMiddleware, audited_calls
 from penstock.api.http.client_address import TrustedProxies
+from penstock.api.http.compression import CompressionMiddleware
 from penstock.api.http.origin_check import OriginCheck, OriginCheckMiddleware
 from penstock.api.http.quota_counting import ByteQuotaMiddleware
 from penstock.api.http.security_headers import SecurityHeadersMiddleware
@@ -119,6 +120,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(OriginCheckMiddleware, origin_check=app.state.origin_check)
     app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(ByteQuotaMiddleware)
+    app.add_middleware(CompressionMiddleware)
     app.add_exception_handler(UnknownQueue, handle_unknown_queue)
     app.add_exception_handler(PenstockError, problems.handle_penstock_error)
     app.add_exception_handler(HTTPException, problems.handle_http_exception)
@@ -131,7 +133,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_route("/console/{page:path}", _console_page, include_in_schema=False)
     app.add_route("/docs", _api_page, include_in_schema=False)
     app.add_route("/favicon.ico", _console_icon, include_in_schema=False)
-    app.mount("/static", StaticFiles(directory=console.STATIC), name="static")
+    app.mount("/static", ConsoleFiles(directory=console.STATIC), name="static")
     access = check_declarations(app, [module.router for module in ROUTE_MODULES], PUBLIC_PATHS)
     openapi.describe_app(app, access)
     routes = [route for module in ROUTE_MODULES for route in module.router.routes]
@@ -141,13 +143,18 @@ def create_app(settings: Settings) -> FastAPI:
 
 async def _console_page(request: Request) -> Response:
     """The console. Its script shows the page of the path."""
-    return FileResponse(console.STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+    return _page(request, "index.html")
 
 
 async def _api_page(request: Request) -> Response:
-    return FileResponse(console.STATIC / "docs.html", headers={"Cache-Control": "no-cache"})
+    return _page(request, "docs.html")
 
 
 async def _console_icon(request: Request) -> Response:
     """The icon of the console, at the path that browsers request for pages without one, such as /docs."""
-    return FileResponse(console.STATIC / "icon.svg")
+    return _page(request, "icon.svg")
+
+
+def _page(request: Request, name: str) -> Response:
+    path = console.STATIC / name
+    return file_response(read_file(path), name, request.headers)
