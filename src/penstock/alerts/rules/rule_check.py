@@ -25,7 +25,7 @@ MAX_MINUTES = 31 * 24 * 60.0
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)\s*")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-_FIELD_NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(AlertRule)}
+RULE_FIELD_NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(AlertRule)}
 _OWN_FIELDS = frozenset(name for description in TYPES.values() for name in description.fields)
 """Fields that only some types use."""
 
@@ -33,7 +33,7 @@ _OWN_FIELDS = frozenset(name for description in TYPES.values() for name in descr
 def parse_rule(fields: Mapping[str, Any]) -> AlertRule:
     """Convert and check a rule. Raises InvalidRequest that names the field and what is allowed."""
     for name in fields:
-        if name not in _FIELD_NAMES.values():
+        if name not in RULE_FIELD_NAMES.values():
             raise InvalidRequest(f"Unknown field {name!r}{_suggest(name)}", field=name)
     for name in ("name", "type"):
         if name not in fields:
@@ -111,7 +111,9 @@ def _check(rule: AlertRule, description: TypeDescription) -> None:
 def _check_fields_of_type(rule: AlertRule, description: TypeDescription) -> None:
     for name in _OWN_FIELDS - description.fields:
         if getattr(rule, name) is not None:
-            raise InvalidRequest(f"{rule.type} has no {_FIELD_NAMES[name]}.", field=_FIELD_NAMES[name])
+            raise InvalidRequest(
+                f"{rule.type} has no {RULE_FIELD_NAMES[name]}.", field=RULE_FIELD_NAMES[name]
+            )
     if rule.group is not None and _measures_whole_queues(rule):
         raise InvalidRequest(f"{rule.type} measures whole queues. Leave group out.", field="group")
     if rule.statistic is not None and rule.statistic not in description.statistics:
@@ -197,5 +199,5 @@ def _check_texts(rule: AlertRule) -> None:
 
 
 def _suggest(name: str) -> str:
-    similar = difflib.get_close_matches(name, list(_FIELD_NAMES.values()), n=1)
+    similar = difflib.get_close_matches(name, list(RULE_FIELD_NAMES.values()), n=1)
     return f". Did you mean {similar[0]}?" if similar else "."

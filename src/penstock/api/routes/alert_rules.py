@@ -11,8 +11,10 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.alerts.rules.alert_rule import AlertRule
+from penstock.alerts.rules.alert_rule import PLATFORM_TYPES, AlertRule, Operator, RuleType, Statistic
+from penstock.alerts.rules.rule_check import RULE_FIELD_NAMES
 from penstock.alerts.rules.rule_service import AlertRules, UnknownAlertRule
+from penstock.alerts.rules.rule_types import TYPES, TypeDescription
 from penstock.api.access import ConfigureAccess, ReadAccess
 from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import refuse_unknown_parameters
@@ -73,6 +75,12 @@ async def enable_default_rules(request: Request, caller: ConfigureAccess) -> dic
     return {"rules": all_rules}
 
 
+@router.get("/alert-rules/types")
+async def list_alert_rule_types(caller: ReadAccess) -> dict[str, object]:
+    """List the types of rules: their unit, defaults and fields, and whether they can be tested."""
+    return {"types": [_type_to_json(*item) for item in TYPES.items()]}
+
+
 @router.get("/alert-rules/{rule_id}", responses=problem_responses(UnknownAlertRule))
 async def get_alert_rule(request: Request, caller: ReadAccess, rule_id: uuid.UUID) -> dict[str, object]:
     """Show an alert rule."""
@@ -104,6 +112,23 @@ async def delete_alert_rule(
     await _rules(request).delete_rule(caller.environment, rule_id)
     audit_change(request, before=before)
     return {"deleted": True, "id": str(rule_id)}
+
+
+def _type_to_json(rule_type: RuleType, description: TypeDescription) -> dict[str, object]:
+    """Return the JSON of a type. `threshold` is null if a rule must have one of its own."""
+    return {
+        "type": rule_type.value,
+        "help": description.help,
+        "unit": description.unit.value,
+        "threshold": description.threshold,
+        "operators": [operator.value for operator in Operator if operator in description.operators],
+        "statistics": [statistic.value for statistic in Statistic if statistic in description.statistics],
+        "windowMinutes": description.window_minutes,
+        "minSamples": description.min_samples,
+        "fields": sorted(RULE_FIELD_NAMES[name] for name in description.fields),
+        "isOfEnvironment": rule_type in PLATFORM_TYPES,
+        "canBeTested": not description.needs_live_state and rule_type not in PLATFORM_TYPES,
+    }
 
 
 def _definition(rule: Mapping[str, Any]) -> dict[str, Any]:

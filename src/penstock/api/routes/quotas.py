@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 
+from penstock.access.quotas.quota_definitions import QUOTAS
 from penstock.access.quotas.quota_registry import QuotaReading, QuotaRegistry
 from penstock.api.access import Requires
 from penstock.api.http.parameters import refuse_unknown_parameters
@@ -27,7 +28,8 @@ async def get_quotas(request: Request, caller: UncountedReadAccess) -> dict[str,
     """List the quotas of the caller's environment and token with their limit and use.
 
     `used` covers all brokers; it is null until it is known. `warning` is true from 80 % of the limit on. A
-    quota without a limit is not listed. `warnings` has those of all environments for platform administrators.
+    quota without a limit is not listed; `kinds` has all that can be set. `warnings` has those of all
+    environments for platform administrators.
     """
     quotas = get_services(request).quotas
     if not caller.has_known_quotas:
@@ -43,7 +45,12 @@ async def get_quotas(request: Request, caller: UncountedReadAccess) -> dict[str,
             "name": caller.subject.partition(":")[2],
             "quotas": readings_to_json(quotas.read_token(caller)),
         }
-    return {"environment": environment, "token": token, "warnings": _warnings(quotas, caller)}
+    kinds = [
+        {"quota": quota, "unit": definition.unit, "minLimit": definition.min_limit}
+        for quota, definition in QUOTAS.items()
+    ]
+    warnings = _warnings(quotas, caller)
+    return {"environment": environment, "token": token, "warnings": warnings, "kinds": kinds}
 
 
 def _warnings(quotas: QuotaRegistry, caller: Caller) -> list[dict[str, object]]:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import httpx
 
+from penstock.alerts.rules.alert_rule import RuleType
 from tests.integration.api.calls import assert_problem
 from tests.unit.alerts.delivery.channels import channel_fields
 
@@ -73,3 +74,15 @@ async def test_default_rules_need_a_channel_and_are_created_once(client: httpx.A
 
     assert len(first.json()["rules"]) == 5
     assert second.json() == first.json()
+
+
+async def test_the_types_say_what_a_rule_of_them_needs(client: httpx.AsyncClient) -> None:
+    listed = (await client.get(f"{RULES}/types")).json()["types"]
+    types = {description["type"]: description for description in listed}
+    assert list(types) == [rule_type.value for rule_type in RuleType]
+    assert types["BACKLOG"]["threshold"] is None
+    assert types["BACKLOG"]["statistics"] == ["min", "max", "avg", "last"]
+    assert types["SLO"]["fields"] == ["objective", "withinSeconds"]
+    assert types["CAPACITY_LOSS"]["operators"] == ["LESS_THAN"]
+    untestable = [name for name, description in types.items() if not description["canBeTested"]]
+    assert untestable == ["NEW_ERROR_GROUP", "EXPIRES_SOON", "PIPELINE_STALE"]
