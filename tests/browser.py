@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from playwright.async_api import ConsoleMessage, Page, async_playwright
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
 EXECUTABLE_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next(filter(None, map(shutil.which, EXECUTABLE_NAMES)), None)
@@ -38,12 +39,40 @@ def report_policy_violations(page: Page, reports: list[str]) -> None:
     page.on("console", handle)
 
 
+async def assert_accessible(page: Page) -> None:
+    """Check the page with axe-core: no serious or critical finding."""
+    results = await Axe().run(page)
+    findings = [
+        f"{violation['id']}: {violation['help']}\n  {node['html']}\n  {node['failureSummary']}"
+        for violation in results.response["violations"]
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+    assert not findings, "\n".join(findings)
+
+
 @asynccontextmanager
-async def open_page() -> AsyncIterator[Page]:
-    """Open an empty page of 1440 × 900 pixels in light mode, in a new browser."""
+async def launch_browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         try:
-            yield await browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme="light")
+            yield browser
         finally:
             await browser.close()
+
+
+@asynccontextmanager
+async def new_page(browser: Browser) -> AsyncIterator[Page]:
+    """Open an empty page of 1440 × 900 pixels in light mode, with cookies and storage of its own."""
+    context = await browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    try:
+        yield await context.new_page()
+    finally:
+        await context.close()
+
+
+@asynccontextmanager
+async def open_page() -> AsyncIterator[Page]:
+    """Open a page in a new browser."""
+    async with launch_browser() as browser, new_page(browser) as page:
+        yield page

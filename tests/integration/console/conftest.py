@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Browser, Page
 
-from tests.browser import open_page, report_policy_violations
+from tests.browser import launch_browser, new_page, report_policy_violations
 from tests.integration.console.fake_api import FakeApi
 
 
@@ -18,9 +18,16 @@ async def api() -> FakeApi:
     return fake
 
 
+@pytest.fixture(scope="package")
+async def browser() -> AsyncIterator[Browser]:
+    """One browser for all tests of the console. Each test has its own page."""
+    async with launch_browser() as browser:
+        yield browser
+
+
 @pytest.fixture
-async def page(api: FakeApi) -> AsyncIterator[Page]:
-    async with open_page() as page:
+async def page(browser: Browser, api: FakeApi) -> AsyncIterator[Page]:
+    async with new_page(browser) as page:
         page_errors: list[str] = []
         page.on("pageerror", lambda error: page_errors.append(str(error)))
         report_policy_violations(page, page_errors)

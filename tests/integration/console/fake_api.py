@@ -23,6 +23,8 @@ LOCAL_SESSION = {
     "role": None,
     "environment": "default/default/default",
     "environments": ["default/default/default"],
+    "scopes": ["read", "read:payload", "produce", "consume", "operate", "configure", "admin"],
+    "platformAdministrator": True,
     "csrfToken": None,
     "login": {"oidc": None, "token": True},
 }
@@ -54,8 +56,11 @@ class FakeApi:
 
     async def handle(self, route: Route) -> None:
         path = urlsplit(route.request.url).path
-        if path == "/" or path.startswith("/static/"):
-            await serve_file(route, "index.html" if path == "/" else path.removeprefix("/static/"))
+        if path == "/" or path.startswith("/console/"):
+            await serve_file(route, "index.html")
+            return
+        if path.startswith("/static/"):
+            await serve_file(route, path.removeprefix("/static/"))
             return
         self.requests[path] += 1
         await self.gate.wait()
