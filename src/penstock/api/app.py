@@ -33,6 +33,7 @@ from penstock.api.routes import (
     alert_silences,
     analytics,
     audit_entries,
+    chart_annotations,
     configure,
     console_session,
     dead_letter_jobs,
@@ -66,7 +67,7 @@ from penstock.errors import PenstockError, UnknownQueue
 from penstock.log_format import configure_logging
 
 ROUTE_MODULES = (
-    *(configure, queues, groups, message_admin, traces, operations),
+    *(configure, queues, groups, message_admin, traces, operations, chart_annotations),
     *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens, environments, quotas),
     *(run_queues, tasks, status, diagnostics, pipeline_status, series, prometheus, health),
     *(analytics, worker_health, queen_compatibility),

@@ -6,6 +6,7 @@ The API imports the types from here, so that only the broker depends on the dura
 from __future__ import annotations
 
 from penstock.config import Settings
+from penstock.durable.annotations import Annotation, AnnotationFilter, AnnotationStore, NewAnnotation
 from penstock.durable.catalog import (
     LabelTotals,
     MessageTotals,
@@ -53,6 +54,9 @@ from penstock.durable.worker_minutes import (
 
 __all__ = [
     "MAX_TRACE_COUNT",
+    "Annotation",
+    "AnnotationFilter",
+    "AnnotationStore",
     "DeadLetterFilter",
     "DeadLetterJob",
     "DurableStore",
@@ -67,6 +71,7 @@ __all__ = [
     "MessageTrace",
     "NamedQueueGauge",
     "NamedTrace",
+    "NewAnnotation",
     "OperationRecord",
     "OperationSummary",
     "PartitionSummary",
@@ -95,6 +100,7 @@ class DurableStore:
         self.jobs = JobStore(database)
         self.operations = DeferredOperations(database)
         self.traces = TraceLog(database)
+        self.annotations = AnnotationStore(database)
         self.gauges = GaugeReader(database)
         self.worker_minutes = WorkerMinutes(database)
         self.reconciliation = Reconciliation(database)

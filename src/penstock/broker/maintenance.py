@@ -21,6 +21,7 @@ from penstock.clock import Clock, system_clock, to_utc
 from penstock.config import Settings
 from penstock.durable import worker_minutes
 from penstock.durable.access.audit_store import AuditStore
+from penstock.durable.annotations import AnnotationStore
 from penstock.durable.cluster_lock import ClusterLock
 from penstock.durable.dead_letters import dead_letter_counts
 from penstock.durable.deferred_operations import DeferredOperations
@@ -57,6 +58,7 @@ class MaintenancePlan:
     minute_age: timedelta = timedelta(days=30)
     reconcile_interval_s: float = 600.0
     audit_age: timedelta = timedelta(days=365)
+    annotation_age: timedelta = timedelta(days=400)  # as the hour tier of the charts
 
     @classmethod
     def from_settings(cls, settings: Settings) -> MaintenancePlan:
@@ -131,6 +133,7 @@ class Maintenance(BackgroundTask):
             self._recount_dead_letters,
             self._prune_minutes,
             self._prune_audit_log,
+            self._prune_annotations,
             self._reconcile,
             self._vacuum,
         )
@@ -254,6 +257,10 @@ class Maintenance(BackgroundTask):
     async def _prune_audit_log(self, lock: ClusterLock) -> bool:
         before = to_utc(self._clock()) - self._plan.audit_age
         return await _prune(AuditStore(lock).prune, before)
+
+    async def _prune_annotations(self, lock: ClusterLock) -> bool:
+        before = to_utc(self._clock()) - self._plan.annotation_age
+        return await _prune(AnnotationStore(lock).prune, before)
 
     async def _reconcile(self, lock: ClusterLock) -> bool:
         """Reconcile some queues if it is due; the next round continues after them.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -13,6 +14,7 @@ from penstock.durable.pool import Session, fetch_all, fetch_one, fetch_value
 from penstock.model import Scope
 
 ROWS_PER_DELETE = 5_000
+PARTITIONS_PER_PURGE = 500
 
 ColumnValue = int | bool | str | None
 Label = Literal["namespace", "task"]
@@ -111,6 +113,17 @@ class PartitionSummary(NamedTuple):
     pending: int
     running: int
     total: int
+
+
+@dataclass(slots=True)
+class PurgeResult:
+    """The dropped messages that some group had not finished, and the unfinished ones of each group by its id.
+
+    The group 0 stands for a queue without groups.
+    """
+
+    messages: int = 0
+    group_messages: Counter[int] = field(default_factory=Counter)
 
 
 class QueueId(NamedTuple):
@@ -267,3 +280,24 @@ class QueueCatalog:
         ):
             pass
         return await fetch_value(self._session, bool, "SELECT delete_queue_v1($1)", queue_id)
+
+    async def purge(self, queue_id: int) -> PurgeResult:
+        """Drop all messages of a queue; its dead letters stay.
+
+        Partitions are emptied in bounded steps. After an interruption some of them are empty, and another
+        call empties the rest.
+        """
+        result = PurgeResult()
+        last_id = 0
+        while True:
+            rows = await self._session.fetch(
+                "SELECT * FROM purge_queue_v1($1, $2, $3)", queue_id, last_id, PARTITIONS_PER_PURGE
+            )
+            if not rows:
+                return result
+            last_id = rows[0]["last_partition_id"]
+            for row in rows:
+                if row["group_id"] is None:
+                    result.messages += row["messages"]
+                else:
+                    result.group_messages[row["group_id"]] += row["messages"]

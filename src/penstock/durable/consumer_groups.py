@@ -154,14 +154,26 @@ class ConsumerGroups:
         )
 
     async def list_lagging(
-        self, scope: Scope, before: datetime, *, limit: int, offset: int
+        self,
+        scope: Scope,
+        before: datetime,
+        *,
+        queue: str | None = None,
+        by_lag: bool = False,
+        limit: int,
+        offset: int,
     ) -> list[LaggingPosition]:
-        """Return the positions with an unfinished message that was pushed before a time, the oldest first."""
+        """Return the positions with an unfinished message that was pushed before a time.
+
+        The oldest come first, or with `by_lag` those with the most unfinished messages.
+        """
         return await fetch_all(
             self._session,
             LaggingPosition,
-            "SELECT * FROM lagging_positions_v1($1, $2, $3, $4, $5, $6)",
+            "SELECT * FROM lagging_positions_v1($1, $2, $3, $4, $5, $6, $7, $8)",
             *scope,
+            queue,
+            by_lag,
             before,
             limit,
             offset,

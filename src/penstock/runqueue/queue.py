@@ -16,7 +16,6 @@ from penstock.runqueue.connection import ShardMap, connect
 from penstock.runqueue.dead_tasks import DeadTaskActions
 from penstock.runqueue.ended_tokens import release_tasks_of_tokens
 from penstock.runqueue.enqueue_dequeue import TaskDispatcher
-from penstock.runqueue.environment_removal import delete_some_tasks
 from penstock.runqueue.keys import environment_name, queue_name, shard_of_environment
 from penstock.runqueue.limits import (
     MAX_DELAY_MS,
@@ -46,6 +45,7 @@ from penstock.runqueue.task_model import (
     TaskChange,
     TaskOutcome,
 )
+from penstock.runqueue.task_removal import delete_some_tasks, purge_queue
 from penstock.runqueue.task_wakeups import TaskWakeups
 
 
@@ -321,6 +321,14 @@ class RunQueues:
             await self._scripts.call("delete_queue", shard, queue_name(scope, queue))
         except UnknownQueue:
             raise overview.unknown_queue(queue) from None
+
+    async def purge(self, scope: Scope, queue: str) -> int:
+        """Drop the tasks that wait or are delayed; return how many. Running and dead tasks stay.
+
+        Metrics count them as expired. Tasks that are enqueued meanwhile may be dropped too. Raises
+        UnknownQueue.
+        """
+        return await purge_queue(self._scripts, await self._shards.shard_of(scope), scope, queue)
 
     async def delete_some_tasks(self, scope: Scope) -> int:
         """Delete some tasks of an environment that is being deleted; return how many, 0 once none is left."""

@@ -51,6 +51,7 @@ def unknown_ids() -> Ids:
             for name in ("message", "operation", "job", "rule", "silence", "notice", "incident", "token")
         },
         "error_group": str(uuid4()),
+        "annotation": "987654321",
         "environment": "no-such-environment",
         "organization": "no-such-organization",
     }
@@ -66,6 +67,7 @@ async def fill_environment(
     ids |= await _fill_dead_letters(client, marker)
     ids |= await _fill_run_queue(client, marker)
     ids |= await _fill_alerts(client, database, scope, marker)
+    ids["annotation"] = (await _post(client, "/annotations", {"text": marker, "queue": QUEUE}))["id"]
     ids["token"] = (await _get(client, "/tokens"))["tokens"][0]["id"]
     for queue in (QUEUE, ids["own_queue"]):
         row = landing_row(time.time() - 60, queue=queue, enqueued=number, **scope._asdict())

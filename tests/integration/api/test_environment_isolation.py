@@ -56,6 +56,7 @@ PATH_IDS = {
     "notice_id": "notice",
     "incident_id": "incident",
     "token_id": "token",
+    "annotation_id": "annotation",
     "error_group": "error_group",
     "channel": "channel",
     "name": "trace",
@@ -120,6 +121,7 @@ BODIES: dict[str, Any] = {
     "/api/v1/consumer-groups/{group}/queues/{queue}/partitions/{partition}/seek": {"toEnd": True},
     "/api/v1/consumer-groups/{group}/subscription": {"subscriptionTimestamp": "2026-01-01T00:00:00Z"},
     "/api/v1/tokens/{token_id}/rotate": {"overlapS": 60},
+    "/api/v1/annotations": {"text": "deploy {random}", "kind": "deploy"},
 }
 
 PARAMETERS = {

@@ -105,6 +105,7 @@ async def test_a_parameter_that_the_route_does_not_have_names_no_queue(limited: 
         ("/api/v1/dlq/purge", {"queue": "stock", "consumerGroup": "billing", "dryRun": True}, 403),
         ("/api/v1/dlq/requeue", {"letterIds": ["7"], "dryRun": True}, 403),
         ("/api/v1/dlq/requeue", {"all": True, "dryRun": True}, 403),
+        ("/api/v1/annotations", {"text": "deploy", "queue": "orders"}, 403),
     ],
 )
 async def test_the_queue_and_group_of_a_body_are_checked(
@@ -112,6 +113,23 @@ async def test_the_queue_and_group_of_a_body_are_checked(
 ) -> None:
     response = await limited.post(path, json=body)
     assert response.status_code == status, response.text
+
+
+async def test_a_token_limited_to_queues_annotates_these_alone(
+    broker: GuardedBroker, everything: httpx.AsyncClient
+) -> None:
+    path = "/api/v1/annotations"
+    token = NewToken(name="deployer", scopes=["read", "operate"], queues=["orders*"])
+    async with broker.client(await broker.create(token)) as deployer:
+        for body, status in (({"queue": "orders"}, 201), ({"queue": "stock"}, 403), ({}, 403)):
+            response = await deployer.post(path, json={"text": "v2"} | body)
+            assert response.status_code == status, response.text
+        of_stock = (await everything.post(path, json={"text": "v3", "queue": "stock"})).json()
+        assert (await deployer.delete(f"{path}/{of_stock['id']}")).status_code == 403
+        [own] = (await deployer.get(f"{path}?queue=orders")).json()["annotations"]
+        assert (own["text"], own["subject"]) == ("v2", "token:deployer")
+        assert (await deployer.get(path)).status_code == 403
+        assert (await deployer.delete(f"{path}/{own['id']}")).status_code == 200
 
 
 async def test_tasks_of_matching_run_queues_are_run(broker: GuardedBroker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.access import NamedConfigureAccess, check_queue
+from penstock.api.annotated_change import annotate_change, describe_options
 from penstock.api.audited_change import audit_change
 from penstock.api.http.request_parsing import MAX_NAME_LENGTH, check_name, read_json, request_body_schema
 from penstock.api.http.response import json_response
@@ -53,6 +55,8 @@ async def configure(request: Request, caller: NamedConfigureAccess) -> Response:
     )
     after = configuration_to_dict(services, configured.columns)
     audit_change(request, before=before, after=after, queue=body.queue)
+    if text := describe_options(before and _flatten(before), _flatten(after)):
+        await annotate_change(request, caller, "configure", text, queue=body.queue)
     return json_response(
         {
             "configured": True,
@@ -62,6 +66,13 @@ async def configure(request: Request, caller: NamedConfigureAccess) -> Response:
             **after,
         }
     )
+
+
+def _flatten(configuration: Mapping[str, object]) -> dict[str, object]:
+    """Return the namespace, the task and each option by its name."""
+    options = configuration["options"]
+    assert isinstance(options, Mapping)
+    return {"namespace": configuration["namespace"], "task": configuration["task"], **options}
 
 
 def _parse_body(fields: dict[str, object]) -> ConfigureBody:

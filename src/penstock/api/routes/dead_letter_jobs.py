@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.access import NamedOperateAccess, OperateAccess, ReadAccess, check_group, check_queue
+from penstock.api.annotated_change import annotate_change
 from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Limit, Offset, refuse_unknown_parameters
 from penstock.api.http.request_parsing import (
@@ -135,7 +136,10 @@ async def _create_job(request: Request, caller: Caller, kind: str) -> Response:
     check_group(caller, None if selects_by_id else body.consumerGroup)
     dead_letters = get_services(request).broker.dead_letters
     if not body.dryRun:
-        return accepted(request, await dead_letters.create_job(caller.environment, job_request))
+        job = await dead_letters.create_job(caller.environment, job_request)
+        if kind == "requeue":
+            await annotate_requeue(request, caller, job)
+        return accepted(request, job)
     preview = await dead_letters.preview_job(caller.environment, job_request)
     audit_change(request, dryRun=True)
     return json_response(
@@ -148,6 +152,13 @@ async def _create_job(request: Request, caller: Caller, kind: str) -> Response:
             "latest": [dead_letter_to_dict(caller, dead_letter) for dead_letter in preview.latest],
         }
     )
+
+
+async def annotate_requeue(request: Request, caller: Caller, job: DeadLetterJob) -> None:
+    """Mark the start of a job that requeues dead letters in the chart of its queue, or of all queues."""
+    about = "" if job.total_is_exact else "about "
+    text = f"Requeue started: {about}{job.total:,} dead letters"
+    await annotate_change(request, caller, "requeue", text, queue=job.selection.queue)
 
 
 def accepted(request: Request, job: DeadLetterJob) -> Response:

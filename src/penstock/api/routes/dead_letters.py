@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.access import OperateAccess, ReadAccess, check_access
+from penstock.api.annotated_change import annotate_single_requeue
 from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue, Text, Timestamp
 from penstock.api.http.response import iso_or_none, json_response
@@ -205,4 +206,5 @@ async def requeue_dead_letter(
             "offset": message_offset,
         }
     audit_change(request, before=summarize_dead_letter(dead_letter), after=response)
+    await annotate_single_requeue(request, caller, dead_letter.queue)
     return {"success": True, **response}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -11,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.access import OperateAccess, ReadAccess
+from penstock.api.annotated_change import annotate_change
 from penstock.api.audited_change import audit_change
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, Queue
 from penstock.api.http.request_parsing import parse_time, read_json, request_body_schema
@@ -21,6 +23,7 @@ from penstock.broker.durable_store import GroupPosition, GroupSummary, LaggingPo
 from penstock.caller import Caller
 from penstock.clock import iso, system_clock, to_utc
 from penstock.errors import InvalidRequest, UnknownGroup, UnknownPartition, WrongState
+from penstock.model import QUEUE_MODE
 
 router = APIRouter(prefix="/api/v1/consumer-groups", tags=["consumer groups"])
 
@@ -57,15 +60,21 @@ async def list_groups(
 async def list_lagging(
     request: Request,
     caller: ReadAccess,
+    queue: Queue | None = None,
     min_lag_s: float = Query(60, alias="minLagSeconds", ge=0, le=10**9),
+    sort: Literal["age", "lag"] = Query("age", description="the oldest first, or those with most messages"),
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Response:
-    """List the partitions in which a group has an unfinished message of at least that age, the oldest
-    first."""
+    """List the partitions in which a group has an unfinished message of at least that age."""
     now_s = system_clock()
     positions = await get_services(request).broker.store.consumer_groups.list_lagging(
-        caller.environment, to_utc(now_s - min_lag_s), limit=limit, offset=offset
+        caller.environment,
+        to_utc(now_s - min_lag_s),
+        queue=queue,
+        by_lag=sort == "lag",
+        limit=limit,
+        offset=offset,
     )
     return json_response(
         [_lagging_position_to_dict(position, now_s) for position in positions], _total_header(positions)
@@ -135,6 +144,8 @@ async def subscribe(request: Request, caller: OperateAccess, group: Group) -> di
     before = await _read_positions(request, caller, group)
     queues = await get_services(request).broker.groups.subscribe(caller.environment, group, start)
     audit_change(request, before=before, after=await _read_positions(request, caller, group))
+    for queue in queues:
+        await _annotate_seek(request, caller, group, queue, f"to {iso(start)}")
     return {
         "success": True,
         "consumerGroup": group,
@@ -205,6 +216,8 @@ async def _delete(
     partitions = await delete_or_reset(caller.environment, group, queue)
     after = None if delete_metadata else await _read_positions(request, caller, group, queue)
     audit_change(request, before=before, after=after)
+    for position in before if not delete_metadata else ():
+        await _annotate_seek(request, caller, group, str(position["queue"]), "to its start")
     return {
         "success": True,
         "consumerGroup": group,
@@ -223,7 +236,16 @@ async def _seek(
     )
     after = await _read_positions(request, caller, group, queue)
     audit_change(request, before=before, after=after, target=target)
+    where = "to the end" if target == "new" else f"to {target}"
+    await _annotate_seek(
+        request, caller, group, queue, where if partition is None else f"{where} in partition {partition}"
+    )
     return result
+
+
+async def _annotate_seek(request: Request, caller: Caller, group: str, queue: str, where: str) -> None:
+    name = "Queue mode" if group == QUEUE_MODE else f"Group {group}"
+    await annotate_change(request, caller, "seek", f"{name} moved {where}", queue=queue)
 
 
 async def _read_positions(

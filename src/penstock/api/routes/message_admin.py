@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.access import OperateAccess, ReadAccess
+from penstock.api.annotated_change import annotate_single_requeue
 from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Group, Limit, Offset, Partition, PartitionId, Queue, TransactionId
 from penstock.api.http.request_parsing import check_name, is_decimal, read_json, request_body_schema
@@ -143,6 +144,7 @@ async def retry_message(
         "retryOf": transaction_id,
     }
     audit_change(request, before=before, after=after)
+    await annotate_single_requeue(request, caller, partition.queue)
     return {"success": True, **after}
 
 

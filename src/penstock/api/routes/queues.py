@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from penstock.api.access import ConfigureAccess, OperateAccess, ReadAccess
+from penstock.api.annotated_change import annotate_change, annotate_pause
 from penstock.api.audited_change import audit_change
 from penstock.api.http.parameters import Limit, Offset, Queue, Search, Text
 from penstock.api.http.response import iso_or_none
@@ -87,6 +88,23 @@ async def resume_queue(request: Request, caller: OperateAccess, queue: Queue) ->
     return await _set_paused(request, caller, queue, get_services(request).broker.queues.resume)
 
 
+@router.post("/queues/{queue}/purge", responses=problem_responses(UnknownQueue))
+async def purge_queue(request: Request, caller: OperateAccess, queue: Queue) -> dict[str, object]:
+    """Drop all messages of the queue for all consumer groups. Leases end; dead letters stay.
+
+    `purged` counts the messages that some group had not finished, and `consumerGroups` those of each group.
+    Metrics count them as expired.
+    """
+    services = get_services(request)
+    purged = await services.broker.queues.purge(caller.environment, queue)
+    if purged is None:
+        raise unknown_queue(queue)
+    messages, groups = purged
+    audit_change(request, after={"purged": messages, "consumerGroups": groups})
+    await annotate_change(request, caller, "purge", f"Purged: {messages:,} messages", queue=queue)
+    return {"queue": queue, "purged": messages, "consumerGroups": groups}
+
+
 @router.get("/namespaces")
 async def list_namespaces(request: Request, caller: ReadAccess) -> dict[str, object]:
     """List the namespaces of queues, with the totals of their queues."""
@@ -152,6 +170,8 @@ async def _set_paused(
         raise unknown_queue(queue)
     was_paused = before[0].paused if before else None
     audit_change(request, before={"paused": was_paused}, after={"paused": after[0].paused})
+    if was_paused != after[0].paused:
+        await annotate_pause(request, caller, queue, after[0].paused)
     return _queue_to_dict(after[0])
 
 

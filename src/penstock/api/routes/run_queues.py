@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 from fastapi import APIRouter, Depends, Query
 from msgspec import UNSET
@@ -18,6 +18,12 @@ from penstock.api.access import (
     ProduceAccess,
     ReadAccess,
     check_environment,
+)
+from penstock.api.annotated_change import (
+    annotate_change,
+    annotate_pause,
+    annotate_single_requeue,
+    describe_limit,
 )
 from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http import request_parsing
@@ -264,6 +270,11 @@ async def set_limits(request: Request, caller: OperateAccess, queue: Queue) -> d
     async with run_queue_within_quotas(services, caller, queue):
         state = await services.run_queues.set_queue_limit(caller.environment, queue, body.concurrency)
     audit_change(request, before=before, after=_settings_of(state))
+    limit_before = before["concurrency"] if before else None
+    if limit_before != state.limit:
+        await annotate_change(
+            request, caller, "limit", describe_limit(limit_before, state.limit), queue=queue
+        )
     return queue_state_to_dict(state)
 
 
@@ -277,6 +288,20 @@ async def pause(request: Request, caller: OperateAccess, queue: Queue) -> dict[s
 async def resume(request: Request, caller: OperateAccess, queue: Queue) -> dict[str, object]:
     """Hand out tasks of a paused queue again."""
     return await _set_paused(request, caller, queue, get_services(request).run_queues.resume)
+
+
+@router.post("/run-queues/{queue}/purge", responses=problem_responses(UnknownQueue, WrongState))
+async def purge(request: Request, caller: OperateAccess, queue: Queue) -> dict[str, object]:
+    """Drop the tasks of the queue that wait or are delayed. Running and dead tasks stay.
+
+    Metrics count the dropped tasks as expired. Tasks that are enqueued meanwhile may be dropped too.
+    """
+    services = get_services(request)
+    await services.queue_names.ensure_not_durable_queue(caller.environment, queue)
+    purged = await services.run_queues.purge(caller.environment, queue)
+    audit_change(request, after={"purged": purged})
+    await annotate_change(request, caller, "purge", f"Purged: {purged:,} tasks", queue=queue)
+    return {"queue": queue, "purged": purged}
 
 
 @router.get("/environments/{environment}/run-limits", responses=problem_responses(UnknownEnvironment))
@@ -309,6 +334,9 @@ async def set_environment_limits(
         before={"concurrency": before.limit, "burst": before.burst},
         after={"concurrency": state.limit, "burst": state.burst},
     )
+    if (before.limit, before.burst) != (state.limit, state.burst):
+        text = f"{describe_limit(before.limit, state.limit)} in the environment, burst {state.burst:g}"
+        await annotate_change(request, caller, "limit", text, queue=None)
     return _environment_state_to_dict(state)
 
 
@@ -345,10 +373,15 @@ async def redrive(request: Request, caller: OperateAccess, queue: Queue) -> Resp
     if ids is None:
         redriven = await run_queues.redrive_all(caller.environment, queue)
         audit_change(request, after={"redriven": redriven}, all=True)
+        if redriven:
+            text = f"Requeued: {redriven:,} dead tasks"
+            await annotate_change(request, caller, "requeue", text, queue=queue)
         return json_response({"redriven": redriven})
     results = task_bodies.task_results(ids, await run_queues.redrive(caller.environment, queue, ids)).results
     redriven = sum(result.success for result in results)
     audit_change(request, after={"redriven": redriven, "ids": ids})
+    if redriven:
+        await annotate_single_requeue(request, caller, queue)
     return json_response({"redriven": redriven, "results": results})
 
 
@@ -396,15 +429,27 @@ async def _set_paused(
     before = await _read_settings(services, caller, queue)
     state = await pause_or_resume(caller.environment, queue)
     audit_change(request, before=before, after=_settings_of(state))
+    if before and before["paused"] != state.paused:
+        await annotate_pause(request, caller, queue, state.paused)
     return queue_state_to_dict(state)
 
 
-async def _read_settings(services: Services, caller: Caller, queue: str) -> object:
-    """Return what can be set of a queue, for the audit log; None if it does not exist."""
-    return await state_before(services.run_queues.get_queue(caller.environment, queue), _settings_of)
+class QueueSettings(TypedDict):
+    """What can be set of a queue."""
+
+    concurrency: int | None
+    paused: bool
 
 
-def _settings_of(state: QueueState) -> dict[str, object]:
+async def _read_settings(services: Services, caller: Caller, queue: str) -> QueueSettings | None:
+    """Return what can be set of a queue; None if it does not exist."""
+    settings: QueueSettings | None = await state_before(
+        services.run_queues.get_queue(caller.environment, queue), _settings_of
+    )
+    return settings
+
+
+def _settings_of(state: QueueState) -> QueueSettings:
     return {"concurrency": state.limit, "paused": state.paused}
 
 

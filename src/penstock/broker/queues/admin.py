@@ -96,6 +96,25 @@ class QueueAdmin:
             self._context.wakeups.notify(queue_id, ALL_POPS)
         return queue_id is not None
 
+    async def purge(self, scope: Scope, queue: str) -> tuple[int, dict[str, int]] | None:
+        """Drop all messages of a queue; None if it does not exist. Its leases end, its dead letters stay.
+
+        Returns how many messages were dropped that some group had not finished, and for each group how many
+        it had not finished. Metrics count these as expired.
+        """
+        row = await self._context.store.catalog.find_queue(scope, queue)
+        if row is None:
+            return None
+        group_ids = await self._context.store.consumer_groups.ids_by_name(row.id)
+        purged = await self._context.store.catalog.purge(row.id)
+        unfinished = {name: purged.group_messages[group_id] for name, group_id in group_ids.items()}
+        for name, messages in (unfinished or {"": purged.group_messages[0]}).items():
+            if messages:
+                self._context.metrics.count_expired(scope, row.id, queue, name, messages)
+        self._context.metrics.mark_changed(scope, row.id, queue)
+        self._context.wakeups.notify(row.id, ALL_POPS)
+        return purged.messages, unfinished
+
     def _publish_change(self, scope: Scope, queue_id: int, queue: str) -> None:
         self._context.id_cache.invalidate_queue(scope, queue)
         self._notifications.publish_change(queue_id)

@@ -55,6 +55,20 @@ async def test_lagging_positions_report_seconds(client: httpx.AsyncClient) -> No
     )
 
 
+async def test_the_worst_partitions_of_a_queue_are_listed_by_age_or_lag(client: httpx.AsyncClient) -> None:
+    for queue, partition, count in (("q", "old", 1), ("q", "long", 3), ("r", "x", 9)):
+        await push(client, *range(count), queue=queue, partition=partition)
+    for queue in ("q", "r"):
+        await pop(client, queue, consumerGroup="g", subscriptionMode="all")
+    worst = {"queue": "q", "minLagSeconds": 0}
+    by_age = await get(client, "/consumer-groups/lagging", **worst)
+    assert [row["partition_name"] for row in by_age] == ["old", "long"]
+    by_lag = await get(client, "/consumer-groups/lagging", **worst, sort="lag")
+    assert [(row["partition_name"], row["offset_lag"]) for row in by_lag] == [("long", 3), ("old", 1)]
+    refused = await client.get("/api/v1/consumer-groups/lagging?sort=name")
+    assert_problem(refused, 422, "invalid_request")
+
+
 async def test_seek_moves_a_group_to_the_end_and_to_a_time(client: httpx.AsyncClient) -> None:
     await push(client, 1, 2)
     await pop_payloads(client, consumerGroup="g")

@@ -1,5 +1,5 @@
 -- delete_environment_rows_v1: delete up to p_limit rows of each table that belong to an environment which is being
--- deleted: jobs, traces, alerts, tokens with their sessions, and minute metrics. Its queues must be gone.
+-- deleted: jobs, traces, alerts, annotations, tokens with their sessions, and minute metrics. Its queues must be gone.
 -- The caller repeats it until it returns 0, so that the deletion never is one long statement.
 -- Returns: the number of rows deleted.
 -- Locks: the rows. No request uses them any more.
@@ -46,6 +46,11 @@ BEGIN
         AND NOT EXISTS (SELECT 1 FROM alert_notices n WHERE n.environment_id = v_id);
     DELETE FROM error_groups WHERE (environment_id, queue, error_key) IN (
         SELECT g.environment_id, g.queue, g.error_key FROM error_groups g WHERE g.environment_id = v_id LIMIT p_limit);
+    GET DIAGNOSTICS v_rows = ROW_COUNT;
+    v_deleted := v_deleted + v_rows;
+
+    DELETE FROM annotations WHERE id IN (
+        SELECT a.id FROM annotations a WHERE a.environment_id = v_id LIMIT p_limit);
     GET DIAGNOSTICS v_rows = ROW_COUNT;
     v_deleted := v_deleted + v_rows;
 

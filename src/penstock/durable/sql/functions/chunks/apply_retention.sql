@@ -1,5 +1,5 @@
 -- apply_retention_v1: drop messages that queues no longer keep, in up to p_limit partitions with an id above p_after.
--- Moves a partition's low_offset, never back, and the positions below it; the rows are dropped with their chunk.
+-- drop_messages_below_v1 moves a partition's low_offset, never back, and the positions below it.
 -- It leaves a partition alone until its oldest message is past its time by a fiftieth of that time, at most five
 -- minutes. So it does not change a busy partition in every round.
 -- Returns: in every row the last partition read (no row if there is none above p_after), and per queue and group the
@@ -64,23 +64,5 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT v_last, p.queue_id, p.group_id, p.messages FROM advance_past_v1(v_partition_ids, v_offsets, v_now) p;
-    RETURN QUERY
-    WITH bounds AS MATERIALIZED (
-        SELECT t.id, t.queue_id, t.low_offset, k.kept_from
-        FROM unnest(v_partition_ids, v_offsets) AS k (id, kept_from) JOIN partitions t ON t.id = k.id
-    ), partition_rows AS (
-        UPDATE partitions t SET low_offset = k.kept_from FROM bounds k WHERE t.id = k.id
-    ), tally_rows AS (
-        INSERT INTO tallies AS y (queue_id, group_id, slot, messages)
-        SELECT k.queue_id, -1, tally_slot_v1(), sum(k.kept_from - k.low_offset) FROM bounds k
-        GROUP BY k.queue_id ORDER BY k.queue_id
-        ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = y.messages + excluded.messages
-    ), deleted_marks AS (
-        DELETE FROM deleted_messages d USING bounds k WHERE d.partition_id = k.id AND d.message_offset < k.kept_from
-    ), deleted_lineages AS (
-        DELETE FROM lineages l USING bounds k WHERE l.partition_id = k.id AND l.message_offset < k.kept_from
-    )
-    SELECT v_last, k.queue_id, 0::bigint, sum(k.kept_from - k.low_offset)::bigint FROM bounds k
-    WHERE NOT EXISTS (SELECT 1 FROM groups g WHERE g.queue_id = k.queue_id) GROUP BY k.queue_id;
+    SELECT v_last, d.queue_id, d.group_id, d.messages FROM drop_messages_below_v1(v_partition_ids, v_offsets, v_now) d;
 END $$;

@@ -1,12 +1,13 @@
-"""Delete all tasks and queues of an environment, step by step."""
+"""Drop the waiting tasks of a queue, and delete all tasks and queues of an environment, step by step."""
 
 from __future__ import annotations
 
 from redis.asyncio import Redis
 
+from penstock.errors import UnknownQueue
 from penstock.model import Scope
-from penstock.runqueue.keys import KEY_PREFIXES, environment_name, shard_prefix
-from penstock.runqueue.overview import environment_queue_names
+from penstock.runqueue.keys import KEY_PREFIXES, environment_name, queue_name, shard_prefix
+from penstock.runqueue.overview import environment_queue_names, unknown_queue
 from penstock.runqueue.script_errors import translate_redis_errors
 from penstock.runqueue.scripts import Scripts
 
@@ -14,6 +15,19 @@ TASKS_PER_CALL = 500
 """A larger call would block Redis for other clients."""
 
 KEYS_PER_SCAN = 1_000
+
+
+async def purge_queue(scripts: Scripts, shard: int, scope: Scope, queue: str) -> int:
+    """Drop the tasks of a queue that wait or are delayed; return how many. Raises UnknownQueue."""
+    dropped = 0
+    while True:
+        try:
+            count: int = await scripts.call("purge", shard, queue_name(scope, queue), TASKS_PER_CALL)
+        except UnknownQueue:
+            raise unknown_queue(queue) from None
+        if not count:
+            return dropped
+        dropped += count
 
 
 async def delete_some_tasks(client: Redis, scripts: Scripts, shard: int, scope: Scope) -> int:
