@@ -35,6 +35,10 @@ class QueueDocument(TypedDict):
     paused: bool
 
 
+class QueuePageDocument(TypedDict):
+    queues: list[QueueDocument]
+
+
 class DurableQueueDocument(QueueDocument):
     partitions: int
 
@@ -288,6 +292,12 @@ class BrokerClient:
         query = {name: value for name, value in parameters.items() if value is not None}
         return cast(ResponseT, self._call(self._http.build_request("GET", path, params=query)))
 
+    def get_waiting(self, path: str, timeout_s: float, **parameters: str | int | None) -> JsonObject:
+        """Get from a route that waits before it responds; {} if it responds without content."""
+        query = {name: value for name, value in parameters.items() if value is not None}
+        request = self._http.build_request("GET", path, params=query, timeout=timeout_s)
+        return cast(JsonObject, self._call(request))
+
     def post(
         self,
         path: str,
@@ -307,6 +317,10 @@ class BrokerClient:
     def get_list(self, path: str, **parameters: str | int | None) -> list[JsonObject]:
         """Return the response of a route whose response is a list."""
         return cast(list[JsonObject], self.get(path, dict, **parameters))
+
+    def post_list(self, path: str, body: Mapping[str, object]) -> list[JsonObject]:
+        """Post to a route whose response is a list."""
+        return cast(list[JsonObject], self.post(path, dict, body))
 
     def stream_lines(self, path: str, **parameters: str | int | None) -> Iterator[bytes]:
         """Yield the lines of a response. Raises BrokerUnreachable if it ends early."""

@@ -30,7 +30,8 @@ from penstock.cli.dlq_tables import (
     error_group_list,
     job_list,
 )
-from penstock.cli.options import BrokerOptions, print_json, with_option_groups
+from penstock.cli.json_output import print_json
+from penstock.cli.options import BrokerOptions, with_option_groups
 from penstock.cli.queue_kind import require_queue
 from penstock.errors import InvalidRequest
 

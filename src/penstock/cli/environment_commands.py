@@ -1,4 +1,4 @@
-"""`penstock environments`: create, list, show, limit and delete environments."""
+"""`penstock env`: create, list, show, limit and delete environments."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def delete_environment(
         document = broker.delete(path, EnvironmentDocument)
         if wait:
             document["deletion"] = _wait_for_deletion(broker, document)
-    ending = "is deleted." if wait else "is being deleted. `penstock environments show` shows the progress."
+    ending = "is deleted." if wait else "is being deleted. `penstock env show` shows the progress."
     broker_options.print(document, Text(f"Environment {name} {ending}"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from penstock.errors import ComponentFailed, PenstockError, UnknownEnvironment, UnknownQueue
+from penstock.errors import ComponentFailed, PenstockError, UnknownEnvironment, UnknownQueue, WrongState
 
 
 class ExitCode(IntEnum):
@@ -63,4 +63,6 @@ def exit_code_of(error: PenstockError) -> int:
         return _CODE_OF_STATUS.get(error.http_status, ExitCode.INVALID)
     if isinstance(error, (UnknownQueue, UnknownEnvironment)):
         return ExitCode.NOT_FOUND
+    if isinstance(error, WrongState):
+        return ExitCode.CONFLICT
     return error.exit_code

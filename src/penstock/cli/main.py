@@ -14,15 +14,22 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from penstock import __version__
+from penstock.cli.ack_command import ack
 from penstock.cli.alert_commands import alerts
 from penstock.cli.audit_commands import audit
 from penstock.cli.dlq_commands import dlq
 from penstock.cli.environment_commands import environments
 from penstock.cli.exit_codes import exit_code_of
+from penstock.cli.group_commands import groups
+from penstock.cli.json_output import print_json
 from penstock.cli.listing import print_output
-from penstock.cli.options import AsJson, CreateDatabase, print_json
+from penstock.cli.message_commands import messages
+from penstock.cli.operation_commands import operations
+from penstock.cli.options import AsJson, CreateDatabase
 from penstock.cli.pipeline_commands import pipeline
+from penstock.cli.pop_command import pop
 from penstock.cli.problem_output import show_error
+from penstock.cli.push_command import push
 from penstock.cli.queue_commands import queues
 from penstock.cli.report_commands import report
 from penstock.cli.token_commands import tokens
@@ -54,6 +61,7 @@ app = typer.Typer(
     name="penstock",
     cls=PlainErrors,
     no_args_is_help=True,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
 START_HERE = "Start here"
@@ -64,7 +72,11 @@ MORE_COMMANDS = "More commands"
 app.add_typer(alerts, name="alerts", rich_help_panel=MORE_COMMANDS)
 app.add_typer(audit, name="audit", rich_help_panel=MORE_COMMANDS)
 app.add_typer(dlq, name="dlq", rich_help_panel=MORE_COMMANDS)
-app.add_typer(environments, name="environments", rich_help_panel=MORE_COMMANDS)
+app.add_typer(environments, name="env", rich_help_panel=MORE_COMMANDS)
+app.add_typer(environments, name="environments", hidden=True)
+app.add_typer(groups, name="groups", rich_help_panel=MORE_COMMANDS)
+app.add_typer(messages, name="messages", rich_help_panel=MORE_COMMANDS)
+app.add_typer(operations, name="ops", rich_help_panel=MORE_COMMANDS)
 app.add_typer(pipeline, name="pipeline", rich_help_panel=MORE_COMMANDS)
 app.add_typer(queues, name="queues", rich_help_panel=START_HERE)
 app.add_typer(report, name="report", rich_help_panel=MORE_COMMANDS)
@@ -133,6 +145,11 @@ def status(as_json: AsJson = False) -> None:
         lines = (*format_health(health), *format_quota_warnings(warnings), format_journal(depth))
         print_output(platform_list(state), *lines)
     raise typer.Exit(0 if state is not None and state.all_up else 1)
+
+
+app.command(rich_help_panel=START_HERE)(push)
+app.command(rich_help_panel=START_HERE)(pop)
+app.command(rich_help_panel=START_HERE)(ack)
 
 
 @app.command(rich_help_panel=MORE_COMMANDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import RenderableType
 
+from penstock.cli.json_output import print_json
 from penstock.cli.listing import print_output
 from penstock.config import load_settings
 from penstock.errors import InvalidRequest
@@ -23,19 +23,31 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE, ENVIRONMENT_VARIABLE = "PENSTOCK_TOKEN", "PENSTOCK_ENVIRONMENT"
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+BROKER_PANEL = "Broker"
+OUTPUT_PANEL = "Output"
+"""Headings in the help of the options that many commands share."""
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON instead of text.", rich_help_panel=OUTPUT_PANEL)
+]
 CreateDatabase = Annotated[
     bool,
     typer.Option("--create-database", help="Create the database of PENSTOCK_POSTGRES_URL if it is missing."),
 ]
 BrokerUrl = Annotated[
-    str | None, typer.Option("--url", help="URL of the broker. Default: the platform that runs on the home.")
+    str | None,
+    typer.Option(
+        "--url",
+        help="URL of the broker. Default: the platform that runs on the home.",
+        rich_help_panel=BROKER_PANEL,
+    ),
 ]
 BrokerToken = Annotated[
     str | None,
     typer.Option(
         "--token",
         envvar=TOKEN_VARIABLE,
+        rich_help_panel=BROKER_PANEL,
         help="Secret of a token; @FILE reads it from a file, - from the standard input. Other users of this "
         "machine see the options of a command, so prefer the variable.",
     ),
@@ -45,7 +57,8 @@ BrokerEnvironment = Annotated[
     typer.Option(
         "--environment",
         envvar=ENVIRONMENT_VARIABLE,
-        help="Environment, as ORGANIZATION/PROJECT/ENVIRONMENT. Default: the one of the token.",
+        rich_help_panel=BROKER_PANEL,
+        help="Environment, as in acme/shop/production. Default: the one of the token.",
     ),
 ]
 SkipConfirmation = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -117,7 +130,3 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run
-
-
-def print_json(document: object) -> None:
-    print(json.dumps(document, indent=2, ensure_ascii=False))

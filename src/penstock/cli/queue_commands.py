@@ -1,7 +1,8 @@
-"""`penstock queues …`: list, pause, resume and delete queues of both kinds; limit run queues."""
+"""`penstock queues …`: list, create, configure, pause, resume and delete queues; limit run queues."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,24 +10,40 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from penstock.cli.json_output import print_json
 from penstock.cli.listing import Listing, print_output, with_hint
-from penstock.cli.options import BrokerOptions, SkipConfirmation, print_json, with_option_groups
+from penstock.cli.option_values import parse_queue_options
+from penstock.cli.options import BrokerOptions, SkipConfirmation, with_option_groups
+from penstock.cli.queue_arguments import QueueName
+from penstock.cli.queue_completion import complete_queue
+from penstock.cli.queue_details import queue_details
 from penstock.cli.queue_kind import KindOption, QueueKind, find_queue
 from penstock.cli.tables import format_duration
-from penstock.errors import InvalidRequest
+from penstock.cli.watch import watchable
+from penstock.errors import InvalidRequest, UnknownQueue, WrongState
 from penstock.runqueue.limits import MAX_CONCURRENCY
 
 if TYPE_CHECKING:
-    from penstock.cli.broker_client import DurableQueueDocument, QueueDocument, RunQueueDocument
+    from penstock.cli.broker_client import BrokerClient, DurableQueueDocument, QueueDocument, RunQueueDocument
 
-queues = typer.Typer(help="List, pause, resume and delete queues; limit run queues.", no_args_is_help=True)
+queues = typer.Typer(
+    help="List, create, configure, pause, resume and delete queues; limit run queues.", no_args_is_help=True
+)
 
 Search = Annotated[str | None, typer.Option("--search", "-s", help="Only queues with this text in the name.")]
 MaxQueues = Annotated[
     int, typer.Option("--limit", "-n", min=1, max=1_000, help="Maximum number of queues of each kind.")
 ]
-QueueName = Annotated[str, typer.Argument(help="Name of the queue.")]
-RunQueueName = Annotated[str, typer.Argument(help="Name of the run queue.")]
+RunQueueName = Annotated[str, typer.Argument(help="Name of the run queue.", autocompletion=complete_queue)]
+QueueOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="OPTION=VALUE",
+        help="Option of a durable queue, such as leaseTime=60 or retryLimit=5; can be repeated.",
+    ),
+]
+CONFIGURE_PATH = "/api/v1/configure"
 Concurrency = Annotated[
     str, typer.Argument(help="Maximum number of tasks that run at once, or `none` for no limit.")
 ]
@@ -34,6 +51,7 @@ Concurrency = Annotated[
 
 @queues.command("ls")
 @with_option_groups
+@watchable
 def list_queues(*, search: Search = None, limit: MaxQueues = 100, broker_options: BrokerOptions) -> None:
     """List durable queues and run queues by name, with their waiting and running messages."""
     from penstock.cli.broker_client import DurableQueuePageDocument, RunQueuePageDocument
@@ -48,6 +66,60 @@ def list_queues(*, search: Search = None, limit: MaxQueues = 100, broker_options
         print_json({"queues": sorted(rows, key=lambda row: str(row["name"])), "total": total})
     else:
         print_output(queue_list(durable["queues"], run["queues"], total, search))
+
+
+@queues.command("show")
+@with_option_groups
+@watchable
+def show(*, queue: QueueName, kind: KindOption = None, broker_options: BrokerOptions) -> None:
+    """Show one queue: its messages, options, consumer groups and limits."""
+    with broker_options.connect() as broker:
+        existing = find_queue(broker, queue, kind)
+    broker_options.print({"kind": existing.kind, **existing.state}, queue_details(existing))
+
+
+@queues.command("create")
+@with_option_groups
+def create(
+    *,
+    queue: QueueName,
+    kind: Annotated[QueueKind, typer.Option(help="Kind of the queue.")] = QueueKind.DURABLE,
+    options: QueueOptions = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=MAX_CONCURRENCY, help="Limit of a run queue. Default: none.")
+    ] = None,
+    broker_options: BrokerOptions,
+) -> None:
+    """Create a queue. A push creates a durable queue, and a task a run queue, without this."""
+    from penstock.cli.broker_client import queue_path
+
+    values = parse_queue_options(options or [])
+    if kind == QueueKind.RUN and values:
+        raise InvalidRequest("--set is for durable queues. A run queue has --concurrency.")
+    if kind == QueueKind.DURABLE and concurrency is not None:
+        raise InvalidRequest("--concurrency is for run queues. Add --kind run.")
+    with broker_options.connect() as broker:
+        _refuse_existing(broker, queue)
+        if kind == QueueKind.DURABLE:
+            result = broker.post(CONFIGURE_PATH, dict, {"queue": queue, "options": values})
+        else:
+            body = {"concurrency": concurrency}
+            result = broker.put(f"{queue_path(queue, 'run-queues')}/limits", dict, body)
+    broker_options.print({"kind": kind, **result}, Text(f"The {kind} queue {queue} exists now."))
+
+
+@queues.command("configure")
+@with_option_groups
+def configure(*, queue: QueueName, options: QueueOptions = None, broker_options: BrokerOptions) -> None:
+    """Change options of a durable queue, such as its lease time or retry limit; others keep their value."""
+    values = parse_queue_options(options or [])
+    if not values:
+        raise InvalidRequest("There is no change. Give one with --set, as in --set leaseTime=60.")
+    with broker_options.connect() as broker:
+        find_queue(broker, queue, QueueKind.DURABLE)
+        result = broker.post(CONFIGURE_PATH, dict, {"queue": queue, "options": values})
+    changes = ", ".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
+    broker_options.print(result, Text(f"{queue} is configured: {changes}."))
 
 
 @queues.command()
@@ -101,6 +173,17 @@ def limit(*, queue: RunQueueName, concurrency: Concurrency, broker_options: Brok
         state = broker.put(f"{path}/limits", RunQueueDocument, body)
     new_limit = "no limit" if state["concurrency"] is None else f"a limit of {state['concurrency']:,}"
     broker_options.print(state, _describe_result(f"{queue} has {new_limit}", state))
+
+
+def _refuse_existing(broker: BrokerClient, queue: str) -> None:
+    try:
+        existing = find_queue(broker, queue, None)
+    except UnknownQueue:
+        return
+    raise WrongState(
+        f"The {existing.kind} queue {queue} exists already. `penstock queues configure` changes a durable "
+        "queue, `penstock queues limit` a run queue."
+    )
 
 
 def _change_pause(

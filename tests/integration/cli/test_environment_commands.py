@@ -1,4 +1,4 @@
-"""`penstock environments` against a broker on a real socket."""
+"""`penstock env` against a broker on a real socket."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def url(database_url: str) -> AsyncIterator[str]:
 
 
 async def run(url: str, *arguments: str, answer: str = "") -> Result:
-    command = ["environments", *arguments, "--url", url]
+    command = ["env", *arguments, "--url", url]
     return await asyncio.to_thread(
         lambda: CliRunner().invoke(app, command, input=answer, env={"COLUMNS": "80"})
     )

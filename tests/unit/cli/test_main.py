@@ -95,12 +95,12 @@ def test_version_is_printed(argument: str) -> None:
     assert (result.exit_code, result.stdout.strip()) == (0, __version__)
 
 
-def test_without_a_command_the_help_shows_up_status_and_queues_first() -> None:
+def test_without_a_command_the_help_shows_the_first_commands_of_a_newcomer() -> None:
     lines = runner.invoke(app, [], env={"COLUMNS": "80"}).output.splitlines()
     _, first, second = (index for index, line in enumerate(lines) if line.startswith("╭─"))
     assert "Start here" in lines[first]
     commands = [line[2:].split()[0] for line in lines[first + 1 : second] if line[2:3].isalpha()]
-    assert commands == ["up", "status", "queues"]
+    assert commands == ["up", "status", "push", "pop", "ack", "queues"]
 
 
 def test_an_error_is_one_line_without_a_traceback_and_exit_code_2(home: Path) -> None:
