@@ -5,17 +5,17 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: help up demo test check lint format reference wheel matrix pin clean setup setup-dev setup-bench \
-	bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics \
+.PHONY: help up demo test check lint format reference docs wheel matrix pin clean setup setup-guide setup-dev \
+	setup-bench bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics \
 	bench-alerts
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-up: setup ## install and run the whole platform here; Ctrl-C stops it and keeps the data
+up: setup setup-guide ## install and run the whole platform here; Ctrl-C stops it and keeps the data
 	@exec $(BIN)/penstock up
 
-demo: setup ## the same with a light load, so that the console shows live data
+demo: setup setup-guide ## the same with a light load, so that the console shows live data
 	@exec $(BIN)/penstock up --demo
 
 test: setup-dev ## install and run all tests; ARGS="-k pop" selects some
@@ -38,7 +38,10 @@ format: setup-dev ## format the code and apply safe lint fixes
 reference: setup-dev ## regenerate the reference pages and the Grafana dashboard from the code
 	@$(BIN)/python tools/reference.py
 
-wheel: setup ## build the wheel in dist/, which pip installs elsewhere; needs no network
+docs: setup ## build the documentation site that the broker serves at /docs/guide, and check all its links
+	@$(BIN)/python tools/guide/build_guide.py --strict
+
+wheel: setup setup-guide ## build the wheel in dist/, which pip installs elsewhere; needs no network
 	@rm -rf build dist
 	@$(BIN)/python -m pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir dist .
 	@rm -rf build
@@ -75,7 +78,10 @@ bench-alerts: setup-bench ## measure evaluations of 1,000 alert rules over 1,000
 	@$(BIN)/python -m bench.alerts $(ARGS)
 
 setup:
-	@tools/setup.sh requirements.txt
+	@tools/setup.sh requirements-docs.txt
+
+setup-guide:
+	@$(BIN)/python tools/guide/build_guide.py --if-changed || echo "Guide: not built. The platform runs without it; \`make docs\` says why." >&2
 
 setup-dev:
 	@tools/setup.sh requirements-dev.txt
@@ -83,5 +89,5 @@ setup-dev:
 setup-bench:
 	@tools/setup.sh requirements-bench.txt
 
-clean: ## remove the virtual environment, the data of the embedded servers, and the wheel
-	rm -rf .venv .penstock build dist
+clean: ## remove the virtual environment, the data of the embedded servers, the guide and the wheel
+	rm -rf .venv .penstock build dist src/penstock/console/guide

@@ -15,10 +15,11 @@ UV = Path(sys.executable).with_name("uv")
 
 FILES = {
     "requirements.txt": ("# What the platform runs on, every version pinned by `make pin`.", ["build"]),
-    "requirements-dev.txt": ("# What tests, checks and benchmarks need on top.", ["build", "dev"]),
+    "requirements-docs.txt": ("# What builds the guide that the broker serves.", ["build", "docs"]),
+    "requirements-dev.txt": ("# What tests, checks and benchmarks need on top.", ["build", "docs", "dev"]),
     "requirements-bench.txt": (
         "# The peers that the benchmarks compare Penstock with.",
-        ["build", "dev", "bench"],
+        ["build", "docs", "dev", "bench"],
     ),
 }
 

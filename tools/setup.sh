@@ -12,7 +12,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
   echo "Penstock needs Python 3.11 or newer, but '$python' is $("$python" -V 2>&1 || echo missing). Choose another one: make PYTHON=python3.11 …" >&2
   exit 1
 fi
-checksum=$(cat requirements.txt "$requirements" requirements-queen-2.txt requirements-canaille.txt pyproject.toml tools/setup.sh tools/slim.sh | cksum)
+checksum=$(cat requirements.txt requirements-docs.txt "$requirements" requirements-queen-2.txt requirements-canaille.txt pyproject.toml tools/setup.sh tools/slim.sh | cksum)
 [ -f "$stamp_file" ] && [ "$(cat "$stamp_file")" = "$checksum" ] && exit 0
 
 if [ ! -x "$venv/bin/python" ]; then

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -40,6 +41,17 @@ def test_the_schema_of_queue_and_group_names_excludes_slashes() -> None:
     assert [p for p in parameters if "^[^/]+$" not in str(p["schema"])] == []
     push_item = document["components"]["schemas"]["PushItem"]
     assert push_item["properties"]["queue"]["pattern"] == "^[^/]+$"
+
+
+def test_every_page_is_in_the_navigation_of_the_guide() -> None:
+    docs = ROOT / "docs"
+    linked: set[Path] = set()
+    for page in ("index.md", "decisions/README.md"):
+        targets = re.findall(r"\]\(([\w/-]+\.md)\)", (docs / page).read_text())
+        linked.update((docs / page).parent / target for target in targets)
+    assert {str(page) for page in docs.rglob("*.md")} - {str(page) for page in linked} == {
+        str(docs / "index.md")
+    }
 
 
 def test_every_make_target_has_a_description() -> None:

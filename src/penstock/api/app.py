@@ -17,6 +17,7 @@ from penstock import __version__, console
 from penstock.api import openapi, problems
 from penstock.api.access import check_declarations
 from penstock.api.console_files import ConsoleFiles, file_response, read_file
+from penstock.api.guide_files import GUIDE_PATH, GuideFiles, redirect_to_guide
 from penstock.api.http.audit_middleware import AuditMiddleware, audited_calls
 from penstock.api.http.client_address import TrustedProxies
 from penstock.api.http.compression import CompressionMiddleware
@@ -81,11 +82,12 @@ PUBLIC_PATHS = frozenset(
         "/favicon.ico",
         "/static",
         "/docs",
+        GUIDE_PATH,
         "/openapi.json",
         "/static-offline-docs",
     }
 )
-"""The console, the documentation of the API and their files: pages without data."""
+"""The console, the guide, the documentation of the API and their files: pages without data."""
 GC_THRESHOLD = 20_000
 """Run the cyclic garbage collector after so many more allocations than deallocations."""
 
@@ -133,6 +135,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_route("/", _console_page, include_in_schema=False)
     app.add_route("/console/{page:path}", _console_page, include_in_schema=False)
     app.add_route("/docs", _api_page, include_in_schema=False)
+    app.add_route(GUIDE_PATH, redirect_to_guide, include_in_schema=False)
+    app.mount(GUIDE_PATH, GuideFiles(console.GUIDE), name="guide")
     app.add_route("/favicon.ico", _console_icon, include_in_schema=False)
     app.mount("/static", ConsoleFiles(directory=console.STATIC), name="static")
     access = check_declarations(app, [module.router for module in ROUTE_MODULES], PUBLIC_PATHS)

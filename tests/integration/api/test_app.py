@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncpg
 import httpx
 
+from penstock.console import GUIDE
 from tests.waiting import wait_until_async
 
 
@@ -85,3 +86,11 @@ async def test_the_console_page_is_served(client: httpx.AsyncClient) -> None:
     assert "<html" in response.text
     icon = await client.get("/favicon.ico")
     assert (icon.status_code, icon.headers["content-type"]) == (200, "image/svg+xml")
+
+
+async def test_the_guide_has_a_page_below_the_one_of_the_api(client: httpx.AsyncClient) -> None:
+    redirect = await client.get("/docs/guide")
+    assert (redirect.status_code, redirect.headers["location"]) == (307, "/docs/guide/")
+    response = await client.get("/docs/guide/")
+    assert (response.status_code == 200) is (GUIDE / "index.html").is_file()
+    assert "guide" in response.text
