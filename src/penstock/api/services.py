@@ -28,6 +28,7 @@ from penstock.alerts.incidents.silence_service import AlertSilences
 from penstock.alerts.rules.rule_service import AlertRules
 from penstock.api.environment_contents import environment_contents
 from penstock.api.exporter.process_samples import process_samples
+from penstock.api.exporter.process_status import describe_process
 from penstock.api.exporter.worker_aggregate import WorkerAggregate
 from penstock.api.health_checks import HealthChecks
 from penstock.api.warehouse_access import WarehouseAccess
@@ -164,7 +165,10 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         broker.notify_ready(queue_id)  # later messages of the partition may be ready now
 
     worker_aggregate = WorkerAggregate(
-        slot, lambda: process_samples(services), is_single_process=settings.workers == 1
+        slot,
+        lambda: process_samples(services),
+        lambda: describe_process(services),
+        is_single_process=settings.workers == 1,
     )
     services = Services(
         settings,

@@ -125,6 +125,27 @@ class OperationStatistics(NamedTuple):
     average_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """A row of `lanes_v1`: the waiting operations of one kind and partition.
+
+    The last four fields are of the first operation. They are None if it was executed just now.
+    """
+
+    queue: str
+    partition: str
+    partition_id: int
+    kind: str
+    operations: int
+    blocked: bool
+    retry_at: datetime | None
+    total: int
+    operation_id: uuid.UUID | None
+    accepted_at: datetime | None
+    attempts: int | None
+    error: str | None
+
+
 class DeferredOperations:
     """Accepts, drains, reads and deletes deferred operations."""
 
@@ -274,6 +295,12 @@ class DeferredOperations:
             status,
             after or NIL,
             limit,
+        )
+
+    async def list_lanes(self, scope: Scope, *, queue: str | None, limit: int) -> list[Lane]:
+        """Return the lanes with waiting operations, the most urgent first."""
+        return await fetch_all(
+            self._session, Lane, "SELECT * FROM lanes_v1($1, $2, $3, $4, $5)", *scope, queue, limit
         )
 
     async def statistics(self, scope: Scope) -> list[OperationStatistics]:

@@ -1,4 +1,4 @@
-"""Combine the samples of all broker processes behind one port, so that any of them can answer a scrape.
+"""Combine what all broker processes behind one port measured, so that any of them can answer for all.
 
 Every process writes its samples to its worker slot once a second, and always before it answers a scrape. The
 process that answers next therefore knows at least as much, so a counter never decreases from one scrape to
@@ -38,6 +38,8 @@ class WorkerSnapshot(msgspec.Struct):
     written_at: float = msgspec.field(name="at")
     """Seconds since the epoch."""
     samples: dict[str, list[tuple[list[str], float]]]
+    status: msgspec.Raw = msgspec.Raw()
+    """The description of the process as JSON; empty if another version wrote the snapshot."""
 
     @property
     def is_alive(self) -> bool:
@@ -65,15 +67,21 @@ _snapshot_decoder = msgspec.json.Decoder(WorkerSnapshot)
 
 
 class WorkerAggregate(BackgroundTask):
-    """The samples of all processes behind the port."""
+    """The samples and the state of all processes behind the port."""
 
     task_name = "worker snapshots"
 
     def __init__(
-        self, slot: WorkerSlot, process_samples: Callable[[], SampleTable], *, is_single_process: bool
+        self,
+        slot: WorkerSlot,
+        process_samples: Callable[[], SampleTable],
+        describe_process: Callable[[], dict[str, object]],
+        *,
+        is_single_process: bool,
     ) -> None:
         self._slot = slot
         self._process_samples = process_samples
+        self._describe_process = describe_process
         self._is_single_process = is_single_process
         inherited = None
         if not is_single_process and slot.inherited is not None:
@@ -108,6 +116,16 @@ class WorkerAggregate(BackgroundTask):
         combined[telemetry.WORKERS] = {(): workers}
         return combined
 
+    def describe_processes(self) -> list[object]:
+        """Return the JSON of every process that runs, by slot number; those of others are a second old."""
+        processes: dict[int, object] = {self._slot.number: self._describe_process()}
+        if not self._is_single_process:
+            for slot_number, content in self._slot.read_other_snapshots():
+                snapshot = _decode_snapshot(content)
+                if snapshot is not None and snapshot.is_alive and bytes(snapshot.status):
+                    processes[slot_number] = snapshot.status
+        return [process for _, process in sorted(processes.items())]
+
     def _own_samples(self) -> SampleTable:
         """The samples of this process, its counters on top of those of earlier processes in its slot."""
         table = self._process_samples()
@@ -123,7 +141,9 @@ class WorkerAggregate(BackgroundTask):
             for metric, values in table.items()
         }
         try:
-            self._slot.write_snapshot(msgspec.json.encode(WorkerSnapshot(os.getpid(), time.time(), samples)))
+            status = msgspec.Raw(msgspec.json.encode(self._describe_process()))
+            snapshot = WorkerSnapshot(os.getpid(), time.time(), samples, status)
+            self._slot.write_snapshot(msgspec.json.encode(snapshot))
         except OSError as error:
             logger.warning(
                 "other workers do not see the metrics of this one: cannot write its slot: %s", error

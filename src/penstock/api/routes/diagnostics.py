@@ -1,4 +1,4 @@
-"""Routes for operators: the batching of this process, and what holds back vacuum in PostgreSQL."""
+"""Routes for operators: batching and state of broker processes, and what holds back vacuum in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 
 from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
+from starlette.responses import Response
 
-from penstock.api.access import PLATFORM_ADMIN_ONLY, PlatformAdminAccess, ReadAccess
+from penstock.api.access import PLATFORM_ADMIN_ONLY, PlatformAdminAccess, PlatformReadAccess, ReadAccess
+from penstock.api.exporter.process_status import describe_batching
 from penstock.api.http.parameters import refuse_unknown_parameters
+from penstock.api.http.response import json_response
 from penstock.api.services import get_services
-from penstock.batching import BatchStats
 from penstock.clock import iso
 
 router = APIRouter(prefix="/api/v1", dependencies=[Depends(refuse_unknown_parameters)])
@@ -25,16 +27,10 @@ async def batching(request: Request, caller: ReadAccess) -> dict[str, object]:
     """
     services = get_services(request)
     broker = services.broker
-    batchers = broker.batchers | {f"task {name}": b for name, b in services.run_queues.batchers.items()}
-    operations = {
-        name: _batch_stats_to_dict(batcher.stats, batcher.pending, batcher.in_flight)
-        for name, batcher in batchers.items()
-    }
-    operations["transaction"] = _batch_stats_to_dict(broker.acks.transaction_stats, 0, 0)
     connections = broker.diagnostics.connections
     return {
         "worker": os.getpid(),
-        "operations": operations,
+        "operations": describe_batching(services),
         "connections": {
             "limit": connections.limit,
             "open": connections.open,
@@ -44,19 +40,14 @@ async def batching(request: Request, caller: ReadAccess) -> dict[str, object]:
     }
 
 
-def _batch_stats_to_dict(stats: BatchStats, pending: int, in_flight: int) -> dict[str, float]:
-    batches = max(stats.batches, 1)
-    return {
-        "requests": stats.requests,
-        "items": stats.items,
-        "batches": stats.batches,
-        "averageBatchRequests": round(stats.requests / batches, 2),
-        "averageBatchItems": round(stats.items / batches, 2),
-        "averageMs": round(stats.busy_s / batches * 1000, 3),
-        "failures": stats.failures,
-        "pending": pending,
-        "inFlight": in_flight,
-    }
+@router.get("/status/workers", tags=["status"], openapi_extra=PLATFORM_ADMIN_ONLY)
+async def status_workers(request: Request, caller: PlatformReadAccess) -> Response:
+    """Describe the broker processes behind this port: load, connections, batches, memory, CPU.
+
+    `recent` has a value per second of the last two minutes; its lists are empty with
+    PENSTOCK_WORKER_METRICS=false. Brokers on other machines are in /api/v1/analytics/worker-metrics.
+    """
+    return json_response({"workers": get_services(request).worker_aggregate.describe_processes()})
 
 
 @router.get("/status/horizon", tags=["status"], openapi_extra=PLATFORM_ADMIN_ONLY)

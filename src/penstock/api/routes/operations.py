@@ -49,6 +49,42 @@ async def list_operations(
     }
 
 
+@router.get("/lanes")
+async def list_lanes(
+    request: Request, caller: ReadAccess, queue: Queue | None = None, limit: Limit = 100
+) -> dict[str, object]:
+    """List the lanes with waiting operations, the most urgent first.
+
+    A `blocked` lane waits until its first operation, which failed, is retried or deleted.
+    """
+    lanes = await get_services(request).broker.store.operations.list_lanes(
+        caller.environment, queue=queue, limit=limit
+    )
+    return {
+        "lanes": [
+            {
+                "queue": lane.queue,
+                "partition": lane.partition,
+                "partitionId": str(lane.partition_id),
+                "type": lane.kind,
+                "operations": lane.operations,
+                "blocked": lane.blocked,
+                "retryAt": iso_or_none(lane.retry_at),
+                "first": None
+                if lane.operation_id is None
+                else {
+                    "operationId": str(lane.operation_id),
+                    "createdAt": iso_or_none(lane.accepted_at),
+                    "attempts": lane.attempts,
+                    "error": lane.error,
+                },
+            }
+            for lane in lanes
+        ],
+        "total": lanes[0].total if lanes else 0,
+    }
+
+
 @router.get("/stats")
 async def statistics(request: Request, caller: ReadAccess) -> dict[str, object]:
     """Count operations by type, priority and status, and report the load of this process and its journal."""
@@ -67,6 +103,7 @@ async def statistics(request: Request, caller: ReadAccess) -> dict[str, object]:
             for row in await broker.store.operations.statistics(caller.environment)
         ],
         "load": broker.load.to_dict(),
+        "databaseOutageSeconds": round(broker.diagnostics.outage_s, 3),
         "journal": journal_depth_to_dict(broker.journal),
     }
 
@@ -117,6 +154,10 @@ def journal_depth_to_dict(journal: Journal | None) -> dict[str, object] | None:
         "records": depth.records,
         "bytes": depth.bytes,
         "oldestAgeSeconds": depth.oldest_age_s,
+        "replayedBytes": depth.replayed_bytes,
+        "fileBytes": depth.replayed_bytes + depth.bytes,
+        "limitBytes": journal.max_bytes,
+        "problem": journal.refusal_reason(),
     }
 
 

@@ -22,6 +22,8 @@ class JournalDepth:
     records: int
     bytes: int
     oldest_age_s: float
+    replayed_bytes: int = 0
+    """Size of the records that were replayed. They leave the file with the last one."""
 
 
 class ReplayProgress:
@@ -72,12 +74,13 @@ class DepthGauge:
             self._records += added
             replayed, self._start = _count_records(reader, self._start, start)
             self._records -= replayed
+            replayed_bytes = self._start - HEADER_BYTES
             if self._start >= self._end:
-                return JournalDepth(0, 0, 0.0)
+                return JournalDepth(0, 0, 0.0, replayed_bytes)
             oldest = next(iter(read_records(reader, self._start, self._end, with_payloads=False)))
             oldest_ms = oldest.time_ms if isinstance(oldest, FramedRecord) else now_ms
             oldest_age_s = max(0, now_ms - oldest_ms) / 1000
-            return JournalDepth(self._records, self._end - self._start, oldest_age_s)
+            return JournalDepth(self._records, self._end - self._start, oldest_age_s, replayed_bytes)
 
 
 def _count_records(reader: BinaryIO, start: int, end: int) -> tuple[int, int]:

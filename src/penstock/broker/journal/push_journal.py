@@ -87,7 +87,7 @@ class Journal:
     """The journal of this process. Raises ConfigError if its directory cannot be used."""
 
     def __init__(self, directory: Path, max_bytes: int, *, clock: Clock = system_clock) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._clock = clock
         self._replay_lock_path = directory / "replay.lock"
         try:
@@ -123,8 +123,8 @@ class Journal:
     def refusal_reason(self) -> str | None:
         """Return why the journal cannot take another push now, or None if it can."""
         size = self._file.size
-        if size + MIN_FREE_BYTES > self._max_bytes:
-            return f"the journal is full ({size} of {self._max_bytes} bytes)"
+        if size + MIN_FREE_BYTES > self.max_bytes:
+            return f"the journal is full ({size} of {self.max_bytes} bytes)"
         if self._failure is not None and time.monotonic() - self._failed_at < FAILURE_S:
             return f"the journal cannot be written: {self._failure}"
         return None
@@ -241,7 +241,7 @@ class Journal:
             new_size = (size or HEADER_BYTES) + len(request.data)
             if request.unless_empty and not size:
                 outcomes.append(False)
-            elif new_size > self._max_bytes:
+            elif new_size > self.max_bytes:
                 outcomes.append(self._full_error(size))
             else:
                 outcomes.append(True)
@@ -251,7 +251,7 @@ class Journal:
 
     def _full_error(self, size: int) -> JournalFull:
         return JournalFull(
-            f"The journal holds {size} of {self._max_bytes} bytes. Retry when PostgreSQL is available again.",
+            f"The journal holds {size} of {self.max_bytes} bytes. Retry when PostgreSQL is available again.",
             bytes=size,
-            maxBytes=self._max_bytes,
+            maxBytes=self.max_bytes,
         )

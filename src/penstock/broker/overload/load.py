@@ -58,6 +58,27 @@ class Decision(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class LoadVerdict:
+    """A decision and its reason, as `GET /api/v1/operations/stats` shows it."""
+
+    decision: Decision
+    reason: str
+
+
+SWITCHED_OFF = LoadVerdict(Decision.EXECUTE, "switched_off")
+CALM = LoadVerdict(Decision.EXECUTE, "calm")
+NEXT_BATCH = LoadVerdict(Decision.EXECUTE, "next_batch")
+"""Within a sustained overload: the wait is short."""
+ALWAYS_DEFERRED = LoadVerdict(Decision.DEFER, "always_deferred")
+BUSY_DEFERRED = LoadVerdict(Decision.DEFER, "busy")
+LOOP_LAGS = LoadVerdict(Decision.REFUSE, "event_loop_lags")
+SUSTAINED_OVERLOAD = LoadVerdict(Decision.REFUSE, "sustained_overload")
+LANES_FULL = LoadVerdict(Decision.REFUSE, "lanes_full")
+BUSY_REFUSED = LoadVerdict(Decision.REFUSE, "busy")
+"""The kind is never deferred, or deferring would take too long itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class Threshold:
     """The load from which a kind of operation is deferred, and how many may wait in lanes.
 
@@ -152,6 +173,14 @@ class KindStatus(TypedDict):
     load: float
     threshold: float
     state: str
+    decision: str
+    """What happens to a request that comes now: `execute`, `spill` or `refuse`."""
+    reason: str
+    waitMs: float
+    """How long a new request waits for its batch."""
+    batchMs: float
+    """How long a batch takes."""
+    overloadSeconds: float
     waiting: int
     depthLimit: int
     drainedPerSecond: float
@@ -160,6 +189,10 @@ class KindStatus(TypedDict):
 
 class LoadStatus(TypedDict):
     enabled: bool
+    waitLimitMs: float
+    """A load of 1 is this wait, or a batch that takes as long."""
+    spikeSeconds: float
+    eventLoopLimitMs: float
     pool: float
     connections: dict[str, int]
     databaseMs: float
@@ -220,26 +253,31 @@ class LoadMonitor(BackgroundTask):
     def decide(self, kind: str) -> Decision:
         """Decide about a request of this kind, and count the decision."""
         state = self._kinds[kind]
-        batches_ahead = state.queue.batcher.batches_ahead()
-        wait_s = state.queue.wait_behind(batches_ahead) if batches_ahead else 0.0
-        if not self._enabled:
-            decision = Decision.EXECUTE
-        elif not state.threshold.load and state.threshold.depth and not state.is_full:
-            decision = Decision.DEFER
-        elif self.loop_lag_s.value > MAX_LOOP_LAG_S:
-            decision = Decision.REFUSE
-        elif state.is_sustained and state.threshold.depth:
-            # The next batch is always filled, or the database would idle.
-            is_short = batches_ahead <= 1 or wait_s < OVERLOADED_WAIT_RATIO * self._wait_s
-            decision = Decision.EXECUTE if is_short else Decision.REFUSE
-        elif wait_s < self._wait_s and not state.is_busy:
-            decision = Decision.EXECUTE
-        else:
-            decision = Decision.DEFER if self.may_defer(kind) else Decision.REFUSE
+        decision = self._judge(kind, state).decision
         state.decisions[decision] += 1
         if decision is not Decision.EXECUTE:
             state.executed_all = False
         return decision
+
+    def _judge(self, kind: str, state: _KindLoad) -> LoadVerdict:
+        """Return what happens to a request that comes now."""
+        batches_ahead = state.queue.batcher.batches_ahead()
+        wait_s = state.queue.wait_behind(batches_ahead) if batches_ahead else 0.0
+        if not self._enabled:
+            return SWITCHED_OFF
+        if not state.threshold.load and state.threshold.depth and not state.is_full:
+            return ALWAYS_DEFERRED
+        if self.loop_lag_s.value > MAX_LOOP_LAG_S:
+            return LOOP_LAGS
+        if state.is_sustained and state.threshold.depth:
+            # The next batch is always filled, or the database would idle.
+            is_short = batches_ahead <= 1 or wait_s < OVERLOADED_WAIT_RATIO * self._wait_s
+            return NEXT_BATCH if is_short else SUSTAINED_OVERLOAD
+        if wait_s < self._wait_s and not state.is_busy:
+            return CALM
+        if self.may_defer(kind):
+            return BUSY_DEFERRED
+        return LANES_FULL if state.is_full else BUSY_REFUSED
 
     def may_defer(self, kind: str) -> bool:
         """Return True if lanes may grow: they have room, and deferring itself does not take too long."""
@@ -307,6 +345,9 @@ class LoadMonitor(BackgroundTask):
         opened, busy = self._database.connections
         return {
             "enabled": self._enabled,
+            "waitLimitMs": self._wait_s * 1000,
+            "spikeSeconds": self._spike_s,
+            "eventLoopLimitMs": MAX_LOOP_LAG_S * 1000,
             "pool": round(self.pool.value, 3),
             "connections": {
                 "limit": self._database.size,
@@ -316,18 +357,24 @@ class LoadMonitor(BackgroundTask):
             },
             "databaseMs": round(self.latency_s.value * 1000, 3),
             "eventLoopLateMs": round(self.loop_lag_s.value * 1000, 3),
-            "operations": {
-                kind: {
-                    "load": round(state.load.value, 3),
-                    "threshold": state.threshold.load,
-                    "state": state.state,
-                    "waiting": state.waiting,
-                    "depthLimit": state.threshold.depth,
-                    "drainedPerSecond": round(state.drain_rate.value, 1),
-                    "decisions": {str(decision): count for decision, count in state.decisions.items()},
-                }
-                for kind, state in self._kinds.items()
-            },
+            "operations": {kind: self._kind_to_dict(kind, state) for kind, state in self._kinds.items()},
+        }
+
+    def _kind_to_dict(self, kind: str, state: _KindLoad) -> KindStatus:
+        verdict = self._judge(kind, state)
+        return {
+            "load": round(state.load.value, 3),
+            "threshold": state.threshold.load,
+            "state": state.state,
+            "decision": str(verdict.decision),
+            "reason": verdict.reason,
+            "waitMs": round(state.queue.wait_s * 1000, 3),
+            "batchMs": round(state.queue.batch_s * 1000, 3),
+            "overloadSeconds": round(state.overload_s, 1),
+            "waiting": state.waiting,
+            "depthLimit": state.threshold.depth,
+            "drainedPerSecond": round(state.drain_rate.value, 1),
+            "decisions": {str(decision): count for decision, count in state.decisions.items()},
         }
 
     async def _run(self) -> None:

@@ -24,6 +24,7 @@ from penstock.broker.overload.load import LoadMonitor, SampleSummary
 from penstock.broker.self_metrics.minute import MINUTE_S, WorkerIdentity, WorkerMinute
 from penstock.broker.self_metrics.queue_counters import QueueCounters
 from penstock.broker.self_metrics.queue_metrics import QueueMetrics, QueueTally
+from penstock.broker.self_metrics.recent_seconds import ProcessSecond, RecentSeconds
 from penstock.broker.self_metrics.worker_events import WorkerEvents
 from penstock.clock import Clock, system_clock
 from penstock.durable.pool import Database
@@ -63,6 +64,7 @@ class WorkerMetrics(BackgroundTask):
     ) -> None:
         self.identity = identity
         self.queues = QueueCounters()
+        self.recent_seconds = RecentSeconds()
         self.dropped_minutes = 0
         """Minutes that were dropped because of their number or the end of the process."""
         self._database = database
@@ -79,6 +81,8 @@ class WorkerMetrics(BackgroundTask):
         self._closed_minutes: dict[int, WorkerMinute] = {}
         self._is_stopped = False
         self._previous_totals = self._read_totals()
+        self._previous_batches = self._read_batches()
+        self._sampled_at = time.monotonic()
         self._cpu_s = time.process_time()
         self._write_due_s = now_s + WRITE_INTERVAL_S
         self._write_task: asyncio.Task[None] | None = None
@@ -131,7 +135,8 @@ class WorkerMetrics(BackgroundTask):
         for name, amount in counts.items():
             minute.counts[name] += amount
         previous_cpu_s, self._cpu_s = self._cpu_s, time.process_time()
-        minute.cpu_s += self._cpu_s - previous_cpu_s
+        cpu_s = self._cpu_s - previous_cpu_s
+        minute.cpu_s += cpu_s
         loop_lag = self._load.take_loop_lag()
         minute.loop_lag.merge(loop_lag)
         gauges = self._read_gauges()
@@ -141,11 +146,34 @@ class WorkerMetrics(BackgroundTask):
             minute.pending.setdefault(name, SampleSummary()).add(batcher.pending)
         # A clock that is set back does not shorten the covered time.
         minute.covered_to = max(minute.covered_to, min(now_s, minute.end_s))
+        self._add_recent_second(now_s, cpu_s, loop_lag.highest, gauges)
         if self._events is not None:
             self._events.add_second(now_s, counts, gauges, loop_lag.highest)
         if now_s >= minute.end_s:
             self._close_minute()
             self.minute = WorkerMinute(_minute_start(now_s), _minute_start(now_s))
+
+    def _add_recent_second(
+        self, now_s: float, cpu_s: float, max_loop_lag_s: float, gauges: Mapping[str, int]
+    ) -> None:
+        previous_at, self._sampled_at = self._sampled_at, time.monotonic()
+        previous, self._previous_batches = self._previous_batches, self._read_batches()
+        batches, requests = (
+            now - before for now, before in zip(self._previous_batches, previous, strict=True)
+        )
+        self.recent_seconds.add(
+            ProcessSecond(
+                time_s=int(now_s),
+                loop_lag_ms=round(max_loop_lag_s * 1000, 1),
+                cpu_percent=round(cpu_s * 100 / max(self._sampled_at - previous_at, 0.001), 1),
+                busy_connections=gauges["busy_connections"],
+                connection_waiters=gauges["connection_waiters"],
+                pending_requests=gauges["pending_requests"],
+                batches=batches,
+                batch_requests=requests,
+                resident_bytes=gauges["resident_bytes"],
+            )
+        )
 
     async def write_minutes(self) -> None:
         """Write the closed minutes, oldest first, and the current one so far.
@@ -198,6 +226,11 @@ class WorkerMetrics(BackgroundTask):
             "transaction_messages": requests.transaction_messages,
             "database_errors": self._database.errors,
         }
+
+    def _read_batches(self) -> tuple[int, int]:
+        """Return the batches since the process started, and the requests in them."""
+        stats = [batcher.stats for batcher in self._batchers.values()]
+        return sum(stat.batches for stat in stats), sum(stat.requests for stat in stats)
 
     def _read_gauges(self) -> dict[str, int]:
         _, busy = self._database.connections

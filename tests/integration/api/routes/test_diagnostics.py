@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -34,6 +35,28 @@ async def test_batching_counts_requests_items_and_batches(client: httpx.AsyncCli
     assert push["averageMs"] > 0
     assert response["connections"]["open"] >= 1
     assert response["operations"]["pop"]["requests"] == 0
+
+
+async def test_a_worker_reports_its_load_batches_memory_and_last_seconds(client: httpx.AsyncClient) -> None:
+    body = {"items": [{"queue": "q", "payload": 1}]}
+    await asyncio.gather(*(client.post("/api/v1/push", json=body) for _ in range(10)))
+
+    async def read_worker() -> dict[str, Any] | None:
+        [worker] = (await client.get("/api/v1/status/workers")).json()["workers"]
+        return worker if sum(worker["recent"]["batchRequests"]) >= 10 else None
+
+    worker = await wait_until_async(read_worker, 10, "the second of the pushes is over")
+    assert worker is not None
+    assert (worker["worker"], worker["pid"]) == (0, os.getpid())
+    assert worker["load"]["operations"]["push"]["reason"] == "switched_off"
+    assert worker["load"]["connections"]["limit"] >= 1
+    assert worker["batching"]["push"]["requests"] == 10
+    assert worker["residentBytes"] > 10 << 20
+    recent = worker["recent"]
+    assert len({len(values) for values in recent.values()}) == 1, "one value per second of each"
+    assert sum(recent["batches"]) <= sum(recent["batchRequests"])
+    assert recent["residentBytes"][-1] > 10 << 20
+    assert max(recent["cpuPercent"]) > 0
 
 
 async def test_batching_counts_the_calls_of_run_queues(client: httpx.AsyncClient) -> None:

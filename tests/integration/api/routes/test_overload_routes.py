@@ -203,7 +203,9 @@ async def test_an_operation_has_a_result_and_is_listed(client: httpx.AsyncClient
         ("push", "completed", 2)
     ]
     assert stats["load"]["operations"]["push"]["decisions"]["spill"] == 2
-    assert stats["journal"]["records"] == 0
+    assert (stats["journal"]["records"], stats["journal"]["problem"]) == (0, None)
+    assert stats["journal"]["limitBytes"] == 256 << 20
+    assert stats["databaseOutageSeconds"] == 0
 
 
 @pytest.mark.parametrize("overrides", [{"operation_attempts": 1}])
@@ -236,6 +238,46 @@ async def test_a_permanently_failed_operation_is_parked_and_can_be_retried(
     assert retry["before"]["status"] == drop["before"]["status"] == "failed"
     assert_problem(await client.get(f"/api/v1/operations/{second}"), 404, "unknown_operation")
     assert_problem(await client.delete("/api/v1/operations/nonsense"), 422, "invalid_request")
+
+
+@pytest.mark.parametrize("overrides", [{"operation_attempts": 1, "failed_operation": "hold"}])
+async def test_lanes_are_listed_with_their_first_operation_and_what_blocks_it(
+    client: httpx.AsyncClient, broker: Broker
+) -> None:
+    await push(client, "takes all the room")
+    set_busy(broker)
+    first, _ = [operation_id(await send(client, name)) for name in ("poison", "fine")]
+    operation_id(await send(client, "other", queue="r", partition="p1"))
+    listed = await get(client, "/operations/lanes")
+    assert [(lane["queue"], lane["operations"], lane["blocked"]) for lane in listed["lanes"]] == [
+        ("q", 2, False),
+        ("r", 1, False),
+    ]
+    assert listed["total"] == 2
+    assert listed["lanes"][0]["first"]["operationId"] == first
+    assert [lane["partition"] for lane in (await get(client, "/operations/lanes", queue="r"))["lanes"]] == [
+        "p1"
+    ]
+    await client.post("/api/v1/configure", json={"queue": "q", "options": {"maxSize": 1}})
+    set_busy(broker, False)
+    await broker.drain.start()
+
+    async def read_blocked_lane() -> dict[str, Any] | None:
+        [lane] = (await get(client, "/operations/lanes", queue="q"))["lanes"]
+        return lane if lane["blocked"] else None
+
+    lane = await wait_until_async(read_blocked_lane, 10, "the lane is blocked")
+    assert lane is not None
+    assert (lane["operations"], lane["retryAt"]) == (2, None)
+    assert (lane["first"]["operationId"], lane["first"]["attempts"]) == (first, 1)
+    assert "full" in lane["first"]["error"]
+    await client.delete(f"/api/v1/operations/{first}")
+    await client.post("/api/v1/configure", json={"queue": "q", "options": {"maxSize": 0}})
+
+    async def has_no_lanes() -> bool:
+        return bool((await get(client, "/operations/lanes"))["total"] == 0)
+
+    await wait_until_async(has_no_lanes, 10, "all lanes are drained")
 
 
 async def test_a_full_queue_refuses_a_push_that_would_be_deferred(

@@ -161,7 +161,7 @@ async def test_the_depth_counts_records_that_are_not_replayed(tmp_path: Path) ->
 
     with pytest.raises(RuntimeError, match="stopped"):
         await journal.replay(fail_after_first, store.read_position, batch_bytes=1, final_bytes=0)
-    assert journal.depth() == other.depth() == JournalDepth(3, 3 * record_bytes, 0)
+    assert journal.depth() == other.depth() == JournalDepth(3, 3 * record_bytes, 0, record_bytes)
     await store.replay(other)
     assert journal.depth() == other.depth() == JournalDepth(0, 0, 0)
     await journal.append([b"5"])

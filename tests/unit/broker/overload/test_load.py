@@ -220,3 +220,30 @@ def test_a_threshold_of_0_defers_every_request_until_the_lanes_are_full() -> Non
     assert [simulation.load.decide("push"), simulation.load.decide("ack")] == [DEFER, EXECUTE]
     simulation.load.add_deferred("push", 2)
     assert simulation.load.decide("push") is REFUSE
+
+
+def push_verdict(simulation: Simulation) -> tuple[str, str]:
+    status = simulation.load.to_dict()["operations"]["push"]
+    return status["decision"], status["reason"]
+
+
+def test_the_status_says_what_happens_to_a_new_request_and_why() -> None:
+    simulation = Simulation(push=Threshold(0.7, 100))
+    push = simulation.batchers["push"]
+    assert push_verdict(simulation) == ("execute", "calm")
+    push.ahead = 11
+    assert push_verdict(simulation) == ("spill", "busy")
+    status = simulation.load.to_dict()["operations"]["push"]
+    assert (status["waitMs"], status["batchMs"]) == pytest.approx((1100, 100), rel=0.02)
+    simulation.load.add_deferred("push", 100)
+    assert push_verdict(simulation) == ("refuse", "lanes_full")
+    simulation.load.decide("push")
+    simulation.run(1)
+    assert push_verdict(simulation) == ("refuse", "sustained_overload")
+    assert simulation.load.to_dict()["operations"]["push"]["overloadSeconds"] == pytest.approx(1.0)
+    push.ahead = 1
+    assert push_verdict(simulation) == ("execute", "next_batch")
+    for _ in range(5):
+        simulation.load.measure(MAX_LOOP_LAG_S * 3)
+    assert push_verdict(simulation) == ("refuse", "event_loop_lags")
+    assert sum(simulation.load.to_dict()["operations"]["push"]["decisions"].values()) == 1, "looking is free"
