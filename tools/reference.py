@@ -102,7 +102,8 @@ def _definition_section(definition: MetricDefinition) -> list[str]:
     ]
 
 
-PAGES = {"settings.md": settings_page, "metrics.md": metrics_page}
+CLI_PAGE = runpy.run_path(str(Path(__file__).parent / "cli_reference.py"))
+PAGES = {"settings.md": settings_page, "metrics.md": metrics_page, "cli.md": CLI_PAGE["cli_page"]}
 DASHBOARD = Path(__file__).parents[1] / "deploy" / "grafana" / "penstock.json"
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from penstock.cli.listing import Listing
 from penstock.cli.options import BrokerOptions, SkipConfirmation, with_option_groups
+from penstock.cli.watch import watchable
 
 if TYPE_CHECKING:
     from penstock.cli.alert_documents import AlertChannelDocument, AlertNoticeDocument
@@ -60,6 +61,7 @@ Name = Annotated[str, typer.Argument(help="Name of the channel, as rules use it.
 
 @channels.command("ls")
 @with_option_groups
+@watchable
 def list_channels(broker_options: BrokerOptions) -> None:
     """List the channels. Secrets are never shown."""
     from penstock.cli.alert_documents import AlertChannelPageDocument
@@ -69,7 +71,8 @@ def list_channels(broker_options: BrokerOptions) -> None:
     broker_options.print(page["channels"], _channel_listing(page["channels"]))
 
 
-@channels.command("add")
+@channels.command("add", hidden=True)  # the name until 0.1
+@channels.command("create")
 @with_option_groups
 def add_channel(
     *,
@@ -165,6 +168,7 @@ def send_test(name: Name, broker_options: BrokerOptions) -> None:
 
 
 @with_option_groups
+@watchable
 def deliveries(
     *,
     state: Annotated[DeliveryState | None, typer.Option(help="Only notices in this state.")] = None,
@@ -225,7 +229,7 @@ def _describe_test(name: str, notice: AlertNoticeDocument) -> str:
 
 def _channel_listing(documents: list[AlertChannelDocument]) -> RenderableType:
     if not documents:
-        return "There are no channels. Add one with `penstock alerts channels add`."
+        return "There are no channels. Add one with `penstock alerts channels create`."
     listing = Listing("Channel", "Kind", "Sends to", "Enabled", folding=("Sends to",))
     for channel in documents:
         enabled = "yes" if channel["enabled"] else "[yellow]no[/yellow]"

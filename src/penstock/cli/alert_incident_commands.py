@@ -14,6 +14,7 @@ from rich.text import Text
 
 from penstock.cli.listing import Listing, details
 from penstock.cli.options import BrokerOptions, with_option_groups
+from penstock.cli.watch import watchable
 
 if TYPE_CHECKING:
     from penstock.cli.alert_documents import IncidentDetailsDocument, IncidentDocument
@@ -34,6 +35,7 @@ Author = Annotated[str | None, typer.Option("--by", help="Who you are. Default: 
 
 
 @with_option_groups
+@watchable
 def list_incidents(
     *,
     include_resolved: Annotated[bool, typer.Option("--all", help="Also resolved incidents.")] = False,
@@ -60,6 +62,7 @@ def list_incidents(
 
 
 @with_option_groups
+@watchable
 def show_incident(incident_id: IncidentId, broker_options: BrokerOptions) -> None:
     """Show an incident: its queues and values, the cause, notices and notes."""
     from penstock.cli.alert_documents import IncidentDetailsDocument

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from penstock.cli.listing import Listing
 from penstock.cli.options import BrokerOptions, SkipConfirmation, with_option_groups
+from penstock.cli.watch import watchable
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _ACTION_MARKS = {"create": "+", "change": "~", "delete": "-", "same": "="}
 
 
 @with_option_groups
+@watchable
 def list_rules(broker_options: BrokerOptions) -> None:
     """List the alert rules with the number of queues in each state."""
     with broker_options.connect() as broker:

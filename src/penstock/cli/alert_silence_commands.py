@@ -15,6 +15,7 @@ from penstock.cli.alert_incident_commands import IncidentSeverity
 from penstock.cli.durations import parse_duration_s
 from penstock.cli.listing import Listing
 from penstock.cli.options import BrokerOptions, with_option_groups
+from penstock.cli.watch import watchable
 from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _STATE_COLOURS = {"active": "yellow", "scheduled": "cyan", "ended": "dim"}
 
 @silences.command("ls")
 @with_option_groups
+@watchable
 def list_silences(
     *,
     include_ended: Annotated[bool, typer.Option("--all", help="Also silences that ended.")] = False,
@@ -44,7 +46,8 @@ def list_silences(
     broker_options.print(documents, _silence_listing(documents))
 
 
-@silences.command("add")
+@silences.command("add", hidden=True)  # the name until 0.1
+@silences.command("create")
 @with_option_groups
 def add_silence(
     *,

@@ -20,6 +20,7 @@ from penstock.cli.durations import parse_duration_s
 from penstock.cli.json_difference import describe_difference
 from penstock.cli.listing import Details, Listing, with_hint
 from penstock.cli.options import BrokerOptions, with_option_groups
+from penstock.cli.watch import watchable
 from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class AuditOptions:
 
 @audit.command("ls")
 @with_option_groups
+@watchable
 def list_entries(
     *,
     audit_options: AuditOptions,

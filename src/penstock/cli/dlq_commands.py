@@ -33,6 +33,7 @@ from penstock.cli.dlq_tables import (
 from penstock.cli.json_output import print_json
 from penstock.cli.options import BrokerOptions, with_option_groups
 from penstock.cli.queue_kind import require_queue
+from penstock.cli.watch import watchable
 from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ DeadLetterIds = Annotated[
 
 @dlq.command()
 @with_option_groups
+@watchable
 def status(*, queue: QueueOption = None, group: GroupOption = None, broker_options: BrokerOptions) -> None:
     """Count the dead letters of each queue and consumer group."""
     from penstock.cli.broker_client import DeadLetterStatusDocument
@@ -68,6 +70,7 @@ def status(*, queue: QueueOption = None, group: GroupOption = None, broker_optio
 
 @dlq.command("ls")
 @with_option_groups
+@watchable
 def list_dead_letters(
     *, filter_options: FilterOptions, limit: MaxRows = 20, broker_options: BrokerOptions
 ) -> None:
@@ -91,6 +94,7 @@ def list_dead_letters(
 
 @dlq.command()
 @with_option_groups
+@watchable
 def show(
     dead_letter_id: Annotated[str, typer.Argument(help="Id of the dead letter, as `dlq ls` shows it.")],
     broker_options: BrokerOptions,
@@ -105,6 +109,7 @@ def show(
 
 @dlq.command()
 @with_option_groups
+@watchable
 def groups(
     *,
     queue: QueueOption = None,
@@ -185,6 +190,7 @@ for _kind, _summary in (
 
 @dlq.command()
 @with_option_groups
+@watchable
 def jobs(broker_options: BrokerOptions) -> None:
     """List requeue and purge jobs with their progress, the latest first."""
     from penstock.cli.broker_client import JobPageDocument

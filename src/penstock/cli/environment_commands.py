@@ -16,6 +16,7 @@ from penstock.cli.listing import Details, Listing
 from penstock.cli.options import BrokerOptions, SkipConfirmation, with_option_groups
 from penstock.cli.quota_options import parse_quota_options
 from penstock.cli.quota_tables import quota_listing
+from penstock.cli.watch import watchable
 from penstock.errors import InvalidRequest, UnknownEnvironment
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def create_environment(name: Name, broker_options: BrokerOptions) -> None:
 
 @environments.command("ls")
 @with_option_groups
+@watchable
 def list_environments(
     *,
     limit: Annotated[
@@ -67,6 +69,7 @@ def list_environments(
 
 @environments.command("show")
 @with_option_groups
+@watchable
 def show_environment(name: Name, broker_options: BrokerOptions) -> None:
     """Show an environment with its quotas, or how far its deletion has come."""
     from penstock.cli.broker_client import EnvironmentDocument

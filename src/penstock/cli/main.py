@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from penstock import __version__
 from penstock.cli.ack_command import ack
 from penstock.cli.alert_commands import alerts
 from penstock.cli.audit_commands import audit
+from penstock.cli.command_examples import add_examples
 from penstock.cli.dlq_commands import dlq
 from penstock.cli.environment_commands import environments
 from penstock.cli.exit_codes import exit_code_of
@@ -25,7 +25,7 @@ from penstock.cli.json_output import print_json
 from penstock.cli.listing import print_output
 from penstock.cli.message_commands import messages
 from penstock.cli.operation_commands import operations
-from penstock.cli.options import AsJson, CreateDatabase
+from penstock.cli.options import AsJson, CreateDatabase, with_option_groups
 from penstock.cli.pipeline_commands import pipeline
 from penstock.cli.pop_command import pop
 from penstock.cli.problem_output import show_error
@@ -33,6 +33,7 @@ from penstock.cli.push_command import push
 from penstock.cli.queue_commands import queues
 from penstock.cli.report_commands import report
 from penstock.cli.token_commands import tokens
+from penstock.cli.watch import watchable
 from penstock.config import SECRET_URLS, as_environment, load_settings
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.validation_text import describe_refusal
@@ -121,6 +122,8 @@ def up(
 
 
 @app.command(rich_help_panel=START_HERE)
+@with_option_groups
+@watchable
 def status(as_json: AsJson = False) -> None:
     """Show the components of the running platform. Exit code 0 when all are up, otherwise 1."""
     from penstock.broker.journal.push_journal import read_depth
@@ -138,7 +141,7 @@ def status(as_json: AsJson = False) -> None:
     warnings = read_quota_warnings(address) if address and health else []
     if as_json:
         document = {"health": health, "quotaWarnings": warnings}
-        print(json.dumps(platform_json(state, settings.home, depth) | document, indent=2))
+        print_json(platform_json(state, settings.home, depth) | document)
     elif state is None:
         print(f"Penstock does not run on {settings.home}. Start it with `penstock up`.")
     else:
@@ -204,7 +207,7 @@ def config(
 
 
 @app.command(rich_help_panel=MORE_COMMANDS)
-def migrate(create_database: CreateDatabase = False) -> None:
+def migrate(create_database: CreateDatabase = False, as_json: AsJson = False) -> None:
     """Migrate the schemas of PostgreSQL and ClickHouse to this version."""
     from penstock.broker import store_migrations
     from penstock.cli.server_checks import check_servers_to_migrate
@@ -213,7 +216,10 @@ def migrate(create_database: CreateDatabase = False) -> None:
     settings = resolve_server_urls(load_settings(), "postgres_url", "clickhouse_url")
     check_servers_to_migrate(settings, "postgres_url", "clickhouse_url", create_database=create_database)
     applied = asyncio.run(store_migrations.migrate(settings))
-    print("\n".join(applied) if applied else "Nothing to do: the schemas are up to date.")
+    if as_json:
+        print_json({"applied": applied})
+    else:
+        print("\n".join(applied) if applied else "Nothing to do: the schemas are up to date.")
 
 
 @app.command(rich_help_panel=MORE_COMMANDS)
@@ -246,10 +252,15 @@ def serve(
 
 
 @app.command(rich_help_panel=MORE_COMMANDS)
-def version() -> None:
+def version(as_json: AsJson = False) -> None:
     """Show the version."""
-    print_version(True)
+    if as_json:
+        print_json({"version": __version__})
+    else:
+        print_version(True)
 
+
+add_examples(app)
 
 if __name__ == "__main__":
     main()

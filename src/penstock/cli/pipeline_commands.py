@@ -13,8 +13,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from penstock.cli.json_output import print_json
 from penstock.cli.listing import print_output
-from penstock.cli.options import AsJson, SkipConfirmation
+from penstock.cli.options import AsJson, SkipConfirmation, with_option_groups
+from penstock.cli.problem_output import show_warning
+from penstock.cli.watch import watchable
 from penstock.config import Settings, load_settings
 
 pipeline = typer.Typer(help="Manage the Spark job that writes metrics to ClickHouse.", no_args_is_help=True)
@@ -63,6 +66,8 @@ def run() -> None:
 
 
 @pipeline.command()
+@with_option_groups
+@watchable
 def status(as_json: AsJson = False) -> None:
     """Show the progress of the pipeline. Exit code 0 when all its queries run, 1 otherwise."""
     from penstock.cli.platform_info import read_pipeline_progress
@@ -72,7 +77,7 @@ def status(as_json: AsJson = False) -> None:
     progress = read_pipeline_progress(_load_settings("redis_url").redis_url)
     problem = find_problem(progress)
     if as_json:
-        print(json.dumps(progress, indent=2))
+        print_json(progress)
     elif progress is not None:
         print_output(progress_details(progress))
     if problem and not as_json:
@@ -115,6 +120,7 @@ def reset(
         bool, typer.Option("--from-beginning", help="Read all entries again that the streams still hold.")
     ] = False,
     yes: SkipConfirmation = False,
+    as_json: AsJson = False,
 ) -> None:
     """Move the checkpoint aside. The next start continues at the position of the consumer group.
 
@@ -131,9 +137,12 @@ def reset(
         settings = _load_settings("redis_url")
     if not yes:
         if from_beginning:
-            print("The pipeline will read all entries in the streams again. They may count twice.")
-        typer.confirm(f"Move the checkpoint in {checkpoint_path(settings)} aside?", abort=True)
+            show_warning("The pipeline will read all entries in the streams again. They may count twice.")
+        typer.confirm(f"Move the checkpoint in {checkpoint_path(settings)} aside?", abort=True, err=True)
     moved_to = control.reset(settings, from_beginning)
+    if as_json:
+        print_json({"movedTo": str(moved_to) if moved_to else None, "fromBeginning": from_beginning})
+        return
     print(f"The checkpoint is now in {moved_to}." if moved_to else "There was no checkpoint.")
     start = "the oldest entry in the streams" if from_beginning else "the position of its consumer group"
     print(f"The next start of the pipeline continues at {start}.")

@@ -16,6 +16,7 @@ from penstock.cli.durations import parse_duration_s
 from penstock.cli.listing import Details, Listing
 from penstock.cli.options import TOKEN_VARIABLE, BrokerOptions, SkipConfirmation, with_option_groups
 from penstock.cli.quota_options import parse_quota_options
+from penstock.cli.watch import watchable
 from penstock.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def create_token(
 
 @tokens.command("ls")
 @with_option_groups
+@watchable
 def list_tokens(
     *,
     include_revoked: Annotated[bool, typer.Option("--all", help="Also revoked tokens.")] = False,
@@ -118,6 +120,7 @@ def list_tokens(
 
 @tokens.command("show")
 @with_option_groups
+@watchable
 def show_token(name: NameOrId, broker_options: BrokerOptions) -> None:
     """Show what a token allows, its secrets by their first characters, and its last use."""
     with broker_options.connect() as broker:

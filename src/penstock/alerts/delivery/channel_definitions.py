@@ -217,5 +217,5 @@ def _check_signing_secret(secret: str) -> None:
     if not secret.startswith(SIGNING_SECRET_PREFIX) or not low <= len(key) <= high:
         raise ValueError(
             f"A signing secret must be {SIGNING_SECRET_PREFIX} and {low} to {high} bytes in base64. "
-            "`penstock alerts channels add` creates one"
+            "`penstock alerts channels create` creates one"
         )

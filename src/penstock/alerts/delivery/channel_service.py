@@ -227,5 +227,5 @@ def _describe(row: ChannelRow) -> ChannelDescription:
 def _unknown_channel(name: str) -> UnknownChannel:
     return UnknownChannel(
         f"The channel {name!r} does not exist. Create it with POST /api/v1/alert-channels or "
-        "`penstock alerts channels add`."
+        "`penstock alerts channels create`."
     )

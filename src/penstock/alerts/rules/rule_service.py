@@ -60,7 +60,8 @@ class AlertRules:
         """Create the default rules that do not exist yet, with notices to the channels; return all rules."""
         if not channels:
             raise InvalidRequest(
-                "Default rules need a channel. Add one with `penstock alerts channels add`.", field="channels"
+                "Default rules need a channel. Add one with `penstock alerts channels create`.",
+                field="channels",
             )
         existing = {rule["name"] for rule in await self.list_rules(scope)}
         for rule in DEFAULT_RULES:

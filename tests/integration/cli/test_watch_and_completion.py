@@ -1,0 +1,98 @@
+"""`--watch` and shell completion: the command as a process of its own, against a broker on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.exit_codes import BrokerUnreachable
+from tests.integration.cli import shared_broker
+from tests.integration.cli.shared_broker import Commands
+
+commands = shared_broker.commands
+ENTRY = [
+    sys.executable,
+    "-c",
+    "import sys; sys.argv[0] = 'penstock'; from penstock.cli.entry import main; main()",
+]
+
+
+async def test_watch_prints_a_line_of_json_each_time_until_interrupted(commands: Commands) -> None:
+    await commands.text("push", "watched", "1")
+    process = await asyncio.create_subprocess_exec(
+        *ENTRY,
+        *("queues", "ls", "--search", "watched", "--url", commands.url),
+        *("--json", "--watch", "--interval", "0.1"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    first = json.loads(await process.stdout.readline())
+    assert [queue["depth"] for queue in first["queues"]] == [1]
+    await commands.text("push", "watched", "2")
+    depths = {1}
+    while 2 not in depths:
+        depths = {queue["depth"] for queue in json.loads(await process.stdout.readline())["queues"]}
+    process.send_signal(signal.SIGINT)
+    assert await process.wait() == 0
+
+
+async def test_watch_ends_with_the_first_error(commands: Commands) -> None:
+    result = await commands.run("queues", "show", "no-such-queue", "--watch")
+    assert result.exception is not None
+    assert "Unknown queue" in str(result.exception)
+
+
+async def complete(shell: str, url: str, home: Path, *words: str) -> str:
+    """Return what the script of the shell gets for the last word."""
+    text = " ".join(("penstock", *words))
+    variables = {
+        "bash": {"COMP_WORDS": text, "COMP_CWORD": str(len(words))},
+        "zsh": {"_TYPER_COMPLETE_ARGS": text},
+        "fish": {"_TYPER_COMPLETE_ARGS": text, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    process = await asyncio.create_subprocess_exec(
+        *ENTRY,
+        env={
+            **os.environ,
+            "PENSTOCK_HOME": str(home),
+            "PENSTOCK_PORT": url.rpartition(":")[2],
+            "_PENSTOCK_COMPLETE": f"complete_{shell}",
+            **variables,
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return output.decode().strip()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+async def test_names_of_queues_of_both_kinds_are_completed(
+    commands: Commands, shell: str, tmp_path: Path
+) -> None:
+    await commands.text("push", "complete-orders", "1")
+    await commands.text("push", "complete-renders", "1", "--kind", "run")
+    await commands.text("push", "other", "1")
+    output = await complete(shell, commands.url, tmp_path, "queues", "show", "complete-")
+    assert "complete-orders" in output
+    assert "complete-renders" in output
+    assert "other" not in output
+
+
+async def test_completion_without_a_broker_is_empty_and_silent(tmp_path: Path) -> None:
+    assert await complete("bash", "http://127.0.0.1:1", tmp_path, "pop", "x") == ""
+
+
+async def test_a_command_without_a_broker_ends_with_exit_code_3(tmp_path: Path) -> None:
+    assert BrokerUnreachable.exit_code == 3
+    process = await asyncio.create_subprocess_exec(
+        *ENTRY, "queues", "ls", "--url", "http://127.0.0.1:1", stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await process.communicate()
+    assert (process.returncode, errors.decode().count("\n")) == (3, 1)
