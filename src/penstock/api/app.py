@@ -45,6 +45,7 @@ from penstock.api.routes import (
     health,
     login,
     message_admin,
+    message_search,
     operations,
     pipeline_status,
     prometheus,
@@ -68,7 +69,7 @@ from penstock.errors import PenstockError, UnknownQueue
 from penstock.log_format import configure_logging
 
 ROUTE_MODULES = (
-    *(configure, queues, groups, message_admin, traces, operations, chart_annotations),
+    *(configure, queues, groups, message_search, message_admin, traces, operations, chart_annotations),
     *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens, environments, quotas),
     *(run_queues, tasks, status, diagnostics, pipeline_status, series, prometheus, health),
     *(analytics, worker_health, queen_compatibility),

@@ -33,6 +33,7 @@ from penstock.durable.deferred_operations import (
     OperationRecord,
     OperationSummary,
 )
+from penstock.durable.message_search_store import MessageSearchStore, SearchFilter
 from penstock.durable.pool import Database
 from penstock.durable.queue_gauges import GaugeReader, NamedQueueGauge
 from penstock.durable.reconciliation import Reconciliation
@@ -81,6 +82,7 @@ __all__ = [
     "QueueSummary",
     "QueueWindow",
     "QueueWithGroup",
+    "SearchFilter",
     "SeekResult",
     "ThroughputBucket",
     "Trace",
@@ -96,6 +98,7 @@ class DurableStore:
         self.catalog = QueueCatalog(database)
         self.consumer_groups = ConsumerGroups(database)
         self.messages = StoredMessages(database)
+        self.message_search = MessageSearchStore(database)
         self.dead_letters = DeadLetterStore(database)
         self.jobs = JobStore(database)
         self.operations = DeferredOperations(database)

@@ -16,7 +16,7 @@ from penstock.model import Scope
 ROWS_PER_DELETE = 5_000
 PARTITIONS_PER_PURGE = 500
 
-ColumnValue = int | bool | str | None
+ColumnValue = int | bool | str | list[str] | None
 Label = Literal["namespace", "task"]
 
 

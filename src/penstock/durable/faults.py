@@ -19,6 +19,7 @@ from penstock.errors import (
     SchemaOutdated,
     TransactionFailed,
     UnknownEnvironment,
+    WrongState,
 )
 
 T = TypeVar("T")
@@ -49,6 +50,12 @@ def _error_from_sqlstate(error: asyncpg.PostgresError) -> PenstockError | None:
             return QueueDeleted("The queue was deleted during the request. Retry it.")
         case "PK006":
             return UnknownEnvironment(f"T{str(error)[1:]}. Create it with POST /api/v1/environments.")
+        case "PK007":
+            return WrongState(
+                "An encrypted queue cannot have index keys: their values would be stored readable. "
+                "Set indexKeys to [] or encryptionEnabled to false.",
+                field="options.indexKeys",
+            )
         case "42883":
             return SchemaOutdated(f"Run `penstock migrate`: {error}")
     return None

@@ -38,7 +38,7 @@ class MessageQuery:
 
 
 class ListedMessage(NamedTuple):
-    """A row of `messages_v1`. `total` counts the messages of all pages."""
+    """A row of `messages_v1`. `total` counts the messages of all pages; 0 in a search."""
 
     queue_id: int
     partition_id: int

@@ -217,3 +217,5 @@ async def test_payloads_need_a_scope_of_their_own(
             assert "read:payload" in message["dataProblem"]
         search = await viewer.get("/api/v1/dlq", params={"payload": "card"})
         assert (search.status_code, search.json()["scope"]) == (403, "read:payload")
+        search = await viewer.get("/api/v1/messages/search", params={"queue": "q", "text": "card"})
+        assert (search.status_code, search.json()["scope"]) == (403, "read:payload")

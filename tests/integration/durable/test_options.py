@@ -6,7 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from penstock.broker.queues.queue_options import OPTIONS, columns_to_options, options_to_columns
+from penstock.broker.queues.queue_options import (
+    OPTIONS,
+    QueueOption,
+    columns_to_options,
+    options_to_columns,
+)
 from penstock.durable import log
 from penstock.durable.catalog import ConfiguredQueue, QueueCatalog
 from penstock.durable.pool import Database
@@ -16,7 +21,7 @@ from penstock.model import DEFAULT_SCOPE, Scope
 from tests.integration.durable.queue_under_test import QueueUnderTest
 
 
-async def configure(queue: QueueUnderTest, **changes: int | bool | str) -> ConfiguredQueue:
+async def configure(queue: QueueUnderTest, **changes: int | bool | str | list[str]) -> ConfiguredQueue:
     return await QueueCatalog(queue.database).configure(DEFAULT_SCOPE, queue.name, changes)
 
 
@@ -48,6 +53,7 @@ async def test_a_new_queue_has_defaults_and_a_default_partition(queue: QueueUnde
         "retentionSeconds": 0,
         "completedRetentionSeconds": 0,
         "encryptionEnabled": False,
+        "indexKeys": [],
     }
     assert created.partition_id == (await queue.partition()).partition_id
 
@@ -70,9 +76,12 @@ async def test_an_existing_queue_gets_no_default_partition(queue: QueueUnderTest
 async def test_every_option_fills_its_own_column(queue: QueueUnderTest) -> None:
     values: dict[str, object] = {}
     for name, option in OPTIONS.items():
-        values[name] = True if option.low is None else max(1, int(option.low) + 1)
+        if isinstance(option, QueueOption):
+            values[name] = True if option.low is None else max(1, int(option.low) + 1)
+    del values["encryptionEnabled"]  # it excludes index keys
+    values["indexKeys"] = ["$.orderId", "$.items[*].sku"]
     created = await configure(queue, **options_to_columns(values))
-    assert columns_to_options(created.columns, 1) == values
+    assert columns_to_options(created.columns, 1) == values | {"encryptionEnabled": False}
     assert len({option.column for option in OPTIONS.values()}) == len(OPTIONS)
 
 

@@ -21,7 +21,12 @@ from penstock.api.routes.queues import unknown_queue
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import Services, get_services
 from penstock.broker.dead_letters.dead_letter_source import PageRequest
-from penstock.broker.durable_store import DeadLetterFilter, ListedMessage, MessageQuery, QueueWithGroup
+from penstock.broker.durable_store import (
+    DeadLetterFilter,
+    ListedMessage,
+    MessageQuery,
+    QueueWithGroup,
+)
 from penstock.broker.queues.message_actions import MessageActions, StoredMessage
 from penstock.caller import Caller
 from penstock.clock import iso
@@ -193,8 +198,8 @@ async def read_message_page(
 ) -> dict[str, object]:
     """Return the JSON of a page of messages. Raises UnknownQueue, UnknownGroup or UnknownPartition."""
     _, _, _, status, cursor, limit, offset = selection
-    queues = await _find_queues(services, caller, selection)
-    partition_id = await _find_partition(services, selection, queues)
+    queues = await find_queues(services, caller, selection.queue, selection.group)
+    partition_id = await find_partition(services, selection.queue, selection.partition, queues)
     if status == "dead_letter":
         return await _read_dead_letter_page(services, caller, selection)
     max_bytes = services.settings.max_response_bytes
@@ -217,18 +222,17 @@ async def read_message_page(
         total = messages[0].total if messages else 0
     # A page of the completed messages has dead ones among them.
     shown = [
-        _listed_message_to_dict(services, caller, names[message.queue_id], message)
+        listed_message_to_dict(services, caller, names[message.queue_id], message)
         for message in messages
         if status in (None, message.status)
     ]
     return _page_to_dict(shown, total, next_cursor, limit, offset)
 
 
-async def _find_queues(
-    services: Services, caller: Caller, selection: MessageSelection
+async def find_queues(
+    services: Services, caller: Caller, name: str | None, group: str | None
 ) -> list[QueueWithGroup]:
-    """Return the selected queue or all queues, with the selected group. Raises UnknownQueue, UnknownGroup."""
-    name, group = selection.queue, selection.group
+    """Return the named queue or all queues, with the named group. Raises UnknownQueue, UnknownGroup."""
     groups = services.broker.store.consumer_groups
     if name is None:
         queues = await groups.list_queues(caller.environment, group or QUEUE_MODE)
@@ -244,11 +248,10 @@ async def _find_queues(
     return [QueueWithGroup(record.id, name, group_ids.get(group or QUEUE_MODE))]
 
 
-async def _find_partition(
-    services: Services, selection: MessageSelection, queues: list[QueueWithGroup]
+async def find_partition(
+    services: Services, queue: str | None, partition: str | None, queues: list[QueueWithGroup]
 ) -> int | None:
-    """Return the id of the selected partition, if one is selected. Raises UnknownPartition."""
-    queue, partition = selection.queue, selection.partition
+    """Return the id of the named partition, if one is named. Raises UnknownPartition."""
     if partition is None:
         return None
     if queue is None:
@@ -291,7 +294,7 @@ def _page_to_dict(
     }
 
 
-def _listed_message_to_dict(
+def listed_message_to_dict(
     services: Services, caller: Caller, queue: str, message: ListedMessage
 ) -> dict[str, object]:
     return {

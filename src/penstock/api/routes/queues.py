@@ -182,7 +182,7 @@ async def read_configuration(services: Services, caller: Caller, queue: str) -> 
 
 
 def configuration_to_dict(
-    services: Services, columns: Mapping[str, int | bool | str | None]
+    services: Services, columns: Mapping[str, int | bool | str | list[str] | None]
 ) -> dict[str, object]:
     return {
         "namespace": columns["namespace"],

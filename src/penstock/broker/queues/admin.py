@@ -42,7 +42,7 @@ class QueueAdmin:
 
         A queue that does not exist is created with the defaults. The new options also apply to messages that
         already wait. Raises InvalidRequest with the invalid option, WrongState for encryption without a key
-        and for the name of a run queue, and QuotaExceeded.
+        or with index keys and for the name of a run queue, and QuotaExceeded.
         """
         changes: dict[str, ColumnValue] = {**options_to_columns(queue_options)}
         if await self._context.id_cache.is_run_queue(scope, queue):

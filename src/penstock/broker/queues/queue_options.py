@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,11 @@ from penstock.errors import InvalidRequest
 DAY_S = 86_400
 TEN_YEARS_S = 3_650 * DAY_S
 
-OptionValue = int | float | bool | None
+MAX_INDEX_KEYS = 8
+MAX_INDEX_KEY_LENGTH = 200
+_INDEX_KEY = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_]*|\[(\d{1,6}|\*)\]|\.\"[^\"\\\x00-\x1f]+\")+", re.ASCII)
+
+OptionValue = int | float | bool | list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +47,40 @@ class QueueOption:
         """Convert the column's value for clients."""
         if self.scale is None or value is None:
             return value
+        assert not isinstance(value, list)
         return value // self.scale if value % self.scale == 0 else value / self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class IndexKeysOption:
+    """The JSON paths whose values a search finds at once. The column is NULL if there is none."""
+
+    column: str
+
+    def to_column(self, name: str, value: object) -> list[str]:
+        """Check the paths; raises InvalidRequest if one is not allowed."""
+        if not isinstance(value, list) or len(value) > MAX_INDEX_KEYS:
+            raise _invalid_value(name, f"must be a list of at most {MAX_INDEX_KEYS} JSON paths", value)
+        for path in value:
+            if (
+                not isinstance(path, str)
+                or len(path) > MAX_INDEX_KEY_LENGTH
+                or not _INDEX_KEY.fullmatch(path)
+            ):
+                rule = "has JSON paths such as $.orderId, $.customer.id, $.items[0].sku or $.items[*].sku"
+                raise _invalid_value(name, rule, path)
+        return list(dict.fromkeys(value))
+
+    def to_public(self, value: OptionValue) -> OptionValue:
+        """Convert the column's value for clients."""
+        return value or []
 
 
 def _seconds(column: str, low: float, high: float) -> QueueOption:
     return QueueOption(column, low, high, 1_000)
 
 
-OPTIONS: Mapping[str, QueueOption] = {
+OPTIONS: Mapping[str, QueueOption | IndexKeysOption] = {
     "leaseTime": _seconds("lease_ms", 0.1, DAY_S),
     "retryLimit": QueueOption("retry_limit", 0, 1_000_000),
     "retryDelay": QueueOption("retry_delay_ms", 0, DAY_S * 1_000),
@@ -66,16 +97,17 @@ OPTIONS: Mapping[str, QueueOption] = {
     "retentionSeconds": _seconds("retention_ms", 0, TEN_YEARS_S),
     "completedRetentionSeconds": _seconds("completed_retention_ms", 0, TEN_YEARS_S),
     "encryptionEnabled": QueueOption("encrypted"),
+    "indexKeys": IndexKeysOption("index_keys"),
 }
 
 
-def options_to_columns(options: Mapping[str, object]) -> dict[str, int | bool]:
+def options_to_columns(options: Mapping[str, object]) -> dict[str, int | bool | list[str]]:
     """Convert options to columns. A null option counts as left out.
 
     Raises InvalidRequest for an unknown option, with the nearest known name, and for a value that is not
     allowed.
     """
-    columns = {}
+    columns: dict[str, int | bool | list[str]] = {}
     for name, value in options.items():
         option = OPTIONS.get(name)
         if option is None:
@@ -88,7 +120,7 @@ def options_to_columns(options: Mapping[str, object]) -> dict[str, int | bool]:
 
 
 def columns_to_options(
-    columns: Mapping[str, int | bool | str | None], default_lease_ms: int
+    columns: Mapping[str, int | bool | str | list[str] | None], default_lease_ms: int
 ) -> dict[str, OptionValue]:
     """Convert a queue's columns to options; a queue without a lease time has the broker's default."""
     values: dict[str, OptionValue] = {}

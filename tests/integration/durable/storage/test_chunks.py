@@ -60,11 +60,12 @@ async def test_a_new_chunk_has_the_storage_parameters_of_the_first(queue: QueueU
                   array(SELECT regexp_replace(pg_get_indexdef(i.indexrelid), '_[12]', '', 'g')
                         FROM pg_index i WHERE i.indrelid = c.oid ORDER BY 1) AS indexes
            FROM pg_class c LEFT JOIN pg_class t ON t.oid = c.reltoastrelid
-           WHERE c.relname ~ '^(log|message_keys)_[12]$'"""
+           WHERE c.relname ~ '^(log|message_keys|message_values)_[12]$'"""
     )
     found = {row["name"]: (row["options"], row["columns"], row["indexes"]) for row in rows}
     assert found["log_2"] == found["log_1"]
     assert found["message_keys_2"] == found["message_keys_1"]
+    assert found["message_values_2"] == found["message_values_1"]
 
 
 async def test_messages_are_found_in_every_chunk(queue: QueueUnderTest) -> None:

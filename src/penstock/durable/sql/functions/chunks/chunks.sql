@@ -14,7 +14,8 @@ LANGUAGE sql STABLE AS $$
     )
     SELECT g.chunk, g.stage, c.opened_at,
            coalesce(pg_total_relation_size(to_regclass('log_' || g.chunk)), 0)
-           + coalesce(pg_total_relation_size(to_regclass('message_keys_' || g.chunk)), 0),
+           + coalesce(pg_total_relation_size(to_regclass('message_keys_' || g.chunk)), 0)
+           + coalesce(pg_total_relation_size(to_regclass('message_values_' || g.chunk)), 0),
            CASE WHEN g.stage = 'counted' THEN coalesce(k.held, 0) END,
            CASE WHEN g.stage = 'counted' THEN coalesce(k.kept, 0) END
     FROM chunk_stages g

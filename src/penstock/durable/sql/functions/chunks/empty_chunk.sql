@@ -68,6 +68,9 @@ BEGIN
     ELSIF v_stage.table_name = 'log' THEN
         v_stage.table_name := 'message_keys';
         v_stage.next_block := 0;
+    ELSIF v_stage.table_name = 'message_keys' THEN
+        v_stage.table_name := 'message_values';
+        v_stage.next_block := 0;
     ELSIF v_stage.rows_moved > 0 THEN
         v_stage.table_name := 'log';
         v_stage.next_block := 0;

@@ -9,7 +9,8 @@
 --    invalidates the plans of all sessions once more, when no such planning can be running any more.
 -- 3. A transaction that started before that may still use an old plan, until it ends.
 -- Returns: the chunk's stage afterwards; NULL if there is no such chunk or it must still wait.
--- Locks: SHARE UPDATE EXCLUSIVE on `log` and `message_keys` to notify the sessions: no push, pop or ack waits for it.
+-- Locks: SHARE UPDATE EXCLUSIVE on `log`, `message_keys` and `message_values` to notify the sessions: no push, pop or
+-- ack waits for it.
 CREATE OR REPLACE FUNCTION open_chunk_v1(p_now timestamptz DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -32,6 +33,7 @@ BEGIN
         -- Changes nothing, but invalidates the cached plans of every session.
         ALTER TABLE ONLY log ALTER COLUMN payloads SET STATISTICS 0;
         ALTER TABLE ONLY message_keys ALTER COLUMN chunk SET STATISTICS -1;
+        ALTER TABLE ONLY message_values ALTER COLUMN chunk SET STATISTICS -1;
         v_next.stage := 'announced';
     ELSE
         INSERT INTO chunks (id, opened_at) VALUES (v_next.chunk, coalesce(p_now, clock_timestamp()));

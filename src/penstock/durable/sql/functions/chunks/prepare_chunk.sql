@@ -3,7 +3,8 @@
 -- replaced before it holds a third of the log: every read of the log goes through all chunks, so there must be few of
 -- them, independent of how much is kept. Pushes do not use the new chunk before open_chunk_v1.
 -- Returns: the new chunk; NULL if the open one stays or a new one already exists.
--- Locks: SHARE UPDATE EXCLUSIVE on `log` and `message_keys` to attach the tables: no push, pop or ack waits for it.
+-- Locks: SHARE UPDATE EXCLUSIVE on `log`, `message_keys` and `message_values` to attach the tables: no push, pop or ack
+-- waits for it.
 CREATE OR REPLACE FUNCTION prepare_chunk_v1(p_bytes bigint, p_age interval, p_now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql AS $$
@@ -23,14 +24,14 @@ BEGIN
            sum(pg_total_relation_size(i.inhrelid)) FILTER (WHERE c.relname = i.inhparent::regclass || '_' || v_open.id)
     INTO v_total, v_bytes
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-    WHERE i.inhparent IN ('log'::regclass, 'message_keys'::regclass);
+    WHERE i.inhparent IN ('log'::regclass, 'message_keys'::regclass, 'message_values'::regclass);
     IF v_bytes * 3 < v_total OR v_bytes < p_bytes / 16
        OR v_bytes < p_bytes AND v_open.opened_at + p_age > coalesce(p_now, now()) THEN
         RETURN NULL;
     END IF;
 
     v_next := v_open.id + 1;
-    FOREACH v_table IN ARRAY ARRAY['log', 'message_keys'] LOOP
+    FOREACH v_table IN ARRAY ARRAY['log', 'message_keys', 'message_values'] LOOP
         EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING STORAGE INCLUDING COMPRESSION)',
                        v_table || '_' || v_next, v_table)
             -- With the storage parameters of the open chunk, also those of its TOAST table.

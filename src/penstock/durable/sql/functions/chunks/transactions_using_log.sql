@@ -8,7 +8,7 @@ LANGUAGE sql AS $$
         WHERE l.locktype = 'relation' AND l.pid IS DISTINCT FROM pg_backend_pid()
           AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
           AND l.relation IN ('partitions'::regclass, 'positions'::regclass, 'chunks'::regclass,
-                             'log'::regclass, 'message_keys'::regclass)
+                             'log'::regclass, 'message_keys'::regclass, 'message_values'::regclass)
         UNION
         SELECT l.virtualtransaction FROM pg_stat_activity a
         JOIN pg_locks l ON l.pid = a.pid AND l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock'

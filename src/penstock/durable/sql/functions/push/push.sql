@@ -18,6 +18,7 @@ DECLARE
     v_has_keys       boolean := p_transaction_ids IS NOT NULL;
     v_has_size_limit boolean := EXISTS (SELECT 1 FROM partitions p JOIN queues q ON q.id = p.queue_id
                                WHERE p.id = ANY (p_partition_ids) AND q.max_size > 0);
+    v_has_index_keys boolean;
     v_segments       record;
 BEGIN
     -- Skipped items must be known before offsets are assigned. Otherwise assigning the offsets takes the lock.
@@ -70,7 +71,9 @@ BEGIN
     END IF;
     -- Read under the locks, in separate statements: time and chunk never go backwards within a partition.
     v_now := coalesce(p_now, clock_timestamp());
-    SELECT id INTO v_chunk FROM chunks ORDER BY id DESC LIMIT 1;
+    SELECT c.id, EXISTS (SELECT 1 FROM queues q WHERE q.id = ANY (v_segments.queue_ids) AND q.index_keys IS NOT NULL)
+    INTO v_chunk, v_has_index_keys
+    FROM chunks c ORDER BY c.id DESC LIMIT 1;
 
     WITH located AS MATERIALIZED (
         SELECT * FROM unnest(v_segments.partition_ids, v_segments.queue_ids, v_segments.lengths, v_segments.his,
@@ -99,4 +102,8 @@ BEGIN
     UPDATE positions p SET ready_at = v_now + q.delay_ms * interval '1 millisecond'
     FROM located w JOIN queues q ON q.id = w.queue_id
     WHERE p.partition_id = w.partition_id AND p.ready_at IS NULL;
+    IF v_has_index_keys THEN
+        PERFORM index_messages_v1(v_chunk, v_segments.partition_ids, v_segments.queue_ids, v_segments.lengths,
+                                  v_segments.his, v_segments.first_offsets, p_payloads);
+    END IF;
 END $$;

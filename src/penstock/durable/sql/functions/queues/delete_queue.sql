@@ -1,5 +1,5 @@
 -- delete_queue_v1: delete a queue with its partitions, groups, positions and totals.
--- Its rows in `log` and `message_keys` belong to no queue afterwards and are dropped with their chunks.
+-- Its rows in `log`, `message_keys` and `message_values` belong to no queue afterwards and are dropped with their chunks.
 -- Returns: whether the queue existed.
 -- Locks: the queue (exclusive); its row, its partitions by id and its positions by partition and group before anything
 -- is deleted. Pushes, pops and acks take them in the same order, so running ones finish first.
