@@ -41,6 +41,7 @@ from penstock.api.routes import (
     dead_letters,
     diagnostics,
     environments,
+    error_groups,
     groups,
     health,
     login,
@@ -69,6 +70,7 @@ from penstock.errors import PenstockError, UnknownQueue
 from penstock.log_format import configure_logging
 
 ROUTE_MODULES = (
+    error_groups,
     *(configure, queues, groups, message_search, message_admin, traces, operations, chart_annotations),
     *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens, environments, quotas),
     *(run_queues, tasks, status, diagnostics, pipeline_status, series, prometheus, health),

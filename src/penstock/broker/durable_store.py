@@ -27,7 +27,13 @@ from penstock.durable.dead_letters.dead_letter_store import (
     DeadLetterFilter,
     DeadLetterStore,
 )
-from penstock.durable.dead_letters.jobs import DeadLetterJob, JobStore
+from penstock.durable.dead_letters.error_group_store import (
+    ERROR_GROUP_STATES,
+    ErrorGroupChange,
+    ErrorGroupStatus,
+    ErrorGroupStore,
+)
+from penstock.durable.dead_letters.jobs import DeadLetterJob, JobSample, JobStore
 from penstock.durable.deferred_operations import (
     DeferredOperations,
     OperationRecord,
@@ -54,6 +60,7 @@ from penstock.durable.worker_minutes import (
 )
 
 __all__ = [
+    "ERROR_GROUP_STATES",
     "MAX_TRACE_COUNT",
     "Annotation",
     "AnnotationFilter",
@@ -61,8 +68,11 @@ __all__ = [
     "DeadLetterFilter",
     "DeadLetterJob",
     "DurableStore",
+    "ErrorGroupChange",
+    "ErrorGroupStatus",
     "GroupPosition",
     "GroupSummary",
+    "JobSample",
     "LabelTotals",
     "LagDigest",
     "LaggingPosition",
@@ -100,6 +110,7 @@ class DurableStore:
         self.messages = StoredMessages(database)
         self.message_search = MessageSearchStore(database)
         self.dead_letters = DeadLetterStore(database)
+        self.error_groups = ErrorGroupStore(database)
         self.jobs = JobStore(database)
         self.operations = DeferredOperations(database)
         self.traces = TraceLog(database)

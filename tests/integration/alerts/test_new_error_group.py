@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.clock import to_utc
-from penstock.durable.dead_letters.dead_letter_store import DeadLetterStore
+from penstock.durable.dead_letters.error_group_store import ErrorGroupChange, ErrorGroupStore
 from penstock.durable.pool import Database
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
@@ -17,6 +17,7 @@ from tests.integration.durable.dead_letters.dead_letter_steps import kill
 from tests.integration.durable.queue_under_test import QueueUnderTest
 from tests.integration.runqueue.test_dead_tasks import create_dead_tasks
 
+RESOLVED = ErrorGroupChange(state="resolved")
 RULE = {"type": "NEW_ERROR_GROUP", "windowMinutes": 60, "cooldownMinutes": 0}
 
 
@@ -92,9 +93,9 @@ async def test_a_resolved_error_resolves_the_incident_and_fires_when_it_is_back(
     await die(platform, queue, "declined")
     await platform.evaluate()
     key = await platform.connection.fetchval("SELECT error_key FROM error_groups")
-    store = DeadLetterStore(database)
+    store = ErrorGroupStore(database)
 
-    queues = await store.resolve_error_group(queue.scope, key, None, to_utc(platform.now_s))
+    queues = await store.change(queue.scope, key, None, RESOLVED, now=to_utc(platform.now_s))
     assert queues == ["orders"]
     await platform.evaluate()
     assert await transitions(platform) == ["opened", "resolved"]
@@ -113,7 +114,8 @@ async def test_an_error_resolved_before_any_rule_existed_fires_when_it_is_back(
     await die(platform, queue, "declined")
     key = await platform.connection.fetchval("SELECT error_key FROM dead_letters")
     platform.now_s += 1
-    await DeadLetterStore(database).resolve_error_group(queue.scope, key, "orders", to_utc(platform.now_s))
+    now = to_utc(platform.now_s)
+    await ErrorGroupStore(database).change(queue.scope, key, "orders", RESOLVED, now=now)
     await platform.add_rule(**RULE)
     await platform.evaluate()
     assert await platform.states() == {}
@@ -122,6 +124,27 @@ async def test_an_error_resolved_before_any_rule_existed_fires_when_it_is_back(
     await platform.evaluate()
 
     assert await platform.states() == {"orders": "firing"}
+
+
+async def test_an_ignored_error_fires_when_it_is_back(
+    platform: AlertPlatform, queue: QueueUnderTest, database: Database
+) -> None:
+    await platform.add_rule(**RULE)
+    await platform.evaluate()
+    await die(platform, queue, "declined")
+    await platform.evaluate()
+    key = await platform.connection.fetchval("SELECT error_key FROM error_groups")
+    ignored = ErrorGroupChange(state="ignored", ignored_count=2)
+    await ErrorGroupStore(database).change(queue.scope, key, None, ignored, now=to_utc(platform.now_s))
+    await die(platform, queue, "declined")
+    await platform.evaluate()
+    assert await transitions(platform) == ["opened", "resolved"]
+
+    await die(platform, queue, "declined")
+    await platform.evaluate(after_s=86_400)
+
+    assert await transitions(platform) == ["opened", "resolved", "opened"]
+    assert (await summaries(platform))[1] == "error is back after it was ignored: declined"
 
 
 async def test_a_forgotten_error_is_new_again(platform: AlertPlatform, queue: QueueUnderTest) -> None:
@@ -159,3 +182,27 @@ async def test_new_errors_of_dead_tasks_fire(platform: AlertPlatform, run_queues
     await platform.evaluate()
 
     assert await summaries(platform) == ["new error: mailbox <n> is full (for example: mailbox 12 is full)"]
+
+
+async def test_an_ignored_error_of_dead_tasks_counts_each_task_once(
+    platform: AlertPlatform, run_queues: RunQueues, database: Database
+) -> None:
+    platform.now_s = time.time()
+    scope = Scope("default", "default", platform.environment)
+    await platform.add_rule(**RULE)
+    await create_dead_tasks(run_queues, scope, 1, error="mailbox is full")
+    await platform.evaluate(after_s=0)
+    row = await platform.connection.fetchrow("SELECT queue, error_key FROM error_groups")
+    assert row is not None
+    ignored = ErrorGroupChange(state="ignored", ignored_count=3)
+    await ErrorGroupStore(database).change(scope, row["error_key"], row["queue"], ignored)
+    await create_dead_tasks(run_queues, scope, 2, error="mailbox is full")
+    await platform.evaluate()
+    platform.evaluators.clear()  # another process reads all dead tasks again
+    await platform.evaluate()
+    assert await platform.states() == {}
+
+    await create_dead_tasks(run_queues, scope, 1, error="mailbox is full")
+    await platform.evaluate()
+
+    assert await summaries(platform) == ["error is back after it was ignored: mailbox is full"]

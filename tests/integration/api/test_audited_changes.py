@@ -140,7 +140,8 @@ async def test_error_groups(client: httpx.AsyncClient) -> None:
     await dead_letter_messages(client, 1, queue="orders")
     [group] = (await get(client, "/dlq/groups", queue="orders"))["groups"]
     entry = await call(client, "POST", f"/dlq/error-groups/{group['errorGroup']}/resolve")
-    assert entry["after"] == {"resolved": True, "queues": ["orders"]}
+    assert (entry["before"]["state"], entry["after"]["state"]) == ("new", "resolved")
+    assert entry["after"]["queues"] == ["orders"]
 
 
 async def test_dead_letters_in_the_terms_of_a_webhook_broker(client: httpx.AsyncClient) -> None:

@@ -83,7 +83,7 @@ def describe_error_groups(groups: Sequence[NewErrorGroup]) -> str:
     if not groups:
         return "no new error"
     latest, others = groups[0], len(groups) - 1
-    origin = "error is back after it was resolved" if latest.is_back else "new error"
+    origin = f"error is back after it was {latest.returned_from}" if latest.returned_from else "new error"
     text = f"{origin}: {latest.pattern or 'no error text'}"
     example = _example_line(latest.example)
     if example and example != latest.pattern:

@@ -23,10 +23,10 @@ MAX_LAG_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class NewErrorGroup:
-    """An error of dead letters that is new since a time, or back after it was resolved."""
+    """An error of dead letters that is new since a time, or back after it was resolved or ignored."""
 
     since_s: float
-    is_back: bool
+    returned_from: str | None
     pattern: str
     example: str
 
@@ -110,6 +110,6 @@ class LiveStateReader:
             since_s = now_s - max(windows) - MAX_LAG_S
             for row in await store.merge_error_groups(self.environment.environment_id, tasks, since_s, now_s):
                 groups[row.queue].append(
-                    NewErrorGroup(row.new_since.timestamp(), row.is_back, row.pattern, row.example)
+                    NewErrorGroup(row.new_since.timestamp(), row.returned_from, row.pattern, row.example)
                 )
         return groups

@@ -82,7 +82,7 @@ TYPES: dict[RuleType, TypeDescription] = {
     ),
     RuleType.NEW_ERROR_GROUP: TypeDescription(
         Unit.GROUPS,
-        "Dead letters with an error that is new, or back after it was resolved.",
+        "Dead letters with an error that is new, or back after it was resolved or ignored.",
         0.0,
         window_minutes=60,
         needs_live_state=True,

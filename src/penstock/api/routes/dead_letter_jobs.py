@@ -29,7 +29,7 @@ from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
 from penstock.api.services import get_services
 from penstock.broker.dead_letters.dead_letter_service import UnknownJob
 from penstock.broker.dead_letters.dead_letter_source import JobRequest
-from penstock.broker.durable_store import DeadLetterFilter, DeadLetterJob
+from penstock.broker.durable_store import DeadLetterFilter, DeadLetterJob, JobSample
 from penstock.caller import Caller
 from penstock.clock import iso
 from penstock.errors import (
@@ -54,6 +54,8 @@ TASK_ID_PATTERN = re.compile("[0-9a-f-]{32,36}-[0-9]{1,4}")
 MAX_IDS = 1_000
 MAX_RATE_PER_SECOND = 100_000
 MAX_TEXT_LENGTH = 255
+MAX_SAMPLE = 1_000
+MAX_SAMPLE_TIMEOUT_S = 86_400
 
 
 JOB_RESPONSES = described(
@@ -73,6 +75,9 @@ class JobBody(msgspec.Struct, forbid_unknown_fields=True):
     payload: str | None = None
     all: bool = False
     ratePerSecond: int | None = None
+    sample: int | None = None
+    sampleShare: float | None = None
+    sampleTimeoutSeconds: int | None = None
     dryRun: bool = False
 
 
@@ -86,7 +91,12 @@ _job_decoder = msgspec.json.Decoder(JobBody)
     status_code=202,
 )
 async def requeue(request: Request, caller: NamedOperateAccess) -> Response:
-    """Push every matching dead message again, each to its own queue and partition. 202 with the job."""
+    """Push every matching dead message again, each to its own queue and partition. 202 with the job.
+
+    With `sample`, the job requeues so many first and waits until each is acked or dead again. It goes on if
+    at least `sampleShare` of them (1: all) were acked within `sampleTimeoutSeconds` (600), and fails
+    otherwise.
+    """
     return await _create_job(request, caller, "requeue")
 
 
@@ -130,7 +140,7 @@ async def cancel_job(request: Request, caller: OperateAccess, job_id: uuid.UUID)
 
 async def _create_job(request: Request, caller: Caller, kind: str) -> Response:
     body = await read_json(request, _job_decoder)
-    job_request = parse_job_request(kind, body)
+    job_request = parse_job_request(kind, body)._replace(created_by=caller.subject)
     selects_by_id = job_request.letter_ids is not None
     check_queue(caller, None if selects_by_id else body.queue)
     check_group(caller, None if selects_by_id else body.consumerGroup)
@@ -197,7 +207,30 @@ def parse_job_request(kind: str, body: JobBody) -> JobRequest:
             f"ratePerSecond must be from 1 to {MAX_RATE_PER_SECOND}, not {body.ratePerSecond}.",
             field="ratePerSecond",
         )
-    return JobRequest(kind, dead_letter_filter, letter_ids, body.ratePerSecond)
+    return JobRequest(kind, dead_letter_filter, letter_ids, body.ratePerSecond, _parse_sample(kind, body))
+
+
+def _parse_sample(kind: str, body: JobBody) -> JobSample | None:
+    """Return the sample that a body asks for. Raises InvalidRequest."""
+    if body.sample is None:
+        if body.sampleShare is not None or body.sampleTimeoutSeconds is not None:
+            raise InvalidRequest("sampleShare and sampleTimeoutSeconds need sample.", field="sample")
+        return None
+    if kind != "requeue":
+        raise InvalidRequest("Only a requeue has a sample. Omit `sample`.", field="sample")
+    if not 1 <= body.sample <= MAX_SAMPLE:
+        raise InvalidRequest(f"sample must be from 1 to {MAX_SAMPLE}, not {body.sample}.", field="sample")
+    share = JobSample(1).share if body.sampleShare is None else body.sampleShare
+    if not 0 < share <= 1:
+        raise InvalidRequest("sampleShare must be more than 0 and at most 1.", field="sampleShare")
+    timeout_s = body.sampleTimeoutSeconds
+    if timeout_s is None:
+        timeout_s = JobSample(1).timeout_s
+    if not 1 <= timeout_s <= MAX_SAMPLE_TIMEOUT_S:
+        raise InvalidRequest(
+            f"sampleTimeoutSeconds must be from 1 to {MAX_SAMPLE_TIMEOUT_S}.", field="sampleTimeoutSeconds"
+        )
+    return JobSample(body.sample, share, timeout_s)
 
 
 def job_to_json(job: DeadLetterJob) -> dict[str, object]:
@@ -205,6 +238,7 @@ def job_to_json(job: DeadLetterJob) -> dict[str, object]:
     return {
         "id": str(job.id),
         "kind": job.kind,
+        "subject": job.subject,
         "state": job.state,
         "filter": _filter_to_json(job.selection, job.dead_letter_ids or job.task_ids),
         "ratePerSecond": job.rate,
@@ -212,10 +246,28 @@ def job_to_json(job: DeadLetterJob) -> dict[str, object]:
         "totalIsExact": job.total_is_exact,
         "lookedAt": job.scanned,
         "changed": job.changed,
+        "skipped": job.skipped,
+        "sample": _sample_to_json(job),
         "note": _describe_note(job),
+        "createdBy": job.created_by,
         "createdAt": iso(job.created_at),
         "startedAt": iso_or_none(job.started_at),
         "finishedAt": iso_or_none(job.finished_at),
+    }
+
+
+def _sample_to_json(job: DeadLetterJob) -> dict[str, object] | None:
+    if job.sample_size is None:
+        return None
+    return {
+        "size": job.sample_size,
+        "share": job.sample_share,
+        "timeoutSeconds": job.sample_timeout_s,
+        "endsAt": iso_or_none(job.sample_ends_at),
+        "requeued": job.sample_taken,
+        "acked": job.sample_acked,
+        "dead": job.sample_dead,
+        "passed": job.sample_passed,
     }
 
 
@@ -240,6 +292,9 @@ def _describe_note(job: DeadLetterJob) -> str | None:
     reason, _, queue = job.note.partition(" ")
     return {
         "queue_full": f"waits: queue {queue!r} has reached its maxSize",
+        "sample_waiting": (
+            f"waits for the sample: {job.sample_acked + job.sample_dead} of {job.sample_taken} finished"
+        ),
         "operations_waiting": f"waits: pushes to queue {queue!r} that were accepted earlier come first",
     }.get(reason, job.note)
 

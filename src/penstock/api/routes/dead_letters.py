@@ -1,4 +1,4 @@
-"""Routes that list, search, count and group dead letters, and requeue or delete single ones."""
+"""Routes that list, search and count dead letters, and requeue or delete single ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from penstock.api.http.response import iso_or_none, json_response
 from penstock.api.problems import problem_responses
 from penstock.api.schemas.dead_letter_views import (
     dead_letter_to_dict,
-    error_group_to_dict,
     summarize_dead_letter,
 )
 from penstock.api.services import get_services
-from penstock.broker.dead_letters.dead_letter_service import UnknownErrorGroup
 from penstock.broker.dead_letters.dead_letter_source import PageRequest
 from penstock.broker.durable_store import DeadLetterFilter
 from penstock.caller import AccessScope
@@ -119,47 +117,6 @@ async def count_dead_letters(
         "asOf": iso(datetime.now(UTC)),
         "pagination": {"limit": limit, "offset": offset, "total": page.total},
     }
-
-
-@router.get("/groups", responses=problem_responses(UnknownQueue))
-async def list_error_groups(
-    request: Request,
-    caller: ReadAccess,
-    queue: Queue | None = None,
-    group: Group | None = Query(None, alias="consumerGroup"),
-    hours: int = Query(24, ge=1, le=168, description="length of the trend in hours"),
-    limit: Limit = 50,
-    offset: Offset = 0,
-) -> dict[str, object]:
-    """Group dead letters by error, without the parts that differ from one error to the next.
-
-    The most frequent error comes first. `trend` counts the present dead letters by the hour in which they
-    failed, the current hour last.
-    """
-    source = await get_services(request).broker.dead_letters.source_of_queue(caller.environment, queue)
-    page = await source.list_error_groups(
-        caller.environment, queue, group, hours=hours, limit=limit, offset=offset
-    )
-    return {
-        "groups": [error_group_to_dict(error_group) for error_group in page.groups],
-        "complete": page.is_complete,
-        "pagination": {"limit": limit, "offset": offset, "total": page.total},
-    }
-
-
-@router.post("/error-groups/{error_group}/resolve", responses=problem_responses(UnknownErrorGroup))
-async def resolve_error_group(
-    request: Request, caller: OperateAccess, error_group: uuid.UUID, queue: Queue | None = None
-) -> dict[str, object]:
-    """Declare an error group resolved, in one queue or in all queues that have it.
-
-    Its dead letters stay. Alerts on new error groups stop for it, and fire again when a later dead letter has
-    the same error.
-    """
-    dead_letters = get_services(request).broker.dead_letters
-    queues = await dead_letters.resolve_error_group(caller.environment, error_group, queue)
-    audit_change(request, after={"resolved": True, "queues": queues})
-    return {"success": True, "errorGroup": str(error_group), "queues": queues}
 
 
 @router.get("/letters/{letter_id}", responses=problem_responses(UnknownMessage, UnknownTask))

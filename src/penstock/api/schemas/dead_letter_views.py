@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.api.http.response import iso_or_none, payload_fields
 from penstock.broker.dead_letters.dead_letter_source import DeadLetterDetails, ErrorGroup
+from penstock.broker.durable_store import ErrorGroupStatus
 from penstock.caller import Caller
 from penstock.clock import iso
 
@@ -59,4 +60,25 @@ def error_group_to_dict(group: ErrorGroup) -> dict[str, object]:
         "lastFailedAt": iso_or_none(group.last_at),
         "trend": group.hours,
         "example": group.example,
+        **error_group_status_to_dict(group.status),
+    }
+
+
+def error_group_status_to_dict(status: ErrorGroupStatus) -> dict[str, object]:
+    """Return the state of an error group, its owner and note, and who changed them when."""
+    return {
+        "state": status.state,
+        "stateSince": iso_or_none(status.state_since),
+        "returnedFrom": status.set_state if status.state == "back_again" else None,
+        "ignoredUntil": {
+            "time": iso_or_none(status.ignored_until),
+            "count": status.ignored_count,
+            "ratePerHour": status.ignored_rate,
+        }
+        if status.set_state == "ignored"
+        else None,
+        "owner": status.owner,
+        "note": status.note,
+        "changedAt": iso_or_none(status.changed_at),
+        "changedBy": status.changed_by,
     }

@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from penstock.broker.dead_letters.dead_letter_source import (
     DeadLetterSource,
+    ErrorGroup,
+    ErrorGroupPage,
+    ErrorGroupQuery,
     JobPreview,
     JobRequest,
     PageRequest,
@@ -20,6 +23,7 @@ from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
 from penstock.broker.durable_store import DurableStore
 from penstock.durable.cluster_lock import ResourceBusy
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterDrift, DeadLetterFilter
+from penstock.durable.dead_letters.error_group_store import ErrorGroupChange
 from penstock.durable.dead_letters.jobs import DeadLetterJob
 from penstock.errors import PenstockError, RedisUnavailable
 from penstock.model import Scope
@@ -120,21 +124,36 @@ class DeadLetterService:
         except (RedisUnavailable, TimeoutError):
             return None
 
-    async def resolve_error_group(
-        self, scope: Scope, error_key: uuid.UUID, queue: str | None = None
-    ) -> list[str]:
-        """Declare an error group resolved, in one queue or in all; return its queues.
+    async def list_error_groups(
+        self, scope: Scope, query: ErrorGroupQuery, *, limit: int, offset: int
+    ) -> ErrorGroupPage:
+        """Return a page of error groups: of a run queue, or of durable queues."""
+        source = await self.source_of_queue(scope, query.queue)
+        return await source.list_error_groups(scope, query, limit=limit, offset=offset)
 
-        Raises UnknownErrorGroup. Alerts know the groups of run queues once a rule of type NEW_ERROR_GROUP has
-        been evaluated.
+    async def get_error_group(
+        self, scope: Scope, error_key: uuid.UUID, queue: str | None = None, hours: int = 24
+    ) -> ErrorGroup:
+        """Return one error group. Raises UnknownErrorGroup."""
+        query = ErrorGroupQuery(queue, error_key=error_key, hours=hours)
+        page = await self.list_error_groups(scope, query, limit=1, offset=0)
+        if not page.groups:
+            raise unknown_error_group(error_key, queue)
+        return page.groups[0]
+
+    async def change_error_group(
+        self, scope: Scope, error_key: uuid.UUID, queue: str | None, change: ErrorGroupChange
+    ) -> list[str]:
+        """Change the state, owner or note of an error group, in one queue or in all; return its queues.
+
+        The groups of a run queue are changed with its name. Raises UnknownErrorGroup.
         """
-        queues = await self._store.dead_letters.resolve_error_group(scope, error_key, queue)
+        source = await self.source_of_queue(scope, queue, for_change=True)
+        example = await source.find_error_example(scope, queue, error_key)
+        store = self._store.error_groups
+        queues = await store.change(scope, error_key, queue, change, task_example=example)
         if not queues:
-            place = "" if queue is None else f" in queue {queue!r}"
-            raise UnknownErrorGroup(
-                f"Error group {error_key} does not exist{place}. GET /api/v1/dlq/groups lists error groups.",
-                errorGroup=str(error_key),
-            )
+            raise unknown_error_group(error_key, queue)
         return queues
 
     async def read_drift(self) -> DeadLetterDrift:
@@ -200,3 +219,11 @@ def _require_job(job_id: uuid.UUID, job: DeadLetterJob | None) -> DeadLetterJob:
             jobId=str(job_id),
         )
     return job
+
+
+def unknown_error_group(error_key: uuid.UUID, queue: str | None) -> UnknownErrorGroup:
+    place = "" if queue is None else f" in queue {queue!r}"
+    return UnknownErrorGroup(
+        f"Error group {error_key} does not exist{place}. GET /api/v1/dlq/groups lists error groups.",
+        errorGroup=str(error_key),
+    )

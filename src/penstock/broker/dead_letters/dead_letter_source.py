@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
-from penstock.durable.dead_letters.jobs import DeadLetterJob
+from penstock.durable.dead_letters.error_group_store import DeadTaskExample, ErrorGroupStatus
+from penstock.durable.dead_letters.jobs import DeadLetterJob, JobSample
 from penstock.encryption import DecryptedPayload
 from penstock.errors import UnknownMessage
 from penstock.model import Scope
@@ -88,6 +89,17 @@ class ErrorGroup:
     count: int = 0
     first_at: datetime | None = None
     last_at: datetime | None = None
+    status: ErrorGroupStatus = field(default_factory=ErrorGroupStatus)
+
+
+class ErrorGroupQuery(NamedTuple):
+    """Selects error groups; None matches all. `hours` is the length of the trend."""
+
+    queue: str | None = None
+    group: str | None = None
+    states: Sequence[str] | None = None
+    error_key: uuid.UUID | None = None
+    hours: int = 24
 
 
 class ErrorGroupPage(NamedTuple):
@@ -117,13 +129,15 @@ class PageRequest(NamedTuple):
 class JobRequest(NamedTuple):
     """A job to create: `requeue` or `purge` dead letters of a filter, or those of one kind with these ids.
 
-    `rate` is the maximum number of dead letters per second.
+    `rate` is the maximum number of dead letters per second. A `sample` is requeued before the rest.
     """
 
     kind: str
     selection: DeadLetterFilter
     letter_ids: Sequence[str] | None = None
     rate: int | None = None
+    sample: JobSample | None = None
+    created_by: str = "local"
 
 
 class JobPreview(NamedTuple):
@@ -152,9 +166,15 @@ class DeadLetterSource(Protocol):
         ...
 
     async def list_error_groups(
-        self, scope: Scope, queue: str | None, group: str | None, *, hours: int, limit: int, offset: int
+        self, scope: Scope, query: ErrorGroupQuery, *, limit: int, offset: int
     ) -> ErrorGroupPage:
-        """Return the dead letters of a queue grouped by error pattern, the most frequent first."""
+        """Return dead letters grouped by error pattern, the most frequent first, with their states."""
+        ...
+
+    async def find_error_example(
+        self, scope: Scope, queue: str | None, error_key: uuid.UUID
+    ) -> DeadTaskExample | None:
+        """Return an error of a group that PostgreSQL does not know: that of a run queue."""
         ...
 
     async def requeue(self, scope: Scope, letter_id: str) -> RequeuedDeadLetter:

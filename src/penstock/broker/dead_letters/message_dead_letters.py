@@ -14,6 +14,7 @@ from penstock.broker.dead_letters.dead_letter_source import (
     DeadLetterTotal,
     ErrorGroup,
     ErrorGroupPage,
+    ErrorGroupQuery,
     JobPreview,
     JobRequest,
     PageRequest,
@@ -29,10 +30,10 @@ from penstock.durable.dead_letters.dead_letter_store import (
     Audience,
     DeadLetter,
     DeadLetterCursor,
-    DeadLetterErrorGroup,
     DeadLetterFilter,
     RequeueOutcome,
 )
+from penstock.durable.dead_letters.error_group_store import DeadLetterErrorGroup, DeadTaskExample
 from penstock.durable.dead_letters.jobs import DeadLetterJob
 from penstock.durable.stored_messages import PartitionRecord
 from penstock.errors import InvalidRequest, QueueFull, UnknownGroup, WrongState
@@ -102,12 +103,24 @@ class MessageDeadLetters:
         return QueueCounts(rows, counts[0].total if counts else 0)
 
     async def list_error_groups(
-        self, scope: Scope, queue: str | None, group: str | None, *, hours: int, limit: int, offset: int
+        self, scope: Scope, query: ErrorGroupQuery, *, limit: int, offset: int
     ) -> ErrorGroupPage:
-        rows = await self._store.list_error_groups(
-            scope, queue=queue, group=group, hours=hours, limit=limit, offset=offset
+        rows = await self._context.store.error_groups.list_error_groups(
+            scope,
+            queue=query.queue,
+            group=query.group,
+            states=query.states,
+            error_key=query.error_key,
+            hours=query.hours,
+            limit=limit,
+            offset=offset,
         )
         return ErrorGroupPage([_error_group(row) for row in rows], rows[0].total if rows else 0, True)
+
+    async def find_error_example(
+        self, scope: Scope, queue: str | None, error_key: uuid.UUID
+    ) -> DeadTaskExample | None:
+        return None
 
     async def requeue(self, scope: Scope, letter_id: str) -> RequeuedDeadLetter:
         """Push one dead message again for the group that gave up on it."""
@@ -220,10 +233,16 @@ class MessageDeadLetters:
         await self._store.replace_payloads(encrypted, payloads)
 
     async def _create_job(self, scope: Scope, request: JobRequest, *, dry_run: bool) -> DeadLetterJob:
-        kind, selection, letter_ids, rate = request
-        ids = None if letter_ids is None else [int(letter_id) for letter_id in letter_ids]
+        letter_ids = request.letter_ids
         return await self._jobs.create(
-            scope, kind, selection, dead_letter_ids=ids, rate=rate, dry_run=dry_run
+            scope,
+            request.kind,
+            request.selection,
+            dead_letter_ids=None if letter_ids is None else [int(letter_id) for letter_id in letter_ids],
+            rate=request.rate,
+            sample=request.sample,
+            created_by=request.created_by,
+            dry_run=dry_run,
         )
 
     def _notify_requeued(self, scope: Scope, queue_id: int, queue: str, messages: int) -> None:
@@ -266,6 +285,7 @@ def _error_group(row: DeadLetterErrorGroup) -> ErrorGroup:
         row.messages,
         row.first_at,
         row.last_at,
+        row.status,
     )
 
 

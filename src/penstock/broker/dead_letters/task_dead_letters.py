@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from penstock.broker.dead_letters.dead_letter_source import (
     DeadLetterDetails,
@@ -20,6 +21,7 @@ from penstock.broker.dead_letters.dead_letter_source import (
     DeadLetterTotal,
     ErrorGroup,
     ErrorGroupPage,
+    ErrorGroupQuery,
     JobPreview,
     JobRequest,
     PageRequest,
@@ -31,7 +33,12 @@ from penstock.broker.dead_letters.dead_letter_source import (
 from penstock.clock import to_utc
 from penstock.durable.catalog import QueueCatalog
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter, DeadLetterStore
-from penstock.durable.dead_letters.jobs import DeadLetterJob, JobStore
+from penstock.durable.dead_letters.error_group_store import (
+    DeadTaskExample,
+    ErrorGroupStatus,
+    ErrorGroupStore,
+)
+from penstock.durable.dead_letters.jobs import DeadLetterJob, JobStore, TaskSample, TaskSampleOutcome
 from penstock.durable.pool import Database
 from penstock.encryption import DecryptedPayload
 from penstock.errors import InvalidRequest, UnknownQueue, UnknownTask
@@ -56,12 +63,22 @@ class DeadTaskMatches:
     scanned: int
 
 
+class TaskChunk(NamedTuple):
+    """The next tasks of a job, and the cursor after them."""
+
+    task_ids: list[str]
+    next: str | None
+    scanned: int
+    is_last: bool
+
+
 class TaskDeadLetters:
     """A `DeadLetterSource` over the tasks in Redis. A letter id is the id of the task."""
 
     def __init__(self, database: Database, run_queues: RunQueues) -> None:
         self._catalog = QueueCatalog(database)
         self._dead_letters = DeadLetterStore(database)
+        self._error_groups = ErrorGroupStore(database)
         self._jobs = JobStore(database)
         self._run_queues = run_queues
 
@@ -142,28 +159,47 @@ class TaskDeadLetters:
         return DeadLetterTotal(len(matches.tasks), matches.next is None)
 
     async def list_error_groups(
-        self, scope: Scope, queue: str | None, group: str | None, *, hours: int, limit: int, offset: int
+        self, scope: Scope, query: ErrorGroupQuery, *, limit: int, offset: int
     ) -> ErrorGroupPage:
         """Return the error groups of a run queue, whatever the consumer group; it has only one."""
-        assert queue is not None
+        assert query.queue is not None
+        groups, is_complete = await self._read_error_groups(scope, query.queue, query.hours)
+        matching = [
+            group
+            for group in groups
+            if query.error_key in (None, group.key)
+            and (query.states is None or group.status.state in query.states)
+        ]
+        matching.sort(key=lambda group: -group.count)
+        return ErrorGroupPage(matching[offset : offset + limit], len(matching), is_complete)
+
+    async def _read_error_groups(self, scope: Scope, queue: str, hours: int) -> tuple[list[ErrorGroup], bool]:
+        """Return the error groups of a run queue, and whether all its dead tasks were read."""
         matches = await self._search(scope, DeadLetterFilter(queue=queue), limit=MAX_SCANNED)
         patterns = await self._dead_letters.find_error_patterns([task.error for task in matches.tasks])
+        deaths = [(patterns[task.error][0], _time_of_death(task)) for task in matches.tasks]
+        states = await self._error_groups.list_task_states(scope, queue, deaths)
         this_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
         groups: dict[uuid.UUID, ErrorGroup] = {}
-        for task in matches.tasks:
-            key, pattern = patterns[task.error]
+        for task, (key, died_at) in zip(matches.tasks, deaths, strict=True):
+            pattern, status = patterns[task.error][1], states.get(key, ErrorGroupStatus())
             error_group = groups.setdefault(
-                key, ErrorGroup(key, pattern, [queue], [QUEUE_MODE], task.error, [0] * hours)
+                key, ErrorGroup(key, pattern, [queue], [QUEUE_MODE], task.error, [0] * hours, status=status)
             )
-            died_at = _time_of_death(task)
             error_group.count += 1
             error_group.first_at = min(error_group.first_at or died_at, died_at)
             error_group.last_at, error_group.example = died_at, task.error
             hours_ago = max(0, -((died_at - this_hour) // timedelta(hours=1)))
             if hours_ago < hours:
                 error_group.hours[hours - 1 - hours_ago] += 1
-        ordered = sorted(groups.values(), key=lambda error_group: -error_group.count)
-        return ErrorGroupPage(ordered[offset : offset + limit], len(ordered), matches.next is None)
+        return list(groups.values()), matches.next is None
+
+    async def find_error_example(
+        self, scope: Scope, queue: str | None, error_key: uuid.UUID
+    ) -> DeadTaskExample | None:
+        assert queue is not None
+        matches = await self._search(scope, DeadLetterFilter(queue=queue, error_key=error_key), limit=1)
+        return next((DeadTaskExample(task.error, _time_of_death(task)) for task in matches.tasks), None)
 
     async def requeue(self, scope: Scope, letter_id: str) -> RequeuedDeadLetter:
         """Make one dead task eligible again. It keeps its id."""
@@ -207,6 +243,8 @@ class TaskDeadLetters:
             selection,
             task_ids=request.letter_ids,
             rate=request.rate,
+            sample=request.sample,
+            created_by=request.created_by,
             total=total.total,
             total_is_exact=total.is_exact,
         )
@@ -250,21 +288,68 @@ class TaskDeadLetters:
             current = await self._jobs.get(scope, job.id)
             assert current is not None
             return current
-        cursor = None
-        if job.task_ids is not None:
-            chunk = job.task_ids[job.scanned : job.scanned + limit]
-            scanned, ended = len(chunk), job.scanned + limit >= len(job.task_ids)
-        else:
-            max_scanned = min(max_scanned, PAGE_SIZE)
-            matches = await self._search(
-                scope, job.selection, limit=limit, after=job.task_cursor, max_scanned=max_scanned
+        if job.awaits_sample and job.sample_ends_at is not None:
+            return await self._check_sample(scope, job)
+        if job.awaits_sample:
+            assert job.sample_size is not None
+            limit = min(limit, job.sample_size - job.sample_taken)
+        chunk = await self._next_chunk(scope, job, limit, min(max_scanned, PAGE_SIZE))
+        if job.awaits_sample:
+            return await self._jobs.add_task_samples(
+                job.id,
+                await self._dead_samples(scope, chunk.task_ids),
+                scanned=chunk.scanned,
+                task_cursor=chunk.next,
+                ended=chunk.is_last,
             )
-            chunk = [task.id for task in matches.tasks]
-            scanned, cursor, ended = matches.scanned, matches.next, matches.next is None
-        changed = await self._change(scope, job.kind, job.queue, chunk)
+        changed = await self._change(scope, job.kind, job.queue, chunk.task_ids)
         return await self._jobs.advance_for_tasks(
-            job.id, scanned=scanned, changed=changed, task_cursor=cursor, ended=ended
+            job.id, scanned=chunk.scanned, changed=changed, task_cursor=chunk.next, ended=chunk.is_last
         )
+
+    async def _next_chunk(self, scope: Scope, job: DeadLetterJob, limit: int, max_scanned: int) -> TaskChunk:
+        """Return the next tasks of a job: of its ids, or of its filter."""
+        if job.task_ids is not None:
+            task_ids = job.task_ids[job.scanned : job.scanned + limit]
+            return TaskChunk(task_ids, None, len(task_ids), job.scanned + limit >= len(job.task_ids))
+        matches = await self._search(
+            scope, job.selection, limit=limit, after=job.task_cursor, max_scanned=max_scanned
+        )
+        task_ids = [task.id for task in matches.tasks]
+        return TaskChunk(task_ids, matches.next, matches.scanned, matches.next is None)
+
+    async def _dead_samples(self, scope: Scope, task_ids: Sequence[str]) -> list[TaskSample]:
+        """Return those of the tasks that are dead now."""
+        samples = []
+        for task_id in task_ids:
+            task = await self._find_task(scope, task_id)
+            if task is not None and task.dead_ms:
+                samples.append(TaskSample(task_id, task.dead_ms))
+        return samples
+
+    async def _check_sample(self, scope: Scope, job: DeadLetterJob) -> DeadLetterJob:
+        """Requeue the tasks of the sample that are still dead of before, and record those that have ended.
+
+        The sample is stored before its tasks are requeued, so a process that dies in between loses none, and
+        the time of death tells a task that died again: no task is requeued twice.
+        """
+        assert job.queue is not None
+        outcomes, requeued = [], 0
+        for sample in await self._jobs.list_pending_samples(job.id):
+            task = await self._find_task(scope, sample.task_id)
+            if task is None:
+                outcomes.append(TaskSampleOutcome(sample.task_id, "acked"))
+            elif task.dead_ms == sample.dead_ms:
+                requeued += await self._change(scope, job.kind, job.queue, [task.id])
+            elif task.state is TaskState.DEAD:
+                outcomes.append(TaskSampleOutcome(sample.task_id, "dead", task.error))
+        return await self._jobs.record_task_outcomes(job.id, outcomes, requeued)
+
+    async def _find_task(self, scope: Scope, task_id: str) -> Task | None:
+        try:
+            return await self._run_queues.get_task(scope, task_id)
+        except UnknownTask:
+            return None
 
     async def _filter(self, selection: DeadLetterFilter, tasks: Sequence[Task]) -> list[Task]:
         matches = [task for task in tasks if _matches(selection, task)]

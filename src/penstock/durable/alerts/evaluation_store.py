@@ -86,11 +86,11 @@ class ExpiringRow(NamedTuple):
 
 
 class NewErrorGroupRow(NamedTuple):
-    """An error group of a queue that is new, or back after it was resolved."""
+    """An error group of a queue that is new, or back after it was resolved or ignored."""
 
     queue: str
     new_since: datetime
-    is_back: bool
+    returned_from: str | None
     pattern: str
     example: str
 

@@ -112,21 +112,6 @@ class DeadLetterCount(NamedTuple):
     total: int
 
 
-class DeadLetterErrorGroup(NamedTuple):
-    """A row of `dead_letter_error_groups_v1`: the dead letters with the same error pattern."""
-
-    error_key: uuid.UUID
-    pattern: str | None
-    messages: int
-    queues: list[str] | None
-    groups: list[str | None] | None
-    first_at: datetime | None
-    last_at: datetime | None
-    hours: list[int]
-    example: str | None
-    total: int
-
-
 class RequeueOutcome(NamedTuple):
     """A row of `requeue_dead_letters_v1`."""
 
@@ -238,39 +223,6 @@ class DeadLetterStore:
             offset,
             ages,
         )
-
-    async def list_error_groups(
-        self,
-        scope: Scope,
-        *,
-        queue: str | None = None,
-        group: str | None = None,
-        hours: int = 24,
-        limit: int,
-        offset: int,
-        now: datetime | None = None,
-    ) -> list[DeadLetterErrorGroup]:
-        """Return dead letters grouped by error pattern, the most frequent first."""
-        return await fetch_all(
-            self._session,
-            DeadLetterErrorGroup,
-            "SELECT * FROM dead_letter_error_groups_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-            *scope,
-            queue,
-            group,
-            hours,
-            limit,
-            offset,
-            now,
-        )
-
-    async def resolve_error_group(
-        self, scope: Scope, error_key: uuid.UUID, queue: str | None, now: datetime | None = None
-    ) -> list[str]:
-        """Declare an error group resolved; return its queues, none if the group is unknown."""
-        query = "SELECT * FROM resolve_error_group_v1($1, $2, $3, $4, $5, $6)"
-        rows = await self._session.fetch(query, *scope, error_key, queue, now)
-        return sorted(row["queue"] for row in rows)
 
     async def find_error_patterns(self, errors: Sequence[str]) -> dict[str, tuple[uuid.UUID, str]]:
         """Return the key and the pattern of the error group of each error."""

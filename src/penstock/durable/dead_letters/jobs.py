@@ -19,13 +19,37 @@ MAX_PREVIEWED = 20_000
 """Dead letters that are read to say in advance how many a job will change."""
 
 
+class JobSample(NamedTuple):
+    """Requeue `size` dead letters first, and the rest if `share` of them are acked within `timeout_s`."""
+
+    size: int
+    share: float = 1.0
+    timeout_s: int = 600
+
+
+class TaskSample(NamedTuple):
+    """A task of a sample, and when it had died before the job requeued it."""
+
+    task_id: str
+    dead_ms: int
+
+
+class TaskSampleOutcome(NamedTuple):
+    """What became of a task of a sample: `acked` or `dead`, with its error."""
+
+    task_id: str
+    outcome: str
+    error: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterJob:
-    """A row of `jobs`."""
+    """A row of `jobs`. `subject`: the job changes dead letters, messages of a durable queue, or tasks."""
 
     id: uuid.UUID
     environment_id: int
     kind: str
+    subject: str
     state: str
     queue: str | None
     group_name: str | None
@@ -39,21 +63,40 @@ class DeadLetterJob:
     run_queue: bool
     task_ids: list[str] | None
     task_cursor: str | None
+    task_state: str | None
+    reason: str | None
     rate: int | None
+    sample_size: int | None
+    sample_share: float | None
+    sample_timeout_s: int | None
+    sample_ends_at: datetime | None
+    sample_taken: int
+    sample_acked: int
+    sample_dead: int
+    sample_passed: bool | None
     total: int
     total_is_exact: bool
     scanned: int
     changed: int
+    skipped: int
     cursor_queue_id: int
     cursor_group_id: int
     cursor_failed_at: datetime
     cursor_dead_letter_id: int
+    cursor_partition_id: int
+    cursor_offset: int
     note: str | None
     owner: uuid.UUID | None
     lease_expires_at: datetime | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    created_by: str | None
+
+    @property
+    def awaits_sample(self) -> bool:
+        """Whether the job has a sample that is not decided yet."""
+        return self.sample_size is not None and self.sample_passed is None
 
     @property
     def selection(self) -> DeadLetterFilter:
@@ -106,15 +149,15 @@ class JobStore:
         *,
         dead_letter_ids: Sequence[int] | None = None,
         rate: int | None = None,
+        sample: JobSample | None = None,
+        created_by: str = "local",
         dry_run: bool = False,
         now: datetime | None = None,
     ) -> DeadLetterJob:
         """Create a job, or with `dry_run` only say what it would be. `total` is an estimate unless exact."""
-        job = await fetch_one(
-            self._session,
-            DeadLetterJob,
+        return await self._change_job(
             "SELECT * FROM create_job_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, "
-            "$16, $17, $18)",
+            "$16, $17, $18, $19, $20, $21, $22)",
             new_id(),
             *scope,
             kind,
@@ -128,12 +171,12 @@ class JobStore:
             selection.payload,
             None if dead_letter_ids is None else list(dead_letter_ids),
             rate,
+            *(sample or (None, None, None)),
+            created_by,
             MAX_PREVIEWED,
             dry_run,
             now,
         )
-        assert job is not None
-        return job
 
     async def create_for_tasks(
         self,
@@ -143,15 +186,15 @@ class JobStore:
         *,
         task_ids: Sequence[str] | None,
         rate: int | None,
+        sample: JobSample | None = None,
+        created_by: str = "local",
         total: int,
         total_is_exact: bool,
     ) -> DeadLetterJob:
         """Create a job on the dead tasks of a run queue. The tasks are in Redis; the progress is here."""
-        job = await fetch_one(
-            self._session,
-            DeadLetterJob,
+        return await self._change_job(
             "SELECT * FROM create_task_job_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, "
-            "$15)",
+            "$15, $16, $17, $18, $19)",
             *scope,
             new_id(),
             kind,
@@ -163,11 +206,11 @@ class JobStore:
             selection.payload,
             None if task_ids is None else list(task_ids),
             rate,
+            *(sample or (None, None, None)),
+            created_by,
             total,
             total_is_exact,
         )
-        assert job is not None
-        return job
 
     async def lease(self, owner: uuid.UUID) -> DeadLetterJob | None:
         """Lease a job that no process works on; None if there is none."""
@@ -208,19 +251,66 @@ class JobStore:
         return AdvancedJob(job, requeued, list(row["unsealed"] or ()))
 
     async def advance_for_tasks(
-        self, job_id: uuid.UUID, *, scanned: int, changed: int, task_cursor: str | None, ended: bool
+        self,
+        job_id: uuid.UUID,
+        *,
+        scanned: int,
+        changed: int,
+        skipped: int = 0,
+        task_cursor: str | None,
+        ended: bool,
     ) -> DeadLetterJob:
         """Record the progress of a job on tasks; the job afterwards. A cancelled job stays cancelled."""
-        job = await fetch_one(
-            self._session,
-            DeadLetterJob,
-            "SELECT * FROM advance_task_job_v1($1, $2, $3, $4, $5)",
+        return await self._change_job(
+            "SELECT * FROM advance_task_job_v1($1, $2, $3, $4, $5, $6)",
             job_id,
             scanned,
             changed,
+            skipped,
             task_cursor,
             ended,
         )
+
+    async def add_task_samples(
+        self,
+        job_id: uuid.UUID,
+        samples: Sequence[TaskSample],
+        *,
+        scanned: int,
+        task_cursor: str | None,
+        ended: bool,
+    ) -> DeadLetterJob:
+        """Add tasks to the sample of a job before they are requeued; return the job afterwards."""
+        return await self._change_job(
+            "SELECT * FROM add_task_samples_v1($1, $2, $3, $4, $5, $6)",
+            job_id,
+            [sample.task_id for sample in samples],
+            [sample.dead_ms for sample in samples],
+            scanned,
+            task_cursor,
+            ended,
+        )
+
+    async def list_pending_samples(self, job_id: uuid.UUID) -> list[TaskSample]:
+        """Return the tasks of a sample whose outcome is not recorded yet."""
+        return await fetch_all(self._session, TaskSample, "SELECT * FROM pending_task_samples_v1($1)", job_id)
+
+    async def record_task_outcomes(
+        self, job_id: uuid.UUID, outcomes: Sequence[TaskSampleOutcome], requeued: int
+    ) -> DeadLetterJob:
+        """Record what became of tasks of a sample, and decide the sample; return the job afterwards."""
+        return await self._change_job(
+            "SELECT * FROM record_task_outcomes_v1($1, $2, $3, $4, $5, $6)",
+            job_id,
+            [outcome.task_id for outcome in outcomes],
+            [outcome.outcome for outcome in outcomes],
+            [outcome.error for outcome in outcomes],
+            requeued,
+            self._lease_ms,
+        )
+
+    async def _change_job(self, query: str, *arguments: object) -> DeadLetterJob:
+        job = await fetch_one(self._session, DeadLetterJob, query, *arguments)
         assert job is not None
         return job
 

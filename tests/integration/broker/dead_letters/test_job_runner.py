@@ -12,6 +12,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.dead_letters.dead_letter_source import JobRequest
 from penstock.broker.dead_letters.job_runner import DeadLetterJobRunner, JobPacing, next_chunk_size
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterFilter
+from penstock.durable.dead_letters.jobs import JobSample
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from tests.deadlines import deadline_s
@@ -67,6 +68,36 @@ async def test_another_process_continues_a_job(brokers: Brokers, database: Datab
         await ack(second, popped)
     assert Counter(received) == Counter(str(number) for number in range(DEAD_LETTERS)), "each once"
     assert received == sorted(received, key=int), "in their original order"
+
+
+async def test_another_process_continues_a_job_that_waits_for_its_sample(
+    brokers: Brokers, database: Database
+) -> None:
+    pacing = JobPacing(poll_interval_s=0.05, retry_interval_s=0.05)
+    first, second = await brokers.start(), await brokers.start()
+    await create_dead_letters(first)
+    first_runner = DeadLetterJobRunner(first.dead_letters, pacing)
+    second_runner = DeadLetterJobRunner(second.dead_letters, pacing)
+    await first_runner.start()
+    request = job_request("requeue", "q")._replace(sample=JobSample(10))
+    job = await first.dead_letters.create_job(DEFAULT_SCOPE, request)
+    await wait_for_job(first, job.id, changed=10)
+    assert first_runner._task is not None
+    for task in (first_runner._task, *first_runner._running):  # as when the process is killed
+        task.cancel()
+    await database.fetch("UPDATE jobs SET lease_expires_at = now()")
+    popped = await pop(second, batch=100)
+    assert payloads(popped) == [str(number) for number in range(10)]
+    await ack(second, popped)
+
+    await second_runner.start()
+    await wait_for_job(second, job.id, changed=DEAD_LETTERS, state="done")
+    await second_runner.stop()
+    received = []
+    while (popped := await pop(second, batch=100)).messages:
+        received += payloads(popped)
+        await ack(second, popped)
+    assert received == [str(number) for number in range(10, DEAD_LETTERS)], "the rest, each once"
 
 
 async def test_a_job_with_a_low_rate_does_not_block_others(broker: Broker) -> None:

@@ -8,7 +8,7 @@ import asyncpg
 
 from penstock.durable import migrations
 from penstock.durable.dead_letters import dead_letter_counts
-from penstock.durable.dead_letters.dead_letter_store import DeadLetterStore
+from penstock.durable.dead_letters.error_group_store import ErrorGroupStore
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.databases import new_database
@@ -71,7 +71,7 @@ async def test_a_migration_under_traffic_counts_and_groups_dead_letters(postgres
         await running
         assert rounds >= DEAD_LETTERS // dead_letter_counts.DEAD_LETTERS_PER_STEP
         assert traffic.rounds > 0
-        [group] = await DeadLetterStore(database).list_error_groups(DEFAULT_SCOPE, limit=10, offset=0)
+        [group] = await ErrorGroupStore(database).list_error_groups(DEFAULT_SCOPE, limit=10, offset=0)
         assert (group.pattern, group.messages) == ("code <n>", DEAD_LETTERS + 2 * traffic.rounds)
         assert await recount(database) == 0
         await database.close()

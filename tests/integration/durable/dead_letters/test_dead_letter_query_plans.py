@@ -17,6 +17,7 @@ from penstock.durable.dead_letters.dead_letter_store import (
     DeadLetterFilter,
     DeadLetterStore,
 )
+from penstock.durable.dead_letters.error_group_store import ErrorGroupStore
 from penstock.durable.dead_letters.jobs import JobStore
 from penstock.durable.pool import SESSION
 from penstock.model import DEFAULT_SCOPE
@@ -66,7 +67,7 @@ async def status(database: Any) -> object:
 
 
 async def groups(database: Any) -> object:
-    return await DeadLetterStore(database).list_error_groups(DEFAULT_SCOPE, limit=PAGE, offset=0)
+    return await ErrorGroupStore(database).list_error_groups(DEFAULT_SCOPE, limit=PAGE, offset=0)
 
 
 def page(**which: Any) -> Callable[[Any], Awaitable[object]]:
@@ -90,7 +91,7 @@ def page_in_the_middle(**which: Any) -> Callable[[Any], Awaitable[object]]:
 
 
 async def page_of_an_error(database: Any) -> object:
-    [row, *_] = await DeadLetterStore(database).list_error_groups(DEFAULT_SCOPE, limit=1, offset=0)
+    [row, *_] = await ErrorGroupStore(database).list_error_groups(DEFAULT_SCOPE, limit=1, offset=0)
     return await page(error_key=row.error_key)(database)
 
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 from penstock.durable.dead_letters import dead_letter_counts
 from penstock.durable.dead_letters.dead_letter_store import (
     DeadLetterCursor,
-    DeadLetterErrorGroup,
     DeadLetterFilter,
     DeadLetterStore,
 )
+from penstock.durable.dead_letters.error_group_store import DeadLetterErrorGroup, ErrorGroupStore
 from penstock.durable.dead_letters.jobs import JobStore
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
@@ -113,7 +113,7 @@ async def test_dead_letters_without_error_keys_get_them_step_by_step(queue: Queu
 
 
 async def groups(queue: QueueUnderTest, hours: int = 3) -> list[DeadLetterErrorGroup]:
-    return await DeadLetterStore(queue.database).list_error_groups(
+    return await ErrorGroupStore(queue.database).list_error_groups(
         DEFAULT_SCOPE, hours=hours, limit=10, offset=0, now=queue.now
     )
 

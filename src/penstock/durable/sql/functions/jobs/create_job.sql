@@ -1,4 +1,5 @@
 -- create_job_v1: create a job on dead letters, for any broker to run.
+-- With p_sample_size the job requeues so many first, and the rest if p_sample_share of them are acked.
 -- Its total is exact if the filters are at most a queue and a group; otherwise it counts matches among the first
 -- p_scan_limit dead letters. With p_dry_run the job is not stored.
 -- Returns: the job.
@@ -6,7 +7,8 @@
 CREATE OR REPLACE FUNCTION create_job_v1(
     p_id uuid, p_organization text, p_project text, p_environment text, p_kind text, p_queue text, p_group text,
     p_partition text, p_from timestamptz, p_before timestamptz, p_error text, p_error_key uuid, p_payload text,
-    p_dead_letter_ids bigint[], p_rate int, p_scan_limit int, p_dry_run boolean, p_now timestamptz DEFAULT NULL
+    p_dead_letter_ids bigint[], p_rate int, p_sample_size int, p_sample_share double precision,
+    p_sample_timeout_s int, p_created_by text, p_scan_limit int, p_dry_run boolean, p_now timestamptz DEFAULT NULL
 ) RETURNS jobs
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -29,6 +31,17 @@ BEGIN
     v_job.dead_letter_ids := p_dead_letter_ids;
     v_job.run_queue := false;
     v_job.rate := p_rate;
+    v_job.subject := 'dead_letters';
+    v_job.sample_size := p_sample_size;
+    v_job.sample_share := p_sample_share;
+    v_job.sample_timeout_s := p_sample_timeout_s;
+    v_job.sample_taken := 0;
+    v_job.sample_acked := 0;
+    v_job.sample_dead := 0;
+    v_job.created_by := p_created_by;
+    v_job.skipped := 0;
+    v_job.cursor_partition_id := 0;
+    v_job.cursor_offset := -1;
     v_job.scanned := 0;
     v_job.changed := 0;
     v_job.cursor_queue_id := 0;
