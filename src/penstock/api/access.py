@@ -222,6 +222,8 @@ METRICS_CALLER = Caller(DEFAULT_SCOPE, AccessScope.READ, "metrics-token", is_pla
 """The sender of requests with the token for /metrics. It reads the metrics of all environments."""
 
 ReadAccess = Annotated[Caller, Depends(Requires(AccessScope.READ))]
+NamedReadAccess = Annotated[Caller, Depends(Requires(AccessScope.READ, checks_names=True))]
+"""For lists of what a limited caller may see, and for requests whose parameters name the queue otherwise."""
 ProduceAccess = Annotated[Caller, Depends(Requires(AccessScope.PRODUCE))]
 ConsumeAccess = Annotated[Caller, Depends(Requires(AccessScope.CONSUME))]
 LeaseAccess = Annotated[Caller, Depends(Requires(AccessScope.CONSUME, checks_names=True))]

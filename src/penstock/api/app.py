@@ -36,6 +36,7 @@ from penstock.api.routes import (
     audit_entries,
     chart_annotations,
     configure,
+    console_pages,
     console_session,
     dead_letter_jobs,
     dead_letters,
@@ -44,6 +45,7 @@ from penstock.api.routes import (
     error_groups,
     groups,
     health,
+    live_events,
     login,
     message_admin,
     message_search,
@@ -75,7 +77,7 @@ ROUTE_MODULES = (
     *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens, environments, quotas),
     *(run_queues, tasks, status, diagnostics, pipeline_status, series, prometheus, health),
     *(analytics, worker_health, queen_compatibility),
-    *(console_session, login, audit_entries),
+    *(console_session, console_pages, live_events, login, audit_entries),
     *(alert_channels, alert_rule_tests, alert_rules, alert_incidents, alert_silences),
 )
 PUBLIC_PATHS = frozenset(
@@ -114,7 +116,7 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with open_services(settings) as services:
             app.state.services = services
-            with draining_on_sigterm(settings.drain_s, services.health.begin_drain):
+            with draining_on_sigterm(settings.drain_s, services.begin_drain):
                 yield
 
     # FastAPIOffline serves the files of Swagger UI, so /docs works offline. Its page has an inline script.

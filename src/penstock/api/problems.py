@@ -69,17 +69,28 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
     fields: Mapping[str, object] | None = None,
 ) -> Response:
+    body = _problem_body(status, title, detail, code, fields or {})
+    return Response(msgspec.json.encode(body), status, headers, media_type=MEDIA_TYPE)
+
+
+def problem_fields(error: PenstockError) -> dict[str, object]:
+    """The body of an error's response, for errors that are reported inside of another response."""
+    return _problem_body(error.status, error.title, error.detail, error.code, error.fields)
+
+
+def _problem_body(
+    status: int, title: str, detail: str, code: str, fields: Mapping[str, object]
+) -> dict[str, object]:
     detail = detail.replace(QUEUE_MODE, QUEUE_MODE_LABEL)
-    body = {
+    return {
         "type": f"urn:penstock:error:{code}",
         "title": title,
         "status": status,
         "detail": detail,
         "code": code,
         "error": detail,
-        **(fields or {}),
+        **fields,
     }
-    return Response(msgspec.json.encode(body), status, headers, media_type=MEDIA_TYPE)
 
 
 async def handle_penstock_error(request: Request, error: Exception) -> Response:

@@ -31,6 +31,9 @@ from penstock.api.exporter.process_samples import process_samples
 from penstock.api.exporter.process_status import describe_process
 from penstock.api.exporter.worker_aggregate import WorkerAggregate
 from penstock.api.health_checks import HealthChecks
+from penstock.api.live.environment_snapshot import EnvironmentSnapshots
+from penstock.api.live.event_stream import LiveStreams
+from penstock.api.live.overview_document import Overviews
 from penstock.api.warehouse_access import WarehouseAccess
 from penstock.broker.broker import Broker, OverloadSettings
 from penstock.broker.dead_letters.job_runner import DeadLetterJobRunner
@@ -82,6 +85,14 @@ class Services:
     login_limits: LoginLimits
     audit_log: AuditLog
     quotas: QuotaRegistry
+    snapshots: EnvironmentSnapshots
+    overviews: Overviews
+    live_streams: LiveStreams
+
+    def begin_drain(self) -> None:
+        """End what would keep clients on this process, and report that it should get no new traffic."""
+        self.health.begin_drain()
+        self.live_streams.end_all()
 
 
 @asynccontextmanager
@@ -164,6 +175,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         queue_metrics.count_expired(scope, queue_id, queue, group, messages)
         broker.notify_ready(queue_id)  # later messages of the partition may be ready now
 
+    alert_incidents = AlertIncidents(database)
+    snapshots = EnvironmentSnapshots(broker, run_queues, warehouse, redis_client)
+    overviews = Overviews(snapshots, alert_incidents, health, broker.store, warehouse)
     worker_aggregate = WorkerAggregate(
         slot,
         lambda: process_samples(services),
@@ -185,7 +199,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         health,
         AlertChannels(database, ChannelSecrets(settings.encryption_keys)),
         AlertRules(database),
-        AlertIncidents(database),
+        alert_incidents,
         AlertSilences(database),
         tokens,
         AccessTokens(database, tokens.refresh),
@@ -196,6 +210,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         LoginLimits(),
         audit_log,
         quotas,
+        snapshots,
+        overviews,
+        LiveStreams(),
     )
     await audit_log.start()
     await worker_aggregate.start()
@@ -218,6 +235,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     try:
         yield services
     finally:
+        await overviews.stop()
+        await snapshots.stop()
         await health.stop()
         await job_runner.stop()
         await count_repair.stop()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.alerts.backtest.backtest_request import BacktestRequest
     from penstock.model import Scope
     from penstock.warehouse.clickhouse_client import Warehouse
+    from penstock.warehouse.matrix.queue_activity import EnvironmentActivity
     from penstock.warehouse.series.series_queries import SeriesQueries
     from penstock.warehouse.uncounted_events import UncountedEvents
 
@@ -53,6 +54,14 @@ class WarehouseAccess:
 
                 self._series = SeriesQueries(self._load_warehouse())
             return self._series
+
+    def read_activity(self, scope: Scope, end_s: int) -> EnvironmentActivity:
+        """Read the recent activity of all queues of an environment. Raises WarehouseUnavailable."""
+        with self._lock:
+            from penstock.warehouse.matrix.queue_activity import read_activity
+
+            warehouse = self._load_warehouse()
+        return read_activity(warehouse, scope, end_s)
 
     def run_backtest(self, scope: Scope, request: BacktestRequest) -> dict[str, object]:
         """Test an alert rule. One test at a time: each may take a core and 450 MB. Raises Overloaded."""

@@ -41,7 +41,7 @@ from penstock.durable.deferred_operations import (
 )
 from penstock.durable.message_search_store import MessageSearchStore, SearchFilter
 from penstock.durable.pool import Database
-from penstock.durable.queue_gauges import GaugeReader, NamedQueueGauge
+from penstock.durable.queue_gauges import GaugeReader, ListedQueue, NamedQueueGauge
 from penstock.durable.reconciliation import Reconciliation
 from penstock.durable.stored_messages import (
     ListedMessage,
@@ -77,6 +77,7 @@ __all__ = [
     "LagDigest",
     "LaggingPosition",
     "ListedMessage",
+    "ListedQueue",
     "MessageQuery",
     "MessageTotals",
     "MessageTrace",

@@ -31,6 +31,21 @@ class NamedQueueGauge(NamedTuple):
     paused: bool
 
 
+class ListedQueue(NamedTuple):
+    """A row of `queue_list_v1`. `blocked_…` name the partition whose next message failed most often."""
+
+    queue: str
+    paused: bool
+    groups: int
+    depth: int
+    running: int
+    oldest_at: datetime | None
+    dead: int
+    blocked_partition: str | None
+    blocked_group: str | None
+    blocked_attempts: int | None
+
+
 class EnvironmentGauge(NamedTuple):
     """The state of all queues of an environment together."""
 
@@ -63,6 +78,10 @@ class GaugeReader:
             *scope,
             limit,
         )
+
+    async def list_queues(self, scope: Scope) -> list[ListedQueue]:
+        """Return every queue of an environment with what a list of queues shows, in any order."""
+        return await fetch_all(self._session, ListedQueue, "SELECT * FROM queue_list_v1($1, $2, $3)", *scope)
 
     async def of_environments(self, scopes: Sequence[Scope]) -> list[EnvironmentGauge]:
         """Return one gauge per environment."""

@@ -311,9 +311,10 @@ class FastHttpProtocol(StrictHttpProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def shutdown(self) -> None:
-        """Stop once in-flight requests are finished. Long polls are woken so that they do not delay it."""
+        """Stop once in-flight requests are finished. Long polls and live streams end at once."""
         self.services.broker.parked_pops.wake_all_for_shutdown()
         self.services.run_queues.wake_all_for_shutdown()
+        self.services.live_streams.end_all()
         super().shutdown()
 
     def _hot_cycle(self) -> FastRequestCycle | None:

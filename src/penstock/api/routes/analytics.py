@@ -72,13 +72,13 @@ class QueueSelection:
         return QueueWindow(self.window.start, self.window.end, self.window.width, self.queue, self.group)
 
 
-def parse_queue_selection(
+def parse_queue_page(
     window: WindowParameter, queue: QueueName = None, group: GroupName = None
 ) -> QueueSelection:
     return QueueSelection(window, queue, group)
 
 
-QueueSelectionParameter = Annotated[QueueSelection, Depends(parse_queue_selection)]
+QueuePageParameter = Annotated[QueueSelection, Depends(parse_queue_page)]
 
 
 BucketKey = tuple[datetime, str]
@@ -117,9 +117,7 @@ async def throughput(request: Request, caller: ReadAccess, window: WindowParamet
 
 
 @router.get("/queue-lag", responses=problem_responses(UnknownQueue))
-async def queue_lag(
-    request: Request, caller: ReadAccess, selection: QueueSelectionParameter
-) -> dict[str, object]:
+async def queue_lag(request: Request, caller: ReadAccess, selection: QueuePageParameter) -> dict[str, object]:
     """Measure how long messages waited before a pop, over time."""
     services = get_services(request)
     sums = await read_queue_sums(services, caller, selection)
@@ -141,9 +139,7 @@ async def queue_lag(
 
 
 @router.get("/queue-ops", responses=problem_responses(UnknownQueue))
-async def queue_ops(
-    request: Request, caller: ReadAccess, selection: QueueSelectionParameter
-) -> dict[str, object]:
+async def queue_ops(request: Request, caller: ReadAccess, selection: QueuePageParameter) -> dict[str, object]:
     """Count what happened to messages, over time."""
     services = get_services(request)
     sums = await read_queue_sums(services, caller, selection)

@@ -21,7 +21,7 @@ from penstock.api.http.parameters import Queue
 from penstock.api.http.request_parsing import read_json, request_body_schema
 from penstock.api.http.response import json_response
 from penstock.api.problems import problem_responses
-from penstock.api.routes.analytics import QueueSelectionParameter, read_queue_sums
+from penstock.api.routes.analytics import QueuePageParameter, read_queue_sums
 from penstock.api.schemas.time_window import TimeWindow, WindowParameter, ratio
 from penstock.api.services import Services, get_services
 from penstock.caller import Caller
@@ -128,9 +128,7 @@ async def postgres_statistics(request: Request, caller: PlatformAdminAccess) -> 
 
 
 @router.get("/analytics/retention", responses=problem_responses(UnknownQueue))
-async def retention(
-    request: Request, caller: ReadAccess, selection: QueueSelectionParameter
-) -> dict[str, object]:
+async def retention(request: Request, caller: ReadAccess, selection: QueuePageParameter) -> dict[str, object]:
     """Count the messages that retention or their time to live removed before every group had finished them.
 
     Messages that every group has finished are removed without being counted: those fields are null.

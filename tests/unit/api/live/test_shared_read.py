@@ -1,0 +1,94 @@
+"""A read that all requests share."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.api.live.shared_read import MAX_SHARE, SharedRead
+
+
+class CountedRead:
+    """Returns how often it was called, after a time that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.takes_s = 0.0
+        self.calls = 0
+        self.error: Exception | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, previous: int | None) -> int:
+        assert previous == (self.calls or None)
+        await self.gate.wait()
+        self.now += self.takes_s
+        if self.error is not None:
+            raise self.error
+        self.calls += 1
+        return self.calls
+
+
+@pytest.fixture
+def read() -> CountedRead:
+    return CountedRead()
+
+
+@pytest.fixture
+def shared(read: CountedRead) -> SharedRead[int]:
+    return SharedRead(read, 2.0, monotonic=lambda: read.now)
+
+
+async def test_requests_within_the_age_share_one_read(read: CountedRead, shared: SharedRead[int]) -> None:
+    assert await asyncio.gather(*(shared.get() for _ in range(5))) == [1] * 5
+    read.now = 1.9
+    assert await shared.get() == 1
+    read.now = 2.0
+    assert await shared.get() == 2
+
+
+async def test_a_slow_read_is_repeated_after_ten_times_as_long(
+    read: CountedRead, shared: SharedRead[int]
+) -> None:
+    read.takes_s = 1.0
+    assert await shared.get() == 1
+    read.now = 1.0 + MAX_SHARE - 0.1
+    assert await shared.get() == 1
+    read.now = 1.0 + MAX_SHARE
+    assert await shared.get() == 2
+
+
+async def test_a_request_that_may_not_wait_gets_the_last_result(
+    read: CountedRead, shared: SharedRead[int]
+) -> None:
+    read.gate.clear()
+    assert await shared.get_within(0.001) is None
+    read.gate.set()
+    assert await shared.get() == 1
+    read.gate.clear()
+    read.now = 5.0
+    assert await shared.get_within(0.001) == 1
+    read.gate.set()
+    assert await shared.get() == 2
+
+
+async def test_an_error_reaches_the_request_and_the_next_one_reads_again(
+    read: CountedRead, shared: SharedRead[int]
+) -> None:
+    read.error = ValueError("away")
+    with pytest.raises(ValueError, match="away"):
+        await shared.get()
+    read.error = None
+    assert await shared.get() == 1
+
+
+async def test_a_stopped_read_is_cancelled(read: CountedRead, shared: SharedRead[int]) -> None:
+    read.gate.clear()
+    request = asyncio.create_task(shared.get())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await shared.stop()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    assert not shared.is_running
