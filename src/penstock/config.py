@@ -98,7 +98,9 @@ class Settings(BaseModel):
     reconcile_s: float = Field(
         600, ge=1, description="interval at which totals and positions are compared with the log, in seconds"
     )
-    trace_days: float = Field(7, gt=0, description="retention of message traces, in days")
+    trace_days: float = Field(
+        7, gt=0, description="retention of message traces and of failed deliveries, in days"
+    )
     horizon_s: float = Field(
         600,
         ge=1,

@@ -48,6 +48,7 @@ from penstock.api.routes import (
     live_events,
     login,
     message_admin,
+    message_life,
     message_search,
     operations,
     pipeline_status,
@@ -73,7 +74,8 @@ from penstock.log_format import configure_logging
 
 ROUTE_MODULES = (
     error_groups,
-    *(configure, queues, groups, message_search, message_admin, traces, operations, chart_annotations),
+    *(configure, queues, groups, operations, chart_annotations),
+    *(message_search, message_life, message_admin, traces),
     *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens, environments, quotas),
     *(run_queues, tasks, status, diagnostics, pipeline_status, series, prometheus, health),
     *(analytics, worker_health, queen_compatibility),

@@ -26,6 +26,7 @@ from penstock.broker.queues.admin import GroupAdmin, QueueAdmin
 from penstock.broker.queues.id_cache import IdCache
 from penstock.broker.queues.log_search import MessageSearch
 from penstock.broker.queues.message_actions import MessageActions
+from penstock.broker.queues.message_lives import MessageLives
 from penstock.broker.queues.name_registry import QueueNameRegistry
 from penstock.broker.queues.pop import Pops
 from penstock.broker.queues.push import Pushes
@@ -114,6 +115,7 @@ class Broker:
         self.groups = GroupAdmin(context, self.notifications)
         message_dead_letters = MessageDeadLetters(context, self.deferred_writes)
         self.message_actions = MessageActions(context, message_dead_letters)
+        self.message_lives = MessageLives(self.store, self.message_actions)
         self.message_search = MessageSearch(self.store.message_search, self.cipher)
         self.dead_letters = DeadLetterService(self.store, message_dead_letters)
         # The names appear in JSON and in metric labels.

@@ -75,6 +75,18 @@ class MessageState(NamedTuple):
     failed_at: datetime | None
 
 
+class MessageEvent(NamedTuple):
+    """A row of `message_events_v1`."""
+
+    event: str
+    group_name: str
+    began_at: datetime
+    happened_at: datetime
+    attempts: int | None
+    error: str | None
+    new_message_id: uuid.UUID | None
+
+
 class StoredMessages:
     """Reads and changes single messages of the log."""
 
@@ -135,6 +147,12 @@ class StoredMessages:
         """Return the state of a message for each group of its queue."""
         return await fetch_all(
             self._session, MessageState, "SELECT * FROM message_states_v1($1, $2)", partition_id, offset
+        )
+
+    async def list_events(self, partition_id: int, offset: int) -> list[MessageEvent]:
+        """Return what is recorded of a message besides its push, its traces and its dead letters."""
+        return await fetch_all(
+            self._session, MessageEvent, "SELECT * FROM message_events_v1($1, $2)", partition_id, offset
         )
 
     async def delete(self, partition_id: int, transaction_id: str, now: datetime | None = None) -> bool:

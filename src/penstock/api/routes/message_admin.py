@@ -100,9 +100,7 @@ async def get_message(
     broker = get_services(request).broker
     message = await broker.message_actions.get(caller.environment, partition_id, transaction_id)
     data = payload_fields(caller, broker.cipher.try_decrypt(message.row.payload))
-    return json_response(
-        {**_stored_message_to_dict(message, transaction_id), **data, "payload": data["data"]}
-    )
+    return json_response({**stored_message_to_dict(message, transaction_id), **data, "payload": data["data"]})
 
 
 @router.delete(
@@ -189,7 +187,7 @@ async def _read_state(
     """Return a message without its payload, for the audit log."""
     return await state_before(
         actions.get(caller.environment, partition_id, transaction_id),
-        lambda message: _stored_message_to_dict(message, transaction_id),
+        lambda message: stored_message_to_dict(message, transaction_id),
     )
 
 
@@ -313,7 +311,7 @@ def listed_message_to_dict(
     }
 
 
-def _stored_message_to_dict(message: StoredMessage, transaction_id: str) -> dict[str, object]:
+def stored_message_to_dict(message: StoredMessage, transaction_id: str) -> dict[str, object]:
     """Return the JSON of a message. Its own status is that of queue mode, or of its only group."""
     states = _group_states_to_list(message)
     relevant = [state for state in states if state["name"] == QUEUE_MODE] or states

@@ -125,6 +125,17 @@ BEGIN
                                         coalesce((p.attempts ->> o.message_offset::text)::int, 0) + 1)
                 FROM unnest(v_offsets, v_outcomes) AS o (message_offset, outcome) WHERE o.outcome = 'failed')
             WHERE p.partition_id = v_position.partition_id AND p.group_id = v_position.group_id;
+            -- For the life of the message. A message that is retried without end is recorded up to twenty times.
+            INSERT INTO message_events (partition_id, first_offset, group_id, event, lease_id, offsets, began_at,
+                                        happened_at, attempts, error)
+            SELECT v_position.partition_id, o.message_offset, v_position.group_id, 'failed', v_position.lease_id,
+                   int8multirange(int8range(o.message_offset, o.message_offset + 1)), v_position.leased_at, v_now,
+                   f.attempts + 1, left(o.error, 2000)
+            FROM unnest(v_offsets, v_outcomes, v_errors) AS o (message_offset, outcome, error)
+            CROSS JOIN LATERAL (
+                SELECT coalesce((v_position.attempts ->> o.message_offset::text)::int, 0) AS attempts) f
+            WHERE o.outcome = 'failed' AND f.attempts < 20
+            ON CONFLICT DO NOTHING;
         END IF;
         IF 'dead' = ANY (v_outcomes) THEN
             PERFORM move_to_dead_letters_v1(v_position.partition_id, v_position.group_id,

@@ -118,6 +118,13 @@ BEGIN
     FROM unnest(v_results.ids, v_results.outcomes, v_results.offsets, v_results.message_ids)
          AS k (id, outcome, message_offset, message_id)
     JOIN dead_letters d ON d.id = k.id ORDER BY k.id;
+    INSERT INTO message_events (partition_id, first_offset, group_id, event, offsets, began_at, happened_at, attempts,
+                                error, new_message_id)
+    SELECT d.partition_id, d.message_offset, d.group_id, 'requeued',
+           int8multirange(int8range(d.message_offset, d.message_offset + 1)), d.failed_at, v_now, d.attempts,
+           left(d.error, 2000), k.message_id
+    FROM unnest(v_results.ids, v_results.outcomes, v_results.message_ids) AS k (id, outcome, message_id)
+    JOIN dead_letters d ON d.id = k.id WHERE k.outcome = 'queued';
     DELETE FROM dead_letters d USING unnest(v_results.ids, v_results.outcomes) AS k (id, outcome)
     WHERE d.id = k.id AND k.outcome = 'queued';
 END $$;

@@ -27,7 +27,7 @@ DECLARE
     v_examined   bigint[] := '{}';
     v_taken      bigint[] := '{}';
     v_queue      queues;
-    v_poison     record;
+    v_expired    record;
     v_ttl_ms     bigint;
     v_delay      interval;
     v_ready      record;
@@ -116,17 +116,21 @@ BEGIN
                    NULL::int8multirange, NULL::jsonb
             FROM expire_positions_v1(p_group_id, v_claimed, v_now - v_ttl_ms * interval '1 millisecond', v_now) e;
         END IF;
-        FOR v_poison IN
-            SELECT p.partition_id, p.lease_from FROM positions p
+        FOR v_expired IN
+            SELECT p.partition_id, p.lease_from,
+                   p.lease_to - p.lease_from = 1 AND p.cursor = p.lease_from AND v_queue.dead_after_limit
+                   AND coalesce((p.attempts ->> p.lease_from::text)::int, 0) >= v_queue.retry_limit AS is_poison
+            FROM positions p
             WHERE p.group_id = p_group_id AND p.partition_id = ANY (v_claimed) AND p.lease_id IS NOT NULL
-              AND p.lease_to - p.lease_from = 1 AND p.cursor = p.lease_from
-              AND v_queue.dead_after_limit
-              AND coalesce((p.attempts ->> p.lease_from::text)::int, 0) >= v_queue.retry_limit
         LOOP
-            PERFORM move_to_dead_letters_v1(v_poison.partition_id, p_group_id, ARRAY[v_poison.lease_from],
-                            ARRAY['the lease expired without an ack'], v_now);
-            PERFORM settle_position_v1(v_poison.partition_id, p_group_id,
-                              int8multirange(int8range(v_poison.lease_from, v_poison.lease_from + 1)), '{}', v_now);
+            PERFORM record_lost_lease_v1(v_expired.partition_id, p_group_id);
+            IF v_expired.is_poison THEN
+                PERFORM move_to_dead_letters_v1(v_expired.partition_id, p_group_id, ARRAY[v_expired.lease_from],
+                                ARRAY['the lease expired without an ack'], v_now);
+                PERFORM settle_position_v1(
+                    v_expired.partition_id, p_group_id,
+                    int8multirange(int8range(v_expired.lease_from, v_expired.lease_from + 1)), '{}', v_now);
+            END IF;
         END LOOP;
         IF v_queue.window_ms > 0 OR v_queue.delay_ms > 0 THEN
             -- A position that is not due yet is postponed until its time, and another one takes its slot.

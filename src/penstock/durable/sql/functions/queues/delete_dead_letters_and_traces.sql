@@ -1,4 +1,5 @@
--- delete_dead_letters_and_traces_v1: delete up to p_limit dead letters and as many traces of a queue.
+-- delete_dead_letters_and_traces_v1: delete up to p_limit dead letters, and as many traces and events of messages, of a
+-- queue.
 -- The caller repeats it until it returns 0, so that deleting a queue never is one long statement.
 -- Returns: the number of rows deleted.
 CREATE OR REPLACE FUNCTION delete_dead_letters_and_traces_v1(p_queue_id bigint, p_limit int) RETURNS bigint
@@ -17,6 +18,12 @@ LANGUAGE sql AS $$
           AND n.created_at = d.created_at AND n.trace_id = d.id
     ), deleted_traces AS (
         DELETE FROM traces x USING selected_traces d WHERE x.id = d.id RETURNING 1
+    ), deleted_events AS (
+        DELETE FROM message_events e WHERE e.ctid = ANY (array(
+            SELECT o.ctid FROM partitions t JOIN message_events o ON o.partition_id = t.id
+            WHERE t.queue_id = p_queue_id LIMIT p_limit))
+        RETURNING 1
     )
     SELECT (SELECT count(*) FROM deleted_dead_letters) + (SELECT count(*) FROM deleted_traces)
+         + (SELECT count(*) FROM deleted_events)
 $$;

@@ -1,6 +1,6 @@
--- prune_traces_v1: delete up to p_limit traces older than p_before, the oldest first.
+-- prune_traces_v1: delete up to p_limit traces, and as many events of messages, older than p_before, the oldest first.
 -- The caller repeats it while it returns p_limit.
--- Returns: the number of traces deleted.
+-- Returns: the number of traces or of events deleted, whichever is larger.
 CREATE OR REPLACE FUNCTION prune_traces_v1(p_before timestamptz, p_limit int) RETURNS bigint
 LANGUAGE sql AS $$
     WITH selected AS MATERIALIZED (
@@ -12,6 +12,11 @@ LANGUAGE sql AS $$
           AND n.created_at = s.created_at AND n.trace_id = s.id
     ), deleted AS (
         DELETE FROM traces x USING selected s WHERE x.id = s.id RETURNING 1
+    ), deleted_events AS (
+        DELETE FROM message_events e WHERE e.ctid = ANY (array(
+            SELECT o.ctid FROM message_events o
+            WHERE o.happened_at < p_before ORDER BY o.happened_at LIMIT p_limit FOR UPDATE SKIP LOCKED))
+        RETURNING 1
     )
-    SELECT count(*) FROM deleted
+    SELECT greatest((SELECT count(*) FROM deleted), (SELECT count(*) FROM deleted_events))
 $$;
