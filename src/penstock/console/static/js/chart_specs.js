@@ -63,6 +63,34 @@ export const CHARTS = [
   },
 ];
 
+/** How many run at once, and how many may. */
+export const RUNNING_CHART = {
+  title: "Running",
+  tooltip: "messages under a lease or running tasks, and the limit of running tasks",
+  format: formatCount,
+  axis: { values: formatCount, incrs: INTEGER_STEPS },
+  minTop: 4,
+  lines: [
+    { key: "running", color: "--dequeued", fill: 0.14, width: 1.6 },
+    { key: "limit", color: "--bad", dash: [6, 4], width: 1.4 },
+  ],
+  legend: [
+    { label: "max", key: "running", color: "--dequeued" },
+    { label: "limit", key: "limit", color: "--bad", hideIfEmpty: true },
+  ],
+};
+
+/** How old the oldest waiting message is: a line that only rises means that something is stuck. */
+export const OLDEST_CHART = {
+  title: "Oldest",
+  tooltip: "age of the oldest waiting message or task",
+  format: formatDuration,
+  axis: { values: formatDurationTick, incrs: DURATION_STEPS_MS },
+  minTop: 1_000,
+  lines: [{ key: "oldest", color: "--delayed", fill: 0.14, width: 1.6 }],
+  legend: [{ label: "age", key: "oldest", color: "--delayed" }],
+};
+
 const FAILURE_LINES = [
   { key: "retried", label: "retried", color: "--retried" },
   { key: "dead", label: "dead", color: "--dead" },

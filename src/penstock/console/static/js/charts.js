@@ -2,28 +2,38 @@
 
 import uPlot from "../vendor/uplot-1.6.32/uPlot.esm.js";
 import { formatTime, formatTimeTick } from "./format.js";
+import { createMarks } from "./chart_marks.js";
 import { toDrawing } from "./series.js";
 
 const HEIGHT_PX = 140;
 const PIXELS_PER_BUCKET = 1.5;
 const HATCH_SPACING_PX = 7;
 const CURSOR_SYNC_KEY = "penstock";
+const MIN_DRAG_PX = 8;
+const ZOOM_EVENTS = new Set(["mousedown", "mouseup", "dblclick"]);
 const TIME_STEPS_S = [
   5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800,
   ...[1, 2, 3, 4, 6, 8, 12].map((h) => h * 3_600),
   ...[1, 2, 5, 10, 30, 60, 90].map((d) => d * 86_400),
 ];
-/** A chart inside the element `host`. Call `draw` with each new series, and `destroy` once. */
+/**
+ * A chart inside the element `host`. Call `draw` with each new series, and `destroy` once. `onZoom(fromMs, toMs)` gets the
+ * span that the user selects by dragging, `onZoomOut()` a double click.
+ */
 export class Chart {
   #spec;
   #plot;
   #series = null;
   #drawing = null;
   #values = [];
+  #marks = null;
+  #annotations = [];
+  #zoom;
   #resizeObserver;
 
-  constructor(host, spec) {
+  constructor(host, spec, { onZoom = null, onZoomOut = null } = {}) {
     this.#spec = spec;
+    this.#zoom = { onZoom, onZoomOut };
     const figure = element("figure", "chart");
     const head = element("figcaption");
     const title = element("span", "title", spec.title);
@@ -50,10 +60,13 @@ export class Chart {
     this.#resizeObserver.observe(canvas);
   }
 
-  draw(series) {
+  /** `annotations` are events to mark, as the API returns them. */
+  draw(series, annotations = this.#annotations) {
     this.#series = series;
+    this.#annotations = annotations;
     const drawing = toDrawing(series, this.#plot.over.clientWidth / PIXELS_PER_BUCKET);
     this.#drawing = drawing;
+    this.#marks.select(annotations, drawing);
     this.#plot.setData([drawing.x, ...this.#spec.lines.map((line) => drawing[line.key])], false);
     this.#plot.setScale("x", { min: drawing.start, max: drawing.end });
     this.#plot.root.parentElement.classList.add("drawn");
@@ -83,6 +96,8 @@ export class Chart {
     const color = (name) => style.getPropertyValue(name).trim();
     const font = `11px ${style.fontFamily}`;
     const cursorTime = element("span", "cursor-time");
+    const { onZoom, onZoomOut } = this.#zoom;
+    this.#marks = createMarks(color);
     const axis = { stroke: color("--muted"), font, ticks: { show: false } };
     const { minTop, axis: yAxis, lines } = this.#spec;
 
@@ -94,9 +109,11 @@ export class Chart {
         legend: { show: false },
         cursor: {
           y: false,
-          drag: { x: false, y: false, setScale: false },
+          drag: { x: Boolean(onZoom), y: false, setScale: false, dist: MIN_DRAG_PX },
           points: { size: 6, width: 1.5 },
-          sync: { key: CURSOR_SYNC_KEY, scales: ["x", null] },
+          // Only the position of the cursor is shared: a drag zooms once, not once for each chart.
+          sync: { key: CURSOR_SYNC_KEY, scales: ["x", null], filters: { pub: (type) => !ZOOM_EVENTS.has(type), sub: () => true } },
+          bind: { dblclick: () => () => onZoomOut?.() },
         },
         scales: {
           x: { time: true },
@@ -137,7 +154,16 @@ export class Chart {
         ],
         hooks: {
           drawClear: [(plot) => this.#drawing && hatchUnknown(plot, this.#drawing, color("--muted"))],
-          ready: [(plot) => plot.over.append(cursorTime)],
+          draw: [(plot) => this.#marks.draw(plot)],
+          ready: [(plot) => plot.over.append(cursorTime, this.#marks.layer)],
+          setSelect: [
+            (plot) => {
+              const { left, width } = plot.select;
+              if (width < MIN_DRAG_PX) return;
+              plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+              onZoom(plot.posToVal(left, "x") * 1_000, plot.posToVal(left + width, "x") * 1_000);
+            },
+          ],
           setCursor: [
             (plot) => {
               const index = plot.cursor.idx;

@@ -1,6 +1,8 @@
 // The pages of the console. A page is loaded when it is opened first.
 
-export const ROUTES = [];
+export const ROUTES = [
+  { path: "/console/queues/:name", title: "Queue", load: () => import("./pages/queue.js") },
+];
 
 /**
  * Return the route of a path and the parameters in it, or null if no page has this path.

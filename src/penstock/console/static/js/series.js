@@ -57,6 +57,10 @@ export function toColumns(response) {
     avgWait: known((p) => p.latency.avg_wait_ms),
     p95Wait: known((p) => p.latency.p95_wait_ms),
     oldest: known((p) => p.latency.max_age_ms),
+    running: known((p) => p.concurrency?.max),
+    limit: nullIfAllZero(known((p) => p.concurrency?.limit || null)),
+    tier: response.tier ?? response.resolution,
+    resolution: response.resolution,
     retried: failuresPerMinute("nack"),
     dead: failuresPerMinute("dlq"),
     expired: failuresPerMinute("ttl_expired"),
@@ -81,8 +85,8 @@ function coveredSeconds(start, step, knownUntil) {
 /**
  * Return the columns to draw: at most `maxBuckets` buckets, with observed and carried depth as separate lines.
  *
- * More buckets than pixels would blur, so neighbours are merged: rates by their mean; depth, delayed and p95 by
- * their maximum. A merged bucket with an unknown part is unknown. Merged buckets start at round times, so that the
+ * More buckets than pixels would blur, so neighbours are merged: rates by their mean; depth, delayed, p95, age and
+ * running by their maximum. A merged bucket with an unknown part is unknown. Merged buckets start at round times, so that the
  * chart does not flicker as time moves on.
  */
 export function toDrawing(series, maxBuckets) {
@@ -120,6 +124,9 @@ function mergeBuckets(series, step) {
     expired: mergeWith(mean, series.expired),
     avgWait: groups.map((group, i) => (isUnknown[i] ? null : meanWait(series, group))),
     p95Wait: mergeWith(maximum, series.p95Wait),
+    oldest: mergeWith(maximum, series.oldest),
+    running: mergeWith(maximum, series.running),
+    limit: mergeWith(maximum, series.limit),
   };
 }
 

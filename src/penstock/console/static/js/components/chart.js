@@ -4,25 +4,35 @@ import { Chart as Plot } from "../charts.js";
 import { html, useEffect, useRef } from "../html.js";
 import { timeZone, useTheme } from "../preferences.js";
 
-/** `spec` says what to draw (see chart_specs.js), `series` are its columns (see series.js). */
-export function Chart({ spec, series }) {
+const NO_ANNOTATIONS = [];
+
+/**
+ * `spec` says what to draw (see chart_specs.js), `series` are its columns (see series.js), `annotations` are events to
+ * mark. `onZoom(fromMs, toMs)` gets the span that the user selects by dragging, `onZoomOut()` a double click.
+ */
+export function Chart({ spec, series, annotations = NO_ANNOTATIONS, onZoom, onZoomOut }) {
   const theme = useTheme();
   const zone = timeZone.use();
   const host = useRef(null);
   const plot = useRef(null);
+  const handlers = useRef({});
+  handlers.current = { onZoom, onZoomOut };
 
   // Colours and time labels are read when the plot is created.
   useEffect(() => {
-    plot.current = new Plot(host.current, spec);
-    if (series) plot.current.draw(series);
+    plot.current = new Plot(host.current, spec, {
+      onZoom: onZoom && ((from, to) => handlers.current.onZoom(from, to)),
+      onZoomOut: () => handlers.current.onZoomOut?.(),
+    });
+    if (series) plot.current.draw(series, annotations);
     return () => {
       plot.current.destroy();
       host.current?.replaceChildren();
     };
   }, [spec, theme, zone]);
   useEffect(() => {
-    if (series) plot.current.draw(series);
-  }, [series]);
+    if (series) plot.current.draw(series, annotations);
+  }, [series, annotations]);
 
   return html`<div class="chart-host" ref=${host}></div>`;
 }

@@ -30,6 +30,9 @@ export function DataTable({ caption, columns, rows, rowKey, rowClass, sort, onSo
   `;
 }
 
+/** The last column of a table: what the user may do with a row. `render(row)` returns its buttons. */
+export const actionsColumn = (render) => ({ key: "actions", label: "Actions", isLabelHidden: true, align: "end", render });
+
 function HeaderCell({ column, sort, onSort, firstOrder }) {
   const { key, label, title, align, isSortable, isLabelHidden } = column;
   const isSorted = sort?.key === key;

@@ -7,5 +7,5 @@ export function Notice() {
   const { data: health, problem } = useHealth();
   const lines = problem ? [problem.message] : describeProblems(health);
   if (lines.length === 0) return null;
-  return html`<ul class="notice" role="status">${lines.map((line) => html`<li key=${line}>${line}</li>`)}</ul>`;
+  return html`<div class="notice" role="status"><ul>${lines.map((line) => html`<li key=${line}>${line}</li>`)}</ul></div>`;
 }
