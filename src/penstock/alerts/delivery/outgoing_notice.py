@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from urllib.parse import quote
 
 from penstock.alerts.delivery.notice import ACKNOWLEDGED, OPENED, RESOLVED, TEST, NoticeMessage
 from penstock.clock import iso
 
 MAX_LISTED_QUEUES = 5
 """Queues that a text for people lists."""
+TIME_AROUND = timedelta(minutes=30)
+"""What a link to a queue shows before the incident and after the notice."""
 
 _STATUS_WORDS = {OPENED: "Firing", ACKNOWLEDGED: "Acknowledged", RESOLVED: "Resolved", TEST: "Test"}
 
@@ -23,6 +26,8 @@ class OutgoingNotice:
     created_at: datetime
     message: NoticeMessage
     incident_url: str | None = None
+    queue_url: str | None = None
+    """The page of the first queue, with the time around the incident."""
 
     @property
     def incident_key(self) -> str:
@@ -54,13 +59,30 @@ class OutgoingNotice:
 
     def links(self) -> list[tuple[str, str]]:
         """Return the labelled links, without those that are empty."""
-        links = [("Incident", self.incident_url), ("Runbook", self.message.runbook)]
+        links = [
+            ("Incident", self.incident_url),
+            ("Queue", self.queue_url),
+            ("Runbook", self.message.runbook),
+        ]
         return [(label, url) for label, url in links if url]
 
     def _queue_names(self) -> str:
         names = [queue.name for queue in self.message.queues if queue.name][:MAX_LISTED_QUEUES]
         remaining = self.message.queue_count - len(names)
         return ", ".join(names) + (f" and {remaining:,} more" if names and remaining > 0 else "")
+
+
+def queue_page_path(message: NoticeMessage, created_at: datetime) -> str | None:
+    """Return the console's page of the first queue, from before the incident until after the notice.
+
+    None if the incident is of the whole environment.
+    """
+    name = next((queue.name for queue in message.queues if queue.name), None)
+    if name is None:
+        return None
+    start = iso(message.opened_at - TIME_AROUND)
+    end = iso((message.resolved_at or created_at) + TIME_AROUND)
+    return f"/console/queues/{quote(name, safe='')}?from={start}&to={end}"
 
 
 def format_time(time: datetime) -> str:

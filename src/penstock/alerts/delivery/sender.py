@@ -25,7 +25,7 @@ from penstock.alerts.delivery.channel_service import load_channel
 from penstock.alerts.delivery.delivery_errors import DeliveryFailed
 from penstock.alerts.delivery.notice import TEST, NoticeMessage
 from penstock.alerts.delivery.outbound import Outbound
-from penstock.alerts.delivery.outgoing_notice import OutgoingNotice
+from penstock.alerts.delivery.outgoing_notice import OutgoingNotice, queue_page_path
 from penstock.alerts.delivery.receivers.dispatch import send_notice
 from penstock.background import BackgroundTask, cancel_and_wait
 from penstock.config import Settings
@@ -171,9 +171,13 @@ class Sender(BackgroundTask):
             message = msgspec.json.decode(notice.message, type=NoticeMessage)
         except (PenstockError, msgspec.ValidationError) as error:
             raise DeliveryFailed(str(error)) from None
-        has_link = self._console_url and message.incident_path
-        incident_url = f"{self._console_url}{message.incident_path}" if has_link else None
-        outgoing = OutgoingNotice(notice.id, notice.created_at, message, incident_url)
+        outgoing = OutgoingNotice(
+            notice.id,
+            notice.created_at,
+            message,
+            self._console_link(message.incident_path),
+            self._console_link(queue_page_path(message, notice.created_at)),
+        )
         try:
             async with asyncio.timeout(self._attempt_timeout_s):
                 return await send_notice(channel, outgoing, self._outbound)
@@ -189,6 +193,9 @@ class Sender(BackgroundTask):
             ) from None
         except Exception as error:  # noqa: BLE001 - recorded, logged and shown
             raise DeliveryFailed(redact(f"{type(error).__name__}: {error}", channel)) from None
+
+    def _console_link(self, path: str | None) -> str | None:
+        return f"{self._console_url}{path}" if self._console_url and path else None
 
     async def _record(
         self, notice: LeasedNotice, failure: DeliveryFailed | None, remark: str | None, lease_ends_s: float

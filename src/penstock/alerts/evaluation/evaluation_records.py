@@ -127,7 +127,7 @@ def build_message(rule: AlertRule, update: IncidentUpdate, environment: str) -> 
         cause=_cause_sentence(incident),
         labels=rule.labels,
         runbook=rule.runbook,
-        incident_path=f"/api/v1/incidents/{incident.id}",
+        incident_path=f"/console/alerts?tab=incidents&incident={incident.id}",
     )
 
 

@@ -33,4 +33,7 @@ async def test_a_notice_whose_sender_was_killed_is_sent_again_with_the_same_id(
             [notice] = await outbox.wait_for_notices("sent")
     assert notice.attempts == 2
     assert [request.headers["webhook-id"] for request in receiver.requests] == [str(notice.id)] * 2
-    assert first.json["data"] == receiver.requests[1].json["data"] | {"incidentUrl": None}
+    assert first.json["data"] == receiver.requests[1].json["data"] | {
+        "incidentUrl": None,
+        "queueUrl": None,
+    }

@@ -56,6 +56,8 @@ async def test_a_webhook_arrives_once_with_a_signature_that_verifies(
     assert event["type"] == "alert.opened"
     assert event["data"]["incidentId"] == str(incident_id)
     assert event["data"]["incidentUrl"] == "https://penstock.example/#incidents/1"
+    queue_page = "https://penstock.example/console/queues/orders?from=2026-03-01T11:30:00.000Z&to="
+    assert event["data"]["queueUrl"].startswith(queue_page)
     assert request.headers["webhook-id"] == event["data"]["id"] == str(notice.id)
     assert (notice.attempts, notice.last_error) == (1, None)
     assert notice.sent_at is not None

@@ -17,7 +17,7 @@ from penstock.alerts.delivery.notice import (
     TEST,
     NoticeQueue,
 )
-from penstock.alerts.delivery.outgoing_notice import OutgoingNotice
+from penstock.alerts.delivery.outgoing_notice import OutgoingNotice, queue_page_path
 from penstock.alerts.delivery.receivers.alertmanager_alert import OPEN_FOR, alertmanager_alert
 from penstock.alerts.delivery.receivers.pagerduty_event import pagerduty_body
 from penstock.alerts.delivery.receivers.slack_message import slack_body
@@ -76,6 +76,14 @@ def test_slack_and_teams_show_summary_cause_links_and_the_id() -> None:
         text = msgspec.json.encode(body).decode()
         for expected in (notice.message.summary, notice.message.cause, notice.incident_url, str(notice.id)):
             assert str(expected) in text
+
+
+def test_the_link_to_a_queue_shows_the_time_of_the_incident() -> None:
+    queues = (NoticeQueue(name="", summary="x"), NoticeQueue(name="a/b c", summary="x"))
+    notice = outgoing_notice(RESOLVED, queues=queues)
+    path = "/console/queues/a%2Fb%20c?from=2026-03-01T11:30:00.000Z&to=2026-03-01T12:37:00.000Z"
+    assert queue_page_path(notice.message, notice.created_at) == path
+    assert queue_page_path(outgoing_notice(queues=()).message, notice.created_at) is None
 
 
 def test_a_teams_card_stays_within_its_limit() -> None:

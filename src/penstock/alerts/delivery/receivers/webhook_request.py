@@ -35,6 +35,7 @@ def webhook_body(notice: OutgoingNotice) -> dict[str, object]:
             "id": str(notice.id),
             **msgspec.to_builtins(notice.message),
             "incidentUrl": notice.incident_url,
+            "queueUrl": notice.queue_url,
         },
     }
 
