@@ -25,6 +25,8 @@ VERBS = {
     "`seek`": "move a position",
     "`retry`, `requeue`": "try again what failed: an operation or a notice; a dead message or task",
     "`cancel`": "stop what has not finished: a job or an operation",
+    "`purge`": "drop all that waits; it is lost",
+    "`search`": "find objects by their content, with progress",
     "`export`": "write all objects to a file or to the standard output",
     "`apply`, `diff`": "make the broker match a file; show what would change",
 }

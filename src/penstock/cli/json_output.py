@@ -11,9 +11,9 @@ _one_line: ContextVar[bool] = ContextVar("one_line", default=False)
 
 
 @contextmanager
-def json_lines() -> Iterator[None]:
+def json_lines(enabled: bool = True) -> Iterator[None]:
     """Print each document in one line within this context."""
-    token = _one_line.set(True)
+    token = _one_line.set(enabled)
     try:
         yield
     finally:

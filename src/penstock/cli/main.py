@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from penstock import __version__
 from penstock.cli.ack_command import ack
 from penstock.cli.alert_commands import alerts
+from penstock.cli.annotation_commands import chart_annotations
 from penstock.cli.audit_commands import audit
 from penstock.cli.command_examples import add_examples
 from penstock.cli.dlq_commands import dlq
@@ -24,6 +25,7 @@ from penstock.cli.group_commands import groups
 from penstock.cli.json_output import print_json
 from penstock.cli.listing import print_output
 from penstock.cli.message_commands import messages
+from penstock.cli.message_search_command import search
 from penstock.cli.operation_commands import operations
 from penstock.cli.options import AsJson, CreateDatabase, with_option_groups
 from penstock.cli.pipeline_commands import pipeline
@@ -33,6 +35,7 @@ from penstock.cli.push_command import push
 from penstock.cli.queue_commands import queues
 from penstock.cli.report_commands import report
 from penstock.cli.token_commands import tokens
+from penstock.cli.top.top_command import top
 from penstock.cli.watch import watchable
 from penstock.config import SECRET_URLS, as_environment, load_settings
 from penstock.errors import InvalidRequest, PenstockError
@@ -71,11 +74,13 @@ START_HERE = "Start here"
 MORE_COMMANDS = "More commands"
 
 app.add_typer(alerts, name="alerts", rich_help_panel=MORE_COMMANDS)
+app.add_typer(chart_annotations, name="annotations", rich_help_panel=MORE_COMMANDS)
 app.add_typer(audit, name="audit", rich_help_panel=MORE_COMMANDS)
 app.add_typer(dlq, name="dlq", rich_help_panel=MORE_COMMANDS)
 app.add_typer(environments, name="env", rich_help_panel=MORE_COMMANDS)
 app.add_typer(environments, name="environments", hidden=True)
 app.add_typer(groups, name="groups", rich_help_panel=MORE_COMMANDS)
+messages.command("search")(search)
 app.add_typer(messages, name="messages", rich_help_panel=MORE_COMMANDS)
 app.add_typer(operations, name="ops", rich_help_panel=MORE_COMMANDS)
 app.add_typer(pipeline, name="pipeline", rich_help_panel=MORE_COMMANDS)
@@ -150,6 +155,7 @@ def status(as_json: AsJson = False) -> None:
     raise typer.Exit(0 if state is not None and state.all_up else 1)
 
 
+app.command(rich_help_panel=START_HERE)(top)
 app.command(rich_help_panel=START_HERE)(push)
 app.command(rich_help_panel=START_HERE)(pop)
 app.command(rich_help_panel=START_HERE)(ack)

@@ -65,7 +65,7 @@ def list_messages(
             status=state.value if state else None,
             limit=limit,
         )
-    broker_options.print(page, _message_listing(page["messages"], page["total"]))
+    broker_options.print(page, message_listing(page["messages"], page["total"]))
 
 
 @messages.command("show")
@@ -105,7 +105,7 @@ def _state_text(state: object) -> Text:
     return Text(str(state).replace("_", " "), style=STATE_COLOURS.get(str(state), ""))
 
 
-def _message_listing(rows: list[JsonObject], total: int | None) -> RenderableType:
+def message_listing(rows: list[JsonObject], total: int | None) -> RenderableType:
     if not rows:
         return Text("There are no such messages.")
     columns = ("Message", "Partition id", "Queue", "Partition", "Offset", "State", "Pushed", "Payload")

@@ -121,6 +121,21 @@ def cancel_operation(
     broker_options.print(result, Text(f"Operation {operation_id} is deleted."))
 
 
+@operations.command("lanes")
+@with_option_groups
+@watchable
+def list_lanes(
+    *,
+    queue: QueueFilter = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="Number of lanes.")] = 20,
+    broker_options: BrokerOptions,
+) -> None:
+    """List the lanes of partitions with deferred operations, the most urgent first."""
+    with broker_options.connect() as broker:
+        page = broker.get(f"{OPERATIONS_PATH}/lanes", dict, queue=queue, limit=limit)
+    broker_options.print(page, _lane_listing(page["lanes"]))
+
+
 @operations.command("load")
 @with_option_groups
 @watchable
@@ -178,6 +193,27 @@ def _operation_listing(rows: list[JsonObject]) -> RenderableType:
             escape(str(row["error"] or "")),
         )
     return listing
+
+
+def _lane_listing(lanes: list[JsonObject]) -> RenderableType:
+    if not lanes:
+        return Text("No lane has waiting operations.")
+    listing = Listing(
+        "Queue", "Partition", "Kind", "Waiting", "State", "First operation", "Error", folding=("Error",)
+    )
+    for lane in lanes:
+        first = lane["first"]
+        assert isinstance(first, dict)
+        listing.add_row(
+            escape(str(lane["queue"])),
+            escape(str(lane["partition"])),
+            str(lane["type"]),
+            f"{lane['operations']:,}",
+            Text("blocked", style="red") if lane["blocked"] else Text("drains", style="green"),
+            str(first["operationId"]),
+            escape(str(first["error"] or "")),
+        )
+    return with_hint(listing, "`penstock ops retry` or `cancel` of the first operation opens a lane.")
 
 
 def _load_output(statistics: JsonObject) -> RenderableType:

@@ -44,6 +44,7 @@ QueueOptions = Annotated[
     ),
 ]
 CONFIGURE_PATH = "/api/v1/configure"
+PURGE_TIMEOUT_S = 300.0
 Concurrency = Annotated[
     str, typer.Argument(help="Maximum number of tasks that run at once, or `none` for no limit.")
 ]
@@ -134,6 +135,25 @@ def pause(*, queue: QueueName, kind: KindOption = None, broker_options: BrokerOp
 def resume(*, queue: QueueName, kind: KindOption = None, broker_options: BrokerOptions) -> None:
     """Resume a paused queue."""
     _change_pause(queue, kind, broker_options, "resume", f"{queue} is active again")
+
+
+@queues.command("purge")
+@with_option_groups
+def purge(
+    *,
+    queue: QueueName,
+    yes: SkipConfirmation = False,
+    kind: KindOption = None,
+    broker_options: BrokerOptions,
+) -> None:
+    """Drop all messages of a durable queue for all its groups, or the waiting tasks of a run queue."""
+    with broker_options.connect() as broker:
+        existing = find_queue(broker, queue, kind)
+        if not yes:
+            question = f"Drop the {existing.state['depth']:,} that wait in {queue}? They are lost."
+            typer.confirm(question, abort=True, err=True)
+        result = broker.post(f"{existing.path}/purge", dict, timeout_s=PURGE_TIMEOUT_S)
+    broker_options.print({"kind": existing.kind, **result}, Text(f"{result['purged']:,} dropped of {queue}."))
 
 
 @queues.command("rm")

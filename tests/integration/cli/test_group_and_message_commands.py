@@ -53,6 +53,43 @@ async def test_messages_are_listed_shown_and_deleted(commands: Commands, queue: 
     assert (await commands.run("pop", queue)).exit_code == 1
 
 
+async def test_messages_are_found_by_text_and_by_transaction_id(commands: Commands, queue: str) -> None:
+    lines = "".join(f'{{"city": "{city}"}}\n' for city in ("Bern", "Basel", "Bern"))
+    await commands.text("push", queue, stdin=lines)
+    await commands.text("push", queue, '"Bern"', "--id", "the-one")
+    found = await commands.json("messages", "search", "bern", "-q", queue)
+    assert (len(found["messages"]), found["examined"], found["complete"]) == (3, 4, True)
+    by_id = await commands.text("messages", "search", "--transaction-id", "the-one", "-q", queue)
+    assert "the-one" in by_id
+    few = await commands.text("messages", "search", "bern", "-q", queue, "-n", "1")
+    assert "1 found. There may be more: use --limit." in few
+    nothing = await commands.run("messages", "search", "Genf", "-q", queue)
+    assert (nothing.exit_code, nothing.stdout) == (1, "4 of 4 messages looked at, 0 found.\n")
+    unclear = await commands.run("messages", "search")
+    assert isinstance(unclear.exception, InvalidRequest)
+
+
+async def test_a_queue_is_purged_after_a_confirmation(commands: Commands, queue: str) -> None:
+    await commands.text("push", queue, "1", "--count", "3")
+    declined = await commands.run("queues", "purge", queue, stdin="n\n")
+    assert declined.exit_code == 1
+    assert "Drop the 3 that wait" in declined.output
+    assert f"3 dropped of {queue}." in await commands.text("queues", "purge", queue, "--yes")
+    assert (await commands.run("pop", queue)).exit_code == 1
+
+
+async def test_an_annotation_is_created_listed_and_removed(commands: Commands, queue: str) -> None:
+    await commands.text("push", queue, "1")
+    created = await commands.json("annotations", "create", "v1.2.3", "-q", queue, "--key", f"build-{queue}")
+    again = await commands.json("annotations", "create", "v1.2.3", "-q", queue, "--key", f"build-{queue}")
+    assert again["id"] == created["id"]
+    listed = await commands.text("annotations", "ls", "-q", queue, "--kind", "deploy")
+    assert "v1.2.3" in listed
+    assert max(map(len, listed.splitlines())) <= 80
+    await commands.text("annotations", "rm", str(created["id"]))
+    assert await commands.json("annotations", "ls", "-q", queue, "--kind", "deploy") == []
+
+
 async def test_a_durable_queue_is_created_configured_and_shown(commands: Commands, queue: str) -> None:
     await commands.text("queues", "create", queue, "--set", "leaseTime=60")
     again = await commands.run("queues", "create", queue)

@@ -61,6 +61,8 @@ async def test_a_deferred_push_is_listed_and_shown_with_its_state(commands: Comm
 
 
 async def test_load_journal_and_horizon_are_shown_within_80_columns(commands: Commands) -> None:
+    lanes = await commands.text("ops", "lanes", "-q", "no-such-lane")
+    assert lanes == "No lane has waiting operations.\n"
     load = await commands.text("ops", "load")
     assert "Load of the process that responded" in load
     assert "push" in load

@@ -24,10 +24,7 @@ function LoadedPage({ route, params }) {
   useEffect(() => {
     route.load().then(
       (loaded) => setModule({ Content: loaded.default }),
-      (error) => {
-        console.error(error);
-        setLoadProblem({ message: "The page could not be loaded from the broker. Reload it when the broker is up." });
-      },
+      () => setLoadProblem({ message: "The page could not be loaded from the broker. Reload it when the broker is up." }),
     );
   }, [route]);
   if (renderError) return html`<${Unavailable} problem=${describeDefect(renderError)} />`;
