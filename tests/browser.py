@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+
+from tests.deadlines import deadline_s
 
 EXECUTABLE_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next(filter(None, map(shutil.which, EXECUTABLE_NAMES)), None)
@@ -27,6 +29,10 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+EXPECT_TIMEOUT_S = 5
+"""How long `expect` waits for its condition on a quiet machine."""
 
 
 def report_policy_violations(page: Page, reports: list[str]) -> None:
@@ -53,6 +59,7 @@ async def assert_accessible(page: Page) -> None:
 
 @asynccontextmanager
 async def launch_browser() -> AsyncIterator[Browser]:
+    expect.set_options(timeout=deadline_s(EXPECT_TIMEOUT_S) * 1000)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         try:

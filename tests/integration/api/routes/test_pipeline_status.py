@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any, cast
 
 import httpx
 import pytest
@@ -11,12 +10,13 @@ from redis import Redis
 
 from penstock.config import Settings
 from penstock.definitions import QUEUE, WORKER
-from penstock.streams.batch_history import MAX_BATCHES, BatchRecord, add_batches
-from penstock.streams.progress import PROGRESS_KEY, Progress, write_progress
+from penstock.streams.batch_history import MAX_BATCHES, add_batches
+from penstock.streams.progress import PROGRESS_KEY, write_progress
 from penstock.warehouse.clickhouse_client import connect
 from penstock.warehouse.schema import SET_ASIDE_TABLE
 from tests.integration.api import shared_app
 from tests.integration.api.calls import get
+from tests.integration.api.pipeline_reports import batch, report
 from tests.integration.api.routes.test_series_routes import shared_settings, warehouse_url
 
 __all__ = ["shared_settings", "warehouse_url"]
@@ -30,60 +30,6 @@ def redis(shared_settings: Settings) -> Redis:
     client = Redis.from_url(shared_settings.redis_url)
     client.flushdb()
     return client
-
-
-def report(**changes: object) -> Progress:
-    """A report of a pipeline that runs."""
-    metric = {"state": "running", "failures": 0, "restarts": 0, "last_failure": None, "freshness": None}
-    fields: dict[str, Any] = {
-        "at": time.time(),
-        "started_at": time.time() - 60,
-        "state": "running",
-        "host": "here",
-        "pid": 7,
-        "query_id": None,
-        "batch_id": 3,
-        "input_rows_per_s": 12.5,
-        "processed_rows_per_s": 100.0,
-        "batch_ms": 20.0,
-        "lag": {},
-        "freshness": time.time() - 2,
-        "rejected": 1,
-        "lost": 2,
-        "metrics": {"queue": metric, "worker": metric},
-        "spark": {
-            "master": "local[2]",
-            "cores": 2,
-            "heap_bytes": 50,
-            "heap_limit_bytes": 100,
-            "stages": [{"stage": 4, "tasks": 2, "active": 1, "completed": 1, "failed": 0}],
-            "executors": [
-                {
-                    "id": "driver",
-                    "address": "127.0.0.1:1",
-                    "cores": 2,
-                    "active_tasks": 1,
-                    "completed_tasks": 9,
-                }
-                | {"failed_tasks": 0, "task_s": 1.5, "gc_s": 0.1}
-            ],
-        },
-    }
-    return cast("Progress", fields | changes)
-
-
-def batch(number: int) -> BatchRecord:
-    return BatchRecord(
-        batch_id=number,
-        started_at=1_800_000_000.0 + number,
-        duration_ms=40.0,
-        plan_ms=5.0,
-        read_ms=20.0,
-        insert_ms=10.0,
-        checkpoint_ms=4.0,
-        entries=6,
-        rows=3,
-    )
 
 
 async def test_a_pipeline_that_never_ran_has_a_problem_and_the_lag_of_its_streams(

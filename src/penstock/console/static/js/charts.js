@@ -64,7 +64,7 @@ export class Chart {
   draw(series, annotations = this.#annotations) {
     this.#series = series;
     this.#annotations = annotations;
-    const drawing = toDrawing(series, this.#plot.over.clientWidth / PIXELS_PER_BUCKET);
+    const drawing = series.isPlain ? series : toDrawing(series, this.#plot.over.clientWidth / PIXELS_PER_BUCKET);
     this.#drawing = drawing;
     this.#marks.select(annotations, drawing);
     this.#plot.setData([drawing.x, ...this.#spec.lines.map((line) => drawing[line.key])], false);

@@ -2,6 +2,11 @@
 
 export const ROUTES = [
   { path: "/console/queues/:name", title: "Queue", load: () => import("./pages/queue.js") },
+  { path: "/console/workers", title: "Workers", load: () => import("./pages/workers.js"), nav: { label: "Workers", shortcut: "g w" } },
+  { path: "/console/operations", title: "Operations", load: () => import("./pages/operations.js"), nav: { label: "Operations", shortcut: "g o" } },
+  { path: "/console/pipeline", title: "Pipeline", load: () => import("./pages/pipeline.js"), nav: { label: "Pipeline", shortcut: "g p" } },
+  { path: "/console/alerts", title: "Alerts", load: () => import("./pages/alerts.js"), nav: { label: "Alerts", shortcut: "g a" } },
+  { path: "/console/access", title: "Access", load: () => import("./pages/access.js"), nav: { label: "Access", shortcut: "g c" } },
 ];
 
 /**

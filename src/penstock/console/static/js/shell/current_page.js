@@ -24,7 +24,10 @@ function LoadedPage({ route, params }) {
   useEffect(() => {
     route.load().then(
       (loaded) => setModule({ Content: loaded.default }),
-      () => setLoadProblem({ message: "The page could not be loaded from the broker. Reload it when the broker is up." }),
+      (error) => {
+        console.error(error);
+        setLoadProblem({ message: "The page could not be loaded from the broker. Reload it when the broker is up." });
+      },
     );
   }, [route]);
   if (renderError) return html`<${Unavailable} problem=${describeDefect(renderError)} />`;
