@@ -11,7 +11,7 @@ SHARED_FIXTURES = {
     "tests/integration/pipeline/": "Spark session",
     "tests/e2e/test_alerts.py": "platform",
     "tests/e2e/test_commands.py": "platform",
-    "tests/e2e/test_dashboard.py": "platform",
+    "tests/e2e/test_console.py": "platform",
     "tests/e2e/test_logs.py": "platform",
     "tests/e2e/test_slice.py": "platform",
     "tests/e2e/queen_client/": "brokers of the Queen client",

@@ -168,7 +168,7 @@ def _old_item(row: QueueRow) -> AttentionItem:
 
 def _growing_item(row: QueueRow) -> AttentionItem:
     assert row.growth is not None
-    what = f"+{row.growth.messages:,} in {GROWTH_MINUTES} minutes, now {row.depth or 0:,} waiting."
+    what = f"+{row.growth.messages:,} in {GROWTH_MINUTES} minutes, {row.depth or 0:,} waiting."
     return AttentionItem(what, row.name, row.growth.since_s, "warning", queue_link(row.name))
 
 

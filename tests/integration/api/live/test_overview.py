@@ -73,7 +73,7 @@ async def test_the_overview_says_what_is_wrong_where_and_since_when(
     assert (oldest["where"], oldest["link"]) == ("slow", "/console/queues/slow")
     assert oldest["what"] == "50 waiting. No consumer has ever read from it."
     [growing] = sections["growing"]["items"]
-    assert growing["what"] == "+49 in 10 minutes, now 50 waiting."
+    assert growing["what"] == "+49 in 10 minutes, 50 waiting."
     [dead] = sections["dead"]["items"]
     assert dead["what"] == "4 died in the last hour, 0 dead letters now."
     for section in sections.values():

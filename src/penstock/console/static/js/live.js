@@ -42,9 +42,12 @@ export function followStream(url, { onData, onProblem }) {
     connection = new AbortController();
     const { signal } = connection;
     try {
-      await readEvents(url, signal, (data) => {
-        retryMs = MIN_RETRY_MS;
-        onData(data);
+      await readEvents(url, signal, {
+        onProblem,
+        onData(data) {
+          retryMs = MIN_RETRY_MS;
+          onData(data);
+        },
       });
     } catch (error) {
       if (signal.aborted) return;
@@ -67,7 +70,8 @@ export function followStream(url, { onData, onProblem }) {
   };
 }
 
-async function readEvents(url, signal, onData) {
+/** The event `problem` says why there is no data now, and `end` why the broker ends the stream. */
+async function readEvents(url, signal, { onData, onProblem }) {
   const response = await fetch(url, { headers: requestHeaders(), signal, cache: "no-store" });
   if (!response.ok) throw problemOf(response, await response.json().catch(() => null));
   const events = response.body.pipeThrough(new TextDecoderStream()).pipeThrough(new EventSourceParserStream());
@@ -75,7 +79,10 @@ async function readEvents(url, signal, onData) {
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
-    onData(JSON.parse(value.data));
+    const data = JSON.parse(value.data);
+    if (value.event === "end") throw problemOf(data, data);
+    if (value.event === "problem") onProblem(problemOf(data, data));
+    else onData(data);
   }
 }
 

@@ -1,6 +1,8 @@
 // The pages of the console. A page is loaded when it is opened first.
 
 export const ROUTES = [
+  { path: "/", title: "Overview", load: () => import("./pages/overview.js"), nav: { label: "Overview", shortcut: "g h" } },
+  { path: "/console/queues", title: "Queues", load: () => import("./pages/queues.js"), nav: { label: "Queues", shortcut: "g q" } },
   { path: "/console/queues/:name", title: "Queue", load: () => import("./pages/queue.js") },
   { path: "/console/workers", title: "Workers", load: () => import("./pages/workers.js"), nav: { label: "Workers", shortcut: "g w" } },
   { path: "/console/operations", title: "Operations", load: () => import("./pages/operations.js"), nav: { label: "Operations", shortcut: "g o" } },

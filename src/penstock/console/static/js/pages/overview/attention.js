@@ -1,0 +1,45 @@
+// What needs attention, the most urgent first: one line each says what, where and since when.
+
+import { Section } from "../../components/page.js";
+import { Time } from "../../components/time.js";
+import { formatCount } from "../../format.js";
+import { html } from "../../html.js";
+
+export function Attention({ overview }) {
+  const { status, attention } = overview;
+  const total = attention.reduce((sum, section) => sum + section.total, 0);
+  return html`
+    <div class="attention">
+      <p class="verdict ${status}" role="status">${describe(status, total)}</p>
+      <div class="attention-sections">
+        ${attention.map((section) => html`<${AttentionSection} key=${section.kind} section=${section} />`)}
+      </div>
+    </div>
+  `;
+}
+
+function describe(status, total) {
+  if (total === 0) return "Nothing needs attention: no incidents, no old work, no growing backlogs, no new dead letters.";
+  const things = total === 1 ? "1 thing needs" : `${formatCount(total)} things need`;
+  return `${things} attention${status === "critical" ? ", and some of it is critical" : ""}.`;
+}
+
+function AttentionSection({ section: { kind, title, items, total, link } }) {
+  const more = total - items.length;
+  return html`
+    <${Section} title=${title} className="attention-section" actions=${total > 1 && html`<span class="count">${formatCount(total)}</span>`}>
+      <ul data-kind=${kind}>
+        ${items.map((item) => html`<${AttentionItem} key=${item.where + item.link} item=${item} />`)}
+      </ul>
+      ${more > 0 && html`<p class="more"><a href=${link}>${formatCount(more)} more</a></p>`}
+    <//>
+  `;
+}
+
+const AttentionItem = ({ item: { what, where, since, severity, link } }) => html`
+  <li class=${severity}>
+    <a class="where" href=${link} title=${where}><span class="visually-hidden">${severity}: </span>${where}</a>
+    <span class="what">${what}</span>
+    <span class="since">${since && html`began <${Time} value=${since} />`}</span>
+  </li>
+`;
