@@ -5,7 +5,7 @@ import { recentPartitions } from "/static/js/pages/queue/messages.js";
 import { changedOptions } from "/static/js/pages/queue/options.js";
 import { jsonProblem } from "/static/js/pages/queue/push_dialog.js";
 import { toSeekTarget } from "/static/js/pages/queue/seek_dialog.js";
-import { answerQuestions, depthTrend } from "/static/js/pages/queue/verdicts.js";
+import { answerQuestions, depthTrend, mergeLive } from "/static/js/pages/queue/verdicts.js";
 
 const STEP_S = 5;
 
@@ -66,9 +66,23 @@ test("the limit of the queue, of the environment, a pause and missing consumers 
   t.eq(answersOf({ ...limited, running: 1, environment: full }).atLimit, "Yes, the environment's (warn)");
   t.eq(answersOf({ ...runQueue, running: 10, environment: { ...full, running: 10 } }).atLimit, "Yes (warn)");
   t.eq(answersOf(durable).atLimit, "No (ok)");
-  t.eq(answersOf({ ...durable, consumerGroups: [{ ...group, activeLeases: 0 }] }).atLimit, "No consumers (bad)");
+  const idle = { ...durable, consumerGroups: [{ ...group, activeLeases: 0 }] };
+  t.eq(answersOf(idle).atLimit, "No (ok)", "without metrics it may just be between two pops");
+  t.eq(answersOf(idle, series([10, 10])).atLimit, "No leases (warn)");
+  t.eq(answersOf({ ...durable, consumerGroups: [] }).atLimit, "No consumers (bad)");
   t.eq(answersOf({ ...durable, consumerGroups: [{ ...group, activeLeases: 2 }] }).atLimit, "No (ok)");
   t.eq(answersOf({ ...durable, partitionCount: 2, consumerGroups: [{ ...group, activeLeases: 2 }] }).atLimit, "All partitions leased (ok)");
+});
+
+test("figures and causes of the live stream replace those of the state", (t) => {
+  const queue = { known: true, depth: 4, running: null, delayed: null, dead: 2, cappedBy: "no_consumers", capDetail: "None." };
+  const asOf = "2026-01-01T00:00:05.000Z";
+  const merged = mergeLive(durable, { asOf, queue });
+  t.eq([merged.depth, merged.running, merged.dead], [4, 1, 2]);
+  t.eq(answersOf(merged).atLimit, "No consumers (bad)");
+  t.eq(answersOf(mergeLive(durable, { asOf, queue: { ...queue, cappedBy: "blocked_partition" } })).stuck, "Yes (bad)");
+  t.eq(mergeLive({ ...durable, asOf: "2026-01-01T00:00:06.000Z" }, { asOf, queue }).depth, 10, "the state is newer");
+  t.eq(mergeLive(durable, null), durable);
 });
 
 test("an old message is stuck if nothing is finished", (t) => {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import msgpack
 from redis.asyncio import Redis
@@ -105,8 +105,24 @@ async def list_dead_tasks(
         )
     except UnknownQueue:
         raise unknown_queue(queue) from None
-    tasks = [decode_task(page[i].decode(), page[i + 1], page[i + 2]) for i in range(0, len(page), 3)]
+    tasks = _decode_tasks(page)
     return DeadTaskPage(tuple(tasks), f"{tasks[-1].dead_ms}:{tasks[-1].id}" if has_more else None)
+
+
+async def list_current_tasks(
+    scripts: Scripts, shard: int, scope: Scope, queue: str, limit: int
+) -> list[Task]:
+    check_number("limit", limit, 1, MAX_PAGE_SIZE)
+    try:
+        reply = await scripts.call("current_tasks", shard, queue_name(scope, queue), limit, MAX_REPLY_BYTES)
+    except UnknownQueue:
+        raise unknown_queue(queue) from None
+    return _decode_tasks(reply)
+
+
+def _decode_tasks(reply: Sequence[bytes]) -> list[Task]:
+    """Return the tasks of a reply that has the id, record and payload of each in turn."""
+    return [decode_task(reply[i].decode(), reply[i + 1], reply[i + 2]) for i in range(0, len(reply), 3)]
 
 
 async def read_set(client: Redis, key: str) -> list[str]:

@@ -342,6 +342,14 @@ class RunQueues:
         shard = await self._shards.shard_of(scope)
         return await overview.list_dead_tasks(self._scripts, shard, scope, queue, limit, after)
 
+    async def list_current_tasks(self, scope: Scope, queue: str, limit: int) -> list[Task]:
+        """Return up to `limit` tasks each that run, wait or are delayed. Raises UnknownQueue.
+
+        The waiting ones are the next to run; of the others, any.
+        """
+        shard = await self._shards.shard_of(scope)
+        return await overview.list_current_tasks(self._scripts, shard, scope, queue, limit)
+
     async def redrive(self, scope: Scope, queue: str, task_ids: Sequence[str]) -> list[TaskOutcome]:
         """Make dead tasks eligible with all their attempts. UnknownTask for an id that is not dead there."""
         return await self._dead_tasks.apply_to_ids("redrive", scope, queue, task_ids)

@@ -120,6 +120,17 @@ async def test_carried_points_have_a_line_of_their_own(console: ConsoleBroker, p
     await expect(page.locator(".carried-key")).to_have_text("carried forward")
 
 
+async def test_the_charts_of_one_group_can_be_selected(console: ConsoleBroker, page: Page) -> None:
+    queue = await create_durable_queue(console)
+    assert await pop(console.client, queue, consumerGroup="audit", subscriptionMode="all")
+    console.insert_metrics(queue, minutes=5, depth=3)
+    await open_queue(console, page, queue, "?period=5m")
+    async with page.expect_request(re.compile(r"/metrics\?.*group=audit")):
+        await page.get_by_label("Charts of").select_option("audit")
+    assert (await query_of(page))["group"] == ["audit"]
+    await expect(page.locator(".answer", has_text="Backed up?")).to_contain_text("waiting")
+
+
 async def test_changes_and_notes_are_marked_in_every_chart(console: ConsoleBroker, page: Page) -> None:
     queue = await create_durable_queue(console)
     console.insert_metrics(queue, minutes=5, depth=3)
@@ -209,7 +220,9 @@ async def test_a_run_queue_is_limited_filled_and_purged(console: ConsoleBroker, 
     await page.get_by_role("button", name="Save").click()
     await expect(page.locator(".answer", has_text="At the limit?")).to_contain_text("0 of 1 running")
     await console.client.post(f"/api/v1/run-queues/{queue}/dequeue", json={"limit": 1})
-    await expect(page.locator(".answer", has_text="At the limit?").locator("b")).to_have_text("Yes")
+    await expect(page.locator(".answer", has_text="At the limit?").locator("b")).to_have_text(
+        "Yes", timeout=15_000
+    )
     await page.get_by_role("button", name="Enqueue a task").click()
     await page.get_by_label("Payload (JSON)").fill("7")
     await page.get_by_label("Delay in seconds").fill("60")
@@ -217,6 +230,10 @@ async def test_a_run_queue_is_limited_filled_and_purged(console: ConsoleBroker, 
     await expect(page.get_by_text("Enqueued as task")).to_be_visible()
     state = await get(console.client, f"/run-queues/{queue}")
     assert (state["depth"], state["delayed"], state["running"]) == (1, 1, 1)
+    await expect(page.locator(".recent tbody tr .badge")).to_have_text(["running", "waiting", "delayed"])
+    await page.locator(".recent tbody tr", has_text="delayed").get_by_role("button", name="Clone").click()
+    await expect(page.get_by_label("Payload (JSON)")).to_have_value("7")
+    await page.get_by_role("button", name="Cancel").click()
     await page.get_by_role("button", name="Purge").click()
     await page.get_by_role("dialog").get_by_role("textbox").fill(queue)
     await page.get_by_role("dialog").get_by_role("button", name="Purge").click()
@@ -235,7 +252,7 @@ async def test_a_viewer_sees_no_buttons_and_no_payloads(console: ConsoleBroker, 
         await open_queue(console, page, queue)
         await expect(page.locator(".recent tbody tr")).to_have_count(3)
         await expect(page.locator(".recent th")).to_have_text(
-            ["Pushed", "Partition", "Transaction id", "State"]
+            ["Pushed", "Partition", "Transaction id", "State for group billing"]
         )
         await expect(page.locator(".page-actions button, td button, .events button")).to_have_count(0)
     finally:

@@ -38,6 +38,7 @@ from penstock.api.schemas import task_bodies
 from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
 from penstock.caller import Caller, CountedWait
+from penstock.clock import iso, system_clock, to_utc
 from penstock.errors import InvalidRequest, Overloaded, UnknownEnvironment, UnknownQueue, WrongState
 from penstock.model import Scope
 from penstock.runqueue.limits import check_concurrency_limit
@@ -238,7 +239,8 @@ async def list_run_queues(
 @router.get("/run-queues/{queue}", responses=problem_responses(UnknownQueue, WrongState))
 async def get_run_queue(request: Request, caller: ReadAccess, queue: Queue) -> dict[str, object]:
     """Read the state of one run queue."""
-    return queue_state_to_dict(await get_services(request).run_queues.get_queue(caller.environment, queue))
+    state = await get_services(request).run_queues.get_queue(caller.environment, queue)
+    return {**queue_state_to_dict(state), "asOf": iso(to_utc(system_clock()))}
 
 
 @router.delete("/run-queues/{queue}", responses=problem_responses(UnknownQueue, WrongState))
@@ -338,6 +340,18 @@ async def set_environment_limits(
         text = f"{describe_limit(before.limit, state.limit)} in the environment, burst {state.burst:g}"
         await annotate_change(request, caller, "limit", text, queue=None)
     return _environment_state_to_dict(state)
+
+
+@router.get("/run-queues/{queue}/tasks", responses=problem_responses(UnknownQueue, WrongState))
+async def list_current_tasks(
+    request: Request,
+    caller: ReadAccess,
+    queue: Queue,
+    limit: Annotated[int, Query(ge=1, le=100, description="maximum number of tasks of each state")] = 20,
+) -> Response:
+    """List some tasks that run, the next ones to run, and some that are delayed, with their payloads."""
+    tasks = await get_services(request).run_queues.list_current_tasks(caller.environment, queue, limit)
+    return json_response({"tasks": [task_bodies.task_detail(caller, task) for task in tasks]})
 
 
 @router.get("/run-queues/{queue}/dead-letters", responses=problem_responses(UnknownQueue))

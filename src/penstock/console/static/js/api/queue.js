@@ -51,14 +51,20 @@ export async function enqueueTask(queue, task) {
   return tasks[0];
 }
 
+/** Fetch some tasks that run, the next ones to run, and some that are delayed: up to `limit` of each. */
+export async function fetchCurrentTasks(queue, limit, signal) {
+  return (await request(`${runPath(queue)}/tasks`, { params: { limit }, signal })).tasks;
+}
+
 /** Fetch the partitions in which a group is behind: the oldest first, or those with the most messages. */
 export const fetchWorstPartitions = (queue, sort, limit, signal) =>
   request("/api/v1/consumer-groups/lagging", { params: { queue, sort, minLagSeconds: 0, limit }, signal });
 
-/** Fetch the latest messages of some partitions, the newest first. */
-export async function fetchRecentMessages(queue, partitions, limit, signal) {
+/** Fetch the latest messages of some partitions, the newest first, with their state for a group. */
+export async function fetchRecentMessages({ queue, partitions, group, limit }, signal) {
+  const params = { queue, consumerGroup: group, limit };
   const pages = await Promise.all(
-    partitions.map((partition) => request("/api/v1/messages", { params: { queue, partition, limit }, signal })),
+    partitions.map((partition) => request("/api/v1/messages", { params: { ...params, partition }, signal })),
   );
   const messages = pages.flatMap((page) => page.messages);
   return messages.sort((a, b) => Date.parse(b.createdAt) - Date.parse(a.createdAt)).slice(0, limit);

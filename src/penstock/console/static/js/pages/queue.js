@@ -10,7 +10,8 @@ import { PeriodPicker } from "../components/period_picker.js";
 import { Empty, Loading, Unavailable } from "../components/states.js";
 import { formatCount } from "../format.js";
 import { html, useMemo, useRef } from "../html.js";
-import { urlOf } from "../location.js";
+import { useLive } from "../live.js";
+import { urlOf, useQueryParam } from "../location.js";
 import { usePeriod } from "../period.js";
 import { toColumns } from "../series.js";
 import { useSession } from "../session.js";
@@ -23,9 +24,10 @@ import { Events } from "./queue/events.js";
 import { Groups } from "./queue/groups.js";
 import { RecentMessages } from "./queue/messages.js";
 import { WorstPartitions } from "./queue/partitions.js";
-import { answerQuestions, countOf } from "./queue/verdicts.js";
+import { CurrentTasks } from "./queue/tasks.js";
+import { answerQuestions, countOf, groupLabel, mergeLive, QUEUE_MODE } from "./queue/verdicts.js";
 
-const STATE_INTERVAL_MS = 3_000;
+const STATE_INTERVAL_MS = 3_000; // the live stream does not have the groups and partitions
 const WORST_INTERVAL_MS = 5_000;
 const EVENTS_INTERVAL_MS = 10_000;
 const MAX_WORST = 10;
@@ -48,11 +50,14 @@ export default function QueuePage({ params: { name } }) {
 
 function QueueContent({ name, queue }) {
   const { can } = useSession();
-  const state = queue.data;
+  const live = useLive(urlOf("/api/v1/live", { topic: "queue", name }));
+  const state = mergeLive(queue.data, live.data);
   const isDurable = state.kind === "durable";
   const period = usePeriod();
-  const metrics = useData((signal) => fetchQueueMetrics(name, period.params, signal), [name, period.key], { intervalMs: period.intervalMs });
-  const series = useMemo(() => (metrics.data ? toColumns(metrics.data) : null), [metrics.data]);
+  const [group, setGroup] = useQueryParam("group");
+  const wholeQueue = useSeries(name, "", period);
+  const oneGroup = useSeries(name, group, period, group !== "");
+  const { series, problem } = group ? oneGroup : wholeQueue;
   const worst = useData(
     (signal) => (isDurable ? fetchWorstPartitions(name, "age", MAX_WORST, signal) : []),
     [name, isDurable],
@@ -61,15 +66,16 @@ function QueueContent({ name, queue }) {
   const events = useEvents(name, period, series);
   const refresh = () => {
     queue.refresh();
+    worst.refresh();
     events.refresh();
   };
-  const answers = answerQuestions(state, series, worst.data?.[0]);
+  const answers = answerQuestions(state, wholeQueue.series, worst.data?.[0]);
   const annotations = events.data?.annotations ?? NO_ANNOTATIONS;
   return html`
     <${Page} className="queue" title=${name} subtitle=${html`<${Subtitle} state=${state} />`} actions=${html`<${QueueActions} queue=${state} onChange=${refresh} />`}>
       ${queue.problem && html`<${Unavailable} problem=${queue.problem} />`}
       <${Answers} answers=${answers} />
-      <${QueueCharts} series=${series} problem=${metrics.problem} annotations=${annotations} period=${period} actions=${html`<${PeriodPicker} />`} />
+      <${QueueCharts} series=${series} problem=${problem} annotations=${annotations} period=${period} actions=${html`<${GroupSelect} state=${state} group=${group} onGroup=${setGroup} /><${PeriodPicker} />`} />
       <div class="columns">
         ${isDurable && html`<${Groups} queue=${state} onChange=${refresh} />`}
         <${Events}
@@ -81,9 +87,38 @@ function QueueContent({ name, queue }) {
         />
       </div>
       ${isDurable && html`<${WorstPartitions} queue=${state} oldest=${worst} onChange=${refresh} />`}
-      ${isDurable && html`<${RecentMessages} queue=${state} />`}
+      ${isDurable ? html`<${RecentMessages} queue=${state} group=${group || defaultGroup(state)} />` : html`<${CurrentTasks} queue=${state} />`}
     <//>
   `;
+}
+
+/** The series of the queue, or of one of its groups. */
+function useSeries(name, group, period, isNeeded = true) {
+  const fetchSeries = (signal) => (isNeeded ? fetchQueueMetrics(name, { ...period.params, group }, signal) : null);
+  const { data, problem } = useData(fetchSeries, [name, group, period.key], { intervalMs: isNeeded ? period.intervalMs : 0 });
+  const series = useMemo(() => (data ? toColumns(data) : null), [data]);
+  return { series, problem };
+}
+
+/** The selection of the group whose charts are shown; without one, those of the whole queue. */
+function GroupSelect({ state, group, onGroup }) {
+  const names = (state.consumerGroups ?? []).map(({ name }) => name);
+  if (names.length < 2 && !group) return null;
+  return html`
+    <label>
+      <span class="visually-hidden">Charts of</span>
+      <select class="small" onChange=${(event) => onGroup(event.currentTarget.value)}>
+        <option value="" selected=${!group}>whole queue</option>
+        ${names.map((name) => html`<option key=${name} value=${name} selected=${name === group}>${groupLabel(name)}</option>`)}
+      </select>
+    </label>
+  `;
+}
+
+/** The group whose state of messages is shown: consumers without a group, or else the first group. */
+function defaultGroup({ consumerGroups }) {
+  const names = consumerGroups.map(({ name }) => name);
+  return names.includes(QUEUE_MODE) ? QUEUE_MODE : names[0] ?? "";
 }
 
 /** The events of the shown time. While it moves with the present, they are fetched now and then. */

@@ -1,6 +1,6 @@
 // What the user may do with a queue, as buttons beside its name.
 
-import { deleteQueue, pauseQueue, purgeQueue, resumeQueue } from "../../api/queue.js";
+import { deleteQueue, fetchQueue, pauseQueue, purgeQueue, resumeQueue } from "../../api/queue.js";
 import { ActionButton } from "../../components/action_button.js";
 import { confirm } from "../../components/dialog.js";
 import { formatCount } from "../../format.js";
@@ -42,7 +42,8 @@ async function togglePause(queue) {
 /** The number of messages or tasks that a purge drops now. */
 const waitingCount = (queue) => (queue.kind === "run" ? queue.depth + queue.delayed : queue.depth + queue.running);
 
-async function purge(queue) {
+async function purge({ name, kind }) {
+  const queue = await fetchQueue(name, kind); // the numbers of now
   const noun = queue.kind === "run" ? "tasks that wait or are delayed" : "messages that some group has not finished";
   const isConfirmed = await confirm({
     title: `Purge ${queue.name}?`,
@@ -59,7 +60,8 @@ async function purge(queue) {
 const keptText = ({ kind }) =>
   kind === "run" ? "Running and dead tasks stay." : "Leases end, and finished messages that are still kept go, too. Dead letters stay.";
 
-async function remove(queue) {
+async function remove({ name, kind }) {
+  const queue = await fetchQueue(name, kind);
   const held = `${formatCount(waitingCount(queue))} waiting and ${formatCount(queue.dead)} dead`;
   const text = queue.kind === "run" ? "A run queue can be deleted when it holds no task." : `Its messages (${held}), groups, dead letters and traces are deleted. This cannot be undone.`;
   const isConfirmed = await confirm({ title: `Delete ${queue.name}?`, text, action: "Delete", isDangerous: true, typedText: queue.name });

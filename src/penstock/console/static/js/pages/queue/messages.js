@@ -3,8 +3,6 @@
 import { fetchRecentMessages } from "../../api/queue.js";
 import { Badge } from "../../components/badge.js";
 import { actionsColumn, DataTable } from "../../components/data_table.js";
-import { JsonView } from "../../components/json_view.js";
-import { Dialog } from "../../components/dialog.js";
 import { Section } from "../../components/page.js";
 import { DataState, Empty } from "../../components/states.js";
 import { Time } from "../../components/time.js";
@@ -12,7 +10,9 @@ import { html, useState } from "../../html.js";
 import { urlOf } from "../../location.js";
 import { useSession } from "../../session.js";
 import { useData } from "../../use_data.js";
+import { PayloadCell } from "./payload_cell.js";
 import { PushDialog } from "./push_dialog.js";
+import { groupLabel } from "./verdicts.js";
 
 const INTERVAL_MS = 5_000;
 const LIMIT = 20;
@@ -24,12 +24,13 @@ const BY_LAST_PUSH = (a, b) => Date.parse(b.lastPushAt ?? 0) - Date.parse(a.last
 export const recentPartitions = (partitions) =>
   partitions.filter(({ lastPushAt }) => lastPushAt).toSorted(BY_LAST_PUSH).slice(0, MAX_PARTITIONS).map(({ name }) => name);
 
-export function RecentMessages({ queue }) {
+/** `group` is the group whose state of the messages is shown; empty if the queue has none. */
+export function RecentMessages({ queue, group }) {
   const { can } = useSession();
-  const [shown, setShown] = useState(null);
   const [cloned, setCloned] = useState(null);
   const names = recentPartitions(queue.partitions);
-  const messages = useData((signal) => fetchRecentMessages(queue.name, names, LIMIT, signal), [queue.name, names.toSorted().join("\n")], {
+  const selection = { queue: queue.name, partitions: names, group, limit: LIMIT };
+  const messages = useData((signal) => fetchRecentMessages(selection, signal), [queue.name, group, names.toSorted().join("\n")], {
     intervalMs: INTERVAL_MS,
   });
   const canRead = can("read:payload");
@@ -37,9 +38,9 @@ export function RecentMessages({ queue }) {
     { key: "createdAt", label: "Pushed", render: ({ createdAt }) => html`<${Time} value=${createdAt} />` },
     { key: "partition", label: "Partition", className: "name" },
     { key: "transactionId", label: "Transaction id", className: "name", render: (message) => html`<a href=${messageUrl(message)}>${message.transactionId}</a>` },
-    { key: "status", label: "State", render: ({ status }) => html`<${Badge} kind=${STATUS_KINDS[status]}>${status === "dead_letter" ? "dead" : status}<//>` },
+    { key: "status", label: group ? `State for ${groupLabel(group)}` : "State", render: ({ status }) => html`<${Badge} kind=${STATUS_KINDS[status]}>${status === "dead_letter" ? "dead" : status}<//>` },
   ];
-  if (canRead) columns.push({ key: "data", label: "Payload", className: "payload", render: (message) => html`<${PayloadButton} message=${message} onShow=${setShown} />` });
+  if (canRead) columns.push({ key: "data", label: "Payload", className: "payload", render: (message) => html`<${PayloadCell} name=${message.transactionId} payload=${message.data} problem=${message.payloadProblem} />` });
   if (canRead && can("produce")) {
     columns.push(actionsColumn((message) => html`<button type="button" aria-label="Clone ${message.transactionId}" onClick=${() => setCloned(message)}>Clone</button>`));
   }
@@ -52,16 +53,9 @@ export function RecentMessages({ queue }) {
             ? html`<${Empty} title="The queue holds no message."><p>Push a test message with the button above.</p><//>`
             : html`<${DataTable} caption="Recent messages" columns=${columns} rows=${rows} rowKey=${({ id }) => id} />`}
       <//>
-      ${shown && html`<${Dialog} title="Message ${shown.transactionId}" className="wide" onClose=${() => setShown(null)}><${JsonView} value=${shown.data} /><//>`}
       ${cloned && html`<${PushDialog} queue=${queue} message=${cloned} onClose=${() => setCloned(null)} onChange=${messages.refresh} />`}
     <//>
   `;
 }
 
 const messageUrl = ({ id, queue }) => urlOf(`/console/messages/${encodeURIComponent(id)}`, { queue });
-
-function PayloadButton({ message, onShow }) {
-  if (message.payloadProblem) return html`<span class="muted">${message.payloadProblem}</span>`;
-  const text = JSON.stringify(message.data);
-  return html`<button type="button" class="quiet small payload-text" title="Show the payload" onClick=${() => onShow(message)}><code>${text}</code></button>`;
-}

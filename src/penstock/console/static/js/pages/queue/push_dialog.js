@@ -36,7 +36,7 @@ export function PushDialog({ queue, message = null, onClose, onChange }) {
     event.preventDefault();
     push();
   };
-  const title = message ? "Clone and edit a message" : isRun ? "Enqueue a test task" : "Push a test message";
+  const title = message ? `Clone and edit a ${isRun ? "task" : "message"}` : isRun ? "Enqueue a test task" : "Push a test message";
   return html`
     <${Dialog} title=${title} className="wide" onClose=${onClose}>
       <form class="stacked" onSubmit=${submit}>

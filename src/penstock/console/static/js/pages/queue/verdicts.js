@@ -68,9 +68,10 @@ function answerAtLimit(facts) {
 }
 
 function answerRunLimit(state) {
-  const { running, concurrency, environment } = state;
+  const { running, concurrency, environment, cap } = state;
   const environmentLimit = environment.concurrency === null ? null : Math.floor(environment.concurrency * environment.burst);
   const figure = runningFigure(state);
+  if (cap?.reason === "no_consumers") return { kind: "bad", text: "No workers", figure, detail: cap.detail };
   if (environmentLimit !== null && environment.running >= environmentLimit) {
     const detail = `All run queues of the environment together: ${formatCount(environment.running)} of ${formatCount(environmentLimit)}.`;
     return { kind: "warn", text: "Yes, the environment's", figure, detail };
@@ -95,8 +96,11 @@ function answerConsumers({ state, numbers }) {
   const leases = state.consumerGroups.reduce((total, group) => total + group.activeLeases, 0);
   const behind = Math.max(0, ...state.consumerGroups.map((group) => group.partitionsWithLag));
   const figure = runningFigure(state);
-  if (leases === 0 && state.depth > 0 && !numbers.outRate) {
-    return { kind: "bad", text: "No consumers", figure, detail: "Messages wait, and no group holds a lease." };
+  if (state.depth > 0 && (state.cap?.reason === "no_consumers" || state.consumerGroups.length === 0)) {
+    return { kind: "bad", text: "No consumers", figure, detail: state.cap?.detail ?? "No consumer has ever read from it." };
+  }
+  if (state.depth > 0 && leases === 0 && numbers.outRate === 0) {
+    return { kind: "warn", text: "No leases", figure, detail: "Messages wait, no group holds a lease, and none was finished lately." };
   }
   const detail = `${countOf(leases, "lease")}; ${formatCount(behind)} of ${countOf(state.partitionCount, "partition")} with work.`;
   if (state.depth > 0 && behind === state.partitionCount && leases >= behind) {
@@ -115,12 +119,26 @@ function answerStuck({ state, numbers, worstPartition, oldestMs }) {
   if (state.depth + state.running === 0) return { kind: "ok", text: "No", figure: "oldest –", detail: "Nothing waits or runs." };
   if (oldestMs === null) return { kind: "unknown", text: "Unknown", figure, detail: "The age of the oldest message is unknown." };
   const where = worstPartition ? ` Partition ${worstPartition.partition_name}, ${groupLabel(worstPartition.consumer_group)}.` : "";
+  if (state.cap?.reason === "blocked_partition") return { kind: "bad", text: "Yes", figure, detail: state.cap.detail };
   if (oldestMs < Math.max(OLD_AFTER_MS, OLD_TIMES_WAIT * (numbers.p95Wait ?? 0))) {
     return { kind: "ok", text: "No", figure, detail: `The oldest is not much older than the usual wait.${where}` };
   }
   if (numbers.outRate) return { kind: "warn", text: "Perhaps", figure, detail: `Others are finished meanwhile.${where}` };
   const reason = state.paused ? "The queue is paused." : "Nothing was finished lately.";
   return { kind: "bad", text: "Yes", figure, detail: `${reason}${where}` };
+}
+
+/**
+ * Return the state with the figures of the live stream, if they are newer: `live` is the document of the stream, or null.
+ * `cap` says what holds the queue back.
+ */
+export function mergeLive(state, live) {
+  if (!live?.queue.known) return state;
+  const { depth, running, delayed, dead, cappedBy: reason, capDetail: detail } = live.queue;
+  const cap = reason ? { reason, detail } : null;
+  if (state.asOf >= live.asOf) return { ...state, cap };
+  const figures = Object.fromEntries(Object.entries({ depth, running, delayed, dead }).filter(([, value]) => value !== null));
+  return { ...state, ...figures, cap };
 }
 
 /** The age in ms of the oldest unfinished message or waiting task. */
