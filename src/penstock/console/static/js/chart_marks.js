@@ -12,6 +12,11 @@ const COLORS = {
   seek: "--p95",
   requeue: "--p95",
   deploy: "--info",
+  delivered: "--info",
+  failed: "--warn",
+  lease_lost: "--warn",
+  dead: "--bad",
+  requeued: "--p95",
 };
 
 /** The name of the colour of a kind of annotation. */

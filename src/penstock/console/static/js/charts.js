@@ -64,7 +64,9 @@ export class Chart {
   draw(series, annotations = this.#annotations) {
     this.#series = series;
     this.#annotations = annotations;
-    const drawing = series.isPlain ? series : toDrawing(series, this.#plot.over.clientWidth / PIXELS_PER_BUCKET);
+    // uPlot sets the size of its elements a moment after it is created.
+    const width = this.#plot.over.clientWidth || this.#plot.width;
+    const drawing = series.isPlain ? series : toDrawing(series, width / PIXELS_PER_BUCKET);
     this.#drawing = drawing;
     this.#marks.select(annotations, drawing);
     this.#plot.setData([drawing.x, ...this.#spec.lines.map((line) => drawing[line.key])], false);
