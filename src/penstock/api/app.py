@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,6 +25,7 @@ from penstock.api.http.compression import CompressionMiddleware
 from penstock.api.http.origin_check import OriginCheck, OriginCheckMiddleware
 from penstock.api.http.quota_counting import ByteQuotaMiddleware
 from penstock.api.http.security_headers import SecurityHeadersMiddleware
+from penstock.api.module_preload import read_page
 from penstock.api.routes import (
     access_tokens,
     ack_and_transaction,
@@ -155,7 +157,8 @@ def create_app(settings: Settings) -> FastAPI:
 
 async def _console_page(request: Request) -> Response:
     """The console. Its script shows the page of the path."""
-    return _page(request, "index.html")
+    page = await asyncio.to_thread(read_page, console.STATIC, request.url.path)
+    return file_response(page, "index.html", request.headers)
 
 
 async def _api_page(request: Request) -> Response:

@@ -77,13 +77,21 @@ def file_response(
     return Response(body, status_code, headers, media_type)
 
 
+def compress_content(plain: bytes) -> FileContent:
+    """Compress a text."""
+    compressed = gzip.compress(plain, mtime=0)
+    return FileContent(plain, compressed if len(compressed) < len(plain) else None, _etag(plain))
+
+
 @lru_cache(maxsize=MAX_FILES)
 def _read_file(path: str, modified_ns: int, size: int) -> FileContent:
     """The time and size are part of the key, so that a changed file is read again."""
     plain = Path(path).read_bytes()
-    # Weak: the compressed and the plain file share it.
-    etag = f'W/"{hashlib.sha256(plain).hexdigest()[:20]}"'
-    if not path.endswith(COMPRESSIBLE_SUFFIXES):
-        return FileContent(plain, None, etag)
-    compressed = gzip.compress(plain, mtime=0)
-    return FileContent(plain, compressed if len(compressed) < len(plain) else None, etag)
+    if path.endswith(COMPRESSIBLE_SUFFIXES):
+        return compress_content(plain)
+    return FileContent(plain, None, _etag(plain))
+
+
+def _etag(plain: bytes) -> str:
+    """A weak tag: the compressed and the plain file share it."""
+    return f'W/"{hashlib.sha256(plain).hexdigest()[:20]}"'

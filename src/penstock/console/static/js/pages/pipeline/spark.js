@@ -27,7 +27,7 @@ export function Spark({ spark, isRunning }) {
     <${Section} title="Spark">
       <${Stats}>
         <${Stat} label="Master" value=${master} detail="${formatCount(cores)} cores" />
-        <${Stat} label="Running tasks" value=${formatCount(running)} detail="${formatCount(executors.length)} executors" />
+        <${Stat} label="Running tasks" value=${formatCount(running)} detail=${executors.length === 1 ? "1 executor" : `${formatCount(executors.length)} executors`} />
         <${Stat} label="Driver's heap" value=${formatBytes(heapBytes)} detail="${formatPercent(heapBytes / heapLimitBytes)} of ${formatBytes(heapLimitBytes)}" kind=${heapBytes > 0.9 * heapLimitBytes ? "warn" : ""} />
       <//>
       ${stages.length ? stages.map((stage) => html`<${Stage} key=${stage.stage} stage=${stage} />`) : html`<${Idle}>No stage was running when the pipeline reported.<//>`}

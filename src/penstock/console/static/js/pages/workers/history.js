@@ -17,7 +17,7 @@ const UNIT_S = { m: 60, h: 3_600, d: 86_400 };
 
 const line = (key, color, rest = {}) => ({ key, color, width: 1.4, ...rest });
 const item = (key, label, color) => ({ key, label, color });
-const percent = (n) => (n === null || n === undefined ? "–" : `${Math.round(n)} %`);
+const percent = (n) => (n === null || n === undefined ? "–" : `${+n.toFixed(n < 10 ? 1 : 0)} %`);
 
 const CHARTS = [
   {
