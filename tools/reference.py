@@ -103,7 +103,13 @@ def _definition_section(definition: MetricDefinition) -> list[str]:
 
 
 CLI_PAGE = runpy.run_path(str(Path(__file__).parent / "cli_reference.py"))
-PAGES = {"settings.md": settings_page, "metrics.md": metrics_page, "cli.md": CLI_PAGE["cli_page"]}
+CLIENT_PAGE = runpy.run_path(str(Path(__file__).parent / "client_reference.py"))
+PAGES = {
+    "settings.md": settings_page,
+    "metrics.md": metrics_page,
+    "cli.md": CLI_PAGE["cli_page"],
+    "client.md": CLIENT_PAGE["client_page"],
+}
 DASHBOARD = Path(__file__).parents[1] / "deploy" / "grafana" / "penstock.json"
 
 if __name__ == "__main__":
