@@ -36,6 +36,7 @@ from penstock.api.routes import (
     alert_silences,
     analytics,
     audit_entries,
+    bulk_jobs,
     chart_annotations,
     configure,
     console_pages,
@@ -75,7 +76,7 @@ from penstock.errors import PenstockError, UnknownQueue
 from penstock.log_format import configure_logging
 
 ROUTE_MODULES = (
-    error_groups,
+    *(bulk_jobs, error_groups),
     *(configure, queues, groups, operations, chart_annotations),
     *(message_search, message_life, message_admin, traces),
     *(dead_letters, dead_letter_jobs, webhook_broker, access_tokens, environments, quotas),

@@ -38,6 +38,7 @@ from penstock.api.warehouse_access import WarehouseAccess
 from penstock.broker.broker import Broker, OverloadSettings
 from penstock.broker.dead_letters.job_runner import DeadLetterJobRunner
 from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
+from penstock.broker.dead_letters.waiting_task_jobs import WaitingTaskJobs
 from penstock.broker.durable_store import create_database
 from penstock.broker.journal.push_journal import Journal, journal_directory
 from penstock.broker.maintenance import Maintenance, MaintenancePlan
@@ -222,6 +223,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     await maintenance.start()
     await count_repair.start()
     broker.dead_letters.tasks = TaskDeadLetters(database, run_queues)
+    broker.dead_letters.task_jobs = WaitingTaskJobs(database, run_queues)
     job_runner = DeadLetterJobRunner(broker.dead_letters)
     await job_runner.start()
     environment_deletion = EnvironmentDeletion(

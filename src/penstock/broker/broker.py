@@ -10,6 +10,7 @@ from penstock.broker.context import BrokerContext
 from penstock.broker.database_diagnostics import DatabaseDiagnostics
 from penstock.broker.dead_letters.dead_letter_service import DeadLetterService
 from penstock.broker.dead_letters.message_dead_letters import MessageDeadLetters
+from penstock.broker.dead_letters.message_jobs import MessageJobs
 from penstock.broker.durable_store import DurableStore
 from penstock.broker.journal.push_journal import Journal
 from penstock.broker.overload.deferred import DeferredWrites, OperationActions
@@ -117,7 +118,7 @@ class Broker:
         self.message_actions = MessageActions(context, message_dead_letters)
         self.message_lives = MessageLives(self.store, self.message_actions)
         self.message_search = MessageSearch(self.store.message_search, self.cipher)
-        self.dead_letters = DeadLetterService(self.store, message_dead_letters)
+        self.dead_letters = DeadLetterService(self.store, message_dead_letters, MessageJobs(context))
         # The names appear in JSON and in metric labels.
         self.batchers: dict[str, BatcherState] = {
             "push": self.pushes.batcher,

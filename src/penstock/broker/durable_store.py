@@ -33,7 +33,7 @@ from penstock.durable.dead_letters.error_group_store import (
     ErrorGroupStatus,
     ErrorGroupStore,
 )
-from penstock.durable.dead_letters.jobs import DeadLetterJob, JobSample, JobStore
+from penstock.durable.dead_letters.jobs import BulkChange, DeadLetterJob, JobSample, JobStore
 from penstock.durable.deferred_operations import (
     DeferredOperations,
     OperationRecord,
@@ -65,6 +65,7 @@ __all__ = [
     "Annotation",
     "AnnotationFilter",
     "AnnotationStore",
+    "BulkChange",
     "DeadLetterFilter",
     "DeadLetterJob",
     "DurableStore",

@@ -47,6 +47,7 @@ from penstock.runqueue.task_model import (
 )
 from penstock.runqueue.task_removal import delete_some_tasks, purge_queue
 from penstock.runqueue.task_wakeups import TaskWakeups
+from penstock.runqueue.waiting_tasks import WaitingTasks
 
 
 class RunQueues:
@@ -99,6 +100,7 @@ class RunQueues:
             **self._acks.batchers,
         }
         self._dead_tasks = DeadTaskActions(self._scripts, self._shards)
+        self.waiting_tasks = WaitingTasks(self._scripts, self._shards)
         self._next_shard = count()
 
     async def start(self) -> None:

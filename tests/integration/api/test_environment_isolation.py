@@ -89,6 +89,8 @@ BODIES: dict[str, Any] = {
     "/api/v1/configure": {"queue": QUEUE, "options": {"retryLimit": 9}},
     "/api/v1/dlq/purge": {"letterIds": ["{letter}"]},
     "/api/v1/dlq/requeue": {"letterIds": ["{letter}"]},
+    "/api/v1/dlq/error-groups/{error_group}": {"state": "ignored", "owner": "ada"},
+    "/api/v1/jobs": {"subject": "messages", "kind": "purge", "queue": QUEUE},
     "/api/v1/traces": {
         "transactionId": "{transaction}",
         "partitionId": "{partition}",

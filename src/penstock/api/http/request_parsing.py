@@ -17,6 +17,7 @@ from penstock.errors import InvalidRequest, MalformedBody, PayloadTooLarge
 from penstock.validation_text import shorten
 
 T = TypeVar("T")
+MAX_TEXT_LENGTH = 255
 MAX_NAME_LENGTH = 255
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -202,3 +203,22 @@ def parse_subscription(parameters: Mapping[str, str]) -> str:
     if mode not in ("all", "from_beginning", "new", "new-only"):
         raise InvalidRequest(f"subscriptionMode must be all or new, not {mode!r}.", field="subscriptionMode")
     return "new" if mode.startswith("new") else "all"
+
+
+def check_optional_name(field: str, name: str | None) -> str | None:
+    """Return the name of a queue, partition or group, or None. Raises InvalidRequest."""
+    return None if name is None else check_name(field, name)
+
+
+def check_text(field: str, text: str | None) -> str | None:
+    """Return a text to search for, or None. Raises InvalidRequest."""
+    if text is not None and (not 0 < len(text) <= MAX_TEXT_LENGTH or "\0" in text):
+        raise InvalidRequest(
+            f"{field} must have 1 to {MAX_TEXT_LENGTH} characters, none of them NUL.", field=field
+        )
+    return text
+
+
+def parse_optional_time(field: str, text: str | None) -> datetime | None:
+    """Return a time, or None. Raises InvalidRequest."""
+    return None if text is None else parse_time(field, text)

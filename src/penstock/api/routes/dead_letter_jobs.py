@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
-from datetime import datetime
 
 import msgspec
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.access import NamedOperateAccess, OperateAccess, ReadAccess, check_group, check_queue
+from penstock.api.access import (
+    NamedOperateAccess,
+    OperateAccess,
+    ReadAccess,
+    check_access,
+    check_group,
+    check_queue,
+)
 from penstock.api.annotated_change import annotate_change
 from penstock.api.audited_change import audit_change, state_before
 from penstock.api.http.parameters import Limit, Offset, refuse_unknown_parameters
 from penstock.api.http.request_parsing import (
-    check_name,
+    check_optional_name,
+    check_text,
     is_decimal,
-    parse_time,
+    parse_optional_time,
     read_json,
     request_body_schema,
 )
-from penstock.api.http.response import iso_or_none, json_response
+from penstock.api.http.response import json_response
 from penstock.api.problems import described, problem_responses
 from penstock.api.schemas.dead_letter_views import dead_letter_to_dict
+from penstock.api.schemas.job_views import filter_to_json, job_to_json
 from penstock.api.services import get_services
 from penstock.broker.dead_letters.dead_letter_service import UnknownJob
 from penstock.broker.dead_letters.dead_letter_source import JobRequest
 from penstock.broker.durable_store import DeadLetterFilter, DeadLetterJob, JobSample
-from penstock.caller import Caller
-from penstock.clock import iso
+from penstock.caller import AccessScope, Caller
 from penstock.errors import (
     Forbidden,
     InvalidRequest,
@@ -53,7 +59,6 @@ router = APIRouter(
 TASK_ID_PATTERN = re.compile("[0-9a-f-]{32,36}-[0-9]{1,4}")
 MAX_IDS = 1_000
 MAX_RATE_PER_SECOND = 100_000
-MAX_TEXT_LENGTH = 255
 MAX_SAMPLE = 1_000
 MAX_SAMPLE_TIMEOUT_S = 86_400
 
@@ -144,6 +149,8 @@ async def _create_job(request: Request, caller: Caller, kind: str) -> Response:
     selects_by_id = job_request.letter_ids is not None
     check_queue(caller, None if selects_by_id else body.queue)
     check_group(caller, None if selects_by_id else body.consumerGroup)
+    if body.payload is not None:
+        check_access(caller, AccessScope.READ_PAYLOAD)
     dead_letters = get_services(request).broker.dead_letters
     if not body.dryRun:
         job = await dead_letters.create_job(caller.environment, job_request)
@@ -156,7 +163,7 @@ async def _create_job(request: Request, caller: Caller, kind: str) -> Response:
         {
             "dryRun": True,
             "kind": kind,
-            "filter": _filter_to_json(preview.selection, job_request.letter_ids),
+            "filter": filter_to_json(preview.selection, job_request.letter_ids),
             "total": preview.total.total,
             "totalIsExact": preview.total.is_exact,
             "latest": [dead_letter_to_dict(caller, dead_letter) for dead_letter in preview.latest],
@@ -185,14 +192,14 @@ def parse_job_request(kind: str, body: JobBody) -> JobRequest:
     Raises InvalidRequest for a body that selects nothing, unless it says `"all": true`.
     """
     dead_letter_filter = DeadLetterFilter(
-        _check_name("queue", body.queue),
-        _check_name("consumerGroup", body.consumerGroup),
-        _check_name("partition", body.partition),
-        _parse_time("from", body.start),
-        _parse_time("to", body.end),
-        _check_text("error", body.error),
+        check_optional_name("queue", body.queue),
+        check_optional_name("consumerGroup", body.consumerGroup),
+        check_optional_name("partition", body.partition),
+        parse_optional_time("from", body.start),
+        parse_optional_time("to", body.end),
+        check_text("error", body.error),
         body.errorGroup,
-        _check_text("payload", body.payload),
+        check_text("payload", body.payload),
     )
     has_filter = dead_letter_filter != DeadLetterFilter()
     letter_ids = None
@@ -202,12 +209,17 @@ def parse_job_request(kind: str, body: JobBody) -> JobRequest:
         letter_ids = _check_letter_ids(body.letterIds)
     elif has_filter == body.all:
         raise InvalidRequest('Send letterIds, or a filter, or "all": true alone.', field="all")
-    if body.ratePerSecond is not None and not 1 <= body.ratePerSecond <= MAX_RATE_PER_SECOND:
+    rate = check_rate(body.ratePerSecond)
+    return JobRequest(kind, dead_letter_filter, letter_ids, rate, _parse_sample(kind, body))
+
+
+def check_rate(rate: int | None) -> int | None:
+    """Return the rate of a job. Raises InvalidRequest."""
+    if rate is not None and not 1 <= rate <= MAX_RATE_PER_SECOND:
         raise InvalidRequest(
-            f"ratePerSecond must be from 1 to {MAX_RATE_PER_SECOND}, not {body.ratePerSecond}.",
-            field="ratePerSecond",
+            f"ratePerSecond must be from 1 to {MAX_RATE_PER_SECOND}, not {rate}.", field="ratePerSecond"
         )
-    return JobRequest(kind, dead_letter_filter, letter_ids, body.ratePerSecond, _parse_sample(kind, body))
+    return rate
 
 
 def _parse_sample(kind: str, body: JobBody) -> JobSample | None:
@@ -233,72 +245,6 @@ def _parse_sample(kind: str, body: JobBody) -> JobSample | None:
     return JobSample(body.sample, share, timeout_s)
 
 
-def job_to_json(job: DeadLetterJob) -> dict[str, object]:
-    """Return the JSON of a job."""
-    return {
-        "id": str(job.id),
-        "kind": job.kind,
-        "subject": job.subject,
-        "state": job.state,
-        "filter": _filter_to_json(job.selection, job.dead_letter_ids or job.task_ids),
-        "ratePerSecond": job.rate,
-        "total": job.total,
-        "totalIsExact": job.total_is_exact,
-        "lookedAt": job.scanned,
-        "changed": job.changed,
-        "skipped": job.skipped,
-        "sample": _sample_to_json(job),
-        "note": _describe_note(job),
-        "createdBy": job.created_by,
-        "createdAt": iso(job.created_at),
-        "startedAt": iso_or_none(job.started_at),
-        "finishedAt": iso_or_none(job.finished_at),
-    }
-
-
-def _sample_to_json(job: DeadLetterJob) -> dict[str, object] | None:
-    if job.sample_size is None:
-        return None
-    return {
-        "size": job.sample_size,
-        "share": job.sample_share,
-        "timeoutSeconds": job.sample_timeout_s,
-        "endsAt": iso_or_none(job.sample_ends_at),
-        "requeued": job.sample_taken,
-        "acked": job.sample_acked,
-        "dead": job.sample_dead,
-        "passed": job.sample_passed,
-    }
-
-
-def _filter_to_json(selection: DeadLetterFilter, letter_ids: Sequence[int | str] | None) -> dict[str, object]:
-    return {
-        "letterIds": [str(letter_id) for letter_id in letter_ids] if letter_ids else None,
-        "queue": selection.queue,
-        "consumerGroup": selection.group,
-        "partition": selection.partition,
-        "from": iso_or_none(selection.start),
-        "to": iso_or_none(selection.end),
-        "error": selection.error,
-        "errorGroup": selection.error_key,
-        "payload": selection.payload,
-    }
-
-
-def _describe_note(job: DeadLetterJob) -> str | None:
-    """Return the note of a job; of a running job, it is what the job waits for: `reason queue`."""
-    if job.note is None or job.state != "running":
-        return job.note
-    reason, _, queue = job.note.partition(" ")
-    return {
-        "queue_full": f"waits: queue {queue!r} has reached its maxSize",
-        "sample_waiting": (
-            f"waits for the sample: {job.sample_acked + job.sample_dead} of {job.sample_taken} finished"
-        ),
-        "operations_waiting": f"waits: pushes to queue {queue!r} that were accepted earlier come first",
-    }.get(reason, job.note)
-
-
 def _check_letter_ids(texts: list[str]) -> list[str]:
     """Return the ids, of tasks once each. Raises InvalidRequest unless all are valid and of one kind."""
     are_tasks = all(map(TASK_ID_PATTERN.fullmatch, texts))
@@ -313,19 +259,3 @@ def _check_letter_ids(texts: list[str]) -> list[str]:
                 field="letterIds",
             )
     return letter_ids
-
-
-def _check_name(field: str, name: str | None) -> str | None:
-    return None if name is None else check_name(field, name)
-
-
-def _check_text(field: str, text: str | None) -> str | None:
-    if text is not None and (not 0 < len(text) <= MAX_TEXT_LENGTH or "\0" in text):
-        raise InvalidRequest(
-            f"{field} must have 1 to {MAX_TEXT_LENGTH} characters, none of them NUL.", field=field
-        )
-    return text
-
-
-def _parse_time(field: str, text: str | None) -> datetime | None:
-    return None if text is None else parse_time(field, text)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from penstock.broker.dead_letters.dead_letter_source import (
     DeadLetterSource,
+    DeadLetterTotal,
     ErrorGroup,
     ErrorGroupPage,
     ErrorGroupQuery,
@@ -19,12 +20,14 @@ from penstock.broker.dead_letters.dead_letter_source import (
     QueueCounts,
 )
 from penstock.broker.dead_letters.message_dead_letters import MessageDeadLetters
+from penstock.broker.dead_letters.message_jobs import MessageJobs
 from penstock.broker.dead_letters.task_dead_letters import TaskDeadLetters
+from penstock.broker.dead_letters.waiting_task_jobs import WaitingTaskJobs
 from penstock.broker.durable_store import DurableStore
 from penstock.durable.cluster_lock import ResourceBusy
 from penstock.durable.dead_letters.dead_letter_store import DeadLetterDrift, DeadLetterFilter
 from penstock.durable.dead_letters.error_group_store import ErrorGroupChange
-from penstock.durable.dead_letters.jobs import DeadLetterJob
+from penstock.durable.dead_letters.jobs import BulkChange, DeadLetterJob
 from penstock.errors import PenstockError, RedisUnavailable
 from penstock.model import Scope
 
@@ -54,11 +57,13 @@ class QueueCountsPage(NamedTuple):
 class DeadLetterService:
     """Chooses the source of a request: the messages of durable queues, or the tasks of run queues."""
 
-    def __init__(self, store: DurableStore, messages: MessageDeadLetters) -> None:
+    def __init__(self, store: DurableStore, messages: MessageDeadLetters, message_jobs: MessageJobs) -> None:
         self._store = store
+        self._message_jobs = message_jobs
         self.messages = messages
         self.tasks: TaskDeadLetters | None = None
         """Dead tasks of run queues; None in a process without run queues."""
+        self.task_jobs: WaitingTaskJobs | None = None
         self.on_job_created: Callable[[], None] = lambda: None
 
     def source_of_letter(self, letter_id: str) -> DeadLetterSource:
@@ -176,6 +181,22 @@ class DeadLetterService:
         await source.check_group(scope, queue, group)
         return await self.create_job(scope, JobRequest("purge", DeadLetterFilter(queue=queue, group=group)))
 
+    def _bulk_jobs(self, subject: str) -> MessageJobs | WaitingTaskJobs:
+        if subject == "messages":
+            return self._message_jobs
+        assert self.task_jobs is not None
+        return self.task_jobs
+
+    async def preview_bulk_job(self, scope: Scope, subject: str, change: BulkChange) -> DeadLetterTotal:
+        """Return how many messages or waiting tasks a job would change or skip."""
+        return await self._bulk_jobs(subject).preview(scope, change)
+
+    async def create_bulk_job(self, scope: Scope, subject: str, change: BulkChange) -> DeadLetterJob:
+        """Create a job on messages or on waiting tasks, which any broker may execute."""
+        job = await self._bulk_jobs(subject).create(scope, change)
+        self.on_job_created()
+        return job
+
     async def _source_of_job(self, scope: Scope, request: JobRequest) -> DeadLetterSource:
         if request.letter_ids:
             return self.source_of_letter(request.letter_ids[0])
@@ -200,9 +221,12 @@ class DeadLetterService:
         self, job: DeadLetterJob, owner: uuid.UUID, limit: int, max_scanned: int
     ) -> DeadLetterJob:
         """Execute one chunk and return the job afterwards."""
-        source = self.tasks if job.run_queue else self.messages
-        if source is None:
+        if job.run_queue and (self.tasks is None or self.task_jobs is None):
             raise ResourceBusy("This process has no run queues. Another broker must execute the job.")
+        if job.subject != "dead_letters":
+            return await self._bulk_jobs(job.subject).advance(job, owner, limit, max_scanned)
+        source = self.tasks if job.run_queue else self.messages
+        assert source is not None
         return await source.advance_job(job, owner, limit, max_scanned)
 
     async def release_job(self, job: DeadLetterJob, owner: uuid.UUID) -> None:

@@ -1,8 +1,8 @@
-"""Execute jobs on dead letters, in the background of every broker process.
+"""Execute jobs on dead letters, messages and tasks, in the background of every broker process.
 
 A process leases a few jobs at a time and executes each chunk by chunk. A chunk is one transaction, which also
 records the progress of the job and renews the lease. When a process dies, another process leases its jobs and
-continues after the last chunk: no dead letter is missed, and none is changed twice.
+continues after the last chunk: nothing is missed, and nothing is changed twice.
 
 Jobs have low priority: after each chunk they pause as long as the chunk took, or as long as the rate of the
 job demands.
@@ -40,9 +40,11 @@ MAX_PAUSE_S = 1.0
 class JobPacing:
     """Sizes and intervals of the runner."""
 
-    max_chunk: Mapping[str, int] = field(default_factory=lambda: {"requeue": 100, "purge": 500})
-    """Dead letters per transaction, by kind of job: few enough that other transactions do not wait
-    noticeably."""
+    max_chunk: Mapping[str, int] = field(
+        default_factory=lambda: {"requeue": 100, "purge": 500, "dead_letter": 100}
+    )
+    """Dead letters, messages or tasks per transaction, by kind of job: few enough that other transactions
+    do not wait noticeably."""
     poll_interval_s: float = 5.0
     """How often a process looks for jobs that other processes created or left."""
     retry_interval_s: float = 1.0
@@ -118,7 +120,7 @@ class DeadLetterJobRunner(BackgroundTask):
         assert owner is not None
         max_limit = self._pacing.chunk_limit(job.kind, job.rate)
         limit = max(1, max_limit // MIN_CHUNK_FRACTION)  # the size of its dead letters is unknown
-        logger.info("Job %s: %s of about %d dead letters", job.id, job.kind, job.total)
+        logger.info("Job %s: %s of about %d %s", job.id, job.kind, job.total, job.subject)
         while job.state == "running" and job.owner == owner:
             started_s, changed_before = time.monotonic(), job.changed
             try:
@@ -140,7 +142,7 @@ class DeadLetterJobRunner(BackgroundTask):
             took_s = time.monotonic() - started_s
             limit = next_chunk_size(limit, max_limit, took_s)
             await asyncio.sleep(self._pacing.pause_s(job.rate, job.changed - changed_before, took_s))
-        logger.info("Job %s: %s, %d dead letters changed", job.id, job.state, job.changed)
+        logger.info("Job %s: %s, %d %s changed", job.id, job.state, job.changed, job.subject)
 
 
 def next_chunk_size(size: int, max_size: int, took_s: float) -> int:

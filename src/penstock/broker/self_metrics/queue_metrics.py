@@ -136,9 +136,9 @@ class QueueMetrics(BackgroundTask):
     def count_expired(self, scope: Scope, queue_id: int, queue: str, group: str, messages: int) -> None:
         self._tally(scope, queue_id, queue, group).counters["ex"] += messages
 
-    def count_dead(self, scope: Scope, queue_id: int, queue: str, group: str) -> None:
-        """Count a message that was declared dead without a lease, so it has no run time."""
-        self._tally(scope, queue_id, queue, group).counters["dl"] += 1
+    def count_dead(self, scope: Scope, queue_id: int, queue: str, group: str, messages: int = 1) -> None:
+        """Count messages that were declared dead without a lease, so they have no run time."""
+        self._tally(scope, queue_id, queue, group).counters["dl"] += messages
 
     def mark_changed(self, scope: Scope, queue_id: int, queue: str) -> None:
         """Read the queue's gauges at the next flush: they may have changed without a counted operation."""

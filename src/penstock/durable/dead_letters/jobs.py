@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -113,7 +113,33 @@ class DeadLetterJob:
         )
 
 
-_JOB_COLUMNS = [field.name for field in fields(DeadLetterJob)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkChange:
+    """A job to create on messages of a durable queue, or on waiting tasks of a run queue.
+
+    `kind` is `purge`, which deletes them, or `dead_letter`, which moves them to the dead letters with
+    `reason` as their error. `start` and `end` are times of the push; `end` is exclusive.
+    """
+
+    kind: str
+    queue: str
+    group: str | None = None
+    partition: str | None = None
+    task_state: str | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    payload: str | None = None
+    reason: str | None = None
+    rate: int | None = None
+    created_by: str = "local"
+
+
+class AdvancedMessageJob(NamedTuple):
+    """A job on messages after a batch, with the queue and the number of its messages that were changed."""
+
+    job: DeadLetterJob
+    queue_id: int | None
+    changed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +238,52 @@ class JobStore:
             total_is_exact,
         )
 
+    async def create_for_messages(
+        self, scope: Scope, change: BulkChange, *, dry_run: bool = False, now: datetime | None = None
+    ) -> DeadLetterJob:
+        """Create a job on messages of a durable queue, or with `dry_run` only say what it would be."""
+        return await self._change_job(
+            "SELECT * FROM create_message_job_v1"
+            "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+            *scope,
+            new_id(),
+            change.kind,
+            change.queue,
+            change.group,
+            change.partition,
+            change.start,
+            change.end,
+            change.payload,
+            change.reason,
+            change.rate,
+            change.created_by,
+            MAX_PREVIEWED,
+            dry_run,
+            now,
+        )
+
+    async def create_for_waiting_tasks(
+        self, scope: Scope, change: BulkChange, *, total: int, total_is_exact: bool
+    ) -> DeadLetterJob:
+        """Create a job on waiting tasks of a run queue. The tasks are in Redis; the progress is here."""
+        return await self._change_job(
+            "SELECT * FROM create_waiting_task_job_v1"
+            "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+            *scope,
+            new_id(),
+            change.kind,
+            change.queue,
+            change.task_state,
+            change.start,
+            change.end,
+            change.payload,
+            change.reason,
+            change.rate,
+            change.created_by,
+            total,
+            total_is_exact,
+        )
+
     async def lease(self, owner: uuid.UUID) -> DeadLetterJob | None:
         """Lease a job that no process works on; None if there is none."""
         return await fetch_one(
@@ -234,8 +306,7 @@ class JobStore:
         """Process one batch, all or nothing. Raises ResourceBusy if a dead letter is locked for too long."""
         with translate_lock_timeouts():
             row = await self._session.fetchrow(
-                "SELECT (a.job).*, a.queue_ids, a.partition_ids, a.unsealed "
-                "FROM advance_job_v1($1, $2, $3, $4, $5, $6) a",
+                "SELECT * FROM advance_job_v1($1, $2, $3, $4, $5, $6)",
                 job_id,
                 owner,
                 limit,
@@ -247,8 +318,23 @@ class JobStore:
         requeued: dict[int, int] = {}
         for queue_id in row["queue_ids"] or ():
             requeued[queue_id] = requeued.get(queue_id, 0) + 1
-        job = DeadLetterJob(**{column: row[column] for column in _JOB_COLUMNS})
-        return AdvancedJob(job, requeued, list(row["unsealed"] or ()))
+        return AdvancedJob(DeadLetterJob(**row["job"]), requeued, list(row["unsealed"] or ()))
+
+    async def advance_for_messages(
+        self, job_id: uuid.UUID, owner: uuid.UUID, limit: int, max_scanned: int
+    ) -> AdvancedMessageJob:
+        """Process one batch, all or nothing. Raises ResourceBusy if a message is locked for too long."""
+        with translate_lock_timeouts():
+            row = await self._session.fetchrow(
+                "SELECT * FROM advance_message_job_v1($1, $2, $3, $4, $5)",
+                job_id,
+                owner,
+                limit,
+                max_scanned,
+                self._lease_ms,
+            )
+        assert row is not None
+        return AdvancedMessageJob(DeadLetterJob(**row["job"]), row["queue_id"], row["changed"])
 
     async def advance_for_tasks(
         self,
