@@ -223,6 +223,9 @@ class DeadLetterService:
         """Execute one chunk and return the job afterwards."""
         if job.run_queue and (self.tasks is None or self.task_jobs is None):
             raise ResourceBusy("This process has no run queues. Another broker must execute the job.")
+        # A chunk in PostgreSQL renews the lease itself; one in Redis cannot.
+        if job.run_queue and not await self._store.jobs.renew_lease(job.id, owner):
+            return await self.get_job(await self._store.jobs.get_scope(job.id), job.id)
         if job.subject != "dead_letters":
             return await self._bulk_jobs(job.subject).advance(job, owner, limit, max_scanned)
         source = self.tasks if job.run_queue else self.messages

@@ -284,10 +284,6 @@ class TaskDeadLetters:
         """Execute one chunk, which scans one page of Redis at most."""
         assert job.queue is not None
         scope = await self._jobs.get_scope(job.id)
-        if not await self._jobs.renew_lease(job.id, owner):
-            current = await self._jobs.get(scope, job.id)
-            assert current is not None
-            return current
         if job.awaits_sample and job.sample_ends_at is not None:
             return await self._check_sample(scope, job)
         if job.awaits_sample:

@@ -62,13 +62,9 @@ class WaitingTaskJobs:
     async def advance(
         self, job: DeadLetterJob, owner: uuid.UUID, limit: int, max_scanned: int
     ) -> DeadLetterJob:
-        """Execute one chunk and return the job afterwards."""
+        """Execute one chunk of a job that `owner` holds, and return the job afterwards."""
         assert job.queue is not None
         scope = await self._jobs.get_scope(job.id)
-        if not await self._jobs.renew_lease(job.id, owner):
-            current = await self._jobs.get(scope, job.id)
-            assert current is not None
-            return current
         change = BulkChange(
             kind=job.kind,
             queue=job.queue,

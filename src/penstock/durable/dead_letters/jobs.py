@@ -133,6 +133,11 @@ class BulkChange:
     rate: int | None = None
     created_by: str = "local"
 
+    @property
+    def details(self) -> tuple[object, ...]:
+        """The parameters that jobs on messages and on tasks have in common."""
+        return self.start, self.end, self.payload, self.reason, self.rate, self.created_by
+
 
 class AdvancedMessageJob(NamedTuple):
     """A job on messages after a batch, with the queue and the number of its messages that were changed."""
@@ -251,12 +256,7 @@ class JobStore:
             change.queue,
             change.group,
             change.partition,
-            change.start,
-            change.end,
-            change.payload,
-            change.reason,
-            change.rate,
-            change.created_by,
+            *change.details,
             MAX_PREVIEWED,
             dry_run,
             now,
@@ -274,12 +274,7 @@ class JobStore:
             change.kind,
             change.queue,
             change.task_state,
-            change.start,
-            change.end,
-            change.payload,
-            change.reason,
-            change.rate,
-            change.created_by,
+            *change.details,
             total,
             total_is_exact,
         )

@@ -6,6 +6,13 @@ export const ROUTES = [
   { path: "/console/queues/:name", title: "Queue", load: () => import("./pages/queue.js") },
   { path: "/console/messages", title: "Messages", load: () => import("./pages/messages.js"), nav: { label: "Messages", shortcut: "g m" } },
   { path: "/console/messages/:id", title: "Message", load: () => import("./pages/message.js") },
+  {
+    path: "/console/dead-letters",
+    title: "Dead letters",
+    load: () => import("./pages/dead_letters.js"),
+    nav: { label: "Dead letters", shortcut: "g d" },
+  },
+  { path: "/console/dead-letters/:errorGroup", title: "Error", load: () => import("./pages/error_group.js") },
   { path: "/console/workers", title: "Workers", load: () => import("./pages/workers.js"), nav: { label: "Workers", shortcut: "g w" } },
   { path: "/console/operations", title: "Operations", load: () => import("./pages/operations.js"), nav: { label: "Operations", shortcut: "g o" } },
   { path: "/console/pipeline", title: "Pipeline", load: () => import("./pages/pipeline.js"), nav: { label: "Pipeline", shortcut: "g p" } },

@@ -28,8 +28,6 @@ BEGIN
         v_job.total := cardinality(v_next.offsets);
         v_job.total_is_exact := v_next.ended;
     END IF;
-    IF NOT p_dry_run THEN
-        INSERT INTO jobs SELECT (v_job).*;
-    END IF;
+    INSERT INTO jobs SELECT (v_job).* WHERE NOT p_dry_run;
     RETURN v_job;
 END $$;

@@ -59,10 +59,7 @@ BEGIN
             scanned := scanned + v_batch.scanned;
             cursor_offset := v_batch.last_offset;
         END IF;
-        IF cardinality(offsets) >= p_limit OR scanned >= p_scan_limit THEN
-            ended := false;
-            RETURN;
-        END IF;
+        EXIT WHEN cardinality(offsets) >= p_limit OR scanned >= p_scan_limit;
     END LOOP;
-    ended := true;
+    ended := cardinality(offsets) < p_limit AND scanned < p_scan_limit;
 END $$;
