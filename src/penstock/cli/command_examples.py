@@ -56,6 +56,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "dlq resolve": (f"dlq resolve {INCIDENT} --queue orders",),
     "dlq show": ("dlq show 4711",),
     "dlq status": ("dlq status --queue orders",),
+    "doctor": ("doctor", "doctor --json"),
     "env create": ("env create acme/shop/production",),
     "env ls": ("env ls",),
     "env quotas": ("env quotas acme/shop/production --set requestsPerSecond=500",),

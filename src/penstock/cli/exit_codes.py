@@ -18,6 +18,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 5
     CONFLICT = 6
     RETRY = 7
+    WARNINGS = 8
 
 
 MEANINGS = {
@@ -31,6 +32,7 @@ MEANINGS = {
     ExitCode.CONFLICT: "The current state does not allow it, or the lease is lost (HTTP 409).",
     ExitCode.RETRY: "The broker is overloaded, a quota is used up or a server of the broker does not respond "
     "(HTTP 429 and 503): try again later.",
+    ExitCode.WARNINGS: "`penstock doctor` has warnings and no problem.",
 }
 
 _CODE_OF_STATUS = {

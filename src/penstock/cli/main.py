@@ -19,6 +19,7 @@ from penstock.cli.annotation_commands import chart_annotations
 from penstock.cli.audit_commands import audit
 from penstock.cli.command_examples import add_examples
 from penstock.cli.dlq_commands import dlq
+from penstock.cli.doctor.doctor_command import doctor
 from penstock.cli.environment_commands import environments
 from penstock.cli.exit_codes import exit_code_of
 from penstock.cli.group_commands import groups
@@ -155,6 +156,7 @@ def status(as_json: AsJson = False) -> None:
     raise typer.Exit(0 if state is not None and state.all_up else 1)
 
 
+app.command(rich_help_panel=START_HERE)(doctor)
 app.command(rich_help_panel=START_HERE)(top)
 app.command(rich_help_panel=START_HERE)(push)
 app.command(rich_help_panel=START_HERE)(pop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -35,27 +36,38 @@ def connect(url: str) -> Redis:
     return Redis.from_pool(pool)
 
 
+DURABILITY_SETTINGS = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy")
+
+
 async def warn_about_durability(client: Redis) -> None:
     """Log the settings under which this Redis may lose tasks. Without access to CONFIG, log only that."""
     try:
-        config = await client.config_get("appendonly", "appendfsync", "maxmemory", "maxmemory-policy")
+        config = await client.config_get(*DURABILITY_SETTINGS)
     except ResponseError as error:
         logger.info("Cannot read the durability settings of Redis: %s", error)
         return
     settings = {_text(name): _text(value) for name, value in config.items()}
+    for warning in find_durability_risks(settings):
+        logger.warning("%s", warning)
+    if settings.get("appendonly") != "no" and settings.get("appendfsync") != "always":
+        logger.info("Redis replies before it syncs its log: a power failure may lose seconds of tasks.")
+
+
+def find_durability_risks(settings: Mapping[str, str]) -> list[str]:
+    """Return what may lose tasks with these settings of a Redis, and what to set instead."""
+    risks: list[str] = []
     if settings.get("appendonly") == "no":
-        logger.warning(
+        risks.append(
             "Redis keeps no append-only file (appendonly no): a restart loses the tasks of run queues. "
             "Set appendonly yes and appendfsync always."
         )
-    elif settings.get("appendfsync") != "always":
-        logger.info("Redis replies before it syncs its log: a power failure may lose seconds of tasks.")
-    if settings.get("maxmemory", "0") != "0" and settings.get("maxmemory-policy") != "noeviction":
-        logger.warning(
-            "Redis may evict tasks of run queues when its memory is full (maxmemory-policy %s). "
-            "Set maxmemory-policy noeviction.",
-            settings["maxmemory-policy"],
+    policy = settings.get("maxmemory-policy")
+    if settings.get("maxmemory", "0") != "0" and policy != "noeviction":
+        risks.append(
+            f"Redis may evict tasks of run queues when its memory is full (maxmemory-policy {policy}). "
+            "Set maxmemory-policy noeviction."
         )
+    return risks
 
 
 def _text(value: bytes | str | None) -> str:

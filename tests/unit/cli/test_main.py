@@ -100,7 +100,7 @@ def test_without_a_command_the_help_shows_the_first_commands_of_a_newcomer() -> 
     _, first, second = (index for index, line in enumerate(lines) if line.startswith("╭─"))
     assert "Start here" in lines[first]
     commands = [line[2:].split()[0] for line in lines[first + 1 : second] if line[2:3].isalpha()]
-    assert commands == ["up", "status", "top", "push", "pop", "ack", "queues"]
+    assert commands == ["up", "status", "doctor", "top", "push", "pop", "ack", "queues"]
 
 
 def test_an_error_is_one_line_without_a_traceback_and_exit_code_2(home: Path) -> None:
