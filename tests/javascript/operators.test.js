@@ -44,10 +44,12 @@ test("the batches of all processes are added", (t) => {
   t.eq([row.operation, row.requests, row.batches, row.busyMs / row.batches, row.pending], ["push", 8, 8, 2, 2]);
 });
 
-test("load is listed by kind of request, then by process", (t) => {
+test("load is listed by kind of request and process, and says what an outage means", (t) => {
   const load = { operations: { push: { load: 0.1 }, pop: { load: 0.2 } } };
   const rows = toLoadRows([{ worker: 1, load }, { worker: 0, load }]);
   t.eq(rows.map(({ kind, worker }) => `${kind} ${worker}`), ["push 0", "push 1", "pop 0", "pop 1"]);
+  const [push, pop] = toLoadRows([{ worker: 0, load, databaseOutageSeconds: 3 }], true);
+  t.eq([push.decision, pop.decision, pop.reason], ["journal", "refuse", "no_database"]);
   t.eq(describeReason("busy", "refuse", 100), "deferring would take too long");
   t.eq(describeReason("busy", "refuse", 0), "the load is above its threshold");
   t.eq(describeReason("new_reason", "refuse", 0), "new_reason");

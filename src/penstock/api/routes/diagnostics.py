@@ -12,6 +12,7 @@ from penstock.api.access import PLATFORM_ADMIN_ONLY, PlatformAdminAccess, Platfo
 from penstock.api.exporter.process_status import describe_batching
 from penstock.api.http.parameters import refuse_unknown_parameters
 from penstock.api.http.response import json_response
+from penstock.api.routes.operations import journal_depth_to_dict
 from penstock.api.services import get_services
 from penstock.clock import iso
 
@@ -42,12 +43,19 @@ async def batching(request: Request, caller: ReadAccess) -> dict[str, object]:
 
 @router.get("/status/workers", tags=["status"], openapi_extra=PLATFORM_ADMIN_ONLY)
 async def status_workers(request: Request, caller: PlatformReadAccess) -> Response:
-    """Describe the broker processes behind this port: load, connections, batches, memory, CPU.
+    """Describe the broker processes behind this port, and the journal that they share.
 
-    `recent` has a value per second of the last two minutes; its lists are empty with
-    PENSTOCK_WORKER_METRICS=false. Brokers on other machines are in /api/v1/analytics/worker-metrics.
+    This needs no server, so it works during an outage of PostgreSQL. `recent` has a value per second of the
+    last two minutes; its lists are empty with PENSTOCK_WORKER_METRICS=false. Brokers on other machines are in
+    /api/v1/analytics/worker-metrics.
     """
-    return json_response({"workers": get_services(request).worker_aggregate.describe_processes()})
+    services = get_services(request)
+    return json_response(
+        {
+            "workers": services.worker_aggregate.describe_processes(),
+            "journal": journal_depth_to_dict(services.broker.journal),
+        }
+    )
 
 
 @router.get("/status/horizon", tags=["status"], openapi_extra=PLATFORM_ADMIN_ONLY)

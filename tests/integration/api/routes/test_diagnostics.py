@@ -42,7 +42,9 @@ async def test_a_worker_reports_its_load_batches_memory_and_last_seconds(client:
     await asyncio.gather(*(client.post("/api/v1/push", json=body) for _ in range(10)))
 
     async def read_worker() -> dict[str, Any] | None:
-        [worker] = (await client.get("/api/v1/status/workers")).json()["workers"]
+        status = (await client.get("/api/v1/status/workers")).json()
+        assert status["journal"]["records"] == 0
+        [worker] = status["workers"]
         return worker if sum(worker["recent"]["batchRequests"]) >= 10 else None
 
     worker = await wait_until_async(read_worker, 10, "the second of the pushes is over")

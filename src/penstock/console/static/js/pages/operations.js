@@ -1,6 +1,7 @@
 // Overload and maintenance: what happens to requests now, what waits, and what keeps PostgreSQL from cleaning up.
 
 import { fetchOperationStats } from "../api/operations.js";
+import { fetchWorkers } from "../api/workers.js";
 import { Page } from "../components/page.js";
 import { DataState } from "../components/states.js";
 import { html } from "../html.js";
@@ -16,20 +17,26 @@ const INTERVAL_MS = 2_000;
 
 export default function OperationsPage() {
   const { platformAdministrator } = useSession();
-  const state = useData(fetchOperationStats, [], { intervalMs: INTERVAL_MS });
+  // The processes answer without PostgreSQL, the statistics of operations do not.
+  const load = useData(platformAdministrator ? fetchWorkers : fetchLoadOfOneProcess, [], { intervalMs: INTERVAL_MS });
   return html`
     <${Page} title="Operations" subtitle="Load, deferred operations and maintenance" className="operations">
-      <${DataState} state=${state}>
-        ${(stats) => html`
+      <${DataState} state=${load}>
+        ${({ workers, journal }) => html`
           <div class="page">
-            <${Load} stats=${stats} />
-            <${Journal} journal=${stats.journal} outageSeconds=${stats.databaseOutageSeconds} />
+            <${Load} workers=${workers} hasJournal=${journal !== null} />
+            <${Journal} journal=${journal} outageSeconds=${Math.max(...workers.map((worker) => worker.databaseOutageSeconds))} />
           </div>
         `}
       <//>
       <${Lanes} />
-      <${OperationList} stats=${state.data?.stats ?? []} onChange=${state.refresh} />
+      <${OperationList} />
       ${platformAdministrator && html`<${Maintenance} />`}
     <//>
   `;
+}
+
+async function fetchLoadOfOneProcess(signal) {
+  const { load, journal, databaseOutageSeconds } = await fetchOperationStats(signal);
+  return { workers: [{ load, databaseOutageSeconds }], journal };
 }

@@ -1,17 +1,11 @@
 // What happens to a new push, ack or pop, and why: of every process for platform administrators, else of one.
 
-import { fetchWorkers } from "../../api/workers.js";
 import { DataTable } from "../../components/data_table.js";
 import { LoadBadge } from "../../components/load_badge.js";
 import { Section } from "../../components/page.js";
-import { Unavailable } from "../../components/states.js";
 import { formatCount, formatDuration, formatRate } from "../../format.js";
 import { html } from "../../html.js";
-import { useSession } from "../../session.js";
-import { useData } from "../../use_data.js";
 import { DECISIONS, describeReason, toLoadRows } from "./load_rows.js";
-
-const INTERVAL_MS = 2_000;
 
 const COLUMNS = [
   { key: "kind", label: "Request" },
@@ -28,24 +22,13 @@ const COLUMNS = [
   { key: "refused", label: "Refused", align: "end", render: ({ decisions }) => html`<span class=${decisions.refuse ? "bad-figure" : ""}>${formatCount(decisions.refuse)}</span>` },
 ];
 
-export function Load({ stats }) {
-  const { platformAdministrator } = useSession();
-  return platformAdministrator ? html`<${LoadOfAllWorkers} />` : html`<${LoadTable} workers=${[{ load: stats.load }]} />`;
-}
-
-function LoadOfAllWorkers() {
-  const { data, problem } = useData(fetchWorkers, [], { intervalMs: INTERVAL_MS });
-  if (!data) return problem && html`<${Unavailable} problem=${problem} />`;
-  return html`<${LoadTable} workers=${data.workers} />`;
-}
-
-function LoadTable({ workers }) {
+export function Load({ workers, hasJournal }) {
   const { enabled, waitLimitMs, spikeSeconds, eventLoopLimitMs } = workers[0].load;
   const columns = workers.length > 1 ? COLUMNS : COLUMNS.filter(({ key }) => key !== "worker");
   const lag = Math.max(...workers.map(({ load }) => load.eventLoopLateMs));
   return html`
     <${Section} title="Load decision" actions=${!enabled && html`<span class="badge">switched off</span>`}>
-      <${DataTable} caption="Load and decision by kind of request" columns=${columns} rows=${toLoadRows(workers)} rowKey=${(row) => `${row.kind} ${row.worker}`} />
+      <${DataTable} caption="Load and decision by kind of request" columns=${columns} rows=${toLoadRows(workers, hasJournal)} rowKey=${(row) => `${row.kind} ${row.worker}`} />
       <p class="hint">
         A load of 1 is a wait, or a batch, of ${formatDuration(waitLimitMs)}. Deferring ends ${formatDuration(spikeSeconds * 1_000)} after
         an overload began. An event loop that lags by more than ${formatDuration(eventLoopLimitMs)} refuses requests; it lags by ${formatDuration(lag)} now.

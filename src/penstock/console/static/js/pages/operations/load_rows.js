@@ -1,6 +1,6 @@
 // The load of processes as rows of a table, and the reasons of decisions as sentences.
 
-export const DECISIONS = { execute: "Executed", spill: "Deferred", refuse: "Refused" };
+export const DECISIONS = { execute: "Executed", spill: "Deferred", refuse: "Refused", journal: "Journaled" };
 
 const REASONS = {
   calm: "the load is below its threshold",
@@ -9,6 +9,7 @@ const REASONS = {
   always_deferred: "the threshold is 0",
   sustained_overload: "the overload lasts too long to defer more",
   lanes_full: "the lanes are full",
+  no_database: "PostgreSQL is unreachable",
   event_loop_lags: "the process has more to do than it can",
 };
 
@@ -20,10 +21,20 @@ export function describeReason(reason, decision, depthLimit) {
 }
 
 /** One row per kind of request and process; the kinds stay together. */
-export function toLoadRows(workers) {
-  const rows = workers.flatMap(({ worker, load }) =>
-    Object.entries(load.operations).map(([kind, figures]) => ({ kind, worker, ...figures })),
+export function toLoadRows(workers, hasJournal) {
+  const rows = workers.flatMap(({ worker, load, databaseOutageSeconds }) =>
+    Object.entries(load.operations).map(([kind, figures]) => ({
+      kind,
+      worker,
+      ...figures,
+      ...(databaseOutageSeconds > 0 && decisionInOutage(kind, hasJournal)),
+    })),
   );
   const kinds = Object.keys(workers[0].load.operations);
   return rows.sort((a, b) => kinds.indexOf(a.kind) - kinds.indexOf(b.kind) || a.worker - b.worker);
 }
+
+const decisionInOutage = (kind, hasJournal) => ({
+  decision: kind === "push" && hasJournal ? "journal" : "refuse",
+  reason: "no_database",
+});

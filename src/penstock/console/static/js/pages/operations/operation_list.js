@@ -1,6 +1,6 @@
 // The deferred operations of the environment: waiting, failed, or completed within the last hour.
 
-import { fetchOperations } from "../../api/operations.js";
+import { fetchOperations, fetchOperationStats } from "../../api/operations.js";
 import { Badge } from "../../components/badge.js";
 import { DataTable } from "../../components/data_table.js";
 import { SelectField } from "../../components/form.js";
@@ -33,19 +33,20 @@ const COLUMNS = [
   { key: "error", label: "Error", className: "wrap", render: ({ error }) => error ?? html`<span class="muted">–</span>` },
 ];
 
-export function OperationList({ stats, onChange }) {
+export function OperationList() {
   const { can } = useSession();
   const [{ status = "", queue = "", after = "" }] = useQueryParams();
   const params = { status, queue, after, limit: PAGE_SIZE };
   const state = useData((signal) => fetchOperations(params, signal), [status, queue, after], { intervalMs: INTERVAL_MS });
+  const stats = useData(fetchOperationStats, [], { intervalMs: INTERVAL_MS });
   const refresh = () => {
     state.refresh();
-    onChange();
+    stats.refresh();
   };
   const actions = { key: "actions", label: "Actions", isLabelHidden: true, render: (operation) => html`<${OperationActions} operation=${operation} onChange=${refresh} />` };
   const columns = can("operate") ? [...COLUMNS, actions] : COLUMNS;
   return html`
-    <${Section} title="Deferred operations" actions=${html`<${StatusFilter} status=${status} queue=${queue} stats=${stats} />`}>
+    <${Section} title="Deferred operations" actions=${html`<${StatusFilter} status=${status} queue=${queue} stats=${stats.data?.stats ?? []} />`}>
       <${DataState} state=${state}>
         ${({ operations, next }) => html`
           ${operations.length === 0
