@@ -88,6 +88,8 @@ test("figures and causes of the live stream replace those of the state", (t) => 
 test("an old message is stuck if nothing is finished", (t) => {
   const old = { ...durable, consumerGroups: [{ ...group, maxTimeLag: 900 }] };
   t.eq(answersOf(old, series([10, 10])).stuck, "Yes (bad)");
+  t.eq(answersOf(old, series([10, 10], { isBehind: true })).stuck, "Perhaps (warn)", "the metrics are behind");
+  t.eq(answersOf({ ...old, paused: true }).stuck, "Yes (bad)");
   t.eq(answersOf(old, series([10, 10], { out: 2 })).stuck, "Perhaps (warn)");
   t.eq(answersOf(old, series([10, 10], { out: 2, p95: 200_000 })).stuck, "No (ok)", "all wait that long");
   const worst = { partition_name: "p7", consumer_group: "__QUEUE_MODE__" };
@@ -109,6 +111,8 @@ test("zooming out doubles the span and ends now", (t) => {
 
 test("the forms send what the user changed", (t) => {
   t.eq(changedOptions({ ttl: 0, retryLimit: 3 }, { ttl: 0, retryLimit: 5 }), { retryLimit: 5 });
+  t.eq(changedOptions({ indexKeys: ["$.a"] }, { indexKeys: ["$.a"] }), {});
+  t.eq(changedOptions({ indexKeys: [] }, { indexKeys: ["$.a"] }), { indexKeys: ["$.a"] });
   t.eq(toSeekTarget("end", ""), { toEnd: true });
   t.eq(toSeekTarget("start", ""), { timestamp: "1970-01-01T00:00:00Z" });
   t.eq(jsonProblem('{"a": 1}'), null);

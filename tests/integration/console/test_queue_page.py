@@ -186,10 +186,12 @@ async def test_a_durable_queue_is_configured_sought_and_purged(console: ConsoleB
     await open_queue(console, page, queue)
     await page.get_by_role("button", name="Configure").click()
     await page.get_by_label("Retries").fill("9")
+    await page.get_by_label("Index keys").fill("$.customer\n\n$.order.id")
     await assert_accessible(page)
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_text(f"The options of {queue} are set.")).to_be_visible()
-    assert (await get(console.client, f"/resources/queues/{queue}"))["options"]["retryLimit"] == 9
+    options = (await get(console.client, f"/resources/queues/{queue}"))["options"]
+    assert (options["retryLimit"], options["indexKeys"]) == (9, ["$.customer", "$.order.id"])
 
     await page.get_by_role("button", name="Seek in p1, group billing").click()
     await page.get_by_label("Move to").select_option("end")

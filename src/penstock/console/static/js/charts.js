@@ -239,6 +239,7 @@ function hatchUnknown(plot, { x, step, isUnknown }, color) {
   }
   ctx.strokeStyle = translucent(color, 0.35);
   ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([]); // the last line of the previous drawing may have been dashed
   ctx.stroke();
   ctx.restore();
 }

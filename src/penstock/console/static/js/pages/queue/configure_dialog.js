@@ -3,7 +3,7 @@
 import { configureQueue, setLimit } from "../../api/queue.js";
 import { useAction } from "../../components/action_button.js";
 import { Dialog } from "../../components/dialog.js";
-import { CheckboxField, TextField } from "../../components/form.js";
+import { CheckboxField, TextAreaField, TextField } from "../../components/form.js";
 import { html, useState } from "../../html.js";
 import { changedOptions, OPTION_GROUPS } from "./options.js";
 
@@ -50,8 +50,19 @@ export function ConfigureDialog({ queue, onClose, onChange }) {
 
 function OptionField({ option: { name, label, unit, hint }, value, onValue }) {
   if (typeof value === "boolean") return html`<${CheckboxField} label=${label} hint=${hint} checked=${value} onValue=${onValue} />`;
+  if (Array.isArray(value)) return html`<${LinesField} label=${label} hint=${hint} value=${value} onValue=${onValue} />`;
   const change = (text) => onValue(text === "" ? "" : Number(text));
   return html`<${TextField} label=${unit ? `${label} (${unit})` : label} hint=${hint} name=${name} type="number" step="any" required value=${value} onValue=${change} />`;
+}
+
+/** A list of texts, one per line. */
+function LinesField({ label, hint, value, onValue }) {
+  const [text, setText] = useState(value.join("\n"));
+  const change = (newText) => {
+    setText(newText);
+    onValue(newText.split("\n").map((line) => line.trim()).filter(Boolean));
+  };
+  return html`<${TextAreaField} label=${label} hint=${hint} rows="3" value=${text} onValue=${change} />`;
 }
 
 export function LimitDialog({ queue, onClose, onChange }) {

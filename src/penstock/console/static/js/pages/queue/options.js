@@ -32,8 +32,14 @@ export const OPTION_GROUPS = [
       { name: "encryptionEnabled", label: "Encrypt payloads" },
     ],
   },
+  {
+    title: "Search",
+    options: [{ name: "indexKeys", label: "Index keys", hint: "JSON paths, one per line, such as $.customer.id: a search for a value under one of them returns at once" }],
+  },
 ];
 
 /** Return the options that have another value now. */
 export const changedOptions = (before, after) =>
-  Object.fromEntries(Object.entries(after).filter(([name, value]) => value !== "" && value !== before[name]));
+  Object.fromEntries(Object.entries(after).filter(([name, value]) => value !== "" && !isSame(value, before[name])));
+
+const isSame = (a, b) => JSON.stringify(a) === JSON.stringify(b);

@@ -124,6 +124,7 @@ function answerStuck({ state, numbers, worstPartition, oldestMs }) {
     return { kind: "ok", text: "No", figure, detail: `The oldest is not much older than the usual wait.${where}` };
   }
   if (numbers.outRate) return { kind: "warn", text: "Perhaps", figure, detail: `Others are finished meanwhile.${where}` };
+  if (numbers.outRate !== 0 && !state.paused) return { kind: "warn", text: "Perhaps", figure, detail: `Whether others are finished is unknown without metrics.${where}` };
   const reason = state.paused ? "The queue is paused." : "Nothing was finished lately.";
   return { kind: "bad", text: "Yes", figure, detail: `${reason}${where}` };
 }
