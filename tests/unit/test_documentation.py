@@ -1,9 +1,10 @@
-"""The documentation covers all settings, metrics, routes and make targets."""
+"""The documentation covers all settings, metrics, routes and make targets, and its links work."""
 
 from __future__ import annotations
 
 import re
 import runpy
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,11 @@ from penstock.config import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = runpy.run_path(str(ROOT / "tools" / "reference.py"))["PAGES"]
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+FENCED_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK_TEXT = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+MARKDOWN = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -52,6 +58,30 @@ def test_every_page_is_in_the_navigation_of_the_guide() -> None:
     assert {str(page) for page in docs.rglob("*.md")} - {str(page) for page in linked} == {
         str(docs / "index.md")
     }
+
+
+@cache
+def heading_anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as code hosts and the guide make them."""
+    headings = HEADING.findall(FENCED_BLOCK.sub("", page.read_text()))
+    texts = (LINK_TEXT.sub(r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in texts}
+
+
+def test_every_link_leads_somewhere() -> None:
+    links = [
+        (page, target)
+        for page in MARKDOWN
+        for target in LINK.findall(FENCED_BLOCK.sub("", page.read_text()))
+        if "://" not in target and not target.startswith("mailto:")
+    ]
+    assert [f"{page.relative_to(ROOT)}: {target}" for page, target in links if is_broken(page, target)] == []
+
+
+def is_broken(page: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    file = (page.parent / path).resolve() if path else page
+    return not file.exists() or bool(anchor and file.suffix == ".md" and anchor not in heading_anchors(file))
 
 
 def test_every_make_target_has_a_description() -> None:

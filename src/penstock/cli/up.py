@@ -130,7 +130,7 @@ class StartupDisplay:
         self._console.print(component_list(state.components), crop=False)
         self._console.print(
             f"\nStarted in {elapsed_s:.0f} s. Ctrl-C stops all components.\n"
-            f"Dashboard: [bold]{self._url}[/bold]\n{escape(self._first_steps)}",
+            f"Console: [bold]{self._url}[/bold]\nGuide: {self._url}/docs/guide\n{escape(self._first_steps)}",
             soft_wrap=True,
         )
 

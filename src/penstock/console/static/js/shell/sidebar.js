@@ -32,6 +32,7 @@ export function Sidebar() {
         `)}
       </ul>
       <ul class="secondary">
+        <li><a href="/docs/guide/" target="_blank">Guide</a></li>
         <li><a href="/docs" target="_blank">API reference</a></li>
       </ul>
     </nav>

@@ -11,7 +11,7 @@ export function FirstSteps() {
     <${Empty} title="No queues yet">
       <p>The first push to a queue creates it. Push a message from a shell:</p>
       <${Command} text=${pushCommand(location.origin, isLocal)} />
-      <p>It appears here within seconds. <a href="/docs" target="_blank">All routes</a></p>
+      <p>It appears here within seconds. <a href="/docs/guide/tutorial.html" target="_blank">Tutorial</a> · <a href="/docs" target="_blank">All routes</a></p>
     <//>
   `;
 }
