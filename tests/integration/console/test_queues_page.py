@@ -86,6 +86,9 @@ async def test_of_a_hundred_cards_only_those_near_the_screen_have_charts(
     await cards.last.scroll_into_view_if_needed()
     await expect(cards.last.locator(".plot.drawn")).to_have_count(3, timeout=TIMEOUT_MS)
     await expect(cards.first.locator("canvas")).to_have_count(0)
+
+    await page.get_by_label("Search queues by name").fill("card-000")
+    await expect(cards).to_have_count(1)
     await assert_accessible(page)
 
 

@@ -20,7 +20,7 @@ from penstock.api.live.queue_rows import (
     QueueRow,
     build_durable_rows,
     build_run_rows,
-    forget_state,
+    build_unknown_rows,
 )
 from penstock.api.live.shared_read import EnvironmentReads
 from penstock.api.warehouse_access import WarehouseAccess
@@ -159,12 +159,12 @@ def _build_snapshot(
     problems: dict[str, str] = {}
     if isinstance(durable, str):
         problems["postgres"] = durable
-        durable_rows = forget_state(previous_rows, ListedKind.DURABLE)
+        durable_rows = build_unknown_rows(previous_rows, ListedKind.DURABLE)
     else:
         durable_rows = build_durable_rows(durable, metrics.activity, now_s)
     if isinstance(run, str):
         problems["redis"] = run
-        run_rows = forget_state(previous_rows, ListedKind.RUN)
+        run_rows = build_unknown_rows(previous_rows, ListedKind.RUN)
     else:
         run_rows = build_run_rows(*run, metrics.activity, now_s)
     return EnvironmentSnapshot(now_s, [*durable_rows, *run_rows], metrics, problems)

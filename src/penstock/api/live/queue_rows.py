@@ -150,7 +150,7 @@ def build_run_rows(
     return rows
 
 
-def forget_state(rows: Iterable[QueueRow], kind: ListedKind) -> list[QueueRow]:
+def build_unknown_rows(rows: Iterable[QueueRow], kind: ListedKind) -> list[QueueRow]:
     """Return the queues of a kind without their figures, for when their server is away."""
     return [QueueRow(name=row.name, kind=kind, is_known=False) for row in rows if row.kind is kind]
 

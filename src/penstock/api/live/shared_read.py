@@ -12,8 +12,9 @@ from penstock.model import Scope
 
 T = TypeVar("T")
 
-MAX_SHARE = 10
-"""A read runs at most this fraction of the time: after a read of 1 s, the next starts 10 s later."""
+PAUSE_FACTOR = 5.0
+"""After a read of one second, the next one starts five seconds later at the earliest."""
+MAX_PAUSE_S = 15.0
 
 
 IDLE_AFTER_S = 60.0
@@ -81,7 +82,8 @@ class SharedRead(Generic[T]):
             return self._result
         finally:
             ended_at = self._monotonic()
-            self._next_at = max(started_at + self._max_age_s, ended_at + MAX_SHARE * (ended_at - started_at))
+            pause_s = min(PAUSE_FACTOR * (ended_at - started_at), MAX_PAUSE_S)
+            self._next_at = max(started_at + self._max_age_s, ended_at + pause_s)
             self._task = None
 
 
@@ -125,6 +127,6 @@ class EnvironmentReads(Generic[T]):
 
 
 def _retrieve_error(task: asyncio.Task[Any]) -> None:
-    """The requests that wait get the error. If all of them have left, it concerns no one any more."""
+    """Mark the error as read: the waiting requests get it, and without any it needs no log entry."""
     if not task.cancelled():
         task.exception()

@@ -133,12 +133,12 @@ async def test_ten_thousand_queues_are_sorted_and_paged_with_a_constant_number_o
         return await fetch(query, *args)
 
     monkeypatch.setattr(pool, "fetch", recorded)
-    seen: list[str] = []
+    names: list[str] = []
     for page in range(1, 21):
         queues = await list_queues(client, search="many-", sort="depth", page=page, pageSize=500)
         assert (queues["total"], queues["pages"]) == (10_000, 20)
-        seen += [queue["name"] for queue in queues["queues"]]
-    assert seen == [f"many-{number:05}" for number in range(10_000, 0, -1)]
+        names += [queue["name"] for queue in queues["queues"]]
+    assert names == [f"many-{number:05}" for number in range(10_000, 0, -1)]
     by_name = await list_queues(client, search="many-", sort="name", order="desc", pageSize=1, page=2)
     assert [queue["name"] for queue in by_name["queues"]] == ["many-09999"]
     listing = [query for query in statements if "queue_list" in query]

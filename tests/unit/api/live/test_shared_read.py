@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.api.live.shared_read import MAX_SHARE, SharedRead
+from penstock.api.live.shared_read import MAX_PAUSE_S, PAUSE_FACTOR, SharedRead
 
 
 class CountedRead:
@@ -48,14 +48,15 @@ async def test_requests_within_the_age_share_one_read(read: CountedRead, shared:
     assert await shared.get() == 2
 
 
-async def test_a_slow_read_is_repeated_after_ten_times_as_long(
-    read: CountedRead, shared: SharedRead[int]
+@pytest.mark.parametrize(("takes_s", "pause_s"), [(1.0, PAUSE_FACTOR), (60.0, MAX_PAUSE_S)])
+async def test_a_slow_read_is_followed_by_a_pause(
+    read: CountedRead, shared: SharedRead[int], takes_s: float, pause_s: float
 ) -> None:
-    read.takes_s = 1.0
+    read.takes_s = takes_s
     assert await shared.get() == 1
-    read.now = 1.0 + MAX_SHARE - 0.1
+    read.now = takes_s + pause_s - 0.1
     assert await shared.get() == 1
-    read.now = 1.0 + MAX_SHARE
+    read.now = takes_s + pause_s
     assert await shared.get() == 2
 
 
