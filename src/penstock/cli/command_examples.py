@@ -46,6 +46,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "audit export": ("audit export changes.jsonl --since 30d",),
     "audit ls": ("audit ls --since 2h", "audit ls --denied --subject ci"),
     "audit show": ("audit show 4711",),
+    "bench": ("bench", "bench --messages 50000 --batch 1 --producers 8 --consumers 8"),
     "config": ("config journal",),
     "dlq cancel": (f"dlq cancel {OPERATION}",),
     "dlq groups": ("dlq groups --queue orders",),

@@ -17,6 +17,7 @@ from penstock.cli.ack_command import ack
 from penstock.cli.alert_commands import alerts
 from penstock.cli.annotation_commands import chart_annotations
 from penstock.cli.audit_commands import audit
+from penstock.cli.bench.bench_command import bench
 from penstock.cli.command_examples import add_examples
 from penstock.cli.dlq_commands import dlq
 from penstock.cli.doctor.doctor_command import doctor
@@ -158,6 +159,7 @@ def status(as_json: AsJson = False) -> None:
 
 app.command(rich_help_panel=START_HERE)(doctor)
 app.command(rich_help_panel=START_HERE)(top)
+app.command(rich_help_panel=MORE_COMMANDS)(bench)
 app.command(rich_help_panel=START_HERE)(push)
 app.command(rich_help_panel=START_HERE)(pop)
 app.command(rich_help_panel=START_HERE)(ack)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from penstock.cli.command_examples import EXAMPLES
@@ -33,11 +32,7 @@ def test_an_example_parses_as_its_command(words: str, example: str) -> None:
     arguments = shlex.split(example.partition(" > ")[0].partition(" < ")[0])
     command_words = words.split()
     assert arguments[: len(command_words)] == command_words
-    command = typer.main.get_command(app)
-    context = None
-    for word in command_words:
-        command = command.commands[word]  # type: ignore[attr-defined]
-    context = command.make_context(words, arguments[len(command_words) :])
+    context = COMMANDS[words].make_context(words, arguments[len(command_words) :])
     assert context.args == []
 
 
