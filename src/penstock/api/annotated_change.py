@@ -13,7 +13,6 @@ from penstock.api.services import get_services
 from penstock.broker.durable_store import NewAnnotation
 from penstock.caller import Caller
 from penstock.clock import system_clock
-from penstock.errors import PenstockError
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ async def annotate_change(
     try:
         async with asyncio.timeout(WRITE_TIMEOUT_S):
             await get_services(request).broker.store.annotations.add(caller.environment, annotation)
-    except (PenstockError, TimeoutError) as error:
+    except Exception as error:  # noqa: BLE001 - the change has happened, so its response must not fail
         logger.warning("No annotation of the %s of queue %r was stored: %r", kind, queue, error)
 
 

@@ -65,7 +65,9 @@ class AnnotationStore:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def add(self, scope: Scope, annotation: NewAnnotation) -> AddedAnnotation:
+    async def add(
+        self, scope: Scope, annotation: NewAnnotation, *, max_kept: int = MAX_ANNOTATIONS
+    ) -> AddedAnnotation:
         """Add an annotation, or return the one that has its key."""
         added = await fetch_one(
             self._session,
@@ -80,7 +82,7 @@ class AnnotationStore:
             annotation.subject,
             annotation.link,
             annotation.key,
-            MAX_ANNOTATIONS,
+            max_kept,
         )
         assert added is not None
         return added

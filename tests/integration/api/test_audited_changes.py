@@ -76,6 +76,19 @@ async def test_queues(client: httpx.AsyncClient) -> None:
     assert (entry["before"], entry["after"]) == (None, None)
 
 
+async def test_purges_and_annotations(client: httpx.AsyncClient) -> None:
+    await push(client, CANARY, queue="orders")
+    entry = await call(client, "POST", "/resources/queues/orders/purge")
+    assert (entry["object"], entry["after"]["purged"]) == ({"queue": "orders"}, 1)
+    await client.post("/api/v1/run-queues/mail/tasks", json={"payload": CANARY})
+    entry = await call(client, "POST", "/run-queues/mail/purge")
+    assert (entry["object"], entry["after"]) == ({"queue": "mail"}, {"purged": 1})
+    entry = await call(client, "POST", "/annotations", {"text": "v1", "kind": "deploy"})
+    assert (entry["before"], entry["after"]["kind"], entry["after"]["text"]) == (None, "deploy", "v1")
+    deleted = await call(client, "DELETE", f"/annotations/{entry['after']['id']}")
+    assert (deleted["before"], deleted["after"]) == (entry["after"], None)
+
+
 async def test_consumer_groups(client: httpx.AsyncClient) -> None:
     await push(client, 1, 2, 3, queue="orders")
     assert await pop(client, "orders", consumerGroup="billing", autoAck="true", subscriptionMode="all")

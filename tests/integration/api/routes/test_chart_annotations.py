@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
+from penstock.durable.annotations import AnnotationFilter, AnnotationStore, NewAnnotation
 from penstock.durable.pool import Database
+from penstock.model import Scope
 from tests.integration.api import shared_app
 from tests.integration.api.calls import assert_problem, configure, get, pop, push
 from tests.integration.api.routes.test_dead_letter_routes import dead_letter_messages
 from tests.integration.api.routes.test_dead_task_routes import create_dead_tasks
+from tests.integration.environments import create_environment
 
 app = shared_app.app
 database = shared_app.database
 
 AT = "2026-03-01T12:00:00.000Z"
+SMALL = Scope("acme", "shop", "small")
 
 
 async def annotate(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
@@ -154,6 +158,34 @@ async def test_a_requeue_of_dead_letters_is_an_annotation(client: httpx.AsyncCli
     await dead_letter_messages(client, 1, 2, queue=queue)
     assert (await client.post("/api/v1/dlq/requeue", json={"queue": queue})).status_code == 202
     assert ("requeue", "Requeue started: 2 dead letters") in await changes(client, queue)
+
+
+async def test_a_change_succeeds_although_its_annotation_cannot_be_stored(
+    client: httpx.AsyncClient, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = uuid4().hex
+    await configure(client, queue)
+    await database.fetch("ALTER TABLE annotations RENAME TO annotations_away")
+    try:
+        paused = await client.post(f"/api/v1/resources/queues/{queue}/pause")
+    finally:
+        await database.fetch("ALTER TABLE annotations_away RENAME TO annotations")
+    assert (paused.status_code, paused.json()["paused"]) == (200, True)
+    assert f"No annotation of the pause of queue '{queue}' was stored" in caplog.text
+
+
+async def test_an_environment_keeps_a_bounded_number_of_annotations(database: Database) -> None:
+    store, old = AnnotationStore(database), datetime.now(UTC) - timedelta(days=500)
+    await create_environment(database, SMALL)
+    for n in range(5):
+        await store.add(SMALL, NewAnnotation(kind="note", text=str(n), subject="local"), max_kept=3)
+    window = AnnotationFilter(queue=None, kind=None, start=old, end=datetime.now(UTC) + timedelta(days=1))
+    listed = await store.list_annotations(SMALL, window, limit=10)
+    assert [annotation.text for annotation in listed] == ["4", "3", "2"]
+    await store.add(SMALL, NewAnnotation(kind="note", text="old", subject="local", at=old))
+    assert await store.prune(datetime.now(UTC) - timedelta(days=400)) is False
+    listed = await store.list_annotations(SMALL, window, limit=10)
+    assert [annotation.text for annotation in listed] == ["4", "3", "2"]
 
 
 async def test_incidents_are_among_the_annotations(client: httpx.AsyncClient, database: Database) -> None:
