@@ -90,6 +90,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "ops show": (f"ops show {OPERATION}",),
     "pipeline compact": ("pipeline compact --before 2026-01-31",),
     "pipeline drain": ("pipeline drain",),
+    "pipeline losses": ("pipeline losses",),
     "pipeline rebuild": ("pipeline rebuild --from 2026-01-30 --to 2026-01-31 --dry-run",),
     "pipeline replay": ("pipeline replay --dry-run",),
     "pipeline reset": ("pipeline reset --yes",),

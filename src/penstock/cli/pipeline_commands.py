@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from penstock.cli.json_output import print_json
 from penstock.cli.listing import print_output
-from penstock.cli.options import AsJson, SkipConfirmation, with_option_groups
+from penstock.cli.options import AsJson, BrokerOptions, SkipConfirmation, with_option_groups
 from penstock.cli.problem_output import show_warning
 from penstock.cli.watch import watchable
 from penstock.config import Settings, load_settings
@@ -83,6 +83,18 @@ def status(as_json: AsJson = False) -> None:
     if problem and not as_json:
         print(f"{problem} The table shows the last report." if progress else problem)
     raise typer.Exit(1 if problem else 0)
+
+
+@pipeline.command()
+@with_option_groups
+@watchable
+def losses(*, broker_options: BrokerOptions) -> None:
+    """List the events of the last 31 days that are not counted, by metric and reason."""
+    from penstock.cli.tables import loss_list
+
+    with broker_options.connect() as broker:
+        rows = broker.get("/api/v1/pipeline/losses", dict)["losses"]
+    broker_options.print(rows, loss_list(rows))
 
 
 @pipeline.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -146,6 +146,17 @@ def progress_details(progress: Mapping[str, object]) -> Details:
         label = {"at": "reported", "started_at": "started"}.get(name, name.replace("_", " "))
         values.append((label, text))
     return details("Pipeline", values, folding=("lag",))
+
+
+def loss_list(losses: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """List events that are not counted, and why."""
+    if not losses:
+        return Text("All events of the last 31 days are counted.")
+    listing = Listing("Metric", "Reason", "Events", "First", "Last", folding=("Reason",))
+    for loss in losses:
+        first, last = (str(loss[name])[:19].replace("T", " ") for name in ("first", "last"))
+        listing.add_row(loss["metric"], Text(str(loss["reason"])), f"{loss['events']:,}", first, last)
+    return listing
 
 
 def rebuild_list(plans: Sequence[DayPlan], dry_run: bool) -> Listing:

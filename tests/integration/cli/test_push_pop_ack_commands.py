@@ -117,3 +117,11 @@ async def test_a_refused_line_says_how_many_messages_precede_it(commands: Comman
     result = await commands.run("push", queue, stdin="1\n" * 500 + "no JSON\n")
     assert "500 messages were pushed before this error" in result.stderr
     assert json.loads(await commands.text("queues", "show", queue, "--json"))["depth"] == 500
+
+
+async def test_a_server_of_the_broker_that_is_away_ends_with_the_exit_code_for_later(
+    commands: Commands,
+) -> None:
+    result = await commands.run("pipeline", "losses")  # this broker has no ClickHouse
+    assert isinstance(result.exception, BrokerRefusal), result.output
+    assert exit_code_of(result.exception) == 7

@@ -166,9 +166,18 @@ def test_an_id_that_is_longer_than_the_console_has_no_line_break() -> None:
         dlq_tables.dead_letter_counts(COUNTS | NO_ROWS | {"missing": "Redis is away."}),
         queue_commands.queue_list([], [], 0, None),
         queue_commands.queue_list([], [], 0, "nope"),
+        tables.loss_list([]),
     ],
 )
 def test_an_empty_list_is_a_sentence_without_a_frame(renderable: RenderableType) -> None:
     text = render(renderable, 200)
     assert "─" not in text
     assert text.rstrip().endswith(".")
+
+
+def test_losses_are_listed_with_their_reason_within_80_columns() -> None:
+    times = {"first": "2026-01-31T08:00:00.000Z", "last": "2026-01-31T09:00:00.000Z"}
+    text = render(
+        tables.loss_list([{"metric": "queue", "reason": "not_a_number", "events": 1234, **times}]), 80
+    )
+    assert "queue   not_a_number  1,234   2026-01-31 08:00:00  2026-01-31 09:00:00" in text

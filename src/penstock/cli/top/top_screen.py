@@ -60,7 +60,7 @@ class TopScreen(App[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="summary")
         yield Static(id="problem")
-        yield Input(self.selection.search, id="filter", placeholder="part of a queue's name")
+        yield Input(self.selection.search, id="filter", compact=True, placeholder="part of a queue's name")
         yield DataTable[Text](id="queues", cursor_type="row", zebra_stripes=True)
         yield Footer()
 
