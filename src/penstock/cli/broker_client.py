@@ -108,6 +108,8 @@ class ErrorGroupDocument(TypedDict):
     firstFailedAt: str
     lastFailedAt: str
     trend: list[int]
+    state: str
+    owner: str | None
 
 
 class PaginationDocument(TypedDict):
@@ -124,7 +126,7 @@ class DryRunResultDocument(TypedDict):
     totalIsExact: bool
 
 
-class ResolvedErrorGroupDocument(TypedDict):
+class ChangedErrorGroupDocument(TypedDict):
     errorGroup: str
     queues: list[str]
 
@@ -132,8 +134,10 @@ class ResolvedErrorGroupDocument(TypedDict):
 class JobDocument(TypedDict):
     id: str
     kind: str
+    subject: str
     state: str
     changed: int
+    skipped: int
     total: int
     totalIsExact: bool
     createdAt: str
@@ -288,7 +292,9 @@ class BrokerClient:
     ) -> None:
         self._http.close()
 
-    def get(self, path: str, response_type: type[ResponseT], **parameters: str | int | None) -> ResponseT:
+    def get(
+        self, path: str, response_type: type[ResponseT], **parameters: str | int | list[str] | None
+    ) -> ResponseT:
         query = {name: value for name, value in parameters.items() if value is not None}
         return cast(ResponseT, self._call(self._http.build_request("GET", path, params=query)))
 
@@ -310,6 +316,9 @@ class BrokerClient:
 
     def put(self, path: str, response_type: type[ResponseT], body: Mapping[str, object]) -> ResponseT:
         return cast(ResponseT, self._call(self._http.build_request("PUT", path, json=body)))
+
+    def patch(self, path: str, response_type: type[ResponseT], body: Mapping[str, object]) -> ResponseT:
+        return cast(ResponseT, self._call(self._http.build_request("PATCH", path, json=body)))
 
     def delete(self, path: str, response_type: type[ResponseT]) -> ResponseT:
         return cast(ResponseT, self._call(self._http.build_request("DELETE", path)))

@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlencode
 from uuid import UUID
 
 import typer
@@ -20,6 +19,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from penstock.cli.dlq_group_commands import add_group_commands
 from penstock.cli.dlq_options import FilterOptions, GroupOption, JobOptions, MaxRows, QueueOption
 from penstock.cli.dlq_tables import (
     dead_letter_counts,
@@ -27,7 +27,6 @@ from penstock.cli.dlq_tables import (
     dead_letter_list,
     describe_dry_run,
     describe_job,
-    error_group_list,
     job_list,
 )
 from penstock.cli.json_output import print_json
@@ -45,6 +44,7 @@ dlq = typer.Typer(
 )
 
 JOB_POLL_INTERVAL_S = 0.2
+JOB_DESCRIPTIONS = {"requeue": "Requeueing", "purge": "Purging"}
 FINISHED_JOB_STATES = ("done", "cancelled", "failed")
 DEAD_LETTER_ID = re.compile(r"[1-9][0-9]{0,18}|[0-9a-f-]{32,36}-[0-9]{1,4}")
 """The id of a dead message, or of a dead task."""
@@ -107,50 +107,7 @@ def show(
     broker_options.print(body, dead_letter_details(body))
 
 
-@dlq.command()
-@with_option_groups
-@watchable
-def groups(
-    *,
-    queue: QueueOption = None,
-    group: GroupOption = None,
-    hours: Annotated[int, typer.Option(min=1, max=168, help="Hours that the trend covers.")] = 24,
-    limit: MaxRows = 20,
-    broker_options: BrokerOptions,
-) -> None:
-    """Group dead letters by error, the most frequent error first, with an hourly trend."""
-    from penstock.cli.broker_client import ErrorGroupPageDocument
-
-    with broker_options.connect() as broker:
-        page = broker.get(
-            "/api/v1/dlq/groups",
-            ErrorGroupPageDocument,
-            queue=queue,
-            consumerGroup=group,
-            hours=hours,
-            limit=limit,
-        )
-        if queue and not page["groups"]:
-            require_queue(broker, queue)
-    broker_options.print(page["groups"], error_group_list(page))
-
-
-@dlq.command()
-@with_option_groups
-def resolve(
-    error_group: Annotated[str, typer.Argument(help="The error group, as `dlq groups` shows it.")],
-    *,
-    queue: QueueOption = None,
-    broker_options: BrokerOptions,
-) -> None:
-    """Declare an error group resolved. Alerts on new errors fire again when it comes back."""
-    from penstock.cli.broker_client import ResolvedErrorGroupDocument
-
-    parameters = f"?{urlencode({'queue': queue})}" if queue else ""
-    path = f"/api/v1/dlq/error-groups/{_check_error_group(error_group)}/resolve{parameters}"
-    with broker_options.connect() as broker:
-        body = broker.post(path, ResolvedErrorGroupDocument)
-    broker_options.print(body, f"Resolved in {', '.join(body['queues'])}.")
+add_group_commands(dlq)
 
 
 def _build_job_command(kind: str) -> Callable[..., None]:
@@ -170,6 +127,8 @@ def _build_job_command(kind: str) -> Callable[..., None]:
             selection["letterIds"] = [*map(_check_dead_letter_id, dead_letter_ids)]
         if not selection:
             raise InvalidRequest("No dead letters are selected. Give ids, filter options, or --all.")
+        if job_options.sample is not None and kind != "requeue":
+            raise InvalidRequest("Only a requeue has a sample. Omit --sample.")
         if bool(filters) + job_options.select_all + bool(dead_letter_ids) > 1:
             raise InvalidRequest("Ids, filter options and --all cannot be combined. Give one of them.")
         _run_job(kind, selection, job_options, broker_options)
@@ -192,7 +151,7 @@ for _kind, _summary in (
 @with_option_groups
 @watchable
 def jobs(broker_options: BrokerOptions) -> None:
-    """List requeue and purge jobs with their progress, the latest first."""
+    """List jobs on dead letters, messages and tasks with their progress, the latest first."""
     from penstock.cli.broker_client import JobPageDocument
 
     with broker_options.connect() as broker:
@@ -206,7 +165,7 @@ def cancel(
     job_id: Annotated[str, typer.Argument(help="Id of the job, as `dlq jobs` shows it.")],
     broker_options: BrokerOptions,
 ) -> None:
-    """Cancel a requeue or purge job. The changes it has made remain."""
+    """Cancel a job. The changes it has made remain."""
     from penstock.cli.broker_client import JobDocument
 
     with broker_options.connect() as broker:
@@ -219,15 +178,6 @@ def _check_dead_letter_id(text: str) -> str:
     if not DEAD_LETTER_ID.fullmatch(text):
         raise InvalidRequest(f"{text!r} is not the id of a dead letter. `penstock dlq ls` shows the ids.")
     return text
-
-
-def _check_error_group(text: str) -> str:
-    try:
-        return str(UUID(text))
-    except ValueError:
-        raise InvalidRequest(
-            f"{text!r} is not an error group. `penstock dlq groups` shows the error groups."
-        ) from None
 
 
 def _check_job_id(text: str) -> str:
@@ -255,8 +205,7 @@ def _run_job(
             print(describe_dry_run(kind, matches))
             if not matches["total"] or not typer.confirm("Continue?"):
                 raise typer.Exit(0 if not matches["total"] else 1)
-        rate = {"ratePerSecond": job_options.rate} if job_options.rate else {}
-        job = broker.post(path, JobDocument, selection | rate)
+        job = broker.post(path, JobDocument, selection | job_options.to_json())
         if not job_options.detach:
             job = _wait_for_job(broker, job, quiet=as_json)
     _print_job(job, as_json)
@@ -275,7 +224,7 @@ def _wait_for_job(broker: BrokerClient, job: JobDocument, quiet: bool) -> JobDoc
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TaskProgressColumn())
     try:
         with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-            description = {"requeue": "Requeueing", "purge": "Purging"}[job["kind"]]
+            description = JOB_DESCRIPTIONS[job["kind"]]
             total = job["total"] if job["totalIsExact"] else None
             task = bar.add_task(description, total=total)
             while job["state"] not in FINISHED_JOB_STATES:

@@ -17,7 +17,7 @@ MAX_TEXT_LENGTH = 255
 MAX_YEAR = 9998
 
 
-def _check_time(text: str | None) -> str | None:
+def check_time(text: str | None) -> str | None:
     """Return the time. Raises BadParameter unless it is in ISO 8601."""
     try:
         if text is not None and not 1970 <= datetime.fromisoformat(text).year <= MAX_YEAR:
@@ -60,11 +60,11 @@ GroupOption = Annotated[
 PartitionOption = Annotated[str | None, typer.Option(help="Only this partition.")]
 StartOption = Annotated[
     str | None,
-    typer.Option("--from", help="Only dead letters from this time on (ISO 8601, UTC).", callback=_check_time),
+    typer.Option("--from", help="Only dead letters from this time on (ISO 8601, UTC).", callback=check_time),
 ]
 EndOption = Annotated[
     str | None,
-    typer.Option("--to", help="Only dead letters before this time (ISO 8601, UTC).", callback=_check_time),
+    typer.Option("--to", help="Only dead letters before this time (ISO 8601, UTC).", callback=check_time),
 ]
 ErrorOption = Annotated[
     str | None, typer.Option(help="Only dead letters with this text in the error.", callback=_check_text)
@@ -81,6 +81,14 @@ PayloadOption = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All dead letters.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show how many dead letters match; change nothing.")]
 Rate = Annotated[int | None, typer.Option(min=1, max=100_000, help="Maximum dead letters per second.")]
+Sample = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=1_000,
+        help="Requeue so many first, and the rest if all of them are acked. Of `dlq requeue` only.",
+    ),
+]
 Detach = Annotated[bool, typer.Option("--detach", help="Start the job and do not wait for its end.")]
 MaxRows = Annotated[int, typer.Option("-n", "--limit", min=1, max=1_000, help="Maximum number of rows.")]
 
@@ -119,6 +127,12 @@ class JobOptions:
 
     select_all: All = False
     rate: Rate = None
+    sample: Sample = None
     dry_run: DryRun = False
     yes: SkipConfirmation = False
     detach: Detach = False
+
+    def to_json(self) -> dict[str, int]:
+        """Return the options that are set, with the names that the broker's routes use."""
+        fields = {"ratePerSecond": self.rate, "sample": self.sample}
+        return {name: value for name, value in fields.items() if value is not None}

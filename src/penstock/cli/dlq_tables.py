@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,19 @@ JOB_STATE_COLOURS = {
     "cancelled": "dim",
     "failed": "red",
 }
+GROUP_STATE_COLOURS = {
+    "back_again": "red",
+    "new": "yellow",
+    "open": "",
+    "ignored": "dim",
+    "resolved": "green",
+}
+JOB_NOUNS = {
+    "dead_letters": ("dead letter", "dead letters"),
+    "messages": ("message", "messages"),
+    "tasks": ("task", "tasks"),
+}
+JOB_RESULTS = {"requeue": "requeued", "purge": "deleted", "dead_letter": "moved to the dead letters"}
 
 
 NO_DEAD_LETTERS = "There are no dead letters. `penstock queues ls` shows the messages that wait."
@@ -112,17 +126,20 @@ def error_group_list(page: ErrorGroupPageDocument) -> RenderableType:
     if not page["groups"]:
         return Text(NO_DEAD_LETTERS)
     listing = Listing(
-        "Error group", "Dead letters", "Error", "Queues", "First", "Last", "Trend", folding=("Error",)
+        *("Error group", "State", "Dead letters", "Error", "Queues", "First", "Last", "Trend", "Owner"),
+        folding=("Error",),
     )
     for row in page["groups"]:
         listing.add_row(
             row["errorGroup"],
+            Text(row["state"].replace("_", " "), style=GROUP_STATE_COLOURS[row["state"]]),
             f"{row['deadLetters']:,}",
             escape(row["error"]),
             escape(", ".join(row["queues"])),
             format_age(row["firstFailedAt"]),
             format_age(row["lastFailedAt"]),
             draw_sparkline(row["trend"]),
+            escape(row["owner"] or "–"),
         )
     total = page["pagination"]["total"]
     if total <= len(page["groups"]):
@@ -133,13 +150,18 @@ def error_group_list(page: ErrorGroupPageDocument) -> RenderableType:
 def job_list(jobs: list[JobDocument]) -> RenderableType:
     if not jobs:
         return Text("There are no jobs. `penstock dlq requeue` and `penstock dlq purge` start one.")
-    listing = Listing("Job", "Kind", "State", "Changed", "Total", "Created", "Note", folding=("Note",))
+    listing = Listing(
+        *("Job", "Kind", "Subject", "State", "Changed", "Skipped", "Total", "Created", "Note"),
+        folding=("Note",),
+    )
     for job in jobs:
         listing.add_row(
             job["id"],
-            job["kind"],
+            job["kind"].replace("_", " "),
+            JOB_NOUNS[job["subject"]][1],
             Text(job["state"], style=JOB_STATE_COLOURS[job["state"]]),
             f"{job['changed']:,}",
+            f"{job['skipped']:,}",
             f"{job['total']:,}" + ("" if job["totalIsExact"] else "+"),
             format_age(job["createdAt"]),
             escape(job["note"] or ""),
@@ -149,8 +171,8 @@ def job_list(jobs: list[JobDocument]) -> RenderableType:
 
 def describe_job(job: JobDocument) -> str:
     """Describe a job in one line."""
-    action = {"requeue": "requeued", "purge": "deleted"}[job["kind"]]
-    result = f"{_count_dead_letters(job['changed'])} {action}"
+    noun = JOB_NOUNS[job["subject"]][job["changed"] != 1]
+    result = f"{job['changed']:,} {noun} {JOB_RESULTS[job['kind']]}"
     match job["state"]:
         case "done":
             return f"Done: {result}."
@@ -169,6 +191,17 @@ def describe_dry_run(kind: str, result: DryRunResultDocument) -> str:
 
 def _count_dead_letters(count: int) -> str:
     return f"{count:,} dead {'letter' if count == 1 else 'letters'}"
+
+
+def describe_ignored_until(conditions: Mapping[str, object]) -> str:
+    """Describe what ends the ignoring of an error group: whichever of the conditions comes first."""
+    texts = {
+        "time": "until {}",
+        "count": "until {} more dead letters",
+        "ratePerHour": "until more than {} dead letters in one hour",
+    }
+    described = [texts[name].format(value) for name, value in conditions.items()]
+    return ", or ".join(described) or "without an end"
 
 
 def draw_sparkline(counts: list[int]) -> str:

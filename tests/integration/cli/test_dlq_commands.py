@@ -135,3 +135,50 @@ async def test_an_error_group_is_resolved(url: str) -> None:
         refused = await run(url, "resolve", *arguments)
         assert isinstance(refused.exception, PenstockError)
         assert refused.exit_code == 1
+
+
+async def test_an_error_group_is_ignored_assigned_and_listed_by_state(url: str) -> None:
+    await push_dead_letters(url, {"n": 1}, error="declined")
+    [group] = await run_json(url, "groups", "--state", "new", "--state", "back-again")
+    key = group["errorGroup"]
+
+    ignored = await run(url, "ignore", key, "--count", "2", "--rate", "20")
+    assert ignored.stdout == (
+        "Ignored in orders until 2 more dead letters, or until more than 20 dead letters in one hour.\n"
+    )
+    assert (await run(url, "assign", key, "ada", "--note", "known")).stdout == "Changed in orders.\n"
+    [group] = await run_json(url, "groups", "--state", "ignored")
+    assert (group["owner"], group["note"]) == ("ada", "known")
+    table = (await run(url, "groups")).stdout
+    assert "ignored" in table
+    assert "ada" in table
+    assert (await run_json(url, "assign", key, "--clear", "--note", ""))["owner"] is None
+    assert (await run_json(url, "open", key))["state"] == "open"
+    assert await run_json(url, "groups", "--state", "ignored") == []
+
+    for arguments in (("assign", key), ("assign", key, "ada", "--clear"), ("ignore", "nonsense")):
+        refused = await run(url, *arguments)
+        assert isinstance(refused.exception, PenstockError), arguments
+    for arguments in (("ignore", key, "--count", "0"), ("ignore", key, "--until", "later")):
+        assert (await run(url, *arguments)).exit_code == 2, arguments
+
+
+async def test_a_sample_is_requeued_first(url: str) -> None:
+    await push_dead_letters(url, *({"n": n} for n in range(3)), error="declined")
+    job = await run_json(url, "requeue", "--queue", "orders", "--sample", "1", "--detach")
+    assert job["sample"]["size"] == 1
+    cancelled = await run(url, "cancel", job["id"])
+    assert "Cancelled" in cancelled.stdout
+    refused = await run(url, "purge", "--queue", "orders", "--sample", "1", "--yes")
+    assert isinstance(refused.exception, PenstockError)
+
+
+async def test_jobs_on_messages_are_listed(url: str) -> None:
+    async with httpx.AsyncClient(base_url=url) as http:
+        items = [{"queue": "stock", "payload": 1}]
+        (await http.post("/api/v1/push", json={"items": items})).raise_for_status()
+        body = {"subject": "messages", "kind": "purge", "queue": "stock"}
+        job = (await http.post("/api/v1/jobs", json=body)).json()
+    listed = (await run(url, "jobs")).stdout
+    assert "messages" in listed
+    assert job["id"] in listed

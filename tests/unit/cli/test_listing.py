@@ -44,8 +44,10 @@ PAGE: Any = {"messages": [DEAD_LETTER], "nextCursor": None, "total": 1, "totalIs
 JOB: Any = {
     "id": UUID,
     "kind": "requeue",
+    "subject": "dead_letters",
     "state": "running",
     "changed": 1_234_567,
+    "skipped": 12,
     "total": 9_999_999,
     "totalIsExact": False,
     "createdAt": TIME,
@@ -61,6 +63,8 @@ GROUPS: Any = {
             "firstFailedAt": TIME,
             "lastFailedAt": TIME,
             "trend": [1] * 24,
+            "state": "back_again",
+            "owner": "ada",
         }
     ],
     "pagination": {"total": 1},
