@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.browser import assert_accessible
 from tests.integration.api.calls import ack, get, pop
@@ -124,11 +124,10 @@ async def test_waiting_tasks_are_counted_and_then_moved_to_the_dead_letters(
     await create_dead_tasks(console.client, queue, 1, error="mailbox 7 is full")
     tasks = {"tasks": [{"payload": {"to": "ada"}}, {"payload": {"to": "bob"}}]}
     assert (await console.client.post(f"/api/v1/run-queues/{queue}/tasks", json=tasks)).is_success
-    await page.goto(f"{console.url}/console/dead-letters?tab=jobs")
-    await page.get_by_role("button", name="Change messages or tasks…").click()
+    await page.goto(f"{console.url}/console/queues/{queue}")
+    await page.get_by_role("link", name="Change all that match…").click()
     dialog = page.get_by_role("dialog")
-    await dialog.get_by_label("What").select_option("tasks")
-    await dialog.get_by_role("textbox", name="Queue").fill(queue)
+    await expect(dialog.get_by_role("textbox", name="Queue")).to_have_value(queue)
     await dialog.get_by_role("textbox", name="Text in the payload").fill("bob")
     await dialog.get_by_role("button", name="Count what matches").click()
     await expect(dialog).to_contain_text("1 tasks match.")
@@ -138,6 +137,25 @@ async def test_waiting_tasks_are_counted_and_then_moved_to_the_dead_letters(
     await page.goto(f"{console.url}/console/dead-letters?queue={queue}")
     await expect(page.get_by_role("row", name=re.compile("mailbox <n> is full"))).to_be_visible()
     await expect(page.get_by_role("row", name=re.compile("declared dead by a job"))).to_be_visible()
+
+
+async def test_viewers_see_no_buttons(console: ConsoleBroker, page: Page) -> None:
+    queue = await create_group(console)
+
+    async def as_viewer(route: Route) -> None:
+        session = await (await route.fetch()).json()
+        await route.fulfill(json={**session, "scopes": ["read"]})
+
+    await page.route("**/api/v1/session", as_viewer)
+    await open_group(console, page, queue)
+    await expect(page.get_by_role("table")).to_be_visible()
+    for name in ("Requeue…", "Resolve", "Ignore until…", "Owner and note…", "Delete all…"):
+        await expect(page.get_by_role("button", name=name)).to_have_count(0)
+    await page.goto(f"{console.url}/console/dead-letters?tab=jobs&subject=messages")
+    await expect(page.get_by_role("heading", name="Dead letters")).to_be_visible()
+    await expect(page.get_by_text("Change messages or tasks…")).to_have_count(0)
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await page.unroute("**/api/v1/session")
 
 
 async def test_pages_fit_a_phone(console: ConsoleBroker, page: Page) -> None:

@@ -48,6 +48,8 @@ export function BulkJobDialog({ initial = {}, onClose, onCreated }) {
                   `
                 : html`<${SelectField} label="State" value=${fields.taskState ?? ""} options=${TASK_STATES} onValue=${set("taskState")} />`}
               <${TextField} label="Text in the payload" value=${fields.payload ?? ""} onValue=${set("payload")} />
+              <${TextField} label="Pushed from" value=${fields.from ?? ""} onValue=${set("from")} hint="a time in ISO 8601" />
+              <${TextField} label="Pushed before" value=${fields.to ?? ""} onValue=${set("to")} hint="empty: until now" />
               ${fields.kind === "dead_letter" && html`<${TextField} label="Reason" value=${fields.reason ?? ""} onValue=${set("reason")} hint="the error of the dead letters" />`}
               <${TextField} label="At most per second" type="number" min="1" value=${fields.ratePerSecond ?? ""} onValue=${set("ratePerSecond")} />
             </div>
@@ -64,7 +66,7 @@ export function BulkJobDialog({ initial = {}, onClose, onCreated }) {
 }
 
 /** Return the body of the request: without empty fields and those of the other subject. */
-function toBody({ subject, consumerGroup, partition, taskState, reason, ratePerSecond, ...common }) {
+export function toBody({ subject, consumerGroup, partition, taskState, reason, ratePerSecond, ...common }) {
   const own = subject === "messages" ? { consumerGroup, partition } : { taskState };
   const all = { subject, ...common, ...own, reason: common.kind === "dead_letter" ? reason : "", ratePerSecond: Number(ratePerSecond) || null };
   return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== "" && value !== null && value !== undefined));

@@ -4,11 +4,12 @@ import { fetchJobs } from "../../api/dead_letters.js";
 import { Pager } from "../../components/pager.js";
 import { DataState, Empty } from "../../components/states.js";
 import { Time } from "../../components/time.js";
-import { html, useState } from "../../html.js";
-import { useQueryParam } from "../../location.js";
+import { html } from "../../html.js";
+import { navigate, useQueryParams } from "../../location.js";
 import { useSession } from "../../session.js";
 import { useData } from "../../use_data.js";
 import { BulkJobDialog } from "./bulk_job_dialog.js";
+import { jobUrl, readJobFields } from "./job_url.js";
 import { JobCard } from "./job_progress.js";
 
 const INTERVAL_MS = 2_000;
@@ -16,17 +17,17 @@ const PAGE_SIZE = 20;
 
 export function Jobs() {
   const { can } = useSession();
-  const [page, setPage] = useQueryParam("page", "1");
-  const [isCreating, setCreating] = useState(false);
+  const [params, setParams] = useQueryParams();
+  const { page = "1" } = params;
   const offset = (Number(page) - 1) * PAGE_SIZE;
   const jobs = useData((signal) => fetchJobs({ limit: PAGE_SIZE + 1, offset }, signal), [offset], { intervalMs: INTERVAL_MS });
-  const create = can("operate") && html`<button type="button" onClick=${() => setCreating(true)}>Change messages or tasks…</button>`;
+  const create = can("operate") && html`<a class="button" href=${jobUrl({ subject: "messages" })}>Change messages or tasks…</a>`;
   return html`
     <div class="toolbar"><span class="muted">Jobs run in the background. Finished ones are kept for 31 days.</span>${create}</div>
     <${DataState} state=${jobs}>
-      ${(data) => html`<${JobList} jobs=${data.jobs} offset=${offset} page=${Number(page)} onPage=${(next) => setPage(String(next))} onChange=${jobs.refresh} />`}
+      ${(data) => html`<${JobList} jobs=${data.jobs} offset=${offset} page=${Number(page)} onPage=${(next) => setParams({ page: String(next) })} onChange=${jobs.refresh} />`}
     <//>
-    ${isCreating && html`<${BulkJobDialog} onClose=${() => setCreating(false)} onCreated=${jobs.refresh} />`}
+    ${params.subject && can("operate") && html`<${BulkJobDialog} initial=${readJobFields(params)} onClose=${() => navigate(jobUrl(), { replace: true })} onCreated=${jobs.refresh} />`}
   `;
 }
 

@@ -12,6 +12,7 @@ import { urlOf } from "../../location.js";
 import { useSession } from "../../session.js";
 import { useData } from "../../use_data.js";
 import { PayloadCell } from "./payload_cell.js";
+import { jobUrl } from "../dead_letters/job_url.js";
 import { PushDialog } from "./push_dialog.js";
 
 const INTERVAL_MS = 5_000;
@@ -45,9 +46,12 @@ export function CurrentTasks({ queue }) {
   if (canRead && can("produce")) {
     columns.push(actionsColumn((task) => html`<button type="button" aria-label="Clone ${task.id}" onClick=${() => setCloned({ data: task.payload })}>Clone</button>`));
   }
-  const dead = html`<a href=${urlOf("/console/dead-letters", { queue: queue.name })}>Dead tasks</a>`;
+  const links = html`
+    ${can("operate") && html`<a href=${jobUrl({ subject: "tasks", queue: queue.name })}>Change all that match…</a>`}
+    <a href=${urlOf("/console/dead-letters", { queue: queue.name })}>Dead tasks</a>
+  `;
   return html`
-    <${Section} title="Tasks" className="recent" actions=${dead}>
+    <${Section} title="Tasks" className="recent" actions=${links}>
       <${DataState} state=${tasks}>
         ${(rows) =>
           rows.length === 0
