@@ -17,7 +17,7 @@ ENTRY = "js/main.js"
 ROUTES = "js/routes.js"
 
 _IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*?\bfrom\s*["'](\.{1,2}/[^"']+)["']""", re.MULTILINE)
-_ROUTE = re.compile(r"""path:\s*"([^"]+)".*?\bimport\("(\./[^"]+)"\)""")
+_ROUTE = re.compile(r"""\bpath:\s*"([^"]+)"(?:(?!\bpath:).)*?\bimport\("(\./[^"]+)"\)""", re.DOTALL)
 
 
 def read_page(directory: Path, url_path: str) -> FileContent:

@@ -35,6 +35,7 @@ export function toLoadRows(workers, hasJournal) {
 }
 
 const decisionInOutage = (kind, hasJournal) => ({
+  state: "no database",
   decision: kind === "push" && hasJournal ? "journal" : "refuse",
   reason: "no_database",
 });

@@ -38,7 +38,7 @@ function renderName(worker) {
 }
 
 function renderLoad({ load, databaseOutageSeconds }) {
-  if (databaseOutageSeconds > 0) return html`<span class="badge bad" title="PostgreSQL is unreachable: pushes go to the journal">no database</span>`;
+  if (databaseOutageSeconds > 0) return html`<${LoadBadge} state="no database" />`;
   const states = Object.values(load.operations).map(({ state }) => state);
   return html`<${LoadBadge} state=${SEVERITY.findLast((state) => states.includes(state)) ?? "calm"} />`;
 }
