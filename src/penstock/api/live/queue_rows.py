@@ -71,23 +71,25 @@ class QueueRow:
     activity: QueueActivity | None = None
     """None if the metrics are unavailable."""
     growth: Growth | None = None
+    depths_start_s: float = 0.0
+    """The start of the first minute of the depth history."""
 
     def depth_history(self) -> list[int | None] | None:
         """Return the depth at the end of each of the last DEPTH_POINTS minutes; None without metrics.
 
-        A queue emits its depth when it changes, so a depth holds until the next one. Without any, the depth
-        has not changed.
+        The last one is the depth of now. A queue emits its depth when it changes, so a depth holds until the
+        next one. Without any in this time, it has not changed, unless the waiting work is younger.
         """
         if self.activity is None:
             return None
-        if not self.activity.depths:
-            return [self.depth] * DEPTH_POINTS
+        depths = self.activity.depths
+        is_younger = self.oldest_s is not None and self.oldest_s > self.depths_start_s
+        depth = None if depths or is_younger else self.depth
         history: list[int | None] = []
-        depth = None
-        for minute in range(DEPTH_POINTS):
-            depth = self.activity.depths.get(minute, depth)
+        for minute in range(DEPTH_POINTS - 1):
+            depth = depths.get(minute, depth)
             history.append(depth)
-        return history
+        return [*history, self.depth]
 
 
 def build_durable_rows(
@@ -113,6 +115,7 @@ def build_durable_rows(
                 cap_detail=detail,
                 activity=queue_activity,
                 growth=find_growth(activity, queue_activity, queue.depth),
+                depths_start_s=0.0 if activity is None else activity.depths_start_s,
             )
         )
     return rows
@@ -145,6 +148,7 @@ def build_run_rows(
                 cap_detail=detail,
                 activity=queue_activity,
                 growth=find_growth(activity, queue_activity, queue.eligible),
+                depths_start_s=0.0 if activity is None else activity.depths_start_s,
             )
         )
     return rows

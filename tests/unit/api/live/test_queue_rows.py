@@ -96,6 +96,10 @@ def test_a_backlog_grows_if_it_gained_a_fifth_in_ten_minutes(
 
 def test_the_depth_holds_until_the_next_observation() -> None:
     history = durable_row(QueueActivity(depths={3: 7, 10: 9})).depth_history()
-    assert history == [None] * 3 + [7] * 7 + [9] * (DEPTH_POINTS - 10)
-    assert durable_row(QueueActivity()).depth_history() == [5] * DEPTH_POINTS
+    assert history == [None] * 3 + [7] * 7 + [9] * (DEPTH_POINTS - 11) + [5]
+    assert durable_row(QueueActivity(), age_s=3600.0).depth_history() == [5] * DEPTH_POINTS
     assert durable_row(None).depth_history() is None
+
+
+def test_work_that_is_younger_than_the_history_did_not_wait_before() -> None:
+    assert durable_row(QueueActivity(), age_s=60.0).depth_history() == [None] * (DEPTH_POINTS - 1) + [5]
