@@ -74,9 +74,10 @@ def list_messages(
 def show_message(
     *, partition_id: PartitionId, transaction_id: TransactionId, broker_options: BrokerOptions
 ) -> None:
-    """Show one message: payload, and its state for each consumer group."""
+    """Show one message: payload, its state for each consumer group, and its life."""
+    path = _message_path(partition_id, transaction_id).replace(MESSAGES_PATH, f"{MESSAGES_PATH}/life", 1)
     with broker_options.connect() as broker:
-        message = broker.get(_message_path(partition_id, transaction_id), dict)
+        message = broker.get(path, dict)
     broker_options.print(message, _message_details(message))
 
 
@@ -138,10 +139,14 @@ def _message_details(message: JsonObject) -> RenderableType:
     ]
     title = Text(str(message["transactionId"]))
     summary = Details(title, [(label, Text(value), folds) for label, value, folds in rows])
+    return Group(summary, *_group_states(message), Text(""), _event_listing(message))
+
+
+def _group_states(message: JsonObject) -> list[RenderableType]:
     groups = message["consumerGroups"]
     assert isinstance(groups, list)
     if not groups:
-        return summary
+        return []
     listing = Listing("Group", "State", "Retries", "Lease until", "Error", folding=("Error",))
     for group in groups:
         listing.add_row(
@@ -151,7 +156,33 @@ def _message_details(message: JsonObject) -> RenderableType:
             group["leaseExpiresAt"] or "–",
             escape(group["errorMessage"] or ""),
         )
-    return Group(summary, Text(""), listing)
+    return [Text(""), listing]
+
+
+def _event_listing(message: JsonObject) -> RenderableType:
+    """List what happened to the message, the oldest first."""
+    events = message["events"]
+    assert isinstance(events, list)
+    listing = Listing("Time (UTC)", "Event", "Group", "Details", folding=("Details",))
+    for event in events:
+        group = event.get("consumerGroup")
+        listing.add_row(
+            str(event["at"])[:19].replace("T", " "),
+            str(event["event"]).replace("_", " "),
+            escape(to_group_label(group)) if group else "–",
+            Text(_event_details(event)),
+        )
+    return listing
+
+
+def _event_details(event: JsonObject) -> str:
+    parts = [str(event["error"])] if event.get("error") else []
+    parts += [f"attempt {event['attempts']}"] if event.get("attempts") else []
+    parts += [f"leased until {event['leaseExpiresAt']}"] if event.get("leaseExpiresAt") else []
+    parts += [f"again as {event['messageId']}"] if event.get("messageId") else []
+    parts += [f"first as {event['firstTransactionId']}"] if event.get("firstTransactionId") else []
+    parts += [str(event["traceEvent"])] if event.get("traceEvent") else []
+    return ", ".join(parts)
 
 
 def _payload_text(message: JsonObject) -> str:

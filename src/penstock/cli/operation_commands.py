@@ -11,7 +11,6 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from penstock.broker.journal.push_journal import JournalDepth
 from penstock.cli.durations import parse_duration_s
 from penstock.cli.listing import Listing, details, with_hint
 from penstock.cli.options import BrokerOptions, SkipConfirmation, with_option_groups
@@ -248,6 +247,8 @@ def _load_output(statistics: JsonObject) -> RenderableType:
 
 
 def _journal_text(journal: object) -> Text:
+    from penstock.broker.journal.push_journal import JournalDepth  # slow to import
+
     if not isinstance(journal, dict):
         return Text("This broker has no journal.", style="dim")
     return format_journal(JournalDepth(journal["records"], journal["bytes"], journal["oldestAgeSeconds"]))

@@ -10,14 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from redis import Redis, RedisError
-
 from penstock.cli.broker_address import BrokerAddress
 from penstock.cli.options import TOKEN_VARIABLE, read_token
 from penstock.config import FILE_VARIABLE, PREFIX, Settings, group_settings, mask_url, masked
 from penstock.errors import ComponentFailed, ConfigError, PenstockError
-from penstock.streams.positions import read_lag
-from penstock.streams.progress import read_progress
 
 if TYPE_CHECKING:
     from penstock.cli.broker_client import QuotaWarningDocument
@@ -123,6 +119,11 @@ def read_quota_warnings(address: BrokerAddress) -> list[QuotaWarningDocument]:
 
 def read_pipeline_progress(redis_url: str) -> Mapping[str, object] | None:
     """Return the pipeline's last report, with the current lag. Raises ComponentFailed without Redis."""
+    from redis import Redis, RedisError  # slow to import, and most commands do not need it
+
+    from penstock.streams.positions import read_lag
+    from penstock.streams.progress import read_progress
+
     try:
         progress = read_progress(redis_url)
         if progress is None:

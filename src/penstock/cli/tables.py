@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from penstock.broker.journal.push_journal import JournalDepth
 from penstock.cli.listing import Details, Listing, details
-from penstock.cli.platform_info import HealthSummary
 from penstock.embedded.supervision.state import ComponentState, PlatformState, RunState
 
 if TYPE_CHECKING:
+    from penstock.broker.journal.push_journal import JournalDepth
+    from penstock.cli.platform_info import HealthSummary
     from penstock.pipeline.archive.rebuild import DayPlan
 
 JsonObject = dict[str, object]

@@ -49,6 +49,11 @@ async def test_messages_are_listed_shown_and_deleted(commands: Commands, queue: 
     ids = (message["partitionId"], "order-7")
     shown = await commands.text("messages", "show", *ids)
     assert 'payload     {"order": 7}' in shown
+    assert "pushed" in shown.splitlines()[-1]
+    popped = (await commands.json("pop", queue, "--group", "billing"))["messages"][0]
+    await commands.text("ack", popped["receipt"], "--failed", "--error", "no stock")
+    life = await commands.text("messages", "show", *ids)
+    assert "billing  no stock, attempt 1" in life
     await commands.text("messages", "rm", *ids, "--yes")
     assert (await commands.run("pop", queue)).exit_code == 1
 

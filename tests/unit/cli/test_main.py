@@ -115,6 +115,13 @@ def test_an_error_is_one_line_without_a_traceback_and_exit_code_2(home: Path) ->
     assert result.stderr.splitlines() == ["Unknown setting PENSTOCK_PROT. Did you mean PENSTOCK_PORT?"]
 
 
+def test_commands_start_without_the_packages_that_few_of_them_need() -> None:
+    program = "import sys, penstock.cli.main; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    slow = {"asyncpg", "clickhouse_connect", "cryptography", "httpx", "pyspark", "redis", "textual"}
+    assert slow & set(modules.stdout.split()) == set()
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
