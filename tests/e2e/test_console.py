@@ -52,7 +52,7 @@ async def test_messages_and_tasks_are_counted_on_every_page(
 
     await page.goto(platform.url)
     await expect(page.locator(".components .up", has_text="pipeline")).to_have_count(1)
-    await expect(page.locator(".stat", has_text="Waiting").locator("polyline").first).to_be_visible()
+    await expect(page.locator(".stat", has_text="Waiting").locator("svg")).to_be_visible()
     await page.screenshot(path=ARTIFACTS / "overview.png")
 
 
