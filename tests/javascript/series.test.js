@@ -31,6 +31,8 @@ test("carried and observed depth are separate lines that meet", (t) => {
   const drawing = draw(metrics([[2, false], [2, true], [2, true], [5, false]]));
   t.eq(drawing.depth, [2, null, 2, 5]);
   t.eq(drawing.carried, [2, 2, 2, null]);
+  t.eq(drawing.observedOldest, [90, null, 90, 90]);
+  t.eq(drawing.carriedOldest, [90, 90, 90, null]);
 });
 
 test("merged points keep peaks", (t) => {

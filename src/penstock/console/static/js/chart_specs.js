@@ -11,6 +11,9 @@ const DURATION_STEPS_MS = [
 ];
 const INTEGER_STEPS = [1, 2, 5].flatMap((n) => Array.from({ length: 10 }, (_, e) => n * 10 ** e)).sort((a, b) => a - b);
 
+// Nothing was observed there: the last value is repeated.
+const CARRIED_LINE = { dash: [3, 3], alpha: 0.55, fill: 0.05 };
+
 // `minTop` is the least upper end of the scale, so that an idle queue is a flat line near zero instead of noise.
 export const CHARTS = [
   {
@@ -20,7 +23,7 @@ export const CHARTS = [
     axis: { values: formatCount, incrs: INTEGER_STEPS },
     minTop: 4,
     lines: [
-      { key: "carried", color: "--depth", dash: [3, 3], alpha: 0.55, fill: 0.05 },
+      { key: "carried", color: "--depth", ...CARRIED_LINE },
       { key: "depth", color: "--depth", fill: 0.16, width: 1.6 },
       { key: "delayed", color: "--delayed", width: 1.4 },
     ],
@@ -71,7 +74,8 @@ export const RUNNING_CHART = {
   axis: { values: formatCount, incrs: INTEGER_STEPS },
   minTop: 4,
   lines: [
-    { key: "running", color: "--dequeued", fill: 0.14, width: 1.6 },
+    { key: "carriedRunning", color: "--dequeued", ...CARRIED_LINE },
+    { key: "observedRunning", color: "--dequeued", fill: 0.14, width: 1.6 },
     { key: "limit", color: "--bad", dash: [6, 4], width: 1.4 },
   ],
   legend: [
@@ -87,7 +91,10 @@ export const OLDEST_CHART = {
   format: formatDuration,
   axis: { values: formatDurationTick, incrs: DURATION_STEPS_MS },
   minTop: 1_000,
-  lines: [{ key: "oldest", color: "--delayed", fill: 0.14, width: 1.6 }],
+  lines: [
+    { key: "carriedOldest", color: "--delayed", ...CARRIED_LINE },
+    { key: "observedOldest", color: "--delayed", fill: 0.14, width: 1.6 },
+  ],
   legend: [{ label: "age", key: "oldest", color: "--delayed" }],
 };
 

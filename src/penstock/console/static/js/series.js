@@ -83,7 +83,7 @@ function coveredSeconds(start, step, knownUntil) {
 }
 
 /**
- * Return the columns to draw: at most `maxBuckets` buckets, with observed and carried depth as separate lines.
+ * Return the columns to draw: at most `maxBuckets` buckets, with observed and carried gauges as separate lines.
  *
  * More buckets than pixels would blur, so neighbours are merged: rates by their mean; depth, delayed, p95, age and
  * running by their maximum. A merged bucket with an unknown part is unknown. Merged buckets start at round times, so that the
@@ -92,7 +92,7 @@ function coveredSeconds(start, step, knownUntil) {
 export function toDrawing(series, maxBuckets) {
   const span = series.end - series.start;
   const step = DRAWING_STEPS_S.find((s) => s >= series.step && span / s <= maxBuckets) ?? DRAWING_STEPS_S.at(-1);
-  return splitCarriedDepth(step === series.step ? series : mergeBuckets(series, step));
+  return splitCarried(step === series.step ? series : mergeBuckets(series, step));
 }
 
 function mergeBuckets(series, step) {
@@ -144,14 +144,23 @@ function meanWait({ avgWait, dequeued }, { from, to }) {
 }
 
 /**
- * Split the depth into `depth`, where it was observed, and `carried`, where the last value was repeated. Each line
- * includes the point before its first one, so that the two lines meet without a gap.
+ * Split the depth into `depth`, where it was observed, and `carried`, where the last value was repeated; likewise what
+ * runs and the age of the oldest message. Each line includes the point before its first one, so that the two lines meet
+ * without a gap.
  */
-function splitCarriedDepth(series) {
-  const { waiting, isCarried } = series;
-  const pick = (carried) =>
-    waiting.map((v, i) => (isCarried[i] === carried || isCarried[i + 1] === carried ? v : null));
-  return { ...series, depth: pick(false), carried: pick(true) };
+function splitCarried(series) {
+  const { waiting, running, oldest, isCarried } = series;
+  const pick = (values, carried) =>
+    values.map((v, i) => (isCarried[i] === carried || isCarried[i + 1] === carried ? v : null));
+  return {
+    ...series,
+    depth: pick(waiting, false),
+    carried: pick(waiting, true),
+    observedRunning: pick(running, false),
+    carriedRunning: pick(running, true),
+    observedOldest: pick(oldest, false),
+    carriedOldest: pick(oldest, true),
+  };
 }
 
 /**

@@ -35,8 +35,8 @@ export const setLimit = (queue, concurrency) => request(`${runPath(queue)}/limit
 /** Move a group: `target` is `{ toEnd: true }` or `{ timestamp }`. Without a partition, in the whole queue. */
 export function seekGroup(queue, group, partition, target) {
   const path = `/api/v1/consumer-groups/${encodeURIComponent(group)}/queues/${encodeURIComponent(queue)}`;
-  const place = partition ? `/partitions/${encodeURIComponent(partition)}` : "";
-  return request(`${path}${place}/seek`, { method: "POST", body: target });
+  const partitionPath = partition ? `/partitions/${encodeURIComponent(partition)}` : "";
+  return request(`${path}${partitionPath}/seek`, { method: "POST", body: target });
 }
 
 /** Push a message; return its receipt. */

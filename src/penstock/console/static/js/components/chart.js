@@ -5,6 +5,8 @@ import { html, useEffect, useRef } from "../html.js";
 import { timeZone, useTheme } from "../preferences.js";
 
 const NO_ANNOTATIONS = [];
+const CURSOR_STEPS = { ArrowLeft: -1, ArrowRight: 1 };
+const LARGE_STEP = 10; // buckets, with the shift key
 
 /**
  * `spec` says what to draw (see chart_specs.js), `series` are its columns (see series.js), `annotations` are events to
@@ -34,5 +36,12 @@ export function Chart({ spec, series, annotations = NO_ANNOTATIONS, onZoom, onZo
     if (series) plot.current.draw(series, annotations);
   }, [series, annotations]);
 
-  return html`<div class="chart-host" ref=${host}></div>`;
+  const moveCursor = (event) => {
+    if (event.key in CURSOR_STEPS) plot.current.moveCursor(CURSOR_STEPS[event.key] * (event.shiftKey ? LARGE_STEP : 1));
+    else if (event.key === "Escape") plot.current.hideCursor();
+    else return;
+    event.preventDefault();
+  };
+  const label = `${spec.title}: ${spec.tooltip}. The arrow keys move the cursor.`;
+  return html`<div class="chart-host" ref=${host} tabindex="0" role="group" aria-label=${label} onKeyDown=${moveCursor}></div>`;
 }

@@ -62,8 +62,8 @@ const keptText = ({ kind }) =>
 
 async function remove({ name, kind }) {
   const queue = await fetchQueue(name, kind);
-  const held = `${formatCount(waitingCount(queue))} waiting and ${formatCount(queue.dead)} dead`;
-  const text = queue.kind === "run" ? "A run queue can be deleted when it holds no task." : `Its messages (${held}), groups, dead letters and traces are deleted. This cannot be undone.`;
+  const counts = `${formatCount(waitingCount(queue))} waiting and ${formatCount(queue.dead)} dead`;
+  const text = queue.kind === "run" ? "A run queue can be deleted when it holds no task." : `Its messages (${counts}), groups, dead letters and traces are deleted. This cannot be undone.`;
   const isConfirmed = await confirm({ title: `Delete ${queue.name}?`, text, action: "Delete", isDangerous: true, typedText: queue.name });
   if (!isConfirmed) return undefined;
   await deleteQueue(queue);

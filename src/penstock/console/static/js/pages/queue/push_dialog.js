@@ -18,16 +18,16 @@ export function PushDialog({ queue, message = null, onClose, onChange }) {
   const [delayS, setDelayS] = useState("");
   const problem = jsonProblem(payload);
   const [isBusy, push] = useAction(async () => {
-    const text = isRun ? await enqueue() : await pushOne();
+    const text = isRun ? await sendTask() : await sendMessage();
     onChange();
     onClose();
     return text;
   });
-  async function enqueue() {
+  async function sendTask() {
     const { id } = await enqueueTask(queue.name, taskOf(payload, priority, delayS));
     return `Enqueued as task ${id}.`;
   }
-  async function pushOne() {
+  async function sendMessage() {
     const receipt = await pushMessage(messageOf(queue.name, payload, partition, transactionId));
     if (receipt.status === "duplicate") return `Not pushed: the queue has a message with the transaction id ${transactionId}.`;
     return receipt.status === "queued" || !receipt.status ? `Pushed as ${receipt.transaction_id ?? receipt.transactionId}.` : `The push is ${receipt.status}.`;

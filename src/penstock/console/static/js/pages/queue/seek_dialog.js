@@ -29,11 +29,11 @@ export function SeekDialog({ queue, group, partition = "", onClose, onChange }) 
     seek();
   };
   const lag = queue.consumerGroups.find(({ name }) => name === group)?.totalLag ?? 0;
-  const place = partition ? `partition ${partition} of ${queue.name}` : `all partitions of ${queue.name}`;
+  const movedPartitions = partition ? `partition ${partition} of ${queue.name}` : `all partitions of ${queue.name}`;
   return html`
     <${Dialog} title="Seek ${groupLabel(group)}" onClose=${onClose}>
       <form class="stacked" onSubmit=${submit}>
-        <p>In ${place}. Leases end: consumers that hold messages get “Lease lost” for their acks.</p>
+        <p>In ${movedPartitions}. Leases end: consumers that hold messages get “Lease lost” for their acks.</p>
         <${SelectField} label="Move to" value=${target} options=${TARGETS} onValue=${setTarget} />
         ${target === "time" && html`<${TextField} label="Time" type="datetime-local" step="1" required value=${time} onValue=${setTime} hint="in the time zone of this browser" />`}
         ${target === "end" && lag > 0 && html`<p class="hint">The group has ${formatCount(lag)} unfinished messages in the queue.</p>`}
