@@ -11,7 +11,7 @@ const AGE_INTERVAL_MS = 1_000;
 
 export function Figures({ overview: { totals, series } }) {
   return html`
-    <${Section} title="Environment" className="figures" actions=${series && html`<small>lines: the last hour</small>`}>
+    <${Section} title="Environment" className="overview-figures" actions=${series && html`<small>lines: the last hour</small>`}>
       <${Stats}>
         <${Figure} label="In /s" value=${formatRate(totals.rateIn)} title="Messages and tasks per second, in the last minute" values=${series?.rateIn} color="--enqueued" />
         <${Figure} label="Out /s" value=${formatRate(totals.rateOut)} title="Acked messages and tasks per second, in the last minute" values=${series?.rateOut} color="--completed" />
