@@ -7,7 +7,7 @@ BIN := .venv/bin
 
 .PHONY: help up demo test check lint format reference docs wheel matrix pin clean setup setup-guide setup-dev \
 	setup-bench bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics \
-	bench-alerts
+	bench-alerts bench-rest
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ bench-selfmetrics: setup-bench ## measure the cost of the broker's own metrics; 
 
 bench-alerts: setup-bench ## measure evaluations of 1,000 alert rules over 1,000 queues; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.alerts $(ARGS)
+
+bench-rest: setup-bench ## measure memory, CPU, start and disk of an idle platform; ARGS="--quick" for a smoke run
+	@$(BIN)/python -m bench.rest $(ARGS)
 
 setup:
 	@tools/setup.sh requirements-docs.txt
