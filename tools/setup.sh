@@ -31,7 +31,7 @@ fail() {
 }
 
 # Before 24.2, pip trusts its own list of certificate authorities, which lacks that of a proxy that inspects TLS.
-if ! "$venv/bin/python" -m pip config list | grep -q '\.cert='; then
+if ! "$venv/bin/python" -m pip config list | grep '\.cert=' >/dev/null; then
   for bundle in "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt; do
     [ -r "$bundle" ] && export PIP_CERT="$bundle" && break
   done
