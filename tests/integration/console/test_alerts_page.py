@@ -148,7 +148,7 @@ async def test_an_incident_is_acknowledged_annotated_and_silenced(
     await row.get_by_role("link").click()
     await page.wait_for_url(f"**incident={incident_id}")
     await expect(page.get_by_role("img", name="Values of the rule")).to_be_visible()
-    await expect(page.locator(".figures")).to_contain_text("300")
+    await expect(page.locator(".cause-figures")).to_contain_text("300")
     await page.get_by_role("button", name="Acknowledge").click()
     await expect(page.get_by_text("local acknowledged it.")).to_be_visible()
     await expect(page.get_by_role("button", name="Acknowledge")).to_have_count(0)

@@ -26,7 +26,7 @@ export function Cause({ cause }) {
 function Figures({ figures }) {
   const entries = Object.entries(figures);
   if (entries.length === 0) return null;
-  return html`<dl class="figures">
+  return html`<dl class="cause-figures">
     ${entries.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${figureText(value)}</dd></div>`)}
   </dl>`;
 }

@@ -33,7 +33,7 @@ export function Results({ search, filters }) {
     ${indexedSince && html`<p class="muted">The key is indexed for messages pushed since <${Time} value=${indexedSince} isExact />. Earlier ones are found by text.</p>`}
     ${status === "done" && messages.length === 0 && html`<${NoMatch} filters=${filters} />`}
     ${messages.length > 0 && html`<${DataTable} caption="Messages that match" columns=${COLUMNS} rows=${messages} rowKey=${({ id }) => id} />`}
-    ${status === "paused" && html`<p class="more"><button type="button" onClick=${search.resume}>Show more</button></p>`}
+    ${status === "paused" && html`<p class="search-more"><button type="button" onClick=${search.resume}>Show more</button></p>`}
   `;
 }
 
