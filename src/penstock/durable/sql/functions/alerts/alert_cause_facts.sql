@@ -29,6 +29,7 @@ LANGUAGE sql STABLE AS $$
     LEFT JOIN LATERAL (
         SELECT jsonb_agg(jsonb_build_object('pattern', c.pattern, 'messages', c.messages) ORDER BY c.messages DESC) AS errors
         FROM (SELECT r.pattern, (SELECT sum(h) FROM unnest(r.hours) h)::bigint AS messages
-              FROM dead_letter_error_groups_v1(s.organization, s.project, s.environment, s.name, NULL, 2, 20, 0, p_now) r) c
+              FROM dead_letter_error_groups_v1(s.organization, s.project, s.environment, s.name, NULL, NULL, NULL, 2, 20, 0,
+                                               p_now) r) c
         WHERE c.messages > 0) d ON true
 $$;
