@@ -6,9 +6,10 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+import asyncpg
 import pytest
 
-from penstock.durable.pool import Database
+from penstock.durable.pool import SCHEMA, Database
 
 FUNCTIONS = Path(str(files("penstock.durable"))) / "sql" / "functions"
 FILES = sorted(FUNCTIONS.rglob("*.sql"))
@@ -46,3 +47,16 @@ async def test_the_database_has_exactly_the_functions_of_the_files(database: Dat
     assert {row["name"] for row in rows} == {
         name for path in FILES for name in function_names(path)
     } | MIGRATED
+
+
+async def test_functions_call_only_what_exists(database_url: str) -> None:
+    """Bodies are not checked while they are created in any order, so a wrong call would fail when it runs."""
+    connection = await asyncpg.connect(database_url, server_settings={"search_path": SCHEMA})
+    problems = []
+    for path in FILES:
+        try:
+            await connection.execute(path.read_text())
+        except asyncpg.PostgresError as error:
+            problems.append(f"{path.name}: {error}")
+    await connection.close()
+    assert problems == []
