@@ -49,7 +49,7 @@ CONSOLE_PAGES = (
         "run-queue",
         lambda shop: f"/console/queues/{shop.renders}?period=5m",
         (".answer", ".plot.drawn"),
-        lambda shop: "At the limit",
+        lambda shop: "5 of 5",
     ),
     ConsolePage(
         "messages",
@@ -98,6 +98,7 @@ async def open_page(page: Page, shop: Shop, console_page: ConsolePage) -> None:
     await page.goto(f"{shop.url}{console_page.path(shop)}")
     for selector in console_page.content:
         await expect(page.locator(selector).first).to_be_visible(timeout=TIMEOUT_MS)
+    await expect(page.locator(".components .up").first).to_be_visible(timeout=TIMEOUT_MS)
     await expect(page.locator("main")).to_contain_text(console_page.text(shop), timeout=TIMEOUT_MS)
 
 

@@ -67,7 +67,9 @@ def open_shop(platform: RunningPlatform, prefix: str) -> Shop:
 
 
 def sell(api: Api, queue: str) -> None:
-    api.call("POST", "/configure", {"queue": queue, "options": {"retryLimit": 1, "indexKeys": ["$.customer"]}})
+    api.call(
+        "POST", "/configure", {"queue": queue, "options": {"retryLimit": 1, "indexKeys": ["$.customer"]}}
+    )
     orders = [
         {
             "queue": queue,
@@ -136,9 +138,7 @@ def watch_backlog(api: Api, prefix: str, queue: str) -> str:
 def demo_load(platform: RunningPlatform) -> Iterator[None]:
     """Run the load of `penstock up --demo` beside the platform."""
     environment = {"PENSTOCK_HOME": str(platform.home), "PENSTOCK_PORT": str(platform.port)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.cli.demo"], env={**os.environ, **environment}
-    )
+    process = subprocess.Popen([sys.executable, "-m", "penstock.cli.demo"], env={**os.environ, **environment})
     try:
         yield
     finally:
