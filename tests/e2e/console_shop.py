@@ -127,9 +127,9 @@ def watch_backlog(api: Api, prefix: str, queue: str) -> str:
     }
     api.call("POST", "/alert-rules", rule)
 
-    def find_incident() -> str | None:
+    def find_incident() -> str:
         incidents = api.call("GET", "/incidents")["incidents"]
-        return next((incident["id"] for incident in incidents if incident["rule"] == rule["name"]), None)
+        return next((incident["id"] for incident in incidents if incident["rule"] == rule["name"]), "")
 
     return wait_until(find_incident, INCIDENT_TIMEOUT_S, "the backlog opens an incident")
 

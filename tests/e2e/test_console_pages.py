@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, ViewportSize, expect
 
 from tests.browser import assert_accessible, launch_browser
 from tests.deadlines import deadline_s
@@ -17,7 +17,7 @@ from tests.integration.console.real_console import open_console
 from tests.whole_platform import RunningPlatform
 
 ARTIFACTS = Path(__file__).parents[2] / "artifacts" / "console"
-PHONE = {"width": 390, "height": 844}
+PHONE = ViewportSize(width=390, height=844)
 
 pytestmark = pytest.mark.browser
 
