@@ -294,3 +294,39 @@ async def test_the_page_fits_a_phone(console: ConsoleBroker, page: Page) -> None
         assert await page.evaluate("document.documentElement.scrollWidth") == 390
     finally:
         await page.set_viewport_size({"width": 1440, "height": 900})
+
+
+async def test_a_queue_of_either_kind_is_requested_by_its_own_route(
+    console: ConsoleBroker, page: Page
+) -> None:
+    refused: list[str] = []
+    page.on("response", lambda response: refused.append(response.url) if response.status >= 400 else None)
+    for queue in (await create_durable_queue(console), await create_run_queue(console)):
+        await open_queue(console, page, queue)
+        await expect(page.locator(".answer", has_text="Stuck?").locator("b")).not_to_have_text("Unknown")
+    assert refused == []
+
+
+@pytest.mark.parametrize("kind", ["durable", "run"])
+async def test_a_queue_is_deleted_from_its_page(console: ConsoleBroker, page: Page, kind: str) -> None:
+    if kind == "durable":
+        queue, path = await create_durable_queue(console), "/api/v1/resources/queues"
+    else:
+        queue, path = await create_run_queue(console, tasks=1), "/api/v1/run-queues"
+    await open_queue(console, page, queue)
+    await page.get_by_role("button", name="Delete", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    delete = dialog.get_by_role("button", name="Delete", exact=True)
+    await expect(delete).to_be_disabled()
+    await dialog.get_by_role("textbox").fill(queue)
+    await delete.click()
+    if kind == "run":
+        await expect(page.locator(".toast").last).to_contain_text("task")  # it still holds one
+        assert (await console.client.get(f"{path}/{queue}")).status_code == 200
+        assert (await console.client.post(f"{path}/{queue}/purge")).status_code == 200
+        await page.get_by_role("button", name="Delete", exact=True).click()
+        await dialog.get_by_role("textbox").fill(queue)
+        await delete.click()
+    await expect(page.get_by_text(f"{queue} is deleted.")).to_be_visible()
+    await expect(page).to_have_url(f"{console.url}/console/queues")
+    assert (await console.client.get(f"{path}/{queue}")).status_code == 404

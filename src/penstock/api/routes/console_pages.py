@@ -9,12 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.access import NamedReadAccess, ReadAccess
-from penstock.api.http.parameters import Search, refuse_unknown_parameters
+from penstock.api.http.parameters import Queue, Search, refuse_unknown_parameters
 from penstock.api.http.response import json_response
 from penstock.api.live.live_topics import LiveRequest, LiveTopic, read_topic
 from penstock.api.live.queue_rows import ListedKind
 from penstock.api.live.queue_selection import QueuePageRequest, QueueProblem, QueueSort, SortOrder
+from penstock.api.problems import problem_responses
 from penstock.api.services import get_services
+from penstock.errors import RedisUnavailable
 
 router = APIRouter(
     prefix="/api/v1/console", tags=["console"], dependencies=[Depends(refuse_unknown_parameters)]
@@ -65,3 +67,13 @@ async def list_console_queues(
     """
     page = LiveRequest(LiveTopic.QUEUES, selection=selection)
     return json_response(await read_topic(get_services(request), caller, page))
+
+
+@router.get("/queues/{queue}/kind", responses=problem_responses(RedisUnavailable))
+async def get_queue_kind(request: Request, caller: ReadAccess, queue: Queue) -> dict[str, str]:
+    """Say whether a name belongs to a run queue: `kind` is `run`, or `durable` for all other names.
+
+    The routes of a durable queue say whether it exists.
+    """
+    is_run_queue = await get_services(request).run_queues.has_queue(caller.environment, queue)
+    return {"queue": queue, "kind": "run" if is_run_queue else "durable"}

@@ -148,3 +148,11 @@ async def test_ten_thousand_queues_are_sorted_and_paged_with_a_constant_number_o
 
 def _seconds(timestamp: str) -> float:
     return datetime.fromisoformat(timestamp).timestamp()
+
+
+async def test_the_kind_of_a_name_says_which_route_describes_the_queue(client: httpx.AsyncClient) -> None:
+    await push(client, 1, queue="kind-durable")
+    (await client.post("/api/v1/run-queues/kind-run/tasks", json={"payload": 1})).raise_for_status()
+    kinds = {"kind-durable": "durable", "kind-run": "run", "kind-unknown": "durable"}
+    for queue, kind in kinds.items():
+        assert await get(client, f"/console/queues/{queue}/kind") == {"queue": queue, "kind": kind}

@@ -6,6 +6,7 @@ const TIMEOUT_MS = 10_000;
 export const UNREACHABLE = 0;
 export const UNAUTHORIZED = 401;
 export const NOT_FOUND = 404;
+export const SERVICE_UNAVAILABLE = 503;
 const NO_CONTENT = 204;
 
 export class ApiProblem extends Error {

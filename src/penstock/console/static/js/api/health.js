@@ -1,7 +1,6 @@
 // The health of the platform's components.
 
-import { request } from "../api.js";
+import { request, SERVICE_UNAVAILABLE } from "../api.js";
 
-const SERVICE_UNAVAILABLE = 503; // the status of a platform that cannot take messages; its body is the usual one
-
+/** A platform that cannot take messages answers 503, with the usual body. */
 export const fetchHealth = (signal) => request("/health", { signal, accepts: [SERVICE_UNAVAILABLE] });

@@ -1,6 +1,6 @@
 // One queue of either kind: its state, groups, partitions and messages, and what an operator does with it.
 
-import { NOT_FOUND, request } from "../api.js";
+import { NOT_FOUND, request, SERVICE_UNAVAILABLE } from "../api.js";
 
 const durablePath = (queue) => `/api/v1/resources/queues/${encodeURIComponent(queue)}`;
 const runPath = (queue) => `/api/v1/run-queues/${encodeURIComponent(queue)}`;
@@ -10,16 +10,27 @@ const ENVIRONMENT_LIMITS = "/api/v1/environments/-/run-limits";
 
 /** Fetch the state of a queue, with its `kind`: "durable" or "run". Names are unique over both kinds. */
 export async function fetchQueue(name, knownKind, signal) {
-  if (knownKind !== "run") {
+  const kind = knownKind ?? (await fetchKind(name, signal));
+  if (kind !== "run") {
     try {
       const state = await request(durablePath(name), { params: { limit: MAX_PARTITIONS }, signal });
       return { ...state, kind: "durable", dead: state.totals.deadLetter };
     } catch (problem) {
-      if (problem.status !== NOT_FOUND || knownKind) throw problem;
+      if (problem.status !== NOT_FOUND || kind) throw problem;
     }
   }
   const [state, environment] = await Promise.all([request(runPath(name), { signal }), request(ENVIRONMENT_LIMITS, { signal })]);
   return { ...state, kind: "run", environment };
+}
+
+/** Return the kind of a queue, or null while Redis is away: then only the queue itself tells. */
+async function fetchKind(name, signal) {
+  try {
+    return (await request(`/api/v1/console/queues/${encodeURIComponent(name)}/kind`, { signal })).kind;
+  } catch (problem) {
+    if (problem.status !== SERVICE_UNAVAILABLE) throw problem;
+    return null;
+  }
 }
 
 export const pauseQueue = (queue) => request(`${pathOf(queue)}/pause`, { method: "POST" });
