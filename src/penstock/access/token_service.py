@@ -23,7 +23,14 @@ from penstock.durable.access.token_store import (
     TokenStore,
 )
 from penstock.durable.pool import Session
-from penstock.errors import DatabaseUnavailable, InvalidRequest, PenstockError, UnknownEnvironment, WrongState
+from penstock.errors import (
+    DatabaseUnavailable,
+    Forbidden,
+    InvalidRequest,
+    PenstockError,
+    UnknownEnvironment,
+    WrongState,
+)
 from penstock.ids import new_id
 from penstock.model import Scope
 
@@ -184,9 +191,22 @@ class AccessTokens:
     async def _find_own(self, caller: Caller, token_id: uuid.UUID) -> TokenRow:
         """Return a token that the caller may change: rotating one with more rights would hand these over."""
         row = await self._find(caller.environment, token_id)
-        queues, groups = parse_patterns("queues", row.queues), parse_patterns("groups", row.groups)
-        check_rights(caller, parse_access(row.scopes), queues, groups, row.is_platform_admin)
+        _check_may_change(caller, row)
         return row
+
+
+def may_change(caller: Caller, token: TokenDescription) -> bool:
+    """Whether the caller may rotate and revoke the token."""
+    try:
+        _check_may_change(caller, token.row)
+    except Forbidden:
+        return False
+    return True
+
+
+def _check_may_change(caller: Caller, row: TokenRow) -> None:
+    queues, groups = parse_patterns("queues", row.queues), parse_patterns("groups", row.groups)
+    check_rights(caller, parse_access(row.scopes), queues, groups, row.is_platform_admin)
 
 
 def _check_expiry(token: NewToken) -> datetime | None:

@@ -21,6 +21,7 @@ from penstock.access.token_service import (
     NewToken,
     TokenExists,
     UnknownToken,
+    may_change,
 )
 from penstock.api.access import Requires
 from penstock.api.audited_change import audit_change, state_before
@@ -83,12 +84,16 @@ async def list_tokens(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> dict[str, object]:
-    """List the tokens of the environment by name, without their secrets."""
+    """List the tokens of the environment by name, without their secrets.
+
+    `changeable` says whether the caller may rotate and revoke the token: it allows no more than the caller.
+    """
     tokens = await _tokens(request).list_tokens(
         caller.environment, name=name, with_revoked=revoked, limit=limit, offset=offset
     )
     pagination = {"limit": limit, "offset": offset}
-    return {"tokens": [token_to_json(token) for token in tokens], "pagination": pagination}
+    listed = [{**token_to_json(token), "changeable": may_change(caller, token)} for token in tokens]
+    return {"tokens": listed, "pagination": pagination}
 
 
 @router.post(

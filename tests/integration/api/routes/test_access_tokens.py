@@ -32,7 +32,7 @@ async def test_a_created_token_is_shown_without_its_secret(client: httpx.AsyncCl
     assert issued["environment"] == "default/default/default"
     assert issued["secrets"][0]["prefix"] == secret[:10]
     assert await get(client, f"/tokens/{issued['id']}") == issued
-    assert (await get(client, "/tokens"))["tokens"] == [issued]
+    assert (await get(client, "/tokens"))["tokens"] == [{**issued, "changeable": True}]
     assert (await get(client, "/tokens", name="other"))["tokens"] == []
 
 
@@ -73,7 +73,7 @@ async def test_a_revoked_token_is_refused_and_listed_on_request_only(client: htt
     response = await client.get("/api/v1/resources/queues", headers=bearer(issued))
     assert_problem(response, 401, "unauthorized")
     assert (await get(client, "/tokens"))["tokens"] == []
-    assert (await get(client, "/tokens", revoked=True))["tokens"] == [revoked]
+    assert (await get(client, "/tokens", revoked=True))["tokens"] == [{**revoked, "changeable": True}]
     assert_problem(await client.post(f"/api/v1/tokens/{issued['id']}/rotate"), 409, "wrong_state")
 
 
@@ -88,7 +88,8 @@ async def test_a_token_cannot_create_rotate_or_revoke_one_with_more_rights(clien
         assert "scope produce" in assert_problem(response, 403, "forbidden")
     body = {"name": "x", "scopes": ["read"], "platformAdmin": True}
     assert_problem(await client.post("/api/v1/tokens", json=body, headers=bearer(weak)), 403, "forbidden")
-    assert [token["name"] for token in (await get(client, "/tokens"))["tokens"]] == ["strong", "weak"]
+    listed = (await client.get("/api/v1/tokens", headers=bearer(weak))).json()["tokens"]
+    assert {token["name"]: token["changeable"] for token in listed} == {"strong": False, "weak": True}
     created = await client.post(
         "/api/v1/tokens", json={"name": "reader", "scopes": ["read"]}, headers=bearer(weak)
     )

@@ -57,7 +57,7 @@ function TokenTable({ rows, onIssued, refresh }) {
     { key: "lastUsedAt", label: "Last used", render: ({ lastUsedAt }) => html`<${Time} value=${lastUsedAt} missing="never" />` },
     { key: "expiresAt", label: "Expires", render: ({ expiresAt }) => html`<${Time} value=${expiresAt} missing="never" />` },
     { key: "createdAt", label: "Created", render: ({ createdAt, createdBy }) => html`<${Time} value=${createdAt} /> <small>by ${createdBy}</small>` },
-    { key: "actions", label: "Actions", isLabelHidden: true, align: "end", render: (token) => token.state !== "revoked" && html`<${TokenActions} token=${token} onIssued=${onIssued} refresh=${refresh} />` },
+    { key: "actions", label: "Actions", isLabelHidden: true, align: "end", render: (token) => token.changeable && token.state !== "revoked" && html`<${TokenActions} token=${token} onIssued=${onIssued} refresh=${refresh} />` },
   ];
   return html`<${DataTable} caption="Tokens" columns=${columns} rows=${rows} rowKey=${({ id }) => id} />`;
 }

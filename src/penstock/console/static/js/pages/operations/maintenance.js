@@ -9,6 +9,7 @@ import { DataState, Idle, NoData } from "../../components/states.js";
 import { Time } from "../../components/time.js";
 import { formatCount, formatDuration } from "../../format.js";
 import { html } from "../../html.js";
+import { useSession } from "../../session.js";
 import { useData } from "../../use_data.js";
 
 const INTERVAL_MS = 15_000;
@@ -24,8 +25,18 @@ const HOLDER_COLUMNS = [
 ];
 
 export function Maintenance() {
-  const horizon = useData(fetchVacuumHorizon, [], { intervalMs: INTERVAL_MS });
+  const { can } = useSession();
   const reconciliation = useData(fetchReconciliation, [], { intervalMs: INTERVAL_MS });
+  return html`
+    ${can("admin") && html`<${VacuumHorizon} />`}
+    <${Section} title="Reconciliation">
+      <${DataState} state=${reconciliation}>${(report) => html`<${Reconciliation} report=${report} />`}<//>
+    <//>
+  `;
+}
+
+function VacuumHorizon() {
+  const horizon = useData(fetchVacuumHorizon, [], { intervalMs: INTERVAL_MS });
   return html`
     <${Section} title="Vacuum horizon">
       <${DataState} state=${horizon}>
@@ -34,9 +45,6 @@ export function Maintenance() {
             ? html`<${Idle}>Nothing has held back vacuum for longer than ${formatDuration(longerThan * 1_000)}.<//>`
             : html`<${DataTable} caption="What holds back vacuum" columns=${HOLDER_COLUMNS} rows=${holders} rowKey=${(row) => `${row.kind} ${row.pid} ${row.name}`} />`}
       <//>
-    <//>
-    <${Section} title="Reconciliation">
-      <${DataState} state=${reconciliation}>${(report) => html`<${Reconciliation} report=${report} />`}<//>
     <//>
   `;
 }

@@ -50,7 +50,7 @@ export function RecentMessages({ queue, group }) {
       <${DataState} state=${messages}>
         ${(rows) =>
           rows.length === 0
-            ? html`<${Empty} title="The queue holds no message."><p>Push a test message with the button above.</p><//>`
+            ? html`<${Empty} title="The queue holds no message.">${can("produce") && html`<p>Push a test message with the button above.</p>`}<//>`
             : html`<${DataTable} caption="Recent messages" columns=${columns} rows=${rows} rowKey=${({ id }) => id} />`}
       <//>
       ${cloned && html`<${PushDialog} queue=${queue} message=${cloned} onClose=${() => setCloned(null)} onChange=${messages.refresh} />`}
