@@ -7,7 +7,7 @@ BIN := .venv/bin
 
 .PHONY: help up demo test check lint format reference docs wheel matrix pin clean setup setup-guide setup-dev \
 	setup-bench bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics \
-	bench-alerts bench-rest
+	bench-alerts bench-console bench-rest
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -79,6 +79,10 @@ bench-alerts: setup-bench ## measure evaluations of 1,000 alert rules over 1,000
 
 bench-rest: setup-bench ## measure memory, CPU, start and disk of an idle platform; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.rest $(ARGS)
+
+bench-console: setup-bench ## measure the first page and the frames of 100 queues with charts; ARGS="--quick" for a smoke run
+	@tools/chromium.sh
+	@$(BIN)/python -m bench.console $(ARGS)
 
 setup:
 	@tools/setup.sh requirements-docs.txt

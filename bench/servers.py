@@ -31,7 +31,7 @@ from penstock.embedded.supervision.process import Command
 from penstock.embedded.supervision.service_components import BrokerService
 
 UNREACHABLE_URL = "http://127.0.0.1:9"
-"""The ClickHouse URL of the brokers. Only the metrics routes read ClickHouse, and no benchmark calls them."""
+"""The ClickHouse URL of brokers in benchmarks that do not call the metrics routes: only these read it."""
 
 
 class BenchmarkPostgres(Postgres):
@@ -135,9 +135,7 @@ class Servers:
             workers=workers,
             postgres_url=url,
             redis_url=self._valkey.url,
-            clickhouse_url=UNREACHABLE_URL,
-            log_level="warning",
-            **overrides,
+            **{"clickhouse_url": UNREACHABLE_URL, "log_level": "warning", **overrides},
         )
         await migrate(settings.model_copy(update={"clickhouse_url": ""}))
         if database_delay_ms:
