@@ -5,7 +5,7 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: help up demo test check lint format reference docs wheel matrix pin clean setup setup-guide setup-dev \
+.PHONY: help up demo test check lint format reference pictures docs wheel matrix pin clean setup setup-guide setup-dev \
 	setup-bench bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics \
 	bench-alerts bench-console bench-rest
 
@@ -37,6 +37,10 @@ format: setup-dev ## format the code and apply safe lint fixes
 
 reference: setup-dev ## regenerate the reference pages and the Grafana dashboard from the code
 	@$(BIN)/python tools/reference.py
+
+pictures: setup-dev ## take the pictures of the README from a running platform
+	@tools/chromium.sh
+	@$(BIN)/python tools/pictures.py $(ARGS)
 
 docs: setup ## build the documentation site that the broker serves at /docs/guide, and check all its links
 	@$(BIN)/python tools/guide/build_guide.py --strict
