@@ -13,7 +13,7 @@ from tests.page_runner import PageRunner
 from tests.whole_platform import RunningPlatform
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("tutorial", "from-celery", "prometheus-grafana", "upgrade", "backup")
+PAGES = ("tutorial", "console", "from-celery", "prometheus-grafana", "upgrade", "backup")
 
 
 @pytest.mark.parametrize("page", PAGES)
