@@ -1,8 +1,9 @@
 """Measure how fast series are read, for each period of the routing table, over the rows of a busy platform.
 
-ClickHouse generates the rows, in the form that the views and the pipeline leave them. Each series has two
-times: that of ClickHouse and the connection to it (the query), and the total up to the JSON (the response).
-Both exclude the time of a `SELECT 1` over the same connection. On a busy machine, trust the CPU time.
+ClickHouse generates the rows, in the form that the views and the pipeline leave them. Each series has three
+times: that of ClickHouse and the connection to it (the query), and the total up to the JSON of either format
+(the answer). The table excludes the time of a `SELECT 1` over the same connection; `answer_vs_query` compares
+whole times. On a busy machine, trust the CPU time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
 from rich.console import Console
 from rich.progress import Progress
@@ -40,6 +40,8 @@ from penstock.warehouse.series import packed_maximum
 from penstock.warehouse.series.native_format import Column
 from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.series.queue_series import environment_series, queue_series
+from penstock.warehouse.series.series_fields import SeriesFormat
+from penstock.warehouse.series.series_response import Series
 from penstock.warehouse.series.window import resolve_window
 
 GOAL_MS = 50.0
@@ -61,6 +63,12 @@ MAX_CHUNK_ROWS, MAX_CHUNK_SAMPLES = 250_000, 8_000_000
 """Limits of one insert, which bound the memory of the load."""
 
 LOADERS = 2
+FORMATS = (SeriesFormat.POINTS, SeriesFormat.COLUMNS)
+TimesByFormat = dict[SeriesFormat, list[float]]
+MAX_ANSWER_VS_QUERY = 1.5
+"""A whole answer should take at most this many times as long as the queries it needs."""
+
+SHOWN_TIMES = ("query_p50", "query_p95", "server_cpu", "answer_p50", "answer_p95", "columns_p50")
 FULL_ROWS, QUICK_ROWS = 34_560_000, 345_600
 
 
@@ -103,7 +111,13 @@ class PeriodTimes:
 
     points: int = 0
     query: list[float] = field(default_factory=list)
-    response: list[float] = field(default_factory=list)
+    answer: TimesByFormat = field(default_factory=lambda: {form: [] for form in FORMATS})
+    """Both formats are written from the same reading, in turns."""
+    encode_cpu: dict[SeriesFormat, list[float]] = field(
+        default_factory=lambda: {form: [] for form in FORMATS}
+    )
+    read_cpu: list[float] = field(default_factory=list)
+    """CPU time of this process without the JSON: to send queries, decode replies, carry forward."""
     server_cpu: list[float] = field(default_factory=list)
 
 
@@ -206,22 +220,43 @@ def measure(
                 warehouse.query("SELECT 1")
                 if number:  # the first round warms up
                     round_trips.append((time.perf_counter() - started) * 1000)
-                cpu_s, warehouse.waited_s, started = server.cpu_s(), 0.0, time.perf_counter()
+                cpu_s, warehouse.waited_s, stopwatch = server.cpu_s(), 0.0, Stopwatch()
                 if subject == "queue":
                     queue = f"queue-{randomness.randrange(queues)}"
                     series = queue_series(reader, DEFAULT_SCOPE, queue, period=period, now_s=end_s)
                 else:
                     series = environment_series(reader, DEFAULT_SCOPE, period=period, now_s=end_s)
-                msgspec.json.encode(series)
+                read_ms, read_cpu_ms = stopwatch.elapsed_ms()
+                encoded = {form: _encode(series, form) for form in (FORMATS if number % 2 else FORMATS[::-1])}
                 if number:
-                    times[period].response.append((time.perf_counter() - started) * 1000)
                     times[period].query.append(warehouse.waited_s * 1000)
                     times[period].server_cpu.append((server.cpu_s() - cpu_s) * 1000)
-                    times[period].points = len(series["timeseries"])
-                del series  # otherwise the next series would pay for freeing this one
+                    times[period].points = len(series.window.buckets)
+                    for form, (encode_ms, encode_cpu_ms) in encoded.items():
+                        times[period].answer[form].append(read_ms + encode_ms)
+                        times[period].encode_cpu[form].append(encode_cpu_ms)
+                    times[period].read_cpu.append(read_cpu_ms)
         progress.update(task, advance=1, refresh=True)
     reader.close()
     return round_trips, times_by_subject
+
+
+@dataclass(frozen=True, slots=True)
+class Stopwatch:
+    """Milliseconds of the clock and of this process's CPU since it was started."""
+
+    started: float = field(default_factory=time.perf_counter)
+    cpu_started: float = field(default_factory=time.process_time)
+
+    def elapsed_ms(self) -> tuple[float, float]:
+        return (time.perf_counter() - self.started) * 1000, (time.process_time() - self.cpu_started) * 1000
+
+
+def _encode(series: Series, form: SeriesFormat) -> tuple[float, float]:
+    """Return the milliseconds and the CPU milliseconds of writing the JSON."""
+    stopwatch = Stopwatch()
+    series.to_json(form)
+    return stopwatch.elapsed_ms()
 
 
 def percentile(values: list[float], level: float) -> float:
@@ -239,12 +274,40 @@ def summary(
                 "query_p50": round(percentile(times.query, 0.5) - round_trip_ms, 1),
                 "query_p95": round(percentile(times.query, 0.95) - round_trip_ms, 1),
                 "server_cpu": round(statistics.mean(times.server_cpu), 1),
-                "answer_p50": round(percentile(times.response, 0.5) - round_trip_ms, 1),
-                "answer_p95": round(percentile(times.response, 0.95) - round_trip_ms, 1),
+                "answer_p50": round(percentile(times.answer[SeriesFormat.POINTS], 0.5) - round_trip_ms, 1),
+                "answer_p95": round(percentile(times.answer[SeriesFormat.POINTS], 0.95) - round_trip_ms, 1),
+                "columns_p50": round(percentile(times.answer[SeriesFormat.COLUMNS], 0.5) - round_trip_ms, 1),
+                "columns_p95": round(percentile(times.answer[SeriesFormat.COLUMNS], 0.95) - round_trip_ms, 1),
+                "read_cpu": round(statistics.median(times.read_cpu), 1),
+                "encode_cpu": round(statistics.median(times.encode_cpu[SeriesFormat.POINTS]), 1),
+                "columns_encode_cpu": round(statistics.median(times.encode_cpu[SeriesFormat.COLUMNS]), 1),
             }
             for period, times in periods.items()
         }
         for subject, periods in times_by_subject.items()
+    }
+
+
+def compare_answers(
+    times_by_subject: dict[str, dict[str, PeriodTimes]],
+) -> dict[SeriesFormat, dict[str, float]]:
+    """Return the median of answer divided by query of every row of the routing table, for each format.
+
+    The time of a query and of its answer come from the same reading, so a busy machine affects both.
+    """
+    return {
+        form: {
+            f"{subject} {period}": round(
+                statistics.median(
+                    answer_ms / query_ms
+                    for answer_ms, query_ms in zip(times.answer[form], times.query, strict=True)
+                ),
+                3,
+            )
+            for subject, periods in times_by_subject.items()
+            for period, times in periods.items()
+        }
+        for form in FORMATS
     }
 
 
@@ -275,10 +338,14 @@ def run(rows: int, repeats: int, results_in: Path, console: Console) -> dict[str
     results = harness.Results()
     for subject, periods in times_by_subject.items():
         for period, times in periods.items():
-            p95 = percentile(times.response, 0.95)
+            answers_ms = times.answer[SeriesFormat.POINTS]
             results.measurements.append(
                 harness.Measurement(
-                    period, subject, 0, 1000 / statistics.median(times.response), {"answer_p95_ms": p95}
+                    period,
+                    subject,
+                    0,
+                    1000 / statistics.median(answers_ms),
+                    {"answer_p95_ms": percentile(answers_ms, 0.95)},
                 )
             )
     results.extra = {
@@ -290,10 +357,17 @@ def run(rows: int, repeats: int, results_in: Path, console: Console) -> dict[str
         "round_trip_ms": {"p50": round(round_trip_ms, 2), "p95": round(percentile(round_trips, 0.95), 2)},
         "above_round_trip_ms": above,
         "goal_ms": GOAL_MS,
+        "answer_vs_query": compare_answers(times_by_subject),
+        "max_answer_vs_query": MAX_ANSWER_VS_QUERY,
         "windows": {period: resolve_window(period=period, now_s=end_s).resolution for period in ROUTING},
     }
     slowest = max(row["query_p95"] for periods in above.values() for row in periods.values())
-    ratios = {"slowest_query_p95_of_goal": slowest / GOAL_MS}
+    answers = results.extra["answer_vs_query"]
+    ratios = {
+        "slowest_query_p95_of_goal": slowest / GOAL_MS,
+        "answer_vs_query": max(answers[SeriesFormat.POINTS].values()),
+        "columns_answer_vs_query": max(answers[SeriesFormat.COLUMNS].values()),
+    }
     units = {"rate": "answers per second", "above_round_trip_ms": "milliseconds"}
     path = harness.write_json(results_in, "series", results, ratios, units, machine)
     _show(console, results.extra)
@@ -327,8 +401,16 @@ def _show(console: Console, results: Mapping[str, Any]) -> None:
             f"{row['points']:,}",
             *(
                 f"{row[name]:.1f}"
-                for name in ("query_p50", "query_p95", "server_cpu", "answer_p50", "answer_p95")
+                for name in (
+                    "query_p50",
+                    "query_p95",
+                    "server_cpu",
+                    "answer_p50",
+                    "answer_p95",
+                    "columns_p50",
+                )
             ),
+            *(f"{results['answer_vs_query'][form][f'{subject} {period}']:.2f}" for form in FORMATS),
             "yes" if row["query_p95"] < GOAL_MS else "no",
         ]
         for subject, periods in results["above_round_trip_ms"].items()
@@ -337,10 +419,24 @@ def _show(console: Console, results: Mapping[str, Any]) -> None:
     stored = ", ".join(f"{name} {table['rows']:,}" for name, table in results["stored"].items())
     trip = results["round_trip_ms"]
     title = f"ms above a round trip of {trip['p50']} (p95 {trip['p95']})"
-    heads = ["", "width", "points", "query", "p95", "cpu", "response", "p95", f"< {GOAL_MS:.0f}"]
+    heads = [
+        "",
+        "width",
+        "points",
+        "query",
+        "p95",
+        "cpu",
+        "answer",
+        "p95",
+        "columns",
+        "÷",
+        "÷",
+        f"< {GOAL_MS:.0f}",
+    ]
     console.print(harness.build_table(title, heads, rows))
     console.print(
-        "query and response: p50, then p95; cpu: mean of ClickHouse; the last column compares the query's p95"
+        "query and answer: p50, then p95; columns: p50 of the columnar format; cpu: mean of ClickHouse; "
+        "÷: answer by query of both formats; the last column compares the query's p95"
     )
     console.print(f"rows: {stored}")
 

@@ -29,5 +29,10 @@ def test_a_small_run_writes_every_row_of_the_routing_table_and_a_plot(tmp_path: 
     points = {period: row["points"] for period, row in written["above_round_trip_ms"]["queue"].items()}
     assert points == {"30m": 360, "2h": 1440, "24h": 1440, "7d": 10_080, "30d": 720, "90d": 2160}
     assert written["above_round_trip_ms"]["environment"].keys() == points.keys()
-    assert written["ratios"]["slowest_query_p95_of_goal"] > 0
+    ratios, answers = written["ratios"], written["answer_vs_query"]
+    assert ratios["slowest_query_p95_of_goal"] > 0
+    assert answers["points"].keys() == answers["columns"].keys()
+    assert len(answers["points"]) == 12
+    assert ratios["answer_vs_query"] == max(answers["points"].values()) > 1
+    assert ratios["columns_answer_vs_query"] == max(answers["columns"].values()) > 1
     assert (tmp_path / "series.png").read_bytes().startswith(b"\x89PNG")

@@ -6,21 +6,22 @@ const at = (s) => new Date(Date.UTC(2026, 0, 1) + s * 1_000).toISOString();
 /** A response with a point of 5 seconds per `[depth, carried]`, and ten pushed messages in each. */
 function metrics(depths, delayed = []) {
   const end = at(5 * depths.length);
+  const repeat = (value) => depths.map(() => value);
   return {
     period: { start: at(0), end },
     resolution: "5s",
     freshness: end,
     completeness: { complete_until: end, lost: 0 },
-    timeseries: depths.map(([depth, carried], i) => ({
-      timestamp: at(5 * i),
-      throughput: { enqueued: 10, dequeued: 5, completed: 5 },
-      queue_depth: { max: depth, last: depth },
-      delayed: { max: delayed[i] ?? null, last: delayed[i] ?? null },
-      latency: { avg_wait_ms: 20, p95_wait_ms: 40, max_age_ms: 90 },
-      failures: { nack: 1, dlq: 0, ttl_expired: 0 },
-      carried,
-      complete: true,
-    })),
+    columns: {
+      timestamp: depths.map((_, i) => at(5 * i)),
+      throughput: { enqueued: repeat(10), dequeued: repeat(5), completed: repeat(5) },
+      queue_depth: { max: depths.map(([depth]) => depth), last: depths.map(([depth]) => depth) },
+      delayed: { max: depths.map((_, i) => delayed[i] ?? null), last: depths.map((_, i) => delayed[i] ?? null) },
+      latency: { avg_wait_ms: repeat(20), p95_wait_ms: repeat(40), max_age_ms: repeat(90) },
+      failures: { nack: repeat(1), dlq: repeat(0), ttl_expired: repeat(0) },
+      carried: depths.map(([, carried]) => carried),
+      complete: repeat(true),
+    },
   };
 }
 
@@ -62,7 +63,7 @@ test("an open bucket has no rate, a long one that of its known part", (t) => {
 test("what is not counted, or was lost, is unknown", (t) => {
   const response = metrics([[1, false], [1, false], ...Array(6).fill([1, true])], Array(8).fill(3));
   response.completeness = { complete_until: at(24), lost: 7 };
-  for (const i of [1, 4, 5, 6, 7]) response.timeseries[i].complete = false;
+  for (const i of [1, 4, 5, 6, 7]) response.columns.complete[i] = false;
   const drawing = draw(response);
   t.eq(drawing.enqueued, [2, null, 2, 2, null, null, null, null]);
   t.eq(drawing.isUnknown, [false, true, false, false, true, true, true, true]);
@@ -72,7 +73,7 @@ test("what is not counted, or was lost, is unknown", (t) => {
 
 test("a merged point with a loss is unknown", (t) => {
   const response = metrics(observed(4));
-  response.timeseries[1].complete = false;
+  response.columns.complete[1] = false;
   const drawing = draw(response, 2);
   t.eq(drawing.isUnknown, [true, false]);
   for (const column of ["enqueued", "waiting", "avgWait", "p95Wait"]) {

@@ -100,27 +100,27 @@ async def serve_file(route: Route, name: str) -> None:
 def metrics_response(depths: list[tuple[int, bool]], delayed: list[int] | None = None) -> dict[str, Any]:
     """A metrics response with one 5-second point per (depth, carried) and ten pushed messages in each.
 
-    Without `delayed` the delayed tasks are unknown.
+    It has columns. Without `delayed` the delayed tasks are unknown.
     """
-    points = [
-        {
-            "timestamp": f"2026-01-01T00:00:{5 * i:02d}.000Z",
-            "throughput": {"enqueued": 10, "dequeued": 5, "completed": 5},
-            "queue_depth": {"max": depth, "last": depth},
-            "delayed": dict.fromkeys(("max", "last"), delayed[i] if delayed else None),
-            "latency": {"avg_wait_ms": 20, "p95_wait_ms": 40, "max_age_ms": 90},
-            "failures": {"nack": 1, "dlq": 0, "ttl_expired": 0},
-            "carried": carried,
-            "complete": True,
-        }
-        for i, (depth, carried) in enumerate(depths)
-    ]
-    end = f"2026-01-01T00:00:{5 * len(depths):02d}.000Z"
+    count = len(depths)
+    delayed_values = [delayed[i] if delayed else None for i in range(count)]
+    values, carried = [depth for depth, _ in depths], [is_carried for _, is_carried in depths]
+    columns = {
+        "timestamp": [f"2026-01-01T00:00:{5 * i:02d}.000Z" for i in range(count)],
+        "throughput": {"enqueued": [10] * count, "dequeued": [5] * count, "completed": [5] * count},
+        "queue_depth": {"max": values, "last": values},
+        "delayed": dict.fromkeys(("max", "last"), delayed_values),
+        "latency": {"avg_wait_ms": [20] * count, "p95_wait_ms": [40] * count, "max_age_ms": [90] * count},
+        "failures": {"nack": [1] * count, "dlq": [0] * count, "ttl_expired": [0] * count},
+        "carried": carried,
+        "complete": [True] * count,
+    }
+    end = f"2026-01-01T00:00:{5 * count:02d}.000Z"
     return {
         "queue": "any",
         "period": {"start": "2026-01-01T00:00:00.000Z", "end": end},
         "resolution": "5s",
         "freshness": end,
         "completeness": {"complete_until": end, "lost": 0, "rejected": 0, "streams_replaced": 0},
-        "timeseries": points,
+        "columns": columns,
     }

@@ -383,14 +383,10 @@ def test_a_new_metric_needs_only_a_definition(
                 f"{hours} has its {events} events",
             )
     reader = SeriesReader(warehouse)
-    oven_points = metric_series(reader, oven_metric, {"bakery": "north"}, period="1m", now_s=now_s)[
-        "timeseries"
-    ]
+    oven_points = metric_series(reader, oven_metric, {"bakery": "north"}, period="1m", now_s=now_s).points
     assert sum(point["loaves"] for point in oven_points) == 45
     assert oven_points[-1]["heat"] == {"max": 191, "last": 191}
-    door_points = metric_series(reader, door_metric, {"house": "mill"}, period="1m", now_s=now_s)[
-        "timeseries"
-    ]
+    door_points = metric_series(reader, door_metric, {"house": "mill"}, period="1m", now_s=now_s).points
     [busy] = [point for point in door_points if point["opened"]]
     assert (busy["opened"], busy["open_ms"]["avg"], busy["open_ms"]["max"]) == (20, 450, 900)
     # The gauge was observed once, 20 seconds ago, and is carried forward from there.
@@ -419,9 +415,7 @@ async def test_events_of_broker_processes_are_counted(
             "the hour tier has ten seconds of the worker",
         )
     dimensions = {"hostname": "here", "worker": "1"}
-    points = metric_series(SeriesReader(warehouse), WORKER, dimensions, period="1m", now_s=now_s)[
-        "timeseries"
-    ]
+    points = metric_series(SeriesReader(warehouse), WORKER, dimensions, period="1m", now_s=now_s).points
     assert sum(point["push_requests"] for point in points) == 20
     assert sum(point["database_errors"] for point in points) == 45
     assert max(point["busy_connections"]["max"] or 0 for point in points) == 3

@@ -172,22 +172,22 @@ def test_a_migration_keeps_last_values_and_percentiles(empty_url: str, completed
             warehouse.command(step.statement)
     migrate(empty_url)
     insert_rows(warehouse, landing_row(start + 63, env_running=1, wait_ms=(2,)))  # has no gauge of the queue
-    points = queue_series(SeriesReader(warehouse), DEFAULT_SCOPE, "orders", period="24h", now_s=start + 300)[
-        "timeseries"
-    ]
+    points = queue_series(
+        SeriesReader(warehouse), DEFAULT_SCOPE, "orders", period="24h", now_s=start + 300
+    ).points
     [first, second] = [point for point in points if point["latency"]["avg_wait_ms"] is not None]
     assert first["queue_depth"] == {"max": 7, "last": 4}
     assert first["concurrency"] == {"max": 0, "limit": None, "utilization_pct": None}
     assert (first["latency"]["p50_wait_ms"], first["latency"]["p99_wait_ms"]) == (5.0, 900.0)
     assert second["latency"]["p95_wait_ms"] == 8.0
-    environment = environment_series(SeriesReader(warehouse), DEFAULT_SCOPE, period="24h", now_s=start + 300)[
-        "timeseries"
-    ]
+    environment = environment_series(
+        SeriesReader(warehouse), DEFAULT_SCOPE, period="24h", now_s=start + 300
+    ).points
     assert [p["queue_depth"]["last"] for p in environment if not p["carried"]][-1] == 3
     insert_rows(warehouse, landing_row(start + 64, depth=1))
-    later = queue_series(SeriesReader(warehouse), DEFAULT_SCOPE, "orders", period="24h", now_s=start + 300)[
-        "timeseries"
-    ]
+    later = queue_series(
+        SeriesReader(warehouse), DEFAULT_SCOPE, "orders", period="24h", now_s=start + 300
+    ).points
     assert [p["queue_depth"]["last"] for p in later if not p["carried"]][-1] == 1
 
 
@@ -223,7 +223,7 @@ def test_the_migration_of_delayed_tasks_loses_no_rows_inserted_meanwhile(
             {"max": 8, "last": 4},
         ),
     ):
-        points = [point for point in series["timeseries"] if point["throughput"]["enqueued"]]
+        points = [point for point in series.points if point["throughput"]["enqueued"]]
         assert points[0]["delayed"] == {"max": None, "last": None}, "no gauge of delayed tasks existed yet"
         assert points[0]["queue_depth"] == {"max": 7, "last": 7}
         assert points[-1]["delayed"] == last

@@ -28,7 +28,7 @@ from penstock.errors import PenstockError
 from penstock.model import Scope
 
 if TYPE_CHECKING:
-    from penstock.warehouse.series.queue_series import SeriesResponse
+    from penstock.warehouse.series.series_response import SeriesResponse
 
 MAX_AGE_S = 2.0
 SERIES_AGE_S = 5.0
@@ -105,8 +105,12 @@ class Overviews:
         """Return the environment's last hour in minutes, or why it is unknown."""
         try:
             return await asyncio.to_thread(
-                lambda: self.warehouse.series().environment(
-                    scope, period="1h", resolution="1m", fields=["throughput", "queue_depth", "latency"]
+                lambda: (
+                    self.warehouse.series()
+                    .environment(
+                        scope, period="1h", resolution="1m", fields=["throughput", "queue_depth", "latency"]
+                    )
+                    .to_response()
                 )
             )
         except PenstockError as error:

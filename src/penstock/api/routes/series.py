@@ -8,7 +8,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 from fastapi import APIRouter, Depends, Path, Query
 from redis.exceptions import RedisError
 from starlette.requests import Request
@@ -33,11 +32,11 @@ from penstock.errors import (
     WarehouseUnavailable,
 )
 from penstock.streams.watermark import read_watermark
-from penstock.warehouse.series.series_fields import FIELDS
+from penstock.warehouse.series.series_fields import FIELDS, SeriesFormat
 from penstock.warehouse.series.window import SeriesRequest
 
 if TYPE_CHECKING:
-    from penstock.warehouse.series.queue_series import SeriesResponse
+    from penstock.warehouse.series.series_response import Series
 
 router = APIRouter(prefix="/api/v1", tags=["metrics"], dependencies=[Depends(refuse_unknown_parameters)])
 logger = logging.getLogger(__name__)
@@ -56,6 +55,14 @@ Resolution = Annotated[
     str | None, Query(description="width of a point: 5s, 1m, 1h or a multiple; default: by the period")
 ]
 Fields = Annotated[str | None, Query(description=f"fields of a point; default: all of {','.join(FIELDS)}")]
+Format = Annotated[
+    SeriesFormat,
+    Query(
+        alias="format",
+        description="points: a list `timeseries` with an object per point; "
+        "columns: an object `columns` with a list per field, a third of the size",
+    ),
+]
 
 
 @router.get(
@@ -73,6 +80,7 @@ async def queue_metrics(
         Group | None, Query(description="one consumer group; default: the queue as a whole")
     ] = None,
     fields: Fields = None,
+    form: Format = SeriesFormat.POINTS,
 ) -> Response:
     """Return throughput, depth, latency, run time, concurrency and failures of a durable or run queue over
     time.
@@ -93,7 +101,7 @@ async def queue_metrics(
             group=group,
         )
     return await _encode_in_thread(
-        lambda: services.warehouse.series().queue(caller.environment, queue, group, **series_request)
+        lambda: services.warehouse.series().queue(caller.environment, queue, group, **series_request), form
     )
 
 
@@ -110,13 +118,14 @@ async def environment_metrics(
     end: End = None,
     resolution: Resolution = None,
     fields: Fields = None,
+    form: Format = SeriesFormat.POINTS,
 ) -> Response:
     """Return the same over all queues of an environment: sums, and the depth and age of the whole."""
     services = get_services(request)
     check_environment(caller, environment)
     series_request = await _build_request(services, period, start, end, resolution, fields)
     return await _encode_in_thread(
-        lambda: services.warehouse.series().environment(caller.environment, **series_request)
+        lambda: services.warehouse.series().environment(caller.environment, **series_request), form
     )
 
 
@@ -134,12 +143,13 @@ async def worker_metrics(
     start: Start = None,
     end: End = None,
     resolution: Resolution = None,
+    form: Format = SeriesFormat.POINTS,
 ) -> Response:
     """Return what a broker process did and how loaded it was; zeros for the time in which it did not run."""
     services = get_services(request)
     series_request = await _build_request(services, period, start, end, resolution, None, WORKER)
     labels = {"hostname": hostname, "worker": str(worker)}
-    return await _encode_in_thread(lambda: services.warehouse.series().worker(labels, **series_request))
+    return await _encode_in_thread(lambda: services.warehouse.series().worker(labels, **series_request), form)
 
 
 async def _queue_exists(services: Services, caller: Caller, queue: str) -> bool:
@@ -207,7 +217,7 @@ async def _exists_in_warehouse(is_known: Callable[[], bool]) -> bool:
         return False
 
 
-async def _encode_in_thread(read_series: Callable[[], SeriesResponse]) -> Response:
+async def _encode_in_thread(read_series: Callable[[], Series], form: SeriesFormat) -> Response:
     """Read and encode a series in a thread: it may have ten thousand points."""
-    body = await asyncio.to_thread(lambda: msgspec.json.encode(read_series()))
+    body = await asyncio.to_thread(lambda: read_series().to_json(form))
     return Response(body, media_type="application/json")

@@ -32,7 +32,7 @@ from penstock.clock import iso
 from penstock.errors import UnknownGroup, UnknownPartition, UnknownQueue
 
 if TYPE_CHECKING:
-    from penstock.warehouse.series.queue_series import SeriesResponse
+    from penstock.warehouse.series.series_response import SeriesResponse
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
 
@@ -182,7 +182,7 @@ async def _read_series(
     services = get_services(request)
     if not await services.broker.store.catalog.has_queue(caller.environment, queue):
         raise unknown_queue(queue)
-    return await asyncio.to_thread(
+    series = await asyncio.to_thread(
         lambda: services.warehouse.series().queue(
             caller.environment,
             queue,
@@ -190,8 +190,10 @@ async def _read_series(
             start=start,
             end=end,
             resolution=RESOLUTIONS[interval] if interval else None,
+            fields=["throughput"],
         )
     )
+    return series.to_response()
 
 
 def _series_window_to_dict(series: SeriesResponse) -> dict[str, object]:

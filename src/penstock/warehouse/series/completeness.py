@@ -16,7 +16,9 @@ from penstock.definitions import MetricDefinition
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.rejected_events import REPLAYED_REASON
 from penstock.warehouse.schema import FRESHNESS_TABLE, SET_ASIDE_TABLE
+from penstock.warehouse.series.json_text import UNKNOWN_FLAG
 from penstock.warehouse.series.native_format import Column
+from penstock.warehouse.series.series_columns import point_starts
 from penstock.warehouse.series.window import SeriesWindow
 
 LOSS_REASONS = ("dropped", "trimmed")
@@ -54,13 +56,11 @@ class Completeness:
     def freshness(self) -> str | None:
         return None if self.newest_ms is None else iso(to_utc(self.newest_ms / 1000))
 
-    def of_points(self, window: SeriesWindow, counted_until_s: float | None) -> list[bool | None]:
-        """Return for each point whether all events of its time were counted; null if that is unknown."""
+    def of_points(self, window: SeriesWindow, counted_until_s: float | None) -> Column:
+        """Return for each point whether all events of its time were counted; UNKNOWN_FLAG if unknown."""
         if counted_until_s is None:
-            return [False if lost else None for lost in self.has_loss.tolist()]
-        ends = np.array(window.buckets) + window.step_s
-        complete: list[bool | None] = ((ends <= counted_until_s) & ~self.has_loss).tolist()
-        return complete
+            return np.where(self.has_loss, 0, UNKNOWN_FLAG)
+        return (point_starts(window) + window.step_s <= counted_until_s) & ~self.has_loss
 
     def to_response(self, counted_until_s: float | None) -> CompletenessResponse:
         """Return the JSON fields. All events up to `counted_until_s` were counted; None means unknown."""

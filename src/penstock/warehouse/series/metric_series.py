@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Unpack
 
-from penstock.clock import iso, to_utc
 from penstock.definitions import MetricDefinition
 from penstock.errors import InvalidRequest
 from penstock.warehouse.schema import QUANTILES
 from penstock.warehouse.series.carry_forward import carry_forward
 from penstock.warehouse.series.completeness import read_completeness
-from penstock.warehouse.series.entries import SeriesEntry, to_json_numbers
 from penstock.warehouse.series.merge import ANY_ROW
-from penstock.warehouse.series.points import SeriesReader
-from penstock.warehouse.series.queue_series import SeriesResponse, build_response
+from penstock.warehouse.series.points import Points, SeriesReader
+from penstock.warehouse.series.queue_columns import MS_DECIMALS, max_and_last
 from penstock.warehouse.series.readings import Selection
+from penstock.warehouse.series.series_columns import ColumnTree, Flags, Numbers, Timestamps, point_starts
+from penstock.warehouse.series.series_response import Series
 from penstock.warehouse.series.window import SeriesRequest, resolve_window
 
-_SAMPLE_STATISTICS = ("count", "avg", "max", *(f"p{level * 100:g}" for level in QUANTILES))
+_SAMPLE_DECIMALS = {
+    "count": 0,
+    "avg": MS_DECIMALS,
+    "max": 0,
+    **{f"p{level * 100:g}": MS_DECIMALS for level in QUANTILES},
+}
 
 
 def metric_series(
@@ -26,7 +31,7 @@ def metric_series(
     definition: MetricDefinition,
     dimensions: Mapping[str, str],
     **request: Unpack[SeriesRequest],
-) -> SeriesResponse:
+) -> Series:
     """Return the series of one subject, identified by its dimensions.
 
     Each point has its counters, its gauges as `{max, last}`, its samples as `{count, avg, max, p50, …}`, and
@@ -38,30 +43,23 @@ def metric_series(
     window = resolve_window(**request)
     points = reader.read_points(definition, window, selection)
     gauges = carry_forward(window, list(points.last_known.gauges), points)
-    columns = {name: to_json_numbers(column) for name, column in points.columns.items()}
-    max_values = {name: to_json_numbers(column) for name, column in gauges.max.items()}
-    last_values = {name: to_json_numbers(column) for name, column in gauges.last.items()}
-    carried = gauges.carried.tolist()
     completeness = read_completeness(reader.warehouse, definition, window)
-    complete = completeness.of_points(window, counted_until_s)
-    entries = []
-    for number, start_s in enumerate(window.buckets):
-        entry: SeriesEntry = {"timestamp": iso(to_utc(start_s))}
-        for counter in definition.counters:
-            entry[counter.name] = columns[counter.name][number]
-        for name in last_values:
-            entry[name] = {"max": max_values[name][number], "last": last_values[name][number]}
-        for sample in definition.samples:
-            entry[sample.name] = {
-                statistic: columns[f"{sample.name}_{statistic}"][number] for statistic in _SAMPLE_STATISTICS
-            }
-        entry["carried"] = carried[number]
-        entry["complete"] = complete[number]
-        entries.append(entry)
+    columns: ColumnTree = {
+        "timestamp": Timestamps(point_starts(window)),
+        **{counter.name: Numbers(points.columns[counter.name]) for counter in definition.counters},
+        **{name: max_and_last(gauges, name) for name in gauges.last},
+        **{sample.name: _sample_columns(points, sample.name) for sample in definition.samples},
+        "carried": Flags(gauges.carried),
+        "complete": Flags(completeness.of_points(window, counted_until_s)),
+    }
+    subject = {"metric": definition.name, "of": dict(dimensions)}
+    return Series(subject, window, completeness, counted_until_s, columns)
+
+
+def _sample_columns(points: Points, sample: str) -> dict[str, Numbers]:
     return {
-        "metric": definition.name,
-        "of": dict(dimensions),
-        **build_response(window, completeness, counted_until_s, entries),
+        statistic: Numbers(points.columns[f"{sample}_{statistic}"], decimals)
+        for statistic, decimals in _SAMPLE_DECIMALS.items()
     }
 
 

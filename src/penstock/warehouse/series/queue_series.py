@@ -10,20 +10,21 @@ group hold what the group dequeued, completed and failed, its wait times, and it
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict, Unpack
+from collections.abc import Mapping
+from typing import Unpack
 
-from penstock.clock import iso, to_utc
 from penstock.definitions import QUEUE
 from penstock.model import Scope
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.schema import tier_table
 from penstock.warehouse.series.carry_forward import carry_forward
-from penstock.warehouse.series.completeness import Completeness, CompletenessResponse, read_completeness
-from penstock.warehouse.series.entries import SeriesEntry, build_entries
+from penstock.warehouse.series.completeness import read_completeness
 from penstock.warehouse.series.points import SeriesReader
+from penstock.warehouse.series.queue_columns import build_columns
 from penstock.warehouse.series.readings import Selection
 from penstock.warehouse.series.series_fields import required_columns, select_fields
-from penstock.warehouse.series.window import SeriesRequest, SeriesWindow, resolve_window
+from penstock.warehouse.series.series_response import Series
+from penstock.warehouse.series.window import SeriesRequest, resolve_window
 from penstock.warehouse.tiers import HOUR
 
 ENVIRONMENT_ROLLUP = "environment"
@@ -33,27 +34,6 @@ _TENANT_CONDITION = " AND ".join(
 _GROUP_MEASURES = tuple(m.name for m in (*QUEUE.counters, *QUEUE.samples) if m.name != "enqueued")
 
 
-class SeriesPeriod(TypedDict):
-    start: str
-    end: str
-
-
-class SeriesResponse(TypedDict):
-    """A series, ready to be encoded as JSON. `queue`, `environment` or `metric` and `of` name its subject."""
-
-    queue: NotRequired[str]
-    group: NotRequired[str]
-    environment: NotRequired[str]
-    metric: NotRequired[str]
-    of: NotRequired[dict[str, str]]
-    period: SeriesPeriod
-    resolution: str
-    tier: str
-    freshness: str | None
-    completeness: CompletenessResponse
-    timeseries: list[SeriesEntry]
-
-
 def queue_series(
     reader: SeriesReader,
     scope: Scope,
@@ -61,24 +41,20 @@ def queue_series(
     *,
     group: str | None = None,
     **request: Unpack[SeriesRequest],
-) -> SeriesResponse:
+) -> Series:
     """Return the series of a queue or of one of its groups. An unknown queue has points without values.
 
     Raises InvalidRequest for an invalid window or field, and WarehouseUnavailable if ClickHouse is
     unreachable.
     """
-    series = _read_series(reader, _select_queue(scope, queue, group), request)
-    if group is None:
-        return {"queue": queue, **series}
-    return {"queue": queue, "group": group, **series}
+    subject = {"queue": queue} if group is None else {"queue": queue, "group": group}
+    return _read_series(reader, subject, _select_queue(scope, queue, group), request)
 
 
-def environment_series(
-    reader: SeriesReader, scope: Scope, **request: Unpack[SeriesRequest]
-) -> SeriesResponse:
+def environment_series(reader: SeriesReader, scope: Scope, **request: Unpack[SeriesRequest]) -> Series:
     """Return the series of a whole environment, from its own tables."""
     selection = Selection(_TENANT_CONDITION, _tenant_parameters(scope), rollup=ENVIRONMENT_ROLLUP)
-    return {"environment": scope.environment, **_read_series(reader, selection, request)}
+    return _read_series(reader, {"environment": scope.environment}, selection, request)
 
 
 def known_queues(warehouse: Warehouse, scope: Scope) -> list[str]:
@@ -101,27 +77,9 @@ def queue_is_known(warehouse: Warehouse, scope: Scope, queue: str, group: str | 
     return bool(rows)
 
 
-def build_response(
-    window: SeriesWindow,
-    completeness: Completeness,
-    counted_until_s: float | None,
-    entries: list[SeriesEntry],
-) -> SeriesResponse:
-    """Return the fields that all series have in common."""
-    return {
-        "period": {
-            "start": iso(to_utc(window.start_s)),
-            "end": iso(to_utc(min(window.end_s, window.now_s))),
-        },
-        "resolution": window.resolution,
-        "tier": window.tier.name,
-        "freshness": completeness.freshness,
-        "completeness": completeness.to_response(counted_until_s),
-        "timeseries": entries,
-    }
-
-
-def _read_series(reader: SeriesReader, selection: Selection, request: SeriesRequest) -> SeriesResponse:
+def _read_series(
+    reader: SeriesReader, subject: Mapping[str, object], selection: Selection, request: SeriesRequest
+) -> Series:
     fields = select_fields(request.get("fields"))
     counted_until_s = request.get("counted_until_s")
     window = resolve_window(**request)
@@ -131,8 +89,8 @@ def _read_series(reader: SeriesReader, selection: Selection, request: SeriesRequ
     completeness = pending_completeness.result()
     gauges = carry_forward(window, list(points.last_known.gauges), points)
     complete = completeness.of_points(window, counted_until_s)
-    entries = build_entries(window, points, gauges, fields, prefix, complete)
-    return build_response(window, completeness, counted_until_s, entries)
+    columns = build_columns(window, points, gauges, fields, prefix, complete)
+    return Series(subject, window, completeness, counted_until_s, columns)
 
 
 def _select_queue(scope: Scope, queue: str, group: str | None) -> Selection:

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 
 from penstock.errors import InvalidRequest
+
+
+class SeriesFormat(StrEnum):
+    """How a response holds the values of a series."""
+
+    POINTS = "points"
+    """A list `timeseries` with an object per point."""
+    COLUMNS = "columns"
+    """An object `columns` with a list per field: a third of the size."""
+
 
 COUNTER_COLUMNS = {
     "throughput": {

@@ -10,12 +10,8 @@ from penstock.model import Scope
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.series.metric_series import metric_series
 from penstock.warehouse.series.points import SeriesReader
-from penstock.warehouse.series.queue_series import (
-    SeriesResponse,
-    environment_series,
-    queue_is_known,
-    queue_series,
-)
+from penstock.warehouse.series.queue_series import environment_series, queue_is_known, queue_series
+from penstock.warehouse.series.series_response import Series
 from penstock.warehouse.series.window import SeriesRequest
 
 
@@ -28,13 +24,13 @@ class SeriesQueries:
 
     def queue(
         self, scope: Scope, queue: str, group: str | None = None, **request: Unpack[SeriesRequest]
-    ) -> SeriesResponse:
+    ) -> Series:
         return queue_series(self._reader, scope, queue, group=group, **request)
 
-    def environment(self, scope: Scope, **request: Unpack[SeriesRequest]) -> SeriesResponse:
+    def environment(self, scope: Scope, **request: Unpack[SeriesRequest]) -> Series:
         return environment_series(self._reader, scope, **request)
 
-    def worker(self, labels: Mapping[str, str], **request: Unpack[SeriesRequest]) -> SeriesResponse:
+    def worker(self, labels: Mapping[str, str], **request: Unpack[SeriesRequest]) -> Series:
         return metric_series(self._reader, WORKER, labels, **request)
 
     def knows_queue(self, scope: Scope, queue: str, group: str | None = None) -> bool:

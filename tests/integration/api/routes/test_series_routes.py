@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -118,6 +118,46 @@ async def test_fields_of_a_point_can_be_selected(
     for fields in ("throughput,speed", "", ","):
         refused = await client.get(f"/api/v1{path}", params={"fields": fields})
         assert ", ".join(FIELDS) in assert_problem(refused, 422, "invalid_request")
+
+
+def select_path(point: dict[str, Any], path: tuple[str, ...]) -> object:
+    value: Any = point
+    for name in path:
+        value = value[name]
+    return value
+
+
+async def test_columns_hold_the_values_of_the_points(
+    client: httpx.AsyncClient, warehouse: Warehouse, queue: str
+) -> None:
+    await push(client, 1, queue=queue)
+    insert_rows(
+        warehouse,
+        landing_row(time.time() - 700, queue=queue, enqueued=2, depth=(90_210, 4), oldest_age_ms=7),
+        landing_row(time.time() - 130, queue=queue, dequeued=1, acked=2, nacked=1, wait_ms=(5, 8, 123_456)),
+    )
+    # The window has ended, so its values do not depend on the time of the request.
+    window = {"to": (datetime.now(UTC) - timedelta(minutes=1)).isoformat(), "period": "10m"}
+    for path in (f"/queues/{queue}/metrics", "/environments/default/queue-metrics", "/workers/h/0/metrics"):
+        points = await get(client, path, format="points", **window)
+        columns = await get(client, path, format="columns", **window)
+        default = await get(client, path, **window)
+        assert default["timeseries"] == points["timeseries"]
+        assert points.keys() - columns.keys() == {"timeseries"}
+        assert columns.keys() - points.keys() == {"columns"}
+        assert columns["columns"].keys() == last_point(points).keys()
+        for name, column in columns["columns"].items():
+            members = (
+                {(name, key): values for key, values in column.items()}
+                if isinstance(column, dict)
+                else {(name,): column}
+            )
+            for member, values in members.items():
+                assert values == [select_path(point, member) for point in points["timeseries"]], member
+        refused = await client.get(f"/api/v1{path}", params={"format": "csv"})
+        message = assert_problem(refused, 422, "invalid_request")
+        assert "format" in message
+        assert "'points' or 'columns'" in message
 
 
 async def test_an_environment_has_a_series_of_its_own(

@@ -13,9 +13,9 @@ from penstock.definitions import QUEUE
 from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.series.closed_percentiles import write_percentiles
-from penstock.warehouse.series.entries import SeriesEntry
 from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.series.queue_series import environment_series, queue_series
+from penstock.warehouse.series.series_response import SeriesPoint
 from penstock.warehouse.tiers import HOUR, MINUTE, Tier
 from tests.integration.warehouse.landing_rows import insert_rows, landing_row
 from tests.integration.warehouse.recording_warehouse import RecordingWarehouse
@@ -77,7 +77,7 @@ def closed_entries(
     *,
     group: str | None = None,
     resolution: str | None = None,
-) -> list[SeriesEntry]:
+) -> list[SeriesPoint]:
     """The entries of a window whose buckets are all closed."""
     series = queue_series(
         reader,
@@ -89,10 +89,10 @@ def closed_entries(
         end=WINDOW_END,
         now_s=LATER_S,
     )
-    return series["timeseries"]
+    return series.points
 
 
-def latency_values(entries: list[SeriesEntry], name: str) -> list[float]:
+def latency_values(entries: list[SeriesPoint], name: str) -> list[float]:
     return [entry["latency"][name] for entry in entries if entry["latency"][name] is not None]
 
 
@@ -120,7 +120,7 @@ def test_an_environment_has_stored_percentiles_of_its_own(
     store_percentiles(recording)
     queries_before = recording.digest_queries
     stored = environment_series(reader, DEFAULT_SCOPE, period="24h", end=WINDOW_END, now_s=LATER_S)
-    assert stored == merged
+    assert stored.points == merged.points
     assert recording.digest_queries == queries_before
 
 
@@ -133,7 +133,7 @@ def test_percentiles_of_the_open_minute_are_read_from_digests(
         landing_row(NOW_S, queue=queue, wait_ms=(7, 9)),
     )
     write_percentiles(recording, QUEUE, MINUTE, NOW_S - 3600, NOW_S // 60 * 60)
-    entries = queue_series(reader, DEFAULT_SCOPE, queue, period="24h", now_s=NOW_S)["timeseries"]
+    entries = queue_series(reader, DEFAULT_SCOPE, queue, period="24h", now_s=NOW_S).points
     assert latency_values(entries, "p99_wait_ms") == [5.0, 9.0]
     assert (recording.digest_queries, len(recording.point_queries)) == (1, 2)
 

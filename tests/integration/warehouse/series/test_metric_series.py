@@ -60,15 +60,15 @@ def test_a_new_metric_has_a_series(oven_reader: SeriesReader) -> None:
     series = metric_series(
         oven_reader, OVEN, {"bakery": "north"}, period="5m", now_s=now, counted_until_s=now - 30
     )
-    [point] = [p for p in series["timeseries"] if p["loaves"]]
+    [point] = [p for p in series.points if p["loaves"]]
     assert (point["loaves"], point["heat"], point["complete"]) == (7, {"max": 200, "last": 200}, True)
     assert point["bake_ms"] == {"count": 2, "avg": 35, "max": 40, "p50": 30, "p95": 40, "p99": 40}
-    newest = series["timeseries"][-1]
+    newest = series.points[-1]
     assert (newest["loaves"], newest["heat"]["last"]) == (0, 200)
     assert (newest["carried"], newest["complete"], newest["bake_ms"]["avg"]) == (True, False, None)
     top = metric_series(oven_reader, OVEN, {"bakery": "north", "shelf": "top"}, period="5m", now_s=now)
-    assert [p["loaves"] for p in top["timeseries"] if p["loaves"]] == [4]
-    assert top["timeseries"][-1]["heat"]["last"] == 250
+    assert [p["loaves"] for p in top.points if p["loaves"]] == [4]
+    assert top.points[-1]["heat"]["last"] == 250
 
 
 @pytest.mark.parametrize("dimensions", [{}, {"shelf": "top"}, {"bakery": "north", "town": "x"}])

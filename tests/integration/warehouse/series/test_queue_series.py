@@ -13,11 +13,11 @@ from penstock.model import DEFAULT_SCOPE, Scope
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.series.queue_series import (
-    SeriesResponse,
     known_queues,
     queue_is_known,
     queue_series,
 )
+from penstock.warehouse.series.series_response import Series
 from tests.integration.warehouse.landing_rows import insert_rows, landing_row
 from tests.integration.warehouse.recording_warehouse import RecordingWarehouse
 
@@ -31,8 +31,8 @@ def queue() -> str:
     return f"orders:{uuid4().hex[:8]} 'x' \\ \t é"
 
 
-def entries_by_time(series: SeriesResponse) -> dict[float, dict[str, Any]]:
-    return {datetime.fromisoformat(point["timestamp"]).timestamp(): point for point in series["timeseries"]}
+def points_by_time(series: Series) -> dict[float, dict[str, Any]]:
+    return {datetime.fromisoformat(point["timestamp"]).timestamp(): point for point in series.points}
 
 
 def test_a_point_has_the_inserted_counters_samples_and_gauges(
@@ -60,9 +60,10 @@ def test_a_point_has_the_inserted_counters_samples_and_gauges(
         landing_row(time_s, queue=queue, running=8),
     )
     series = queue_series(reader, DEFAULT_SCOPE, queue, now_s=NOW_S)
-    assert (series["queue"], series["resolution"], series["tier"]) == (queue, "5s", "5s")
-    assert len(series["timeseries"]) == 360
-    assert entries_by_time(series)[time_s // 5 * 5] == {
+    head = series.to_response()
+    assert (head["queue"], head["resolution"], head["tier"]) == (queue, "5s", "5s")
+    assert len(series.points) == 360
+    assert points_by_time(series)[time_s // 5 * 5] == {
         "timestamp": datetime.fromtimestamp(time_s // 5 * 5, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"),
         "throughput": {"enqueued": 3, "dequeued": 2, "completed": 2, "released": 4},
         "queue_depth": {"max": 9, "last": 4},
@@ -89,7 +90,7 @@ def test_points_without_events_have_zero_counts_and_carried_gauges(
     insert_rows(
         warehouse, landing_row(time_s + 1, queue=queue, enqueued=5, depth=(500, 2), oldest_age_ms=1_000)
     )
-    points = queue_series(reader, DEFAULT_SCOPE, queue, period="10m", now_s=NOW_S)["timeseries"]
+    points = queue_series(reader, DEFAULT_SCOPE, queue, period="10m", now_s=NOW_S).points
     before = [point for point in points if not point["carried"] and point["queue_depth"]["last"] is None]
     carried = [point for point in points if point["carried"]]
     assert (len(before), len(carried), len(points)) == (59, 60, 120)
@@ -106,7 +107,7 @@ def test_points_without_events_have_zero_counts_and_carried_gauges(
 
 def test_an_empty_queue_has_no_oldest_message(warehouse: Warehouse, reader: SeriesReader, queue: str) -> None:
     insert_rows(warehouse, landing_row(NOW_S - 100, queue=queue, depth=(7, 0), oldest_age_ms=(9_000, 0)))
-    points = queue_series(reader, DEFAULT_SCOPE, queue, period="5m", now_s=NOW_S)["timeseries"]
+    points = queue_series(reader, DEFAULT_SCOPE, queue, period="5m", now_s=NOW_S).points
     assert points[-1]["queue_depth"] == {"max": 0, "last": 0}
     assert points[-1]["latency"]["max_age_ms"] == 0
     assert points[-1]["carried"]
@@ -118,7 +119,7 @@ def test_the_last_value_is_the_newest_in_any_order_of_arrival(
     time_s = NOW_S // 5 * 5 - 60
     insert_rows(warehouse, landing_row(time_s + 3, queue=queue, depth=1))
     insert_rows(warehouse, landing_row(time_s + 1, queue=queue, depth=8))
-    point = entries_by_time(queue_series(reader, DEFAULT_SCOPE, queue, now_s=NOW_S))[time_s]
+    point = points_by_time(queue_series(reader, DEFAULT_SCOPE, queue, now_s=NOW_S))[time_s]
     assert point["queue_depth"] == {"max": 8, "last": 1}
 
 
@@ -128,7 +129,7 @@ def test_gauges_start_with_their_last_value_before_the_window(
 ) -> None:
     insert_rows(warehouse, landing_row(NOW_S - ago_s - 600, queue=queue, depth=99))
     insert_rows(warehouse, landing_row(NOW_S - ago_s, queue=queue, depth=(50, 3), oldest_age_ms=0))
-    first = queue_series(reader, DEFAULT_SCOPE, queue, period="30m", now_s=NOW_S)["timeseries"][0]
+    first = queue_series(reader, DEFAULT_SCOPE, queue, period="30m", now_s=NOW_S).points[0]
     assert first["queue_depth"] == {"max": 3, "last": 3}
     assert first["carried"]
     assert abs(first["latency"]["max_age_ms"] - (ago_s - 1800) * 1000) <= 10_000
@@ -140,10 +141,10 @@ def test_delayed_tasks_are_carried_and_null_for_a_durable_queue(
     insert_rows(warehouse, landing_row(NOW_S - 600, queue=queue, depth=1, delayed=(12, 9)))
     insert_rows(warehouse, landing_row(NOW_S - 60, queue=queue, depth=2))
     points = queue_series(reader, DEFAULT_SCOPE, queue, period="5m", now_s=NOW_S, fields=["delayed"])
-    assert all(point["delayed"] == {"max": 9, "last": 9} for point in points["timeseries"])
+    assert all(point["delayed"] == {"max": 9, "last": 9} for point in points.points)
     durable_queue = queue + " durable"
     insert_rows(warehouse, landing_row(NOW_S - 60, queue=durable_queue, depth=2, running=0))
-    point = queue_series(reader, DEFAULT_SCOPE, durable_queue, now_s=NOW_S)["timeseries"][-1]
+    point = queue_series(reader, DEFAULT_SCOPE, durable_queue, now_s=NOW_S).points[-1]
     assert (point["queue_depth"]["last"], point["delayed"]) == (2, {"max": None, "last": None})
 
 
@@ -153,7 +154,7 @@ def test_the_last_value_is_found_after_the_fine_tiers_dropped_it(
     insert_rows(warehouse, landing_row(NOW_S - 3 * 86_400, queue=queue, depth=6))
     for table in ("queue_5s", "queue_1m"):
         warehouse.command(f"TRUNCATE TABLE {table}")
-    first = queue_series(reader, DEFAULT_SCOPE, queue, now_s=NOW_S)["timeseries"][0]
+    first = queue_series(reader, DEFAULT_SCOPE, queue, now_s=NOW_S).points[0]
     assert first["queue_depth"] == {"max": 6, "last": 6}
 
 
@@ -166,11 +167,11 @@ def test_a_gauge_that_is_no_longer_observed_is_gone_and_its_absence_is_cached(
     reader = SeriesReader(recording)
     for queries in (2, 1):
         recording.statements.clear()
-        first = queue_series(reader, DEFAULT_SCOPE, queue, now_s=NOW_S)["timeseries"][0]
+        first = queue_series(reader, DEFAULT_SCOPE, queue, now_s=NOW_S).points[0]
         assert (first["queue_depth"]["last"], len(recording.statements)) == (8, queries)
         assert first["concurrency"]["limit"] is None
     insert_rows(warehouse, landing_row(NOW_S - 60, queue=queue, limit=7))
-    last = queue_series(reader, DEFAULT_SCOPE, queue, now_s=NOW_S)["timeseries"][-1]
+    last = queue_series(reader, DEFAULT_SCOPE, queue, now_s=NOW_S).points[-1]
     assert last["concurrency"]["limit"] == 7
     reader.close()
     recording.close()
@@ -183,10 +184,10 @@ def test_the_lack_of_history_of_a_new_queue_is_cached(warehouse: Warehouse, queu
     # The queries read the points, the newest percentiles, the last two days, and all hours before those.
     for period, queries in [("24h", 4), ("24h", 2), ("60d", 3), ("60d", 2)]:
         recording.statements.clear()
-        point = queue_series(reader, DEFAULT_SCOPE, queue, period=period, now_s=NOW_S)["timeseries"][0]
+        point = queue_series(reader, DEFAULT_SCOPE, queue, period=period, now_s=NOW_S).points[0]
         assert (point["queue_depth"]["last"], len(recording.statements)) == (None, queries)
     insert_rows(warehouse, landing_row(NOW_S - 86_500, queue=queue, depth=3))
-    point = queue_series(reader, DEFAULT_SCOPE, queue, period="24h", now_s=NOW_S)["timeseries"][0]
+    point = queue_series(reader, DEFAULT_SCOPE, queue, period="24h", now_s=NOW_S).points[0]
     assert point["queue_depth"]["last"] == 3
     reader.close()
     recording.close()
@@ -196,7 +197,7 @@ def test_an_observation_within_the_window_is_not_carried_back(
     warehouse: Warehouse, reader: SeriesReader, queue: str
 ) -> None:
     insert_rows(warehouse, landing_row(NOW_S - 60, queue=queue, depth=6))
-    points = queue_series(reader, DEFAULT_SCOPE, queue, period="10m", now_s=NOW_S)["timeseries"]
+    points = queue_series(reader, DEFAULT_SCOPE, queue, period="10m", now_s=NOW_S).points
     assert points[0]["queue_depth"] == {"max": None, "last": None}
     assert points[0]["latency"]["max_age_ms"] is None
     assert not points[0]["carried"]
@@ -221,14 +222,14 @@ def test_rows_of_several_groups_and_batches_are_merged(
             landing_row(time_s + batch, queue=queue, group="a", dequeued=1, depth=70, wait_ms=(10 * batch,)),
             landing_row(time_s + batch, queue=queue, group="b", dequeued=4, depth=80, wait_ms=(100,)),
         )
-    point = entries_by_time(queue_series(reader, DEFAULT_SCOPE, queue, period="24h", now_s=NOW_S))[time_s]
+    point = points_by_time(queue_series(reader, DEFAULT_SCOPE, queue, period="24h", now_s=NOW_S))[time_s]
     assert point["throughput"] == {"enqueued": 6, "dequeued": 15, "completed": 0, "released": 0}
     assert point["queue_depth"] == {"max": 40, "last": 12}
     assert (point["latency"]["avg_wait_ms"], point["latency"]["p99_wait_ms"]) == (55.0, 100.0)
     is_aggregated = any("GROUP BY" in sql and "_digest" not in sql for sql in recording.statements)
     assert is_aggregated == many_rows
     group_a = queue_series(reader, DEFAULT_SCOPE, queue, group="a", period="24h", now_s=NOW_S)
-    point = entries_by_time(group_a)[time_s]
+    point = points_by_time(group_a)[time_s]
     assert point["throughput"] == {"enqueued": 6, "dequeued": 3, "completed": 0, "released": 0}
     assert (point["queue_depth"]["last"], point["latency"]["avg_wait_ms"]) == (70, 10.0)
     reader.close()
@@ -247,7 +248,7 @@ def test_a_group_has_its_own_counts_and_gauges(
     )
 
     def point(group: str | None) -> dict[str, Any]:
-        return entries_by_time(queue_series(reader, DEFAULT_SCOPE, queue, group=group, now_s=NOW_S))[
+        return points_by_time(queue_series(reader, DEFAULT_SCOPE, queue, group=group, now_s=NOW_S))[
             time_s // 5 * 5
         ]
 
@@ -285,8 +286,8 @@ def test_another_tenants_queue_of_the_same_name_is_another_queue(
             ),
         )
     series = queue_series(reader, ours, queue, now_s=NOW_S)
-    assert entries_by_time(series)[time_s // 5 * 5]["throughput"]["enqueued"] == 1
-    assert series["timeseries"][-1]["queue_depth"]["last"] == 1
+    assert points_by_time(series)[time_s // 5 * 5]["throughput"]["enqueued"] == 1
+    assert series.points[-1]["queue_depth"]["last"] == 1
     assert known_queues(warehouse, ours) == [queue]
     assert queue_is_known(warehouse, ours, queue)
     assert not queue_is_known(warehouse, ours, "another")
@@ -305,8 +306,8 @@ def test_every_tier_gives_the_same_totals(
     ]
     insert_rows(warehouse, *rows)
     series = queue_series(reader, DEFAULT_SCOPE, queue, period=period, now_s=NOW_S)
-    assert series["tier"] == tier
-    points = series["timeseries"]
+    assert series.window.tier.name == tier
+    points = series.points
     assert sum(point["throughput"]["enqueued"] for point in points) == sum(range(100))
     assert max(point["queue_depth"]["max"] or 0 for point in points) == 99
     assert points[-1]["queue_depth"]["last"] == 0
@@ -319,9 +320,7 @@ def test_a_coarser_resolution_sums_up_the_same_rows(
     warehouse: Warehouse, reader: SeriesReader, queue: str
 ) -> None:
     insert_rows(warehouse, *(landing_row(NOW_S - 1 - 5 * n, queue=queue, enqueued=1) for n in range(60)))
-    points = queue_series(reader, DEFAULT_SCOPE, queue, period="10m", resolution="30s", now_s=NOW_S)[
-        "timeseries"
-    ]
+    points = queue_series(reader, DEFAULT_SCOPE, queue, period="10m", resolution="30s", now_s=NOW_S).points
     assert len(points) == 20
     assert sum(point["throughput"]["enqueued"] for point in points) == 60
     assert max(point["throughput"]["enqueued"] for point in points) == 6
@@ -335,8 +334,9 @@ def test_the_response_has_the_time_of_the_newest_event(
         warehouse, landing_row(newest, queue=queue, enqueued=1), landing_row(NOW_S, queue=queue, enqueued=1)
     )
     series = queue_series(reader, DEFAULT_SCOPE, "another", now_s=NOW_S)
-    assert series["freshness"] is not None
-    assert datetime.fromisoformat(series["freshness"]).timestamp() == newest
+    freshness = series.completeness.freshness
+    assert freshness is not None
+    assert datetime.fromisoformat(freshness).timestamp() == newest
 
 
 def test_an_invalid_period_is_rejected(reader: SeriesReader) -> None:
@@ -363,7 +363,7 @@ def test_points_that_overlap_the_interval_of_a_loss_are_not_complete(
         f"('queue', 'replayed', 's', toDateTime({start_s + 40}), toDateTime({start_s + 40}), 2, '')"
     )
 
-    def series_of(first_s: int, last_s: int, counted_until_s: float | None = NOW_S) -> SeriesResponse:
+    def series_of(first_s: int, last_s: int, counted_until_s: float | None = NOW_S) -> Series:
         start, end = (datetime.fromtimestamp(seconds, UTC) for seconds in (first_s, last_s))
         return queue_series(
             reader,
@@ -377,12 +377,12 @@ def test_points_that_overlap_the_interval_of_a_loss_are_not_complete(
         )
 
     series = series_of(start_s, end_s)
-    incomplete = [n for n, point in enumerate(series["timeseries"]) if not point["complete"]]
+    incomplete = [n for n, point in enumerate(series.points) if not point["complete"]]
     assert incomplete == [2, 3, 4, 5, 10, 11]
-    assert series["completeness"]["lost"] == 207
-    assert series["completeness"]["rejected"] == 3, "5 rejected, of which 2 were replayed"
+    assert series.completeness.lost == 207
+    assert series.completeness.rejected == 3, "5 rejected, of which 2 were replayed"
     before, between = series_of(start_s, start_s + 10), series_of(start_s + 30, start_s + 50)
-    assert (before["completeness"]["lost"], between["completeness"]["lost"]) == (0, 0)
-    assert all(point["complete"] for point in (*before["timeseries"], *between["timeseries"]))
-    unknown = series_of(start_s, end_s, None)["timeseries"]
+    assert (before.completeness.lost, between.completeness.lost) == (0, 0)
+    assert all(point["complete"] for point in (*before.points, *between.points))
+    unknown = series_of(start_s, end_s, None).points
     assert [point["complete"] for point in unknown[:3]] == [None, None, False]

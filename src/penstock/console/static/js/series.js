@@ -24,20 +24,21 @@ const mean = (values) => {
  * null there.
  */
 export function toColumns(response) {
-  const points = response.timeseries;
+  const { timestamp, carried, complete, throughput, queue_depth: depth, delayed, latency, concurrency, failures } =
+    response.columns;
   const step = STEP_S[response.resolution] ?? 5;
   const end = toSeconds(response.period.end);
   const newest = response.freshness ? toSeconds(response.freshness) : null;
   const { complete_until: completeUntil, lost } = response.completeness;
   const knownUntil = completeUntil ? toSeconds(completeUntil) : newest ?? 0;
-  const x = points.map((p) => toSeconds(p.timestamp));
-  const hasLoss = x.map((start, i) => points[i].complete === false && start + step <= knownUntil);
+  const x = timestamp.map(toSeconds);
+  const hasLoss = x.map((start, i) => complete[i] === false && start + step <= knownUntil);
   const covered = x.map((start, i) => (hasLoss[i] ? null : coveredSeconds(start, step, knownUntil)));
   const isBehind = end - knownUntil >= BEHIND_AFTER_S;
-  const known = (read) => points.map((p, i) => (covered[i] === null ? null : read(p, covered[i]) ?? null));
-  const gauge = (key) => known((p) => (p.carried ? p[key]?.last : p[key]?.max));
-  const perSecond = (key) => known((p, seconds) => (p.throughput[key] ?? 0) / seconds);
-  const failuresPerMinute = (key) => known((p, seconds) => (60 * (p.failures[key] ?? 0)) / seconds);
+  const known = (values) => covered.map((seconds, i) => (seconds === null ? null : values?.[i] ?? null));
+  const gauge = ({ max, last }) => known(max.map((highest, i) => (carried[i] ? last[i] : highest)));
+  const rate = (counts, perS) =>
+    covered.map((seconds, i) => (seconds === null ? null : (perS * (counts[i] ?? 0)) / seconds));
 
   return {
     step,
@@ -48,27 +49,27 @@ export function toColumns(response) {
     x,
     lost,
     isUnknown: covered.map((seconds, i) => seconds === null && (hasLoss[i] || isBehind)),
-    waiting: gauge("queue_depth"),
-    delayed: nullIfAllZero(gauge("delayed")),
-    isCarried: points.map((p, i) => covered[i] !== null && Boolean(p.carried)),
-    enqueued: perSecond("enqueued"),
-    dequeued: perSecond("dequeued"),
-    completed: perSecond("completed"),
-    avgWait: known((p) => p.latency.avg_wait_ms),
-    p95Wait: known((p) => p.latency.p95_wait_ms),
-    oldest: known((p) => p.latency.max_age_ms),
-    running: known((p) => p.concurrency?.max),
-    limit: nullIfAllZero(known((p) => p.concurrency?.limit || null)),
+    waiting: gauge(depth),
+    delayed: nullIfAllZero(gauge(delayed)),
+    isCarried: covered.map((seconds, i) => seconds !== null && carried[i]),
+    enqueued: rate(throughput.enqueued, 1),
+    dequeued: rate(throughput.dequeued, 1),
+    completed: rate(throughput.completed, 1),
+    avgWait: known(latency.avg_wait_ms),
+    p95Wait: known(latency.p95_wait_ms),
+    oldest: known(latency.max_age_ms),
+    running: known(concurrency?.max),
+    limit: nullIfAllZero(known(concurrency?.limit)),
     tier: response.tier ?? response.resolution,
     resolution: response.resolution,
-    retried: failuresPerMinute("nack"),
-    dead: failuresPerMinute("dlq"),
-    expired: failuresPerMinute("ttl_expired"),
-    pushed: sum(points.map((p) => p.throughput.enqueued)),
+    retried: rate(failures.nack, 60),
+    dead: rate(failures.dlq, 60),
+    expired: rate(failures.ttl_expired, 60),
+    pushed: sum(throughput.enqueued),
     failed: {
-      retried: sum(points.map((p) => p.failures.nack)),
-      dead: sum(points.map((p) => p.failures.dlq)),
-      expired: sum(points.map((p) => p.failures.ttl_expired)),
+      retried: sum(failures.nack),
+      dead: sum(failures.dlq),
+      expired: sum(failures.ttl_expired),
     },
   };
 }
