@@ -7,6 +7,9 @@ import json
 import os
 import signal
 import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -23,23 +26,36 @@ ENTRY = [
 ]
 
 
-async def test_watch_prints_a_line_of_json_each_time_until_interrupted(commands: Commands) -> None:
-    await commands.text("push", "watched", "1")
+@asynccontextmanager
+async def watching(commands: Commands, *words: str) -> AsyncIterator[Process]:
+    """Run a command with `--watch`; it ends with the block, even if that fails."""
     process = await asyncio.create_subprocess_exec(
-        *ENTRY,
-        *("queues", "ls", "--search", "watched", "--url", commands.url),
-        *("--json", "--watch", "--interval", "0.1"),
+        *(*ENTRY, *words, "--url", commands.url, "--json", "--watch", "--interval", "0.1"),
         stdout=asyncio.subprocess.PIPE,
     )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def read_depths(process: Process) -> list[int]:
+    """Return the depths in the next line of JSON."""
     assert process.stdout is not None
-    first = json.loads(await process.stdout.readline())
-    assert [queue["depth"] for queue in first["queues"]] == [1]
-    await commands.text("push", "watched", "2")
-    depths = {1}
-    while 2 not in depths:
-        depths = {queue["depth"] for queue in json.loads(await process.stdout.readline())["queues"]}
-    process.send_signal(signal.SIGINT)
-    assert await process.wait() == 0
+    return [queue["depth"] for queue in json.loads(await process.stdout.readline())["queues"]]
+
+
+async def test_watch_prints_a_line_of_json_each_time_until_interrupted(commands: Commands) -> None:
+    await commands.text("push", "watched", "1")
+    async with watching(commands, "queues", "ls", "--search", "watched") as process:
+        assert await read_depths(process) == [1]
+        await commands.text("push", "watched", "2")
+        while await read_depths(process) != [2]:
+            pass
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
 
 
 async def test_watch_ends_with_the_first_error(commands: Commands) -> None:
