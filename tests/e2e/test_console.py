@@ -16,6 +16,7 @@ from tests.whole_platform import RunningPlatform
 
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 TIMEOUT_MS = deadline_s(60) * 1_000
+PIPELINE_MODULE = "penstock.pipeline.pipeline_process"
 
 pytestmark = pytest.mark.browser
 
@@ -73,7 +74,7 @@ async def test_the_overview_says_since_when_the_pipeline_is_stopped(
 @contextmanager
 def suspended_pipeline(platform: RunningPlatform) -> Iterator[None]:
     """Suspend the pipeline with all its processes, for less time than the supervisor waits for it."""
-    driver = next(p for p in platform.list_processes() if p.cmdline()[-2:] == ["pipeline", "run"])
+    driver = next(p for p in platform.list_processes() if p.cmdline()[-1] == PIPELINE_MODULE)
     processes = [driver, *driver.children(recursive=True)]
     for process in processes:
         process.suspend()

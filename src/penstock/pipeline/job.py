@@ -28,6 +28,7 @@ from redis.exceptions import RedisError
 from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import ComponentFailed, ConfigError
+from penstock.pipeline import worker_launcher
 from penstock.pipeline.archive.event_archive import Archive, archive_root
 from penstock.pipeline.checkpoint import (
     SPARK_ERROR_PATTERN,
@@ -37,6 +38,7 @@ from penstock.pipeline.checkpoint import (
     check_servers,
     checkpoint_path,
 )
+from penstock.pipeline.fork_server import start_fork_server
 from penstock.pipeline.heartbeat import Heartbeat
 from penstock.pipeline.metric_query import (
     SPARK_ERRORS,
@@ -48,6 +50,7 @@ from penstock.pipeline.preflight import check_before_start
 from penstock.pipeline.session import build_session, register_source
 from penstock.pipeline.sink.clickhouse_sink import ClickHouseSink, StoppingError
 from penstock.pipeline.source.redis_streams import FORMAT, encode_definition
+from penstock.private_directories import create_private_directory
 from penstock.streams.drain_target import DrainTarget
 from penstock.warehouse.clickhouse_client import connect
 
@@ -96,15 +99,19 @@ def _open_pipeline(settings: Settings, definitions: Iterable[MetricDefinition]) 
             raise ConfigError(f"The pipeline needs {name}. Set PENSTOCK_{name.upper()}")
     definitions = tuple(definitions)
     check_before_start(settings, definitions)
-    stopping = threading.Event()
-    _stop_on_signals(stopping)
     scratch = settings.home / "pipeline" / "spark"
     if scratch.exists():  # left by a run that was killed
         shutil.rmtree(scratch)
+    create_private_directory(scratch)
+    fork_server = start_fork_server(scratch.absolute(), worker_launcher.main)
+    stopping = threading.Event()
+    _stop_on_signals(stopping)
     heartbeat = Heartbeat(settings.redis_url, definitions)
     heartbeat.start()
     try:
-        session = build_session(settings.spark_master, scratch, ui_port=settings.spark_ui_port)
+        session = build_session(
+            settings.spark_master, scratch, ui_port=settings.spark_ui_port, fork_server=fork_server
+        )
         try:
             yield Pipeline(session, settings, checkpoint_path(settings), definitions, stopping, heartbeat)
         finally:

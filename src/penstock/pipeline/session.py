@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from penstock.errors import ComponentFailed
+from penstock.pipeline.fork_server import ForkServer
 from penstock.pipeline.source.redis_streams import StreamsSource
 from penstock.pipeline.worker_launcher import write_launcher
 from penstock.private_directories import create_private_directory
@@ -25,6 +26,16 @@ JVM_OPTIONS = (
     "-XX:+UseSerialGC",  # starts faster and needs less memory; the heap is small
     "-XX:TieredStopAtLevel=1",  # the hot loops are in Arrow and ClickHouse, so optimising Java costs more
     "-XX:-UsePerfData",
+    # A heap that starts small and gives memory back: Java's default on a machine with much memory is a young
+    # generation of 120 MB, which is filled completely before the first collection.
+    "-Xms48m",
+    "-XX:MaxNewSize=64m",
+    "-XX:MinHeapFreeRatio=15",
+    "-XX:MaxHeapFreeRatio=30",
+    # Spark loads 120 MB of classes. A smaller start value means one full collection more for each step.
+    "-XX:MetaspaceSize=96m",
+    "-XX:MaxMetaspaceSize=256m",
+    "-XX:ReservedCodeCacheSize=64m",
 )
 
 CHECKPOINT_FILE_MANAGER = (
@@ -33,10 +44,18 @@ CHECKPOINT_FILE_MANAGER = (
 """Renames files within a local directory; Spark's default also copies checksum files."""
 
 
-def build_session(master: str, scratch: Path, name: str = "penstock", *, ui_port: int = 0) -> SparkSession:
+def build_session(
+    master: str,
+    scratch: Path,
+    name: str = "penstock",
+    *,
+    ui_port: int = 0,
+    fork_server: ForkServer | None = None,
+) -> SparkSession:
     """Return a session with the stream source registered. `scratch` holds Spark's temporary files.
 
     The web UI of Spark listens on `ui_port`, or on one of the next ports if that is taken; 0 switches it off.
+    Python processes of a local master are forked by the server, if there is one.
     Raises ComponentFailed when Java is missing. Spark keeps one session per process.
     """
     _require_java()
@@ -45,7 +64,9 @@ def build_session(master: str, scratch: Path, name: str = "penstock", *, ui_port
     master = master or LOCAL_MASTER
     is_local = master.startswith("local")
     if is_local:
-        os.environ["PYSPARK_PYTHON"] = str(write_launcher(scratch.absolute()))
+        os.environ["PYSPARK_PYTHON"] = str(write_launcher(scratch.absolute(), fork_server))
+        # Spark looks for data sources with the Python of the driver, if one is set.
+        os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["PYSPARK_PYTHON"]
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:  # the nodes of a cluster may have Python at another path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -17,24 +17,37 @@ import sys
 from pathlib import Path
 from typing import IO, cast
 
-SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
-"""The module that Spark runs to plan the batches of a Python source."""
+from penstock.pipeline.fork_server import DAEMON, SOURCE_RUNNER, ForkServer
 
 _LENGTH = struct.Struct("!i")
 
 
-def write_launcher(directory: Path) -> Path:
-    """Write a program that Spark can use as its Python; it differs for the process that plans.
+def write_launcher(directory: Path, server: ForkServer | None = None) -> Path:
+    """Write a program that Spark can use as its Python: it asks the server for a fork while the server runs.
 
-    Spark puts an archive of PySpark first on the path of its Python processes. Python compiles modules of an
-    archive at every import, which doubles the CPU time of a start; so they import the installed PySpark.
+    Otherwise it starts a Python, another one for the process that plans. Spark puts an archive of PySpark
+    first on the path of its Python processes. Python compiles modules of an archive at every import, which
+    doubles the CPU time of a start; so they import the installed PySpark.
     Returns this Python itself if programs in the directory cannot be executed.
     """
     python = shlex.quote(sys.executable)
     program = directory / "python"
-    path = f"export PYTHONPATH={shlex.quote(os.environ.get('PYTHONPATH', ''))}"
-    plan = f'case "$2" in {SOURCE_RUNNER}) exec {python} -m {__name__} "$2";; esac'
-    program.write_text(f'#!/bin/sh\n{path}\n{plan}\nexec {python} "$@"\n')
+    lines = ["#!/bin/sh", f"export PYTHONPATH={shlex.quote(os.environ.get('PYTHONPATH', ''))}"]
+    if server is not None:
+        exit_pipe = f"{shlex.quote(str(directory))}/exit-$$"
+        lines += [
+            f'case "$2" in {DAEMON}|{SOURCE_RUNNER})',
+            # A process that has ended but was not collected yet has no program.
+            f"if [ -e /proc/{server.pid}/exe ] && mkfifo {exit_pipe}; then",
+            # The redirections below replace the standard streams; the server takes these copies.
+            "exec 3<&0 4>&1 5>&2",
+            f"echo $$ > {shlex.quote(str(server.requests))}",
+            f"read -r code < {exit_pipe} && exit $code",
+            "exit 1",
+            "fi;; esac",
+        ]
+    lines += [f'case "$2" in {SOURCE_RUNNER}) exec {python} -m {__name__} "$2";; esac', f'exec {python} "$@"']
+    program.write_text("\n".join(lines) + "\n")
     program.chmod(0o700)
     return program if os.access(program, os.X_OK) else Path(sys.executable)
 

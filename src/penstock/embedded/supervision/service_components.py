@@ -106,7 +106,7 @@ class PipelineService(PenstockService):
         return self.settings.spark_master or "Spark on this machine"
 
     def module_arguments(self) -> tuple[str, ...]:
-        return ("penstock.cli.main", "pipeline", "run")
+        return ("penstock.pipeline.pipeline_process",)
 
     def prepare(self) -> str | None:
         self._prepared_at = time.time()
@@ -114,7 +114,13 @@ class PipelineService(PenstockService):
         # An installed Java writes a line without time and level to the log if it gets the argument that the
         # wrapper drops.
         java_home = java.home if java.is_packaged else write_wrapper(self.home / "java", java.program)
-        self.environment |= {"JAVA_HOME": str(java_home), "PYSPARK_DRIVER_PYTHON": sys.executable}
+        self.environment |= {
+            "JAVA_HOME": str(java_home),
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            # The GNU allocator gives every few threads a heap of their own; Spark has 200 threads.
+            "MALLOC_ARENA_MAX": "2",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
         if not self.settings.spark_master:
             self.environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         return None
