@@ -50,6 +50,7 @@ from penstock.broker.self_metrics.queue_metrics import QueueMetrics
 from penstock.broker.self_metrics.worker_events import WorkerEvents
 from penstock.broker.self_metrics.worker_metrics import WorkerMetrics
 from penstock.broker.self_metrics.worker_slot import WorkerSlot, slots_directory
+from penstock.broker.table_rewriter import TableRewriter
 from penstock.broker.token_revocation import TokenRevocation
 from penstock.clock import system_clock
 from penstock.config import Settings
@@ -221,6 +222,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         settings.postgres_url, MaintenancePlan.from_settings(settings), on_expired, broker.drain.notify_work
     )
     await maintenance.start()
+    table_rewriter = TableRewriter(settings.postgres_url)
+    await table_rewriter.start()
     await count_repair.start()
     broker.dead_letters.tasks = TaskDeadLetters(database, run_queues)
     broker.dead_letters.task_jobs = WaitingTaskJobs(database, run_queues)
@@ -243,6 +246,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         await job_runner.stop()
         await count_repair.stop()
         await maintenance.stop()
+        await table_rewriter.stop()
         await environment_deletion.stop()
         await token_revocation.stop()
         await run_queues.stop()

@@ -1,4 +1,5 @@
-"""Locks that let one session of the cluster maintain the log, evaluate alerts or delete environments.
+"""Locks that let one session of the cluster maintain the log, rewrite busy tables, evaluate alerts or delete
+environments.
 
 The session holds an advisory lock and works on the same connection: a lost connection also loses the lock,
 and another process may take over without two of them ever working at once.
@@ -18,7 +19,13 @@ from penstock.errors import PenstockError
 MAINTENANCE_KEY = 0x75706B656570  # "upkeep"
 ALERTS_KEY = 0x616C65727473  # "alerts"
 ENVIRONMENTS_KEY = 0x656E7669726F  # "enviro"
-_PURPOSES = {MAINTENANCE_KEY: "maintenance", ALERTS_KEY: "alerts", ENVIRONMENTS_KEY: "environments"}
+BUSY_TABLES_KEY = 0x627573797462  # "busytb"
+_PURPOSES = {
+    MAINTENANCE_KEY: "maintenance",
+    ALERTS_KEY: "alerts",
+    ENVIRONMENTS_KEY: "environments",
+    BUSY_TABLES_KEY: "busy tables",
+}
 
 STATEMENT_TIMEOUT_S = 60
 CLOSE_TIMEOUT_S = 5

@@ -1,11 +1,12 @@
 -- count_matching_dead_letters_v1: count the dead letters that match filters, for paging.
 -- With only a queue and a group as filters it reads the running count, which is exact. With other filters it counts
 -- rows, up to p_max_count.
+-- Volatile, so that its snapshot is not older than the last rewrite_table_v1 of a table it reads.
 CREATE OR REPLACE FUNCTION count_matching_dead_letters_v1(
     p_organization text, p_project text, p_environment text, p_queue text, p_group text, p_partition text,
     p_from timestamptz, p_to timestamptz, p_max_count int
 ) RETURNS bigint
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_environment bigint := environment_id_v1(p_organization, p_project, p_environment);
 BEGIN

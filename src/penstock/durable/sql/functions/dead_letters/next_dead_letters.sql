@@ -3,11 +3,12 @@
 -- decrypting them first.
 -- Returns: their ids, the number of dead letters scanned, the job's cursor after them, and whether there are no more.
 -- Cost: follows p_scan_limit and the number of queues and groups, never the remaining dead letters.
+-- Volatile, so that its snapshot is not older than the last rewrite_table_v1 of a table it reads.
 CREATE OR REPLACE FUNCTION next_dead_letters_v1(
     p_job jobs, p_limit int, p_scan_limit int, OUT ids bigint[], OUT scanned bigint, OUT cursor_queue_id bigint,
     OUT cursor_group_id bigint, OUT cursor_failed_at timestamptz, OUT cursor_dead_letter_id bigint, OUT ended boolean
 )
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     v_queue_group record;

@@ -1,8 +1,9 @@
 -- message_job_offsets_v1: the offsets of a partition that a job on messages selects, without regard to their payloads:
 -- stored, pushed within its times, and, if it names a group, not finished by that group.
 -- Cost: a binary search per time, and the deleted and finished ranges of the partition.
+-- Volatile, so that its snapshot is not older than the last rewrite_table_v1 of a table it reads.
 CREATE OR REPLACE FUNCTION message_job_offsets_v1(p_job jobs, p_partition_id bigint) RETURNS int8multirange
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql VOLATILE AS $$
     SELECT int8multirange(int8range(k.low, greatest(k.low, k.high)))
            - deleted_offsets_v1(t.id, t.low_offset)
            - coalesce(int8multirange(int8range(NULL, p.cursor)) + p.finished, '{}')

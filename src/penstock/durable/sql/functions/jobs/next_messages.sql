@@ -2,12 +2,13 @@
 -- Finds up to p_limit and scans up to p_scan_limit. Encrypted payloads do not match a text.
 -- Returns: the messages, the number scanned, the job's cursor after them, and whether there are no more.
 -- Cost: follows p_scan_limit and the number of partitions, never the remaining messages.
+-- Volatile, so that its snapshot is not older than the last rewrite_table_v1 of a table it reads.
 CREATE OR REPLACE FUNCTION next_messages_v1(
     p_job jobs, p_limit int, p_scan_limit int, OUT partition_ids bigint[], OUT offsets bigint[],
     OUT transaction_ids text[], OUT scanned bigint, OUT cursor_partition_id bigint, OUT cursor_offset bigint,
     OUT ended boolean
 )
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     v_partition_id bigint;

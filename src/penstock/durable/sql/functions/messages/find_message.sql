@@ -3,8 +3,9 @@
 -- push, and push times never go backwards, so the function only reads segments from that time on. A second search
 -- allows for clock differences and delayed pushes, up to ten seconds and 5,000 segments.
 -- Returns: the offset; NULL if there is no such message.
+-- Volatile, so that its snapshot is not older than the last rewrite_table_v1 of a table it reads.
 CREATE OR REPLACE FUNCTION find_message_v1(p_partition_id bigint, p_transaction_id text) RETURNS bigint
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_offset     bigint;
     v_created_at timestamptz;

@@ -3,9 +3,10 @@
 -- group.
 -- Cost: follows the number of groups and live leases, never messages or partitions: it looks for the oldest message in
 -- the 32 partitions that have been ready longest.
+-- Volatile, so that its snapshot is not older than the last rewrite_table_v1 of a table it reads.
 CREATE OR REPLACE FUNCTION queue_gauges_v1(p_queue_ids bigint[], p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (queue_id bigint, group_name text, depth bigint, running bigint, oldest_at timestamptz)
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql VOLATILE AS $$
     WITH clock AS (SELECT coalesce(p_now, clock_timestamp()) AS now),
     totals AS (
         SELECT t.queue_id, t.group_id, sum(t.messages)::bigint AS messages

@@ -3,9 +3,10 @@
 -- messages of other chunks have the average size in the newest segments of the partitions that have most of them.
 -- Locks: none.
 -- Cost: follows the partitions and chunks; it reads at most 400 segments, without their payloads.
+-- Volatile, so that its snapshot is not older than the last rewrite_table_v1 of a table it reads.
 CREATE OR REPLACE FUNCTION environment_stored_bytes_v1(p_organization text, p_project text, p_environment text)
 RETURNS bigint
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql VOLATILE AS $$
     WITH kept AS MATERIALIZED (
         SELECT t.id, t.low_offset, t.next_offset
         FROM queues q JOIN partitions t ON t.queue_id = q.id

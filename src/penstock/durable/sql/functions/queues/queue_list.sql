@@ -6,11 +6,12 @@
 -- Cost: follows the queues, their groups and live leases, never messages or partitions: of each group it reads the 32
 -- partitions that are ready first, and of a queue without groups the first 32 partitions.
 -- No nested loops: a plan that was made while there were few queues would compare every queue with every other one.
+-- Volatile, so that its snapshot is not older than the last rewrite_table_v1 of a table it reads.
 CREATE OR REPLACE FUNCTION queue_list_v1(
     p_organization text, p_project text, p_environment text, p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (queue text, paused boolean, groups bigint, depth bigint, running bigint, oldest_at timestamptz,
                  dead bigint, blocked_partition text, blocked_group text, blocked_attempts int)
-LANGUAGE sql STABLE SET enable_nestloop = off AS $$
+LANGUAGE sql VOLATILE SET enable_nestloop = off AS $$
     WITH selected AS MATERIALIZED (
         SELECT q.id, q.name, q.paused FROM queues q
         WHERE q.environment_id = environment_id_v1(p_organization, p_project, p_environment)

@@ -2,10 +2,11 @@
 -- Returns: partitions, groups, messages ever pushed, messages kept, messages that the slowest group has not started,
 -- messages under live leases, and dead letters.
 -- Cost: follows partitions, groups and live leases, never messages.
+-- Volatile, so that its snapshot is not older than the last rewrite_table_v1 of a table it reads.
 CREATE OR REPLACE FUNCTION queue_totals_v1(p_queue_ids bigint[], p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (queue_id bigint, partitions bigint, groups bigint, pushed bigint, kept bigint, depth bigint,
                running bigint, dead bigint)
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql VOLATILE AS $$
     SELECT m.queue_id, t.partitions, (SELECT count(*) FROM groups g WHERE g.queue_id = m.queue_id),
            coalesce((SELECT sum(y.messages) FROM tallies y
                      WHERE y.queue_id = m.queue_id AND y.group_id = 0), 0)::bigint,
