@@ -7,7 +7,7 @@ BIN := .venv/bin
 
 .PHONY: help up demo test check lint format reference pictures docs wheel matrix pin clean setup setup-guide setup-dev \
 	setup-bench bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics \
-	bench-alerts bench-console bench-rest
+	bench-alerts bench-console bench-rest bench-horizon
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ bench-dlq: setup-bench ## measure 5 million dead letters; ARGS="--rows 23000000"
 
 bench-selfmetrics: setup-bench ## measure the cost of the broker's own metrics; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.selfmetrics $(ARGS)
+
+bench-horizon: setup-bench ## measure queues while a transaction holds the vacuum horizon; ARGS="--minutes 60" or "--quick"
+	@$(BIN)/python -m bench.horizon $(ARGS)
 
 bench-alerts: setup-bench ## measure evaluations of 1,000 alert rules over 1,000 queues; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.alerts $(ARGS)

@@ -185,12 +185,12 @@ class _Consumers:
                 self.handled += acks_in_flight
                 acks_in_flight = 0
                 return None if self._is_finished() else self._pop
-            messages = _decode(body).messages
+            messages = decode_messages(body)
             if self._auto_ack:
                 self.handled += len(messages)
                 return None if self._is_finished() else self._pop
             acks_in_flight = len(messages)
-            return _ack_request(messages)
+            return ack_request(messages)
 
         return next_request
 
@@ -198,7 +198,13 @@ class _Consumers:
         return self.handled >= self._total or time.perf_counter() > self._deadline
 
 
-def _ack_request(messages: list[_Message]) -> bytes:
+def decode_messages(body: bytes) -> list[_Message]:
+    """Return the messages of a response to a pop."""
+    return _decode(body).messages
+
+
+def ack_request(messages: list[_Message]) -> bytes:
+    """Return the request that acks all messages."""
     acks = [_Ack(m.transactionId, m.partitionId, m.leaseId) for m in messages]
     if len(acks) == 1:
         return http_load.post("/api/v1/ack", _encode(acks[0]))
