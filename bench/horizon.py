@@ -45,6 +45,7 @@ PEERS: dict[str, type[SqlCycles]] = {"pgmq": PgmqCycles, "pgqueuer": PgqueuerCyc
 UNITS = {
     "rate": "messages per second that were pushed, popped and acked",
     "p50_ms, p99_ms": "milliseconds for one push, pop and ack",
+    "postgres_cpu_us": "microseconds of CPU per message, all PostgreSQL processes",
     "busy_bytes": "bytes of the tables positions, partitions and tallies with their indexes after the turn",
     "ratios *_held_vs_free_throughput": "rate with a held horizon ÷ that without, in the last minute",
     "ratios *_held_p99_vs_free_p99": "p99 with a held horizon ÷ that without, in the last minute",
@@ -199,16 +200,20 @@ class Benchmark:
     async def _run_turn(
         self, scenario: Scenario, contestant: CycleContestant, turns: Turns, began: float, number: int
     ) -> None:
+        assert self._servers.postgres_processes is not None
+        cpu_before_s = self._servers.postgres_processes.cpu_s()
         started = time.perf_counter()
         cycles = await contestant.run_turn(self._options.turn_s)
         took_s = time.perf_counter() - started
+        cpu_s = self._servers.postgres_processes.cpu_s() - cpu_before_s
         turns.elapsed_s.append(started - began)
         turns.turn_s.append(took_s)
         turns.cycles.append(cycles)
-        counts = {
+        counts: dict[str, float] = {
             "elapsed_s": round(started - began, 1),
             "p50_ms": round(percentile_ms(cycles, 50), 2),
             "p99_ms": round(percentile_ms(cycles, 99), 2),
+            "postgres_cpu_us": round(cpu_s * 1e6 / (len(cycles) * scenario.size), 1),
             "busy_bytes": await busy_bytes(contestant.url),
         }
         rate = len(cycles) * scenario.size / took_s

@@ -27,9 +27,7 @@ LOCK_INTERVAL_S = 30.0
 """How often other processes try to become the one that works."""
 HELD_AFTER_S = 1.0
 """A horizon that has not moved for this long is held."""
-MAX_GROWTH_RATIO = 1.0
-"""A table is rewritten when it has grown by this part of its size, and by its minimum growth."""
-MAX_LOCKED_SHARE = 0.03
+MAX_LOCKED_SHARE = 0.04
 """The part of the time for which rewrites may lock a table."""
 MIN_RETRY_S = 1.0
 MAX_RETRY_S = 30.0
@@ -69,7 +67,7 @@ class RewritePolicy:
     def _is_due(self, table: BusyTable, size: int, now: float) -> bool:
         state = self._states[table.name]
         growth = size - state.bytes_after_rewrite
-        limit = max(table.min_growth_bytes, MAX_GROWTH_RATIO * state.bytes_after_rewrite)
+        limit = max(table.min_growth_bytes, table.min_growth_ratio * state.bytes_after_rewrite)
         return growth > limit and now >= state.next_rewrite_at
 
     def on_rewritten(self, table: BusyTable, size: int, locked_ms: float) -> None:

@@ -53,8 +53,10 @@ def test_a_large_table_may_grow_further() -> None:
     scene.hold()
     size = 8 * POSITIONS.min_growth_bytes
     scene.policy.on_rewritten(POSITIONS, size, 0)
-    assert scene.observe(positions=size + 2 * POSITIONS.min_growth_bytes) == []
-    assert scene.observe(positions=2 * size + SMALL) == [POSITIONS]
+    growth = int(POSITIONS.min_growth_ratio * size)
+    assert growth > POSITIONS.min_growth_bytes
+    assert scene.observe(positions=size + growth) == []
+    assert scene.observe(positions=size + growth + SMALL) == [POSITIONS]
 
 
 def test_rewrites_lock_a_table_for_a_small_share_of_the_time() -> None:

@@ -21,17 +21,19 @@ LOCK_TIMEOUT_MS = 50
 class BusyTable:
     """A table that changes with every operation.
 
-    `rewritten_column` is a bigint column without an index: rewriting it rewrites the table. A table that has
-    grown by fewer than `min_growth_bytes` is not worth a rewrite.
+    `rewritten_column` is a bigint column without an index: rewriting it rewrites the table. The table is
+    rewritten when it has grown by `min_growth_bytes` and by `min_growth_ratio` of its size.
     """
 
     name: str
     rewritten_column: str
     min_growth_bytes: int
+    min_growth_ratio: float = 1.0
 
 
 BUSY_TABLES = (
-    BusyTable("positions", "redeliver_singly_until", 512 << 10),
+    # A pop visits the dead entries of all positions of its group in the index of ready times.
+    BusyTable("positions", "redeliver_singly_until", 512 << 10, 0.25),
     BusyTable("partitions", "low_offset", 512 << 10),
     BusyTable("tallies", "completed", 128 << 10),
 )
