@@ -26,19 +26,25 @@ ENTRY = [
 ]
 
 
+def accept_interrupts() -> None:
+    """Undo what a shell does to the tests if it runs them in the background: they ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @asynccontextmanager
 async def watching(commands: Commands, *words: str) -> AsyncIterator[Process]:
     """Run a command with `--watch`; it ends with the block, even if that fails."""
     process = await asyncio.create_subprocess_exec(
         *(*ENTRY, *words, "--url", commands.url, "--json", "--watch", "--interval", "0.1"),
         stdout=asyncio.subprocess.PIPE,
+        preexec_fn=accept_interrupts,
     )
     try:
         yield process
     finally:
         if process.returncode is None:
             process.kill()
-        await process.wait()
+        await process.communicate()  # an exit is reported once all output is read
 
 
 async def read_depths(process: Process) -> list[int]:
@@ -55,7 +61,8 @@ async def test_watch_prints_a_line_of_json_each_time_until_interrupted(commands:
         while await read_depths(process) != [2]:
             pass
         process.send_signal(signal.SIGINT)
-        assert await process.wait() == 0
+        await process.communicate()
+        assert process.returncode == 0
 
 
 async def test_watch_ends_with_the_first_error(commands: Commands) -> None:
