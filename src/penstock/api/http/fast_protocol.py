@@ -36,7 +36,7 @@ from penstock.api.http.reply import Handler, PendingRequest
 from penstock.api.http.response import HotResponse
 from penstock.api.http.strict_protocol import CLOSE_HEADER, StrictHttpProtocol, head_and_body
 from penstock.api.routes.push_pop import PopHandler
-from penstock.api.routes.run_queues import DequeueHandler
+from penstock.api.routes.run_queue_tasks import DequeueHandler
 from penstock.api.services import Services
 from penstock.caller import Caller
 from penstock.errors import Overloaded, PenstockError, QuotaExceeded

@@ -16,7 +16,7 @@ from penstock.api.http import request_parsing
 from penstock.api.http.reply import Handler
 from penstock.api.routes import ack_and_transaction, push_pop, tasks, webhook_broker
 from penstock.api.routes.push_pop import PopHandler
-from penstock.api.routes.run_queues import DequeueHandler, EnqueueHandler
+from penstock.api.routes.run_queue_tasks import DequeueHandler, EnqueueHandler
 from penstock.caller import AccessScope
 
 POP_PREFIX = b"/api/v1/pop/queue/"

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.api.http.fast_protocol import FastRequestCycle
 from penstock.api.http.fast_routes import post_route
-from penstock.api.routes.run_queues import DequeueHandler
+from penstock.api.routes.run_queue_tasks import DequeueHandler
 from penstock.config import Settings
 from penstock.runqueue.queue import RunQueues
 from tests.deadlines import deadline_s
