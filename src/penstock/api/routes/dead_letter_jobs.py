@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 
 import msgspec
 from fastapi import APIRouter, Depends
@@ -58,6 +59,7 @@ router = APIRouter(
 
 TASK_ID_PATTERN = re.compile("[0-9a-f-]{32,36}-[0-9]{1,4}")
 MAX_IDS = 1_000
+MAX_ANNOTATED_QUEUES = 20
 MAX_RATE_PER_SECOND = 100_000
 MAX_SAMPLE = 1_000
 MAX_SAMPLE_TIMEOUT_S = 86_400
@@ -153,9 +155,12 @@ async def _create_job(request: Request, caller: Caller, kind: str) -> Response:
         check_access(caller, AccessScope.READ_PAYLOAD)
     dead_letters = get_services(request).broker.dead_letters
     if not body.dryRun:
+        if kind == "purge":
+            return accepted(request, await dead_letters.create_job(caller.environment, job_request))
+        # They are counted first, because the job deletes the dead letters that it requeues.
+        counts = await dead_letters.count_job_by_queue(caller.environment, job_request)
         job = await dead_letters.create_job(caller.environment, job_request)
-        if kind == "requeue":
-            await annotate_requeue(request, caller, job)
+        await annotate_requeue(request, caller, job, counts)
         return accepted(request, job)
     preview = await dead_letters.preview_job(caller.environment, job_request)
     audit_change(request, dryRun=True)
@@ -171,8 +176,19 @@ async def _create_job(request: Request, caller: Caller, kind: str) -> Response:
     )
 
 
-async def annotate_requeue(request: Request, caller: Caller, job: DeadLetterJob) -> None:
-    """Mark the start of a job that requeues dead letters in the chart of its queue, or of all queues."""
+async def annotate_requeue(
+    request: Request, caller: Caller, job: DeadLetterJob, counts: Mapping[str, int]
+) -> None:
+    """Mark the start of a job that requeues dead letters in the charts of its queues.
+
+    `counts` are those of dead letters that were selected by id. A filter without a queue, or ids of many
+    queues, mark the charts of the whole environment.
+    """
+    if 0 < len(counts) <= MAX_ANNOTATED_QUEUES:
+        for queue, count in counts.items():
+            text = f"Requeue started: {count:,} dead letters"
+            await annotate_change(request, caller, "requeue", text, queue=queue)
+        return
     about = "" if job.total_is_exact else "about "
     text = f"Requeue started: {about}{job.total:,} dead letters"
     await annotate_change(request, caller, "requeue", text, queue=job.selection.queue)

@@ -169,6 +169,13 @@ class DeadLetterService:
         """Return what a job would change."""
         return await (await self._source_of_job(scope, request)).preview_job(scope, request)
 
+    async def count_job_by_queue(self, scope: Scope, request: JobRequest) -> dict[str, int]:
+        """Return how many dead letters of each durable queue a job selects by id; empty for other jobs."""
+        if not request.letter_ids or self.source_of_letter(request.letter_ids[0]) is not self.messages:
+            return {}
+        letter_ids = [int(letter_id) for letter_id in request.letter_ids]
+        return await self._store.dead_letters.count_by_queue(scope, letter_ids)
+
     async def create_job(self, scope: Scope, request: JobRequest) -> DeadLetterJob:
         """Create a job, which any broker may execute."""
         job = await (await self._source_of_job(scope, request)).create_job(scope, request)

@@ -191,6 +191,13 @@ class DeadLetterStore:
             dead_letter_id,
         )
 
+    async def count_by_queue(self, scope: Scope, dead_letter_ids: Sequence[int]) -> dict[str, int]:
+        """Return how many of the dead letters each queue has."""
+        rows = await self._session.fetch(
+            "SELECT * FROM dead_letter_queues_v1($1, $2, $3, $4)", *scope, list(dead_letter_ids)
+        )
+        return {row["queue"]: row["dead_letters"] for row in rows}
+
     async def list_of_message(self, partition_id: int, transaction_id: str) -> list[GroupDeadLetter]:
         """Return the dead letters of one message, one per group that gave up on it."""
         return await fetch_all(

@@ -160,6 +160,20 @@ async def test_a_requeue_of_dead_letters_is_an_annotation(client: httpx.AsyncCli
     assert ("requeue", "Requeue started: 2 dead letters") in await changes(client, queue)
 
 
+async def test_a_requeue_by_ids_is_an_annotation_of_the_queues_of_these_dead_letters(
+    client: httpx.AsyncClient,
+) -> None:
+    first, second = uuid4().hex, uuid4().hex
+    letters = await dead_letter_messages(client, 1, 2, queue=first)
+    letters += await dead_letter_messages(client, 3, queue=second)
+    body = {"letterIds": [letter["letterId"] for letter in letters]}
+    assert (await client.post("/api/v1/dlq/requeue", json=body)).status_code == 202
+    assert await changes(client, first) == [("requeue", "Requeue started: 2 dead letters")]
+    assert await changes(client, second) == [("requeue", "Requeue started: 1 dead letters")]
+    shown_elsewhere = [entry["text"] for entry in await list_annotations(client, queue="another")]
+    assert "Requeue started: 3 dead letters" not in shown_elsewhere
+
+
 async def test_a_change_succeeds_although_its_annotation_cannot_be_stored(
     client: httpx.AsyncClient, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
