@@ -129,3 +129,18 @@ async def test_the_audit_log_is_filtered_compared_and_exported(page: Page, broke
         await page.get_by_role("button", name="Export").click()
     lines = (await (await download.value).path()).read_text().splitlines()
     assert [json.loads(line)["object"]["queue"] for line in lines] == ["audited", "audited"]
+
+
+async def test_a_link_with_an_environment_selects_it(page: Page, broker_url: str) -> None:
+    async with httpx.AsyncClient(base_url=broker_url) as http:
+        environment = {"organization": "acme", "project": "shop", "environment": "linked"}
+        assert (await http.post("/api/v1/environments", json=environment)).status_code == 201
+        headers = {"X-Penstock-Environment": "acme/shop/linked"}
+        body = {"items": [{"queue": "only-there", "payload": 1}]}
+        assert (await http.post("/api/v1/push", json=body, headers=headers)).status_code == 201
+    await page.goto(f"{broker_url}/console/queues/only-there?range=1h&environment=acme/shop/linked")
+    await expect(page.get_by_role("heading", level=1, name="only-there")).to_be_visible()
+    await expect(page.get_by_label("Environment")).to_have_value("acme/shop/linked")
+    await expect(page).to_have_url(f"{broker_url}/console/queues/only-there?range=1h")
+    await page.goto(f"{broker_url}/console/access?environment=no/such/one")
+    await expect(page.get_by_label("Environment")).to_have_value("default/default/default")

@@ -82,7 +82,13 @@ def queue_page_path(message: NoticeMessage, created_at: datetime) -> str | None:
         return None
     start = iso(message.opened_at - TIME_AROUND)
     end = iso((message.resolved_at or created_at) + TIME_AROUND)
-    return f"/console/queues/{quote(name, safe='')}?from={start}&to={end}"
+    page = f"/console/queues/{quote(name, safe='')}?from={start}&to={end}"
+    return with_environment(page, message.environment)
+
+
+def with_environment(path: str, environment: str) -> str:
+    """Return the path and query of a page with the environment that the console selects for it."""
+    return f"{path}&environment={quote(environment)}"
 
 
 def format_time(time: datetime) -> str:

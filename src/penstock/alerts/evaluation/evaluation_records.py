@@ -10,6 +10,7 @@ from datetime import datetime
 import msgspec
 
 from penstock.alerts.delivery.notice import MAX_QUEUES, NoticeMessage, NoticeQueue
+from penstock.alerts.delivery.outgoing_notice import with_environment
 from penstock.alerts.evaluation.descriptions import format_milliseconds
 from penstock.alerts.evaluation.rule_evaluation import RuleOutcome, RuleQueueState, is_forgotten
 from penstock.alerts.evaluation.state_machine import AlertState, Phase
@@ -127,7 +128,7 @@ def build_message(rule: AlertRule, update: IncidentUpdate, environment: str) -> 
         cause=_cause_sentence(incident),
         labels=rule.labels,
         runbook=rule.runbook,
-        incident_path=f"/console/alerts?tab=incidents&incident={incident.id}",
+        incident_path=with_environment(f"/console/alerts?tab=incidents&incident={incident.id}", environment),
     )
 
 

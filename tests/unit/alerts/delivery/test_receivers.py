@@ -82,6 +82,7 @@ def test_the_link_to_a_queue_shows_the_time_of_the_incident() -> None:
     queues = (NoticeQueue(name="", summary="x"), NoticeQueue(name="a/b c", summary="x"))
     notice = outgoing_notice(RESOLVED, queues=queues)
     path = "/console/queues/a%2Fb%20c?from=2026-03-01T11:30:00.000Z&to=2026-03-01T12:37:00.000Z"
+    path += "&environment=default/default/default"
     assert queue_page_path(notice.message, notice.created_at) == path
     assert queue_page_path(outgoing_notice(queues=()).message, notice.created_at) is None
 

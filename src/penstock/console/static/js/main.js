@@ -1,6 +1,7 @@
 // The entry of the console.
 
 import { App } from "./shell/app.js";
+import { selectEnvironment } from "./environment.js";
 import { html, render } from "./html.js";
 import { interceptLinks, navigate, urlOf } from "./location.js";
 
@@ -10,6 +11,15 @@ function openQueueOfOldLink() {
   if (location.pathname === "/" && queue) navigate(urlOf(`/console/queues/${encodeURIComponent(queue)}`, params), { replace: true });
 }
 
+/** Links in notices name the environment of their page, which is selected before the first request. */
+function selectEnvironmentOfLink() {
+  const { environment, ...params } = Object.fromEntries(new URLSearchParams(location.search));
+  if (!environment) return;
+  selectEnvironment(environment);
+  navigate(urlOf(location.pathname, params), { replace: true });
+}
+
 openQueueOfOldLink();
+selectEnvironmentOfLink();
 interceptLinks();
 render(html`<${App} />`, document.getElementById("app"));

@@ -1,7 +1,6 @@
 // The login page: by the identity provider, or with a token.
 
 import { logInWithToken } from "../api/session.js";
-import { forgetEnvironment } from "../environment.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { urlOf } from "../location.js";
 
@@ -32,7 +31,6 @@ function TokenForm({ hasFocus = false }) {
     setProblem("");
     try {
       await logInWithToken(input.current.value);
-      forgetEnvironment();
       location.reload();
     } catch (error) {
       setProblem(error.message);
