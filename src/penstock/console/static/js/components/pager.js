@@ -8,7 +8,7 @@ export function Pager({ page, pageSize, total, noun = "rows", onPage }) {
   const first = total === 0 ? 0 : (page - 1) * pageSize + 1;
   const last = Math.min(total, page * pageSize);
   return html`
-    <nav class="pager" aria-label="Pages">
+    <nav class="pager" aria-label="Pages of the ${noun}">
       <span role="status">${formatCount(first)}–${formatCount(last)} of ${formatCount(total)} ${noun}</span>
       ${pages > 1 &&
       html`

@@ -6,7 +6,7 @@ import { html } from "../html.js";
 export function StepPager({ page, hasNext, onPage }) {
   if (page <= 1 && !hasNext) return null;
   return html`
-    <nav class="pager" aria-label="Pages">
+    <nav class="pager" aria-label="Pages of the list">
       <button type="button" disabled=${page <= 1} onClick=${() => onPage(page - 1)}>Previous</button>
       <span>page ${formatCount(page)}</span>
       <button type="button" disabled=${!hasNext} onClick=${() => onPage(page + 1)}>Next</button>

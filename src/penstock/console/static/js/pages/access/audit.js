@@ -43,7 +43,7 @@ export function AuditTab() {
         <${Section}>
           ${entries.length === 0 ? html`<${Empty} title="No entry matches." />` : html`<${EntryTable} rows=${entries} onOpen=${(id) => setParams({ entry: id }, { push: true })} />`}
         <//>
-        <nav class="pager" aria-label="Pages">
+        <nav class="pager" aria-label="Pages of the audit log">
           ${cursor && html`<button type="button" onClick=${() => setParams({ cursor: "" })}>Latest</button>`}
           ${nextCursor && html`<button type="button" onClick=${() => setParams({ cursor: nextCursor }, { push: true })}>Older</button>`}
         </nav>
