@@ -251,11 +251,11 @@ INVALID_TASKS: list[tuple[dict[str, Any], str]] = [
     ({}, "payload"),
     ({"tasks": []}, "tasks"),
     ({"payload": 1, "tasks": [{"payload": 2}]}, "not both"),
-    ({"payload": 1, "priority": 10}, "$.priority"),
+    ({"payload": 1, "priority": 10}, "priority must"),
     ({"payload": 1, "delayms": 5}, "delayms"),
-    ({"tasks": [{"payload": 1}, {"payload": 2, "ttlMs": 0}]}, "$.tasks[1].ttlMs"),
-    ({"payload": 1, "maxAttempts": 0}, "$.maxAttempts"),
-    ({"payload": 1, "idempotencyKey": ""}, "$.idempotencyKey"),
+    ({"tasks": [{"payload": 1}, {"payload": 2, "ttlMs": 0}]}, "tasks[1].ttlMs"),
+    ({"payload": 1, "maxAttempts": 0}, "maxAttempts"),
+    ({"payload": 1, "idempotencyKey": ""}, "idempotencyKey"),
 ]
 
 
