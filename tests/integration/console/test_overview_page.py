@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from penstock.config import Settings
 from penstock.embedded.servers.ports import any_free_port
 from tests.browser import assert_accessible, new_page
 from tests.deadlines import deadline_s
-from tests.integration.api.calls import push
+from tests.integration.api.calls import get, push
 from tests.integration.api.http.raw_connections import run_server
 from tests.integration.console import console_broker
 from tests.integration.console.console_broker import ConsoleBroker
@@ -84,3 +85,34 @@ async def test_while_clickhouse_is_away_the_live_part_works_and_says_so(
         await page.goto(f"http://127.0.0.1:{server.port}/console/queues?search=kept")
         await expect(page.locator("tbody tr")).to_contain_text("kept")
         await expect(notice).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [390, 820])
+async def test_a_narrow_screen_shows_the_figures_although_much_needs_attention(
+    console: ConsoleBroker, page: Page, width: int
+) -> None:
+    await push(console.client, 1, queue="narrow")
+    overview = await get(console.client, "/console/overview")
+    item = {"what": "50 waiting.", "since": "2026-01-31T07:30:00.000Z", "severity": "warning", "link": "/"}
+    items = [{**item, "where": f"queue-{number}"} for number in range(5)]
+    kinds = ("incidents", "components", "oldest", "growing", "dead")
+    section = {"total": 5, "link": "/console/queues", "items": items}
+    overview["attention"] = [{**section, "kind": kind, "title": kind} for kind in kinds]
+    stream = f"event: snapshot\ndata: {json.dumps(overview)}\n\n"
+    await page.route(
+        "**/api/v1/live**", lambda route: route.fulfill(content_type="text/event-stream", body=stream)
+    )
+    try:
+        await page.set_viewport_size({"width": width, "height": 900})
+        await page.goto(console.url)
+        await expect(page.locator("[data-kind=dead] li:visible")).to_have_count(2)
+        await expect(page.get_by_role("link", name="Show all 5")).to_have_count(5)
+        box = await page.locator(".overview-figures").bounding_box()
+        assert box is not None
+        assert box["y"] < 1.5 * 900
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        await page.set_viewport_size({"width": 1440, "height": 900})
+        await expect(page.locator("[data-kind=dead] li:visible")).to_have_count(5)
+        await expect(page.get_by_role("link", name="Show all 5")).to_have_count(0)
+    finally:
+        await page.unroute("**/api/v1/live**")

@@ -24,14 +24,16 @@ function describe(status, total) {
   return `${things} attention${status === "critical" ? ", and some of it is critical" : ""}.`;
 }
 
+const SHOWN_WHEN_NARROW = 2; // as in overview.css
+
 function AttentionSection({ section: { kind, title, items, total, link } }) {
-  const more = total - items.length;
+  const isLinkNarrow = total === items.length; // a wide screen shows all items
   return html`
     <${Section} title=${title} className="attention-section" actions=${total > 1 && html`<span class="count">${formatCount(total)}</span>`}>
       <ul data-kind=${kind}>
         ${items.map((item) => html`<${AttentionItem} key=${item.where + item.link} item=${item} />`)}
       </ul>
-      ${more > 0 && html`<p class="more"><a href=${link}>${formatCount(more)} more</a></p>`}
+      ${total > SHOWN_WHEN_NARROW && html`<p class="more ${isLinkNarrow ? "narrow-only" : ""}"><a href=${link}>Show all ${formatCount(total)}</a></p>`}
     <//>
   `;
 }
