@@ -68,7 +68,9 @@ class Settings(BaseModel):
         30, gt=0, le=3650, description="retention of these minute rows, in days"
     )
     trigger_ms: int = Field(
-        1_000, ge=100, description="interval at which the pipeline starts a batch, in milliseconds"
+        300,
+        ge=100,
+        description="least time between the starts of two batches of the pipeline, in milliseconds",
     )
     archive: str = Field(
         "", description="directory or URL of the Parquet archive of all metric events; empty: no archive"

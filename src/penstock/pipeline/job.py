@@ -254,6 +254,7 @@ class Pipeline:
             .option("definition", encode_definition(definition))
             .option("tasks", self._session.sparkContext.defaultParallelism)
             .option("archive", archive_root(self._settings))
+            .option("min_distance_ms", self._settings.trigger_ms)
             .load()
         )
         writer = (
@@ -264,7 +265,8 @@ class Pipeline:
         )
         if self._is_drain:
             return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{self._settings.trigger_ms} milliseconds").start()
+        # The source decides when the next batch starts.
+        return writer.trigger(processingTime="0 milliseconds").start()
 
     def _build_archive(self, definition: MetricDefinition) -> Archive | None:
         root = archive_root(self._settings)

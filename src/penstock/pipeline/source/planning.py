@@ -59,6 +59,8 @@ class Planner:
         self._max_bytes = max_bytes
         self._min_part_bytes = min_part_bytes
         self._next_bytes = 0
+        self.leaves_entries = False
+        """Whether the last planned batch ends before the newest entry, because of a limit."""
         # Ranks of ids (entries ever added up to them), per shard, from the last read of the stream state.
         self._ranks: dict[int, dict[str, int]] = {shard: {} for shard in range(definition.shards)}
 
@@ -71,6 +73,7 @@ class Planner:
         """
         end = {str(shard): start.get(str(shard), START_ID) for shard in range(self._definition.shards)}
         pending = {}
+        self.leaves_entries = False
         for shard, offset in enumerate(list(end.values())):
             target = targets[shard] if targets else None
             pending_range = self._pending_range(redis, shard, last_id(offset), max_entries, target)
@@ -120,6 +123,7 @@ class Planner:
         if share < 1:
             capped = self._cap_end(redis, key, start, target, share)
             if capped is not None:
+                self.leaves_entries = True
                 return PendingRange(capped, int(size_bytes * share))
         if target == state.last_id:
             known = {} if start_rank is None else {start: start_rank}

@@ -8,6 +8,8 @@ A new query starts after the entries that the streams' consumer group records as
 if there is no group. The group moves only after a batch is in ClickHouse. So a first batch that is repeated
 is either complete there (and its token turns the repetition into a no-op) or starts at the same id.
 
+A query that runs on starts its triggers without a pause, and the source waits for entries (see `arrivals`).
+
 While Redis is unreachable, the source offers no new entries, and a batch in flight waits.
 """
 
@@ -33,9 +35,11 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
+from redis.typing import KeyT, StreamIdT
 
 from penstock.definitions import MetricDefinition
 from penstock.pipeline.archive.archive_writer import archive_range
+from penstock.pipeline.source.arrivals import Arrivals
 from penstock.pipeline.source.batch_rows import batch_schema, build_batches
 from penstock.pipeline.source.planning import MAX_BYTES, MAX_ENTRIES, MIN_PART_BYTES, Offset, Planner, last_id
 from penstock.pipeline.source.stream_range import RangeContent, RawConnection, StreamRange, read_range
@@ -46,6 +50,8 @@ log = logging.getLogger(__name__)
 FORMAT = "penstock_streams"
 
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
+UNREACHABLE_PAUSE_S = 1.0
+"""The pause between two attempts to plan a batch while Redis is unreachable."""
 
 T = TypeVar("T")
 
@@ -54,7 +60,8 @@ class StreamsSource(DataSource):
     """The data source of one metric.
 
     Options: `redis_url`, `definition` (see `encode_definition`), `max_entries` per shard and batch, `tasks`
-    that can run at once, and `archive`, the directory or URL of the archive.
+    that can run at once, `archive`, the directory or URL of the archive, and `min_distance_ms`, the least
+    time between the starts of two batches. Without the last one, the source does not wait for entries.
     """
 
     @classmethod
@@ -74,6 +81,7 @@ class StreamsSource(DataSource):
             int(self.options.get("max_entries", MAX_ENTRIES)),
             int(self.options.get("tasks", 1)),
             self.options.get("archive", ""),
+            min_distance_ms=int(self.options.get("min_distance_ms", 0)),
         )
 
 
@@ -120,6 +128,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         *,
         max_bytes: int = MAX_BYTES,
         min_part_bytes: int = MIN_PART_BYTES,
+        min_distance_ms: int = 0,
     ) -> None:
         self._url = redis_url
         self._archive = archive
@@ -127,6 +136,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._max_entries = max_entries
         self._planner = Planner(definition, tasks, max_bytes=max_bytes, min_part_bytes=min_part_bytes)
         self._targets: dict[int, str] | None = None
+        self._arrivals = Arrivals(min_distance_ms / 1000) if min_distance_ms else None
         self._redis_unreachable = False
 
     def initialOffset(self) -> Offset:
@@ -144,9 +154,15 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._max_entries)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return the end of the next batch: the newest entry, or an earlier one if the backlog is large."""
+        """Return the end of the next batch: the newest entry, or an earlier one if the backlog is large.
+
+        It waits a while for an entry after `start`. Without one, it returns `start`.
+        """
         max_entries = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        arrivals = self._arrivals if self._targets is None else None
         try:
+            if arrivals is not None:
+                arrivals.wait(self._redis(), self._last_ids(start))
             end = self._planner.next_offset(self._redis(), start, max_entries, self._targets)
         except (RedisError, OSError) as error:
             if not self._redis_unreachable:
@@ -154,9 +170,19 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "Cannot read new %s events: Redis is unreachable: %s", self._definition.name, error
                 )
             self._redis_unreachable = True
+            if arrivals is not None:
+                time.sleep(UNREACHABLE_PAUSE_S)
             return start
         self._redis_unreachable = False
+        if arrivals is not None and end != start:
+            arrivals.note_batch(leaves_entries=self._planner.leaves_entries)
         return end
+
+    def _last_ids(self, offset: Offset) -> dict[KeyT, StreamIdT]:
+        return {
+            key: last_id(offset.get(str(shard), START_ID))
+            for shard, key in enumerate(self._definition.stream_keys)
+        }
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the last ids that this query reads: the newest ones at this moment."""

@@ -39,7 +39,7 @@ function Figures({ pipeline }) {
       <${Stat} label="Not counted yet" value=${formatCount(lag)} detail="stream entries" kind=${isRunning || !lag ? "" : "bad"} />
       <${Stat} label="Input" value=${rate(inputPerSecond)} detail="entries" />
       <${Stat} label="Newest batch" value=${rate(processedPerSecond)} detail="entries" title="entries of the newest batch per second of its duration" />
-      <${Stat} label="Trigger" value=${formatDuration(triggerMs)} title="how often a batch starts" />
+      <${Stat} label="Trigger" value=${formatDuration(triggerMs)} title="least time between the starts of two batches; an event after a pause is read at once" />
       <${Stat} label="Lost" value=${formatCount(lost)} detail="entries in 31 days" kind=${lost ? "bad" : ""} title="trimmed from a stream before they were read, or dropped by a broker" />
       <${Stat} label="Rejected" value=${formatCount(rejected)} detail="events in 31 days" kind=${rejected ? "warn" : ""} title="cannot be read; see below" />
     <//>
