@@ -22,6 +22,7 @@ from penstock.errors import PenstockError
 from penstock.log_format import configure_logging
 from penstock.private_directories import create_home
 from penstock.runqueue.queue import RunQueues
+from penstock.start_gate import wait_for_start
 from penstock.warehouse.clickhouse_client import connect
 
 logger = logging.getLogger("penstock.alerts")
@@ -35,6 +36,7 @@ def main() -> None:
     configure_logging()
     try:
         settings = load_settings()
+        wait_for_start()
         run(settings)
     except PenstockError as error:
         logger.critical(error.detail)

@@ -6,6 +6,7 @@ that supervises it, and the supervisor itself needs nothing else.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -19,8 +20,11 @@ from penstock.config import Settings, as_environment, load_settings
 from penstock.errors import PenstockError
 from penstock.listen_address import check_listen_address
 from penstock.log_format import configure_logging, logging_options
+from penstock.start_gate import must_wait, wait_for_start
 
 logger = logging.getLogger(__name__)
+
+APPLICATION_MODULE = "penstock.api.app"
 
 SERVER_OPTIONS: dict[str, Any] = {
     "http": "penstock.api.http.fast_protocol:FastHttpProtocol",
@@ -52,7 +56,7 @@ def serve(settings: Settings) -> None:
     os.environ.update(as_environment(settings))
     clear_stale_slots(settings)
     uvicorn.run(
-        "penstock.api.app:create_app_from_environment",
+        f"{APPLICATION_MODULE}:create_app_from_environment",
         factory=True,
         host=settings.host,
         port=settings.port,
@@ -84,6 +88,10 @@ def main() -> None:
     try:
         settings = load_settings()
         configure_logging(settings.log_level)
+        if must_wait():
+            if settings.workers == 1:  # several workers import the application themselves
+                importlib.import_module(APPLICATION_MODULE)
+            wait_for_start()
         serve(settings)
     except PenstockError as error:
         logger.critical(error.detail)

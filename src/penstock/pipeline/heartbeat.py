@@ -33,6 +33,8 @@ from penstock.streams.progress import (
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 2.0
+STARTING_INTERVAL_S = 0.25
+"""The supervisor notices soon when the pipeline has started."""
 STOP_TIMEOUT_S = 10.0
 
 
@@ -77,6 +79,7 @@ class Heartbeat:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._report_failed = False
+        self._is_starting = True
 
     def watch(
         self,
@@ -104,7 +107,8 @@ class Heartbeat:
     def _run(self) -> None:
         while True:
             self._try_write()
-            if self._stopped.wait(self._interval_s):
+            interval_s = min(self._interval_s, STARTING_INTERVAL_S) if self._is_starting else self._interval_s
+            if self._stopped.wait(interval_s):
                 return
 
     def _try_write(self, state: str | None = None) -> None:
@@ -127,12 +131,14 @@ class Heartbeat:
         }
         newest_times = [report["freshness"] for report in reports.values() if report["freshness"] is not None]
         first = next(iter(reports.values()))
+        state = state or self._combine_states([report["state"] for report in reports.values()])
+        self._is_starting = state == STARTING
         write_progress(
             self._redis,
             Progress(
                 at=now,
                 started_at=self._started_at,
-                state=state or self._combine_states([report["state"] for report in reports.values()]),
+                state=state,
                 host=os.uname().nodename,
                 pid=os.getpid(),
                 query_id=first["query_id"],

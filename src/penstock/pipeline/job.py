@@ -51,6 +51,7 @@ from penstock.pipeline.session import build_session, register_source
 from penstock.pipeline.sink.clickhouse_sink import ClickHouseSink, StoppingError
 from penstock.pipeline.source.redis_streams import FORMAT, encode_definition
 from penstock.private_directories import create_private_directory
+from penstock.start_gate import must_wait, wait_for_start
 from penstock.streams.drain_target import DrainTarget
 from penstock.warehouse.clickhouse_client import connect
 
@@ -98,21 +99,27 @@ def _open_pipeline(settings: Settings, definitions: Iterable[MetricDefinition]) 
         if not getattr(settings, name):
             raise ConfigError(f"The pipeline needs {name}. Set PENSTOCK_{name.upper()}")
     definitions = tuple(definitions)
-    check_before_start(settings, definitions)
+    starts_early = must_wait()
+    if not starts_early:
+        check_before_start(settings, definitions)
     scratch = settings.home / "pipeline" / "spark"
     if scratch.exists():  # left by a run that was killed
         shutil.rmtree(scratch)
     create_private_directory(scratch)
-    fork_server = start_fork_server(scratch.absolute(), worker_launcher.main)
+    fork_server = start_fork_server(scratch.absolute(), worker_launcher.main)  # before any thread
     stopping = threading.Event()
     _stop_on_signals(stopping)
     heartbeat = Heartbeat(settings.redis_url, definitions)
-    heartbeat.start()
+    if not starts_early:
+        heartbeat.start()
     try:
         session = build_session(
             settings.spark_master, scratch, ui_port=settings.spark_ui_port, fork_server=fork_server
         )
         try:
+            if starts_early:  # Spark has started side by side with the servers
+                wait_for_start()
+                check_before_start(settings, definitions)
             yield Pipeline(session, settings, checkpoint_path(settings), definitions, stopping, heartbeat)
         finally:
             session.stop()

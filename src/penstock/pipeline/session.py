@@ -36,6 +36,7 @@ JVM_OPTIONS = (
     "-XX:MetaspaceSize=96m",
     "-XX:MaxMetaspaceSize=256m",
     "-XX:ReservedCodeCacheSize=64m",
+    "-XX:TrimNativeHeapInterval=60000",  # Java 17.0.9 and newer; others ignore it, as Spark tells them to
 )
 
 CHECKPOINT_FILE_MANAGER = (

@@ -31,6 +31,11 @@ from types import FrameType
 from typing import ClassVar, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+if __name__ == "__main__":
+    # The engine converts results with PyArrow if that is installed. This server never asks for it, and the
+    # import takes longer than that of the engine, and 30 MB.
+    sys.modules["pyarrow"] = None  # type: ignore[assignment]
+
 import chdb
 from chdb import ChdbError
 
@@ -374,7 +379,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, shut_down)
     signal.signal(signal.SIGINT, shut_down)
     logger.info("ready on 127.0.0.1:%d, data in %s", options.port, options.path)
-    server.serve_forever(poll_interval=0.1)
+    server.serve_forever(poll_interval=0.5)
     server.socket.close()
     if ClickHouseRequestHandler.gate.close(STOP_TIMEOUT_S):
         ClickHouseRequestHandler.engine.close()

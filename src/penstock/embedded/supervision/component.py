@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import ClassVar
@@ -66,6 +66,8 @@ class Program(Component):
     stop_timeout_s: ClassVar[float] = 10.0
     hang_timeout_s: ClassVar[float] = 60.0
     """The supervisor restarts a program that fails its probes this long while its dependencies are up."""
+    starts_early: ClassVar[bool] = False
+    """Whether it loads its code side by side with its dependencies; it has to call `wait_for_start`."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -97,10 +99,10 @@ class Program(Component):
         return process_mark(self.home, self.name)
 
 
-def start(program: Program) -> Child:
-    """Run a prepared program and append its output to its log."""
+def start(program: Program, *, waits: bool = False) -> Child:
+    """Run a prepared program and append its output to its log. One that waits needs `Child.let_start`."""
     program.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return spawn(program.command(), program.log, program.mark)
+    return spawn(replace(program.command(), waits=waits), program.log, program.mark)
 
 
 @contextmanager

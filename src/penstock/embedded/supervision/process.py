@@ -22,6 +22,7 @@ import psutil
 from penstock.config import PREFIX
 from penstock.embedded.supervision.process_identity import ProcessIdentity, identify
 from penstock.errors import ComponentFailed
+from penstock.start_gate import GATE_VARIABLE
 
 MARK_VARIABLE = "SUPERVISED_BY_PENSTOCK"
 """Environment variable `<home>#<component>` that identifies our descendants after their leader is gone."""
@@ -56,6 +57,8 @@ class Command:
     stop_signal: signal.Signals = signal.SIGTERM
     death_signal: signal.Signals | None = None
     """The signal the kernel sends when the parent dies; None means the stop signal."""
+    waits: bool = False
+    """Whether the child waits until `Child.let_start` before it uses its servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,11 @@ class Child:
     def exit_code(self) -> int | None:
         """None while it runs; otherwise its exit code, negative for the signal that terminated it."""
         return self.process.poll()
+
+    def let_start(self) -> None:
+        """Tell a child that waits that its servers run. May be called twice."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def read_output(self, max_bytes: int = MAX_OUTPUT_BYTES) -> str:
         """Return the end of this child's output, without that of earlier children in the same log."""
@@ -103,14 +111,15 @@ def spawn(command: Command, log: Path, mark: str) -> Child:
                 os._exit(125)
 
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    gate = {GATE_VARIABLE: "1"} if command.waits else {}
     with log.open("ab") as output:
         log_offset = output.tell()
         try:
             process = subprocess.Popen(
                 command.argv,
                 cwd=command.cwd,
-                env={**inherited, **command.env, MARK_VARIABLE: mark},
-                stdin=subprocess.DEVNULL,
+                env={**inherited, **command.env, **gate, MARK_VARIABLE: mark},
+                stdin=subprocess.PIPE if command.waits else subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 process_group=0,
@@ -133,6 +142,7 @@ def stop(child: Child, timeout_s: float) -> bool:
     """
     if child.exit_code is None:
         child.process.send_signal(child.stop_signal)
+    child.let_start()  # a child that waits may handle the signal afterwards
     try:
         child.process.wait(timeout_s)
         finished_in_time = True

@@ -32,6 +32,7 @@ class PenstockService(Program):
     """A Penstock command that takes all its settings from PENSTOCK_* variables."""
 
     death_signal: ClassVar[signal.Signals | None] = None
+    starts_early: ClassVar[bool] = True
 
     def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
         super().__init__(settings.home)
@@ -179,6 +180,7 @@ class DemoService(PenstockService):
     """The light load of `penstock up --demo`. It counts as healthy while it runs."""
 
     name = "demo"
+    starts_early: ClassVar[bool] = False
     depends_on = ("broker",)
     required = False
 

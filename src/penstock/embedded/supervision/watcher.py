@@ -156,6 +156,8 @@ class ProgramWatcher(ComponentWatcher):
         self._next_start_at = 0.0
         self._unresponsive_since: float | None = None
         self._reported_note: str | None = None
+        self._child_waits = False
+        """Whether the child runs before its dependencies and waits for them."""
 
     def tick(self, now: float, dependencies_up: bool) -> None:
         if self._pending_stop is not None:
@@ -168,11 +170,16 @@ class ProgramWatcher(ComponentWatcher):
         elif self._pending_prepare is not None:
             if self._pending_prepare.done():
                 self._spawn(now)
-        elif not dependencies_up:
+        elif not dependencies_up and not self._may_start_early:
             self.state = RunState.DOWN if self._spawn_count else RunState.WAITING
         elif now >= self._next_start_at:
             self.state = RunState.STARTING
             self._pending_prepare = self._pool.submit(self._prepare)
+
+    @property
+    def _may_start_early(self) -> bool:
+        """Whether this is the first start, of a program that can wait. Later, dependencies usually run."""
+        return self.program.starts_early and self._spawn_count == 0 and self._failures_in_a_row == 0
 
     def _prepare(self) -> str | None:
         kill_marked_processes(self.program.mark)
@@ -183,7 +190,8 @@ class ProgramWatcher(ComponentWatcher):
         assert prepare is not None
         try:
             note = prepare.result()
-            self.child = start(self.program)
+            self._child_waits = self._may_start_early
+            self.child = start(self.program, waits=self._child_waits)
             write_pid_file(self._pid_file, self.child.identity)
         except (PenstockError, OSError) as error:
             reason = error.detail if isinstance(error, PenstockError) else f"{self.program.name}: {error}"
@@ -207,6 +215,12 @@ class ProgramWatcher(ComponentWatcher):
             self.child = None
             reason = self.program.explain_exit(exit_code, child.read_output())
             self._handle_failure(now, reason, needs_operator=exit_code == EXIT_NEEDS_OPERATOR)
+            return
+        if self._child_waits:
+            if dependencies_up:
+                self._child_waits = False
+                self._spawned_at = now
+                child.let_start()
             return
         is_up = self.state is RunState.UP
         health = self._poll_probe(now, PROBE_UP_INTERVAL_S if is_up else PROBE_STARTING_INTERVAL_S)

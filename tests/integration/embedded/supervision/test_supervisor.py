@@ -70,6 +70,24 @@ class FailingScript(Script):
         self.health = Health(False, "not started")
 
 
+class EarlyScript(Script):
+    """Writes two files: one when it is loaded, and one when it may start. Healthy when it has started."""
+
+    starts_early = True
+
+    def __init__(self, home: Path, name: str, depends_on: tuple[str, ...]) -> None:
+        self.loaded, self.started = home / f"{name}-loaded", home / f"{name}-started"
+        code = (
+            "import time; from pathlib import Path; from penstock.start_gate import wait_for_start\n"
+            f"Path({str(self.loaded)!r}).touch(); wait_for_start(); Path({str(self.started)!r}).touch()\n"
+            "time.sleep(600)"
+        )
+        super().__init__(home, name, code, depends_on)
+
+    def probe(self) -> Health:
+        return Health(self.started.exists(), "not started")
+
+
 class SupervisorRun:
     """Runs a supervisor in this thread until a condition on its state holds, and records its reports."""
 
@@ -129,6 +147,33 @@ def test_components_start_after_their_dependencies_and_stop_before_them(tmp_path
         assert find_marked_processes(script.mark) == []
     assert list((tmp_path / "run").glob("*.pid")) == []
     assert read_state(tmp_path) is None
+
+
+def test_a_component_that_can_wait_loads_before_its_dependencies_are_up_and_starts_after_them(
+    tmp_path: Path,
+) -> None:
+    server = Script(tmp_path, "server")
+    server.health = Health(False, "not ready")
+    early = EarlyScript(tmp_path, "early", ("server",))
+    run = SupervisorRun(tmp_path, early, server)
+
+    def make_the_server_ready_when_the_other_is_loaded(state: PlatformState) -> bool:
+        if early.loaded.exists() and server.health is not HEALTHY:
+            assert not early.started.exists()
+            server.health = HEALTHY
+        return state.all_up
+
+    run.run_until(make_the_server_ready_when_the_other_is_loaded)
+    assert [message.split()[0] for message in run.messages if " is up" in message] == ["server", "early"]
+
+
+def test_a_component_that_waits_for_its_dependencies_stops_with_the_platform(tmp_path: Path) -> None:
+    server = Script(tmp_path, "server")
+    server.health = Health(False, "not ready")
+    early = EarlyScript(tmp_path, "early", ("server",))
+    SupervisorRun(tmp_path, early, server).run_until(lambda state: early.loaded.exists())
+    assert find_marked_processes(early.mark) == []
+    assert not early.started.exists()
 
 
 def test_a_killed_component_restarts_with_growing_backoff(tmp_path: Path) -> None:
