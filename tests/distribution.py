@@ -11,11 +11,11 @@ SHARED_FIXTURES = {
     "tests/integration/pipeline/": "Spark session",
     "tests/e2e/test_alerts.py": "platform",
     "tests/e2e/test_commands.py": "platform",
+    "tests/e2e/test_guide_pages.py": "platform",
     "tests/e2e/test_logs.py": "platform",
     "tests/e2e/test_slice.py": "platform",
-    "tests/e2e/test_console.py": "platform of the pages",
-    "tests/e2e/test_console_pages.py": "platform of the pages",
-    "tests/e2e/test_guide_pages.py": "platform of the pages",
+    "tests/e2e/test_console.py": "platform with a light load",
+    "tests/e2e/test_console_pages.py": "platform with a light load",
     "tests/e2e/queen_client/": "brokers of the Queen client",
 }
 """The start of a path, and what all tests there share. These tests start first: each is a large piece."""
