@@ -47,6 +47,8 @@ from penstock.log_format import format_line
 from penstock.private_directories import create_home, make_private
 
 TICK_INTERVAL_S = 0.05
+TICK_UP_INTERVAL_S = 0.25
+"""While all components are up: a killed one is noticed this late."""
 STATE_WRITE_INTERVAL_S = 1.0
 LOG_ROTATION_INTERVAL_S = 10.0
 ORPHAN_STOP_TIMEOUT_S = 10.0
@@ -154,7 +156,8 @@ class Supervisor:
                     if watcher.fatal_failure:
                         self._write_log(watcher.fatal_failure, logging.CRITICAL)
                         raise ComponentFailed(watcher.fatal_failure)
-                time.sleep(TICK_INTERVAL_S)
+                all_up = all(watcher.state is RunState.UP for watcher in self._watchers.values())
+                time.sleep(TICK_UP_INTERVAL_S if all_up else TICK_INTERVAL_S)
         finally:
             self._stop_all()
 
