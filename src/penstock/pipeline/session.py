@@ -29,7 +29,7 @@ JVM_OPTIONS = (
     # A heap that starts small and gives memory back: Java's default on a machine with much memory is a young
     # generation of 120 MB, which is filled completely before the first collection.
     "-Xms48m",
-    "-XX:MaxNewSize=16m",
+    "-XX:MaxNewSize=32m",
     "-XX:MinHeapFreeRatio=15",
     "-XX:MaxHeapFreeRatio=30",
     # Spark loads 120 MB of classes. A smaller start value means one full collection more for each step.
