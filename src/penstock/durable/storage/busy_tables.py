@@ -33,7 +33,7 @@ class BusyTable:
 
 BUSY_TABLES = (
     # A pop visits the dead entries of all positions of its group in the index of ready times.
-    BusyTable("positions", "redeliver_singly_until", 512 << 10, 0.25),
+    BusyTable("positions", "redeliver_singly_until", 256 << 10, 0.25),
     BusyTable("partitions", "low_offset", 512 << 10),
     BusyTable("tallies", "completed", 128 << 10),
 )
