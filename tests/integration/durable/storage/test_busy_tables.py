@@ -17,6 +17,7 @@ from penstock.durable.log import Ack, PartitionName, PopRequest, Segment
 from penstock.durable.pool import SCHEMA, Database
 from penstock.durable.storage import busy_tables
 from penstock.durable.storage.busy_tables import BUSY_TABLES, BusyTable
+from penstock.embedded.servers.data_directory import find_postgres_programs
 from penstock.ids import new_id
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.durable.queue_under_test import QueueUnderTest
@@ -306,3 +307,33 @@ async def explain_call(connection: asyncpg.Connection, name: str, types: list[st
     rows = await connection.fetch(f"EXPLAIN EXECUTE call{nulls}")
     await connection.execute("DEALLOCATE call")
     return "\n".join(row[0] for row in rows)
+
+
+async def test_a_dump_is_complete_or_fails_while_tables_are_rewritten(database: Database) -> None:
+    """pg_dump takes its snapshot before its locks; a rewrite in between must not hide rows from it."""
+    queue = QueueUnderTest(database)
+    await queue.group()
+    await queue.partitions(*(f"p{number}" for number in range(50)))
+    dumps = 0
+    async with session(database.url, "penstock busy tables") as connection:
+
+        async def rewrite_until_dumped() -> int:
+            rewrites = 0
+            while dumps < 5:
+                rewrites += await busy_tables.rewrite(connection, POSITIONS) is not None
+            return rewrites
+
+        rewriting = asyncio.create_task(rewrite_until_dumped())
+        for _ in range(5):
+            process = await asyncio.create_subprocess_exec(
+                str(find_postgres_programs() / "pg_dump"),
+                *("--data-only", "--table=penstock.positions", f"--dbname={database.url}"),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            output, _ = await process.communicate()
+            rows = [line for line in output.decode().splitlines() if re.match(r"\d+\t\d+\t", line)]
+            assert len(rows) == 50 or process.returncode, "complete, or an error"
+            dumps += 1
+        await rewriting
+        assert await busy_tables.rewrite(connection, POSITIONS) is not None
