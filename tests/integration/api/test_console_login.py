@@ -61,7 +61,8 @@ async def environment(database: Database) -> None:
 
 END_SESSION = """async () => {
     const { csrfToken } = await (await fetch("/api/v1/session")).json();
-    return (await fetch("/api/v1/session", { method: "DELETE", headers: { "X-CSRF-Token": csrfToken } })).status;
+    const headers = { "X-CSRF-Token": csrfToken };
+    return (await fetch("/api/v1/session", { method: "DELETE", headers })).status;
 }"""
 
 
