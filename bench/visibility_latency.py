@@ -1,4 +1,4 @@
-"""Measure the time from XADD until ClickHouse shows the event, with the whole platform under load."""
+"""Measure the time from XADD until ClickHouse shows the event, and the CPU time of an idle pipeline."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 from redis import Redis
 from redis.typing import EncodableT, FieldT
 
+from bench.servers import ProcessTree
 from penstock.definitions import QUEUE
 from penstock.embedded.servers.home_secrets import ensure_password
 from penstock.embedded.servers.ports import any_free_port
@@ -29,11 +31,13 @@ from penstock.warehouse.tiers import FINE
 START_TIMEOUT_S = 300
 VISIBLE_TIMEOUT_S = 60
 POLL_INTERVAL_S = 0.02
+SETTLE_S = 5.0
+"""Time for the pipeline to become idle after the last event."""
 
 
 def measure_latencies(home: Path, samples: int) -> dict[str, float]:
-    """Return the seconds from before XADD until a query finds the row in the 5-second tier."""
-    with _run_platform(home) as (redis, warehouse):
+    """Return the seconds from before XADD until a query finds the row in the 5-second tier, under load."""
+    with _run_platform(home, "--demo") as (redis, warehouse):
         _measure(redis, warehouse, 3, "warm")
         latencies_s = _measure(redis, warehouse, samples, "probe")
     quantiles = statistics.quantiles(latencies_s, n=20, method="inclusive")
@@ -43,6 +47,21 @@ def measure_latencies(home: Path, samples: int) -> dict[str, float]:
         "worst": max(latencies_s),
         "samples": len(latencies_s),
     }
+
+
+def measure_idle_cpu(home: Path, seconds: float) -> float:
+    """Return the CPU seconds per minute of the pipeline's processes on a platform without load."""
+    with _run_platform(home) as (redis, warehouse):
+        _measure(redis, warehouse, 3, "warm")
+        state = read_state(home)
+        pipeline = state.find_component("pipeline") if state else None
+        assert pipeline is not None
+        assert pipeline.pid is not None
+        processes = ProcessTree(psutil.Process(pipeline.pid))
+        time.sleep(SETTLE_S)
+        before = processes.exact_cpu_s()
+        time.sleep(seconds)
+        return (processes.exact_cpu_s() - before) / seconds * 60
 
 
 def _measure(redis: Redis, warehouse: Warehouse, samples: int, name: str) -> list[float]:
@@ -79,11 +98,11 @@ def _is_visible(warehouse: Warehouse, queue: str) -> bool:
 
 
 @contextmanager
-def _run_platform(home: Path) -> Iterator[tuple[Redis, Warehouse]]:
-    """Run `penstock up --demo`: all servers, a broker with a light load, and the pipeline."""
+def _run_platform(home: Path, *options: str) -> Iterator[tuple[Redis, Warehouse]]:
+    """Run `penstock up`: all servers, a broker and the pipeline. With `--demo`, a light load too."""
     environment = {**os.environ, "PENSTOCK_HOME": str(home), "PENSTOCK_PORT": str(any_free_port())}
     with (home.parent / "up.log").open("wb") as log:
-        command = [sys.executable, "-m", "penstock.cli.main", "up", "--demo"]
+        command = [sys.executable, "-m", "penstock.cli.main", "up", *options]
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
