@@ -17,6 +17,7 @@ import pytest
 from penstock.cli.exit_codes import BrokerUnreachable
 from tests.integration.cli import shared_broker
 from tests.integration.cli.shared_broker import Commands
+from tests.interrupts import accept_interrupts
 
 commands = shared_broker.commands
 ENTRY = [
@@ -24,11 +25,6 @@ ENTRY = [
     "-c",
     "import sys; sys.argv[0] = 'penstock'; from penstock.cli.entry import main; main()",
 ]
-
-
-def accept_interrupts() -> None:
-    """Undo what a shell does to the tests if it runs them in the background: they ignore SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.client.broker_server import run_broker
 from tests.integration.databases import new_database
+from tests.interrupts import accept_interrupts
 
 README = Path(__file__).parents[3] / "README.md"
 PRINTED_URL = "http://127.0.0.1:7480"
@@ -38,7 +39,9 @@ async def test_a_program_of_the_readme_runs_as_printed(
     ):
         program = find_programs()[number].replace(PRINTED_URL, url)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-u", "-c", program, stdout=asyncio.subprocess.PIPE
+            *(sys.executable, "-u", "-c", program),
+            stdout=asyncio.subprocess.PIPE,
+            preexec_fn=accept_interrupts,
         )
         assert process.stdout is not None
         try:

@@ -18,6 +18,7 @@ from penstock.config import Settings
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
 from tests.browser import new_page, report_policy_violations
+from tests.deadlines import deadline_s
 from tests.integration.api.conftest import shared_settings
 from tests.integration.api.http.raw_connections import run_server
 from tests.integration.warehouse.conftest import database_url
@@ -54,7 +55,7 @@ async def console(shared_settings: Settings) -> AsyncIterator[ConsoleBroker]:
     settings = shared_settings.model_copy(update={"clickhouse_url": url, "metrics_enabled": False})
     async with run_server(settings) as server:
         base_url = f"http://127.0.0.1:{server.port}"
-        async with httpx.AsyncClient(base_url=base_url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=base_url, timeout=deadline_s(30)) as client:
             yield ConsoleBroker(base_url, client, warehouse)
     warehouse.close()
 

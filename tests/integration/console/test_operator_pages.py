@@ -17,6 +17,7 @@ from penstock.streams.progress import write_progress
 from penstock.warehouse.clickhouse_client import connect
 from penstock.warehouse.schema import SET_ASIDE_TABLE
 from tests.browser import assert_accessible, new_page, report_policy_violations
+from tests.deadlines import deadline_s
 from tests.integration.api.calls import app_services, push
 from tests.integration.api.conftest import shared_settings as base_settings
 from tests.integration.api.http.raw_connections import RunningServer, run_server
@@ -59,7 +60,9 @@ async def page(browser: Browser) -> AsyncIterator[Page]:
 
 @pytest_asyncio.fixture
 async def client(server: RunningServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=30) as client:
+    async with httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{server.port}", timeout=deadline_s(30)
+    ) as client:
         yield client
 
 

@@ -1,6 +1,6 @@
 // The page /docs: Swagger UI for the API of this broker.
 
-import { fetchSession } from "./api.js";
+import { fetchSession } from "./api/session.js";
 
 const READING_METHODS = ["GET", "HEAD"];
 
