@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 
 
 def find_all_errors() -> list[type[PenstockError]]:
-    for package in ("api", "broker", "durable", "streams", "warehouse", "embedded"):
+    for package in ("api", "broker", "cli", "durable", "streams", "warehouse", "embedded"):
         root = importlib.import_module(f"{penstock.__name__}.{package}")
         for module in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
             importlib.import_module(module.name)

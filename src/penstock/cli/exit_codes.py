@@ -48,11 +48,16 @@ _CODE_OF_STATUS = {
 class BrokerUnreachable(ComponentFailed):
     """No broker answers, or it stopped within a response."""
 
+    code = "broker_unreachable"
+    title = "Broker unreachable"
     exit_code = ExitCode.UNREACHABLE
 
 
 class BrokerRefusal(PenstockError):
     """The broker answered with a problem; `http_status` is the status of its response."""
+
+    code = "broker_refusal"
+    title = "Refused by the broker"
 
     def __init__(self, detail: str, http_status: int) -> None:
         super().__init__(detail)
