@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 
 logger = logging.getLogger(__name__)
 
-IDLE_INTERVAL_S = 2.0
+IDLE_INTERVAL_S = 0.5
 BUSY_INTERVAL_S = 0.2
 """Interval while a table grows and the horizon is held."""
 LOCK_INTERVAL_S = 30.0
@@ -29,8 +29,8 @@ HELD_AFTER_S = 1.0
 """A horizon that has not moved for this long is held."""
 MAX_LOCKED_SHARE = 0.04
 """The part of the time for which rewrites may lock a table."""
-MIN_RETRY_S = 1.0
-MAX_RETRY_S = 30.0
+MIN_RETRY_S = 0.4
+MAX_RETRY_S = 6.4
 
 
 @dataclass(slots=True)

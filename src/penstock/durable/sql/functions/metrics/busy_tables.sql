@@ -9,16 +9,19 @@ LANGUAGE sql AS $$
     SELECT n.name, pg_relation_size(to_regclass(n.name)), h.horizon_xid
     FROM unnest(p_names) AS n (name)
     CROSS JOIN (
-        SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint - coalesce(max(held.xmin_age), 0) AS horizon_xid
-        FROM (
-            SELECT greatest(age(a.backend_xid), age(a.backend_xmin)) AS xmin_age
-            FROM pg_stat_activity a
-            WHERE (a.datname = current_database() OR a.backend_type = 'walsender')
-              AND a.pid <> pg_backend_pid() AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
-            UNION ALL
-            SELECT age(x.transaction) FROM pg_prepared_xacts x WHERE x.database = current_database()
-            UNION ALL
-            SELECT age(s.xmin) FROM pg_replication_slots s
-        ) held
+        SELECT coalesce((
+            SELECT held.xmin::text::bigint
+            FROM (
+                SELECT x.xmin FROM pg_stat_activity a
+                CROSS JOIN LATERAL (VALUES (a.backend_xid), (a.backend_xmin)) AS x (xmin)
+                WHERE (a.datname = current_database() OR a.backend_type = 'walsender')
+                  AND a.pid <> pg_backend_pid() AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
+                UNION ALL
+                SELECT p.transaction FROM pg_prepared_xacts p WHERE p.database = current_database()
+                UNION ALL
+                SELECT s.xmin FROM pg_replication_slots s
+            ) held
+            WHERE held.xmin IS NOT NULL ORDER BY age(held.xmin) DESC LIMIT 1
+        ), pg_snapshot_xmax(pg_current_snapshot())::text::bigint) AS horizon_xid
     ) h
 $$;
