@@ -12,13 +12,17 @@ import typer
 from penstock.cli.dlq_options import GroupOption, MaxRows, QueueOption, check_time
 from penstock.cli.dlq_tables import describe_ignored_until, error_group_list
 from penstock.cli.options import BrokerOptions, with_option_groups
+from penstock.cli.queue_completion import complete_error_group
 from penstock.cli.queue_kind import require_queue
 from penstock.cli.watch import watchable
 from penstock.errors import InvalidRequest
 
 MAX_COUNT = 1_000_000_000
 
-ErrorGroupArgument = Annotated[str, typer.Argument(help="The error group, as `dlq groups` shows it.")]
+ErrorGroupArgument = Annotated[
+    str,
+    typer.Argument(help="The error group, as `dlq groups` shows it.", autocompletion=complete_error_group),
+]
 
 
 class GroupState(StrEnum):

@@ -10,7 +10,9 @@ from uuid import UUID
 import typer
 
 from penstock.cli.options import SkipConfirmation
-from penstock.model import QUEUE_MODE, QUEUE_MODE_LABEL
+from penstock.cli.queue_arguments import QueueFilter, to_group_name
+from penstock.cli.queue_completion import complete_error_group, complete_group
+from penstock.model import QUEUE_MODE_LABEL
 from penstock.validation_text import TIME_RULE
 
 MAX_TEXT_LENGTH = 255
@@ -42,19 +44,15 @@ def _check_text(text: str | None) -> str | None:
     return text
 
 
-def _to_group_name(label: str | None) -> str | None:
-    """Return the name of a consumer group that a table shows: queue mode has another name in the broker."""
-    return QUEUE_MODE if label == QUEUE_MODE_LABEL else label
-
-
-QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")]
+QueueOption = QueueFilter
 GroupOption = Annotated[
     str | None,
     typer.Option(
         "--group",
         "-g",
         help=f"Only this consumer group; '{QUEUE_MODE_LABEL}': consumers that name no group.",
-        callback=_to_group_name,
+        callback=to_group_name,
+        autocompletion=complete_group,
     ),
 ]
 PartitionOption = Annotated[str | None, typer.Option(help="Only this partition.")]
@@ -72,7 +70,9 @@ ErrorOption = Annotated[
 ErrorGroupOption = Annotated[
     str | None,
     typer.Option(
-        help="Only dead letters of this error group; `dlq groups` lists them.", callback=_check_error_group
+        help="Only dead letters of this error group; `dlq groups` lists them.",
+        callback=_check_error_group,
+        autocompletion=complete_error_group,
     ),
 ]
 PayloadOption = Annotated[

@@ -1,4 +1,4 @@
-"""Complete names in a shell: ask the running broker for its queues and consumer groups."""
+"""Complete names in a shell: ask the running broker for its queues, consumer groups and error groups."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ def complete_group(context: typer.Context, incomplete: str) -> list[str]:
     except PenstockError:
         return []
     return sorted({str(group["name"]) for group in groups if str(group["name"]).startswith(incomplete)})
+
+
+def complete_error_group(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return the error groups of dead letters whose id begins with the text, each with its error."""
+    from penstock.cli.broker_client import ErrorGroupPageDocument
+
+    queue = context.params.get("queue")
+    try:
+        with _connect(context) as broker:
+            page = broker.get("/api/v1/dlq/groups", ErrorGroupPageDocument, queue=queue, limit=MAX_NAMES)
+    except PenstockError:
+        return []
+    groups = [(str(group["errorGroup"]), str(group["error"])) for group in page["groups"]]
+    return [(name, error) for name, error in groups if name.startswith(incomplete)]
 
 
 def _connect(context: typer.Context) -> BrokerClient:

@@ -104,6 +104,15 @@ async def test_names_of_queues_of_both_kinds_are_completed(
     assert "other" not in output
 
 
+async def test_error_groups_of_dead_letters_are_completed(commands: Commands, tmp_path: Path) -> None:
+    await commands.text("push", "complete-dead", "1")
+    receipt = (await commands.json("pop", "complete-dead"))["messages"][0]["receipt"]
+    await commands.text("ack", receipt, "--dead", "--error", "the card is expired")
+    [group] = await commands.json("dlq", "groups", "--queue", "complete-dead")
+    output = await complete("bash", commands.url, tmp_path, "dlq", "resolve", group["errorGroup"][:6])
+    assert output == group["errorGroup"]
+
+
 async def test_completion_without_a_broker_is_empty_and_silent(tmp_path: Path) -> None:
     assert await complete("bash", "http://127.0.0.1:1", tmp_path, "pop", "x") == ""
 

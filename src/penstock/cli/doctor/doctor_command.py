@@ -62,7 +62,10 @@ def run_checks() -> Iterator[CheckFinding]:
         "pipeline": store_checks.check_pipeline,
     }
     for subject, check in checks.items():
-        yield from run_check(subject, check, installation)
+        is_refused = subject == settings_checks.SUBJECT and bool(refused)
+        for finding in run_check(subject, check, installation):
+            if not (is_refused and finding.level is FindingLevel.OK):
+                yield finding
 
 
 def _finding_table(findings: list[CheckFinding]) -> RenderableType:

@@ -120,7 +120,8 @@ def _attention_line(item: dict[str, Any], now: datetime) -> Text:
     style = SEVERITY_STYLES.get(item["severity"], "")
     where = f"{item['where']}: " if item["where"] else ""
     since = f" (for {_age(item['since'], now)})" if item["since"] else ""
-    return Text.assemble((f"  ! {where}", style), f"{item['what']}{since}")
+    parts = ((f"  ! {where}", style), f"{item['what']}{since}")
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
 def _figure(text: str, style: str = "") -> Text:
